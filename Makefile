@@ -1,0 +1,52 @@
+# Everything runs from a virtual environment in .venv with locked, hashed dependencies.
+PYTHON ?= python3
+BIN := .venv/bin
+SEEDS ?= 200
+STAMP := .venv/.installed
+
+.PHONY: install demo check test sim mutants golden schema bench lock clean
+
+install: $(STAMP)
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "allotment needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 …"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP)        ## local mode, the examples, explanations, a verified replay
+	$(BIN)/allot demo
+
+test: $(STAMP)        ## every test tier that needs no cluster
+	$(BIN)/python -m pytest
+
+check: $(STAMP)       ## style, types, import rules, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m allotment_proto.schema --check
+
+sim: $(STAMP)         ## seeded simulation: make sim SEEDS=2000
+	$(BIN)/python -m tests.sim.run --seeds $(SEEDS)
+
+mutants: $(STAMP)     ## a test of the tests: planted bugs must be caught
+	$(BIN)/python -m tests.sim.mutants --seeds $(SEEDS)
+
+golden: $(STAMP)      ## rewrite the golden transcripts; then read the diff
+	$(BIN)/python -m pytest tests/golden --rewrite
+
+schema: $(STAMP)      ## regenerate JSON Schema and AsyncAPI; then read the diff
+	$(BIN)/python -m allotment_proto.schema --write
+
+bench: $(STAMP)
+	$(BIN)/python -m pytest tests/bench --benchmark-only
+
+lock:                 ## resolve the dependencies anew (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
