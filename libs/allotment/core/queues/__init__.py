@@ -1,0 +1,1 @@
+"""Who comes next: the order of pending pods, and which of them are due."""

@@ -1,0 +1,379 @@
+"""A Kubernetes client made of bytes: aiohttp for the wire, msgspec for data, answers as values.
+
+Every request ends in one of three ways, and whoever asked has to look at all of them:
+
+    Ok        the server did it (2xx); the body as it came
+    Refused   the server said no (4xx) and did nothing
+    Unknown   it may or may not have happened: no answer, a broken one, 5xx, throttled for too long
+
+For a read, Unknown means "ask again". For a write it means "look before you ask again": the pod may
+be bound although the answer was lost. Nothing here retries a write whose fate is unknown. The two
+cases that are repeated here are the two in which the server said that it did nothing: 401 (once,
+with a new token) and 429 with Retry-After (for a bounded time).
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import anyio
+import msgspec
+
+from allotment.adapters.kube_config import (
+    ClusterAddress,
+    Credentials,
+    KubeConfigError,
+    load_access,
+)
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+READ_BUFFER_BYTES = 1 << 20
+CONNECT_TIMEOUT_S = 5.0
+THROTTLE_DEFAULT_S = 1.0
+"""What to wait when a Retry-After cannot be read."""
+
+
+class Ok(msgspec.Struct, frozen=True):
+    """The server did what was asked."""
+
+    status: int
+    body: bytes
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The server did nothing and says why. `reason` is the Status reason, such as `Conflict`."""
+
+    status: int
+    reason: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Nobody knows whether it happened.
+
+    `cause`: `unreachable` (no connection was made, so nothing happened), `timeout`, `connection`
+    (broken while waiting), `server` (5xx), `throttled` (429 for longer than we wait) or
+    `credentials` (none could be obtained, nothing was sent).
+    """
+
+    cause: str
+    message: str
+    status: int = 0
+    retry_after_s: float | None = None
+
+
+KubeResult = Ok | Refused | Unknown
+
+
+class StreamBroken(Exception):
+    """Raised when a stream ends in any other way than by the server closing it in order."""
+
+
+class ByteStream:
+    """The lines of a watch, without their line ends; objects of any size."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def lines(self) -> AsyncIterator[list[bytes]]:
+        """Yield what has arrived, whole lines only, many at a time. Raises StreamBroken."""
+        rest = b""
+        try:
+            async for chunk in self._response.content.iter_any():
+                *whole, rest = (rest + chunk).split(b"\n")
+                if whole:
+                    yield whole
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise StreamBroken(_text(error)) from error
+        if rest:
+            raise StreamBroken("the stream ended in the middle of a line")
+
+
+class _Status(msgspec.Struct):
+    """The part of a `kind: Status` body that is read."""
+
+    reason: str | None = None
+    message: str | None = None
+    details: dict[str, Any] | None = None
+
+
+class KubeClient:
+    """One connection pool to one API server. Make it with `connect`."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        address: ClusterAddress,
+        credentials: Credentials,
+        *,
+        concurrency: int,
+        timeout_s: float,
+        throttle_wait_s_max: float,
+    ) -> None:
+        self.address = address
+        self.throttled = 0
+        """Answers 429 since the start, for metrics."""
+        self.unknown = 0
+        """Requests since the start whose fate is unknown, for metrics."""
+        self._session = session
+        self._credentials = credentials
+        self._limiter = anyio.CapacityLimiter(concurrency)
+        self._timeout_s = timeout_s
+        self._throttle_wait_s_max = throttle_wait_s_max
+
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> KubeResult:
+        """Read an object or a list."""
+        return await self.request("GET", path, params=params, timeout_s=timeout_s)
+
+    async def list(
+        self, path: str, params: Mapping[str, str] | None = None, timeout_s: float = 60.0
+    ) -> KubeResult:
+        """One page of a list; a big one takes its time."""
+        return await self.request("GET", path, params=params, timeout_s=timeout_s)
+
+    async def create(
+        self, path: str, body: object, params: Mapping[str, str] | None = None
+    ) -> KubeResult:
+        """POST `body`, anything msgspec encodes, to a collection or subresource."""
+        return await self.request("POST", path, params=params, body=body)
+
+    async def replace(self, path: str, body: object) -> KubeResult:
+        """PUT a whole object; with metadata.resourceVersion only if nobody changed it since."""
+        return await self.request("PUT", path, body=body)
+
+    async def patch(
+        self,
+        path: str,
+        body: object,
+        content_type: str = MERGE_PATCH,
+        params: Mapping[str, str] | None = None,
+    ) -> KubeResult:
+        """PATCH an object; `content_type` is one of the constants above."""
+        return await self.request(
+            "PATCH", path, params=params, body=body, content_type=content_type
+        )
+
+    async def delete(
+        self, path: str, uid: str | None = None, grace_s: int | None = None
+    ) -> KubeResult:
+        """Delete an object; with `uid`, only that one and not another of the same name."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        return await self.request("DELETE", path, body=options)
+
+    async def bind(
+        self, namespace: str, pod: str, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> KubeResult:
+        """Bind a pod to a node and write its annotations, in one atomic write.
+
+        The uid is a precondition: a pod made anew under the same name is refused (409).
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod,
+                "namespace": namespace,
+                "uid": uid,
+                "annotations": dict(annotations),
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        return await self.create(pod_path(namespace, pod, "binding"), body)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> KubeResult:
+        """Ask once and say how it ended. `timeout_s` counts from when it is this one's turn."""
+        data = None if body is None else msgspec.json.encode(body)
+        timeout = aiohttp.ClientTimeout(
+            total=timeout_s or self._timeout_s, sock_connect=CONNECT_TIMEOUT_S
+        )
+        waited_s = 0.0
+        async with self._limiter:
+            while True:
+                answer = await self._ask(method, path, params, data, content_type, timeout)
+                if not isinstance(answer, Unknown):
+                    return answer
+                wait_s = answer.retry_after_s
+                if wait_s is None or waited_s + wait_s > self._throttle_wait_s_max:
+                    self.unknown += 1
+                    return answer
+                waited_s += wait_s
+                await anyio.sleep(wait_s)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> KubeResult:
+        try:
+            sending = self._send(method, path, params, data, content_type, timeout)
+            async with sending as response:
+                return self._judge(response, await response.read())
+        except KubeConfigError as error:
+            return Unknown("credentials", str(error))
+        except aiohttp.ClientConnectorError as error:
+            return Unknown("unreachable", f"{self.address.url}: {_text(error)}")
+        except TimeoutError:
+            return Unknown("timeout", f"{method} {path}: no answer within {timeout.total} s")
+        except (aiohttp.ClientError, OSError) as error:
+            return Unknown("connection", f"{method} {path}: {_text(error)}")
+
+    @contextlib.asynccontextmanager
+    async def watch(
+        self, path: str, params: Mapping[str, str], idle_s: float
+    ) -> AsyncIterator[ByteStream | Refused | Unknown]:
+        """Open a stream that may last; `idle_s` is the longest silence before it counts as dead.
+
+        It takes none of the places for requests.
+        """
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_s
+        )
+        failed: Unknown | None = None
+        opened = False
+        try:
+            async with self._send("GET", path, params, None, "", timeout) as response:
+                opened = True
+                if response.status == 200:
+                    yield ByteStream(response)
+                else:
+                    answer = self._judge(response, await response.read())
+                    yield Unknown("server", "no stream") if isinstance(answer, Ok) else answer
+        except KubeConfigError as error:
+            failed = Unknown("credentials", str(error))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if opened:
+                raise
+            failed = Unknown("unreachable", f"{self.address.url}: {_text(error)}")
+        if failed is not None:
+            yield failed
+
+    @contextlib.asynccontextmanager
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; on 401 once more with a new token."""
+        for is_last in (False, True):
+            headers = {"Accept": "application/json"}
+            if data is not None:
+                headers["Content-Type"] = content_type
+            token = await self._credentials.header()
+            if token is not None:
+                headers["Authorization"] = token
+            async with self._session.request(
+                method,
+                self.address.url + path,
+                params=params,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                ssl=self.address.ssl or True,
+                server_hostname=self.address.server_name,
+                proxy=self.address.proxy,
+            ) as response:
+                if response.status == 401 and token is not None and not is_last:
+                    self._credentials.drop(token)
+                    continue
+                yield response
+                return
+
+    def _judge(self, response: aiohttp.ClientResponse, body: bytes) -> KubeResult:
+        code = response.status
+        if 200 <= code < 300:
+            return Ok(code, body)
+        try:
+            said = msgspec.json.decode(body, type=_Status)
+        except msgspec.MsgspecError:  # a proxy's page, a plain text
+            said = _Status(message=body[:500].decode(errors="replace").strip())
+        reason = said.reason or response.reason or ""
+        message = said.message or f"HTTP {code} {response.reason or ''}".rstrip()
+        if code >= 500:
+            return Unknown("server", message, code)
+        if code == 429:
+            self.throttled += 1
+            if (after := response.headers.get("Retry-After")) is not None:
+                return Unknown("throttled", message, code, _seconds(after))
+        return Refused(code, reason, message, said.details or {})
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    concurrency: int = 32,
+    timeout_s: float = 30.0,
+    throttle_wait_s_max: float = 30.0,
+    user_agent: str = "allotment",
+) -> AsyncIterator[KubeClient]:
+    """A client for the cluster that the configuration names, open until the scope is left.
+
+    Nothing is sent yet: a server that is down shows itself as Unknown. Raises KubeConfigError.
+    """
+    address, credentials = await load_access(kubeconfig, context, environ)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        read_bufsize=READ_BUFFER_BYTES,
+        headers={"User-Agent": user_agent},
+        auto_decompress=True,
+    ) as session:
+        yield KubeClient(
+            session,
+            address,
+            credentials,
+            concurrency=concurrency,
+            timeout_s=timeout_s,
+            throttle_wait_s_max=throttle_wait_s_max,
+        )
+
+
+def pod_path(namespace: str, pod: str, subresource: str = "") -> str:
+    """The path of a pod or of one of its subresources, names escaped."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def _seconds(retry_after: str) -> float:
+    try:
+        return max(0.0, float(int(retry_after)))
+    except ValueError:  # an HTTP date, which API servers do not send
+        return THROTTLE_DEFAULT_S
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,53 @@
+"""The one dangerous setting that clients cannot see: whether the server syncs before it acknowledges.
+
+It is told only by the server's HTTP monitoring endpoint. An unsynced single server that loses power
+loses acknowledged decisions, a young stream altogether.
+"""
+
+import aiohttp
+import msgspec
+
+from allotment.core.logport import Setting
+
+
+class _JetStreamConfig(msgspec.Struct):
+    sync_interval: int = 0
+    sync_always: bool = False
+
+
+class _JetStreamStatus(msgspec.Struct):
+    config: _JetStreamConfig = _JetStreamConfig()
+
+
+class _Varz(msgspec.Struct):
+    jetstream: _JetStreamStatus = _JetStreamStatus()
+
+
+async def check_synced(
+    monitor_url: str | None, *, replicas: int, allow_unsynced: bool, timeout_s: float = 2.0
+) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """Dangerous settings, and warnings, about syncing.
+
+    One server that does not sync every append is dangerous unless `allow_unsynced`; with replicas it
+    is a warning, because only a common power failure loses anything.
+    """
+    if monitor_url is None:
+        return (), (
+            "sync_interval cannot be seen without the monitoring address: it must be always",
+        )
+    try:
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{monitor_url}/varz") as response,
+        ):
+            varz = msgspec.json.decode(await response.read(), type=_Varz)
+    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+        return (), (f"sync_interval cannot be read at {monitor_url}: {error!r}",)
+    config = varz.jetstream.config
+    if config.sync_always:
+        return (), ()
+    found = f"{config.sync_interval // 1_000_000_000} s"
+    if replicas > 1 or allow_unsynced:
+        return (), (f"sync_interval is {found}: a power failure loses acknowledged appends",)
+    return (Setting("sync_interval", found, "always (or start with unsynced logs allowed)"),), ()

@@ -1,0 +1,108 @@
+"""What the log's stream must be like, as rules over the configuration the server echoes.
+
+Asking for a setting proves nothing: old servers drop what they do not know, and an existing stream
+keeps what somebody once gave it. So a new stream and a found one are judged by the same table.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from allotment.core.logport import Setting
+
+DUPLICATE_WINDOW_S = 120
+DUPLICATE_WINDOW_S_MIN = 60
+MESSAGE_BYTES_ADVISED = 1024 * 1024
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    name: str
+    holds: Callable[[Any], bool]
+    wanted: str
+    when_absent: Any
+
+
+def _unlimited(value: Any) -> bool:
+    return value in (-1, 0)
+
+
+def _off(value: Any) -> bool:
+    return not value
+
+
+def _is(wanted: Any) -> Callable[[Any], bool]:
+    return lambda value: bool(value == wanted)
+
+
+RULES = (
+    _Rule("storage", _is("file"), "file", ""),
+    _Rule("retention", _is("limits"), "limits", ""),
+    _Rule("discard", _is("new"), "new (full means stop, not forget)", ""),
+    _Rule("deny_delete", _is(True), "true", False),
+    _Rule("deny_purge", _is(True), "true", False),
+    _Rule("max_age", _unlimited, "0 (no limit)", 0),
+    _Rule("max_msgs_per_subject", _unlimited, "-1 (no limit: it would drop history)", -1),
+    _Rule("persist_mode", lambda value: value != "async", "default (async loses appends)", ""),
+    _Rule("no_ack", _off, "false", False),
+    _Rule("sealed", _off, "false", False),
+    _Rule("allow_rollup_hdrs", _off, "false (a rollup drops history)", False),
+    _Rule("allow_msg_ttl", _off, "false (a TTL drops history)", False),
+    _Rule("allow_msg_counter", _off, "false", False),
+    _Rule("mirror", _off, "none", None),
+    _Rule("sources", _off, "none", None),
+    _Rule("subject_transform", _off, "none", None),
+    _Rule(
+        "duplicate_window",
+        lambda value: value >= DUPLICATE_WINDOW_S_MIN * 1_000_000_000,
+        f"{DUPLICATE_WINDOW_S_MIN} s or more (a resend must be recognised)",
+        0,
+    ),
+)
+
+
+def wanted_config(
+    stream: str, subjects: tuple[str, ...], *, replicas: int, max_bytes: int
+) -> dict[str, Any]:
+    """The configuration a new log is made with."""
+    return {
+        "name": stream,
+        "subjects": list(subjects),
+        "storage": "file",
+        "retention": "limits",
+        "discard": "new",
+        "max_bytes": max_bytes,
+        "max_age": 0,
+        "max_msgs": -1,
+        "max_msgs_per_subject": -1,
+        "max_consumers": -1,
+        "num_replicas": replicas,
+        "duplicate_window": DUPLICATE_WINDOW_S * 1_000_000_000,
+        "deny_delete": True,
+        "deny_purge": True,
+        "allow_direct": True,
+        "compression": "s2",
+    }
+
+
+def check_stream(
+    config: dict[str, Any], subjects: tuple[str, ...], *, replicas: int
+) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    """What is dangerous about a stream, and what is merely worth a warning."""
+    wrong = [
+        Setting(rule.name, str(found), rule.wanted)
+        for rule in RULES
+        if not rule.holds(found := config.get(rule.name, rule.when_absent))
+    ]
+    held = tuple(config.get("subjects") or ())
+    if missing := [subject for subject in subjects if subject not in held]:
+        wrong.append(Setting("subjects", ", ".join(held), "with " + ", ".join(missing)))
+    if (found := config.get("num_replicas", 1)) < replicas:
+        wrong.append(Setting("num_replicas", str(found), f"{replicas} or more"))
+    warnings = []
+    size = config.get("max_msg_size", -1)
+    if 0 < size < MESSAGE_BYTES_ADVISED:
+        warnings.append(f"max_msg_size is {size}: large batches will be refused")
+    if config.get("compression", "none") != "s2":
+        warnings.append("compression is off: the log takes about four times the space")
+    return tuple(wrong), tuple(warnings)

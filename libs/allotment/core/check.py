@@ -1,0 +1,58 @@
+"""The books, recomputed from nothing: run after every test, every simulated step, and sampled."""
+
+from collections.abc import Iterator
+
+from allotment.core import ledger
+from allotment.core.state import ClusterState, Node
+
+
+def check(state: ClusterState) -> list[str]:
+    """Every contradiction in the state, in words; an empty list is the only good answer."""
+    return [*_allocations(state), *_books(state)]
+
+
+def oversold(state: ClusterState) -> list[str]:
+    """Cards that owe more than they have: they shrank, or another scheduler overbooked them."""
+    return [
+        f"{node.name}/{card.fact.id}"
+        for node in sorted(state.nodes.values(), key=lambda n: n.name)
+        for books in node.ledgers.values()
+        for card in books.cards
+        if card.oversold
+    ]
+
+
+def _allocations(state: ClusterState) -> Iterator[str]:
+    for uid, pod in state.pods.items():
+        allocation = pod.allocation
+        if allocation is None:
+            continue
+        node = state.nodes.get(allocation.node)
+        if node is None or node.allocations.get(uid) is not allocation:
+            yield f"pod {uid} holds something on {allocation.node}, which does not know it"
+        if uid in state.pending:
+            yield f"pod {uid} is pending and holds something on {allocation.node}"
+    for node in state.nodes.values():
+        if state.rows[node.row] is not node:
+            yield f"node {node.name} is not in its row {node.row}"
+        for uid, allocation in node.allocations.items():
+            known = state.pods.get(uid)
+            if known is None or known.allocation is not allocation:
+                yield f"node {node.name} books an allocation that pod {uid} does not have"
+
+
+def _books(state: ClusterState) -> Iterator[str]:
+    for node in state.nodes.values():
+        for family, books in node.ledgers.items():
+            yield from ledger.check(books, f"{node.name}/{family}")
+        fresh = Node(node.name, node.row)
+        fresh.allocations = dict(node.allocations)
+        fresh.rebuild(node.fact)
+        for name in ("cpu_milli_free", "memory_bytes_free", "pods_free", "extended_free"):
+            booked, wanted = getattr(node, name), getattr(fresh, name)
+            if booked != wanted:
+                yield f"node {node.name}: {name} is booked as {booked}, holders leave {wanted}"
+        for family, books in fresh.ledgers.items():
+            for card, twin in zip(node.ledgers[family].cards, books.cards, strict=True):
+                if card.holders != twin.holders:
+                    yield f"{node.name}/{card.fact.id}: holders differ from the allocations"

@@ -1,0 +1,276 @@
+"""One cycle: a batch of pods in order → placements and refusals, on one state, changing nothing.
+
+The filter, the scorer, the replayer and the simulator all call the code here, so a decision can be
+made again from the log and compared bit for bit. A pod goes to the node with the highest score; of
+equals to the one whose chosen cards keep the least free memory (best fit); of these to the first by
+name. Later pods of a batch see what earlier ones took.
+
+`Evaluator` remembers, per request, the verdict of every node, and asks again only the nodes that
+were touched since. It is a cache: with a fresh one the answers are the same.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.predicates import fits
+from allotment.core.scores import Score, score
+from allotment.core.state import ClusterState, Node, allocation_of, covers
+from allotment_proto.events import Placement, PodObserved, Refusal, RunnerUp
+from allotment_proto.facts import Holding, PodRequest
+
+RUNNERS_UP = 3
+REQUESTS_MAX = 512
+BATCH_MAX = 256
+
+
+class Place(NamedTuple):
+    """A node that takes a request: its rank (smaller is better) and what it would give."""
+
+    rank: tuple[int, int, str]
+    score: Score
+    holdings: tuple[Holding, ...]
+
+
+Verdict = Place | str
+"""A node's answer to a request: a place, or a reason code."""
+
+
+class Trial:
+    """The nodes of a state with what this cycle assumed so far laid over them."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.forks: dict[str, Node] = {}
+        self.changes: list[Node] = []
+        """The forks in the order in which they were charged."""
+
+    def node(self, name: str) -> Node | None:
+        return self.forks.get(name) or self.state.nodes.get(name)
+
+    def assume(self, placement: Placement) -> Node:
+        """Charge a placement on a copy of its node."""
+        node = self.forks.get(placement.node)
+        if node is None:
+            node = self.forks[placement.node] = self.state.nodes[placement.node].fork()
+        node.charge(allocation_of(placement, self.state.seq))
+        self.changes.append(node)
+        return node
+
+
+class _Row:
+    """One request's verdicts by node row, and how far they are up to date.
+
+    `stale` rows hold verdicts of forks: they are asked again once the trial is over.
+    """
+
+    __slots__ = ("cursor", "stale", "trial", "trial_cursor", "verdicts")
+
+    def __init__(self) -> None:
+        self.cursor = -1
+        self.stale: set[int] = set()
+        self.trial: Trial | None = None
+        self.trial_cursor = 0
+        self.verdicts: dict[int, Verdict] = {}
+
+
+class Evaluator:
+    """Verdicts of all nodes for requests, kept up to date from the state's list of changes."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._rows: dict[PodRequest, _Row] = {}
+        self._policy_seq = state.policy_seq
+        self.asked = 0
+        """How many verdicts were computed: the work done, for tests and benches."""
+
+    def verdicts(self, request: PodRequest, trial: Trial | None = None) -> Mapping[int, Verdict]:
+        """Every present node's verdict by row; `trial` lays assumed placements over the state.
+
+        The state must not change while a trial is used.
+        """
+        row = self._row(request)
+        if trial is None or row.trial is not trial:
+            self._refresh(row, request)
+            row.trial, row.trial_cursor = trial, 0
+        if trial is not None:
+            for node in {n.row: n for n in trial.changes[row.trial_cursor :]}.values():
+                row.verdicts[node.row] = self._ask(node, request)
+                row.stale.add(node.row)
+            row.trial_cursor = len(trial.changes)
+        return row.verdicts
+
+    def _row(self, request: PodRequest) -> _Row:
+        state = self.state
+        if self._policy_seq != state.policy_seq:
+            self._rows.clear()
+            self._policy_seq = state.policy_seq
+        row = self._rows.pop(request, None)
+        if row is None:
+            if len(self._rows) >= REQUESTS_MAX:
+                del self._rows[next(iter(self._rows))]
+            row = _Row()
+        self._rows[request] = row
+        return row
+
+    def _refresh(self, row: _Row, request: PodRequest) -> None:
+        state = self.state
+        end = state.changes_dropped + len(state.changes)
+        if row.cursor < state.changes_dropped:
+            dirty: Iterable[int] = range(len(state.rows))
+        else:
+            dirty = row.stale.union(state.changes[row.cursor - state.changes_dropped :])
+        for index in dirty:
+            node = state.rows[index]
+            if node is None or node.fact is None:
+                row.verdicts.pop(index, None)
+            else:
+                row.verdicts[index] = self._ask(node, request)
+        row.stale.clear()
+        row.cursor = end
+
+    def _ask(self, node: Node, request: PodRequest) -> Verdict:
+        self.asked += 1
+        policy = self.state.policy
+        fit = fits(node, request, policy)
+        if isinstance(fit, str):
+            return fit
+        points = score(node, request, fit, policy)
+        return Place(
+            rank=(-points.total_micro, points.leftover_mib, node.name),
+            score=points,
+            holdings=tuple(h for chosen in fit.chosen for h in chosen.holdings),
+        )
+
+
+class Outcome(NamedTuple):
+    """What a cycle would decide. `suppressed` pods were refused just as the time before."""
+
+    placements: tuple[Placement, ...]
+    refusals: tuple[Refusal, ...]
+    suppressed: tuple[str, ...]
+
+
+def run_cycle(state: ClusterState, batch: Sequence[str], evaluator: Evaluator) -> Outcome:
+    """Place the pods of a batch in order. Pods that are not pending (any more) are passed over."""
+    trial = Trial(state)
+    placements: list[Placement] = []
+    refusals: list[Refusal] = []
+    suppressed: list[str] = []
+    for uid in batch:
+        pod = state.pods.get(uid)
+        if pod is None or uid not in state.pending:
+            continue
+        answer = place(pod.fact, evaluator, trial)
+        if isinstance(answer, Placement):
+            trial.assume(answer)
+            placements.append(answer)
+        elif same_refusal(pod.refusal, answer):
+            suppressed.append(uid)
+        else:
+            refusals.append(answer)
+    return Outcome(tuple(placements), tuple(refusals), tuple(suppressed))
+
+
+def place(pod: PodObserved, evaluator: Evaluator, trial: Trial) -> Placement | Refusal:
+    """The best place for one pod, or its refusal with counted reasons."""
+    if pod.problem is not None:
+        return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
+    verdicts = evaluator.verdicts(pod.request, trial)
+    places = [v for v in verdicts.values() if isinstance(v, Place)]
+    if not places:
+        return refuse(pod, verdicts)
+    ranked = sorted(places)[: RUNNERS_UP + 1] if len(places) <= 64 else _best(places)
+    best = ranked[0]
+    return Placement(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=best.rank[2],
+        holdings=best.holdings,
+        cpu_milli=pod.request.cpu_milli,
+        memory_bytes=pod.request.memory_bytes,
+        extended=pod.request.extended,
+        score_micro=best.score.total_micro,
+        terms=best.score.terms,
+        runners_up=tuple(
+            RunnerUp(p.rank[2], p.score.total_micro, tuple(h.card for h in p.holdings))
+            for p in ranked[1:]
+        ),
+        feasible=len(places),
+        nodes=len(verdicts),
+    )
+
+
+def _best(places: list[Place]) -> list[Place]:
+    """The winner and its runners-up without sorting the rest."""
+    worst_first: list[Place] = []
+    for candidate in places:
+        if len(worst_first) <= RUNNERS_UP:
+            worst_first.append(candidate)
+            worst_first.sort(reverse=True)
+        elif candidate.rank < worst_first[0].rank:
+            worst_first[0] = candidate
+            worst_first.sort(reverse=True)
+    return worst_first[::-1]
+
+
+def refuse(pod: PodObserved, verdicts: Mapping[int, Verdict]) -> Refusal:
+    """A refusal that counts every node once, most frequent reason first, then by code."""
+    counts = Counter(v for v in verdicts.values() if isinstance(v, str))
+    ordered = tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return Refusal(pod.uid, pod.namespace, pod.name, len(verdicts), ordered)
+
+
+def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:
+    """Whether a pod was refused before for the very same counted reasons."""
+    return (
+        earlier is not None
+        and earlier.nodes == now.nodes
+        and earlier.reasons == now.reasons
+        and earlier.problem == now.problem
+    )
+
+
+def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | None:
+    """Ask for a proposed placement once more on the newest state; None if it still stands.
+
+    The node must still take the request, and its books must cover the very cards proposed. What
+    was accepted is assumed, so that the next placement of the same batch is asked on top of it.
+    """
+    pod = state.pods.get(placement.uid)
+    if pod is None:
+        return reasons.POD_GONE
+    node = trial.node(placement.node)
+    if placement.uid not in state.pending or node is None:
+        return reasons.STALE_LEDGER
+    cards = frozenset(h.card for h in placement.holdings)
+    verdict = fits(node, pod.fact.request, state.policy, only=cards)
+    if isinstance(verdict, str):
+        return verdict
+    offered = [h for chosen in verdict.chosen for h in chosen.holdings]
+    if sorted(offered, key=_by_place) != sorted(placement.holdings, key=_by_place):
+        return reasons.STALE_LEDGER
+    if not covers(node, placement):
+        return reasons.STALE_LEDGER
+    trial.assume(placement)
+    return None
+
+
+def _by_place(holding: Holding) -> tuple[str, int, str]:
+    return holding.family, holding.container, holding.card
+
+
+def stamped(state: ClusterState, placements: Sequence[Placement], now_s: int) -> list[Placement]:
+    """Placements with their time stamps: per node strictly increasing, and never before now."""
+    last: dict[str, int] = {}
+    out: list[Placement] = []
+    for placement in placements:
+        node = state.nodes[placement.node]
+        stamp_s = max(now_s, last.get(node.name, node.last_stamp_s) + 1)
+        last[node.name] = stamp_s
+        out.append(msgspec.structs.replace(placement, stamp_s=stamp_s))
+    return out

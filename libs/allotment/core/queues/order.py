@@ -1,0 +1,40 @@
+"""The order of pending pods, and when a refused pod is worth another try.
+
+Order: higher priority first, then older, then by name and uid, so that it is total. A pod that was
+refused waits for an event that could change the answer: room appeared somewhere, the policy
+changed, or the pod itself did. No clock is involved.
+"""
+
+from collections.abc import Mapping
+
+from allotment.core.state import ClusterState, Pod
+
+OrderKey = tuple[int, int, str, str, str]
+
+
+def order_key(pod: Pod) -> OrderKey:
+    fact = pod.fact
+    return (-fact.priority, fact.created_ms, fact.namespace, fact.name, fact.uid)
+
+
+def is_due(state: ClusterState, pod: Pod, tried_seq: int) -> bool:
+    """Whether anything happened after `tried_seq` (0: never tried) that may let the pod fit."""
+    if pod.fact.problem is not None:
+        return tried_seq < pod.changed_seq
+    woken = max(state.room_seq, pod.changed_seq, state.voided.get(pod.fact.uid, 0))
+    return tried_seq < woken or tried_seq == 0
+
+
+def due(state: ClusterState, tried: Mapping[str, int]) -> list[Pod]:
+    """The pending pods worth a try now, in order. `tried` is the caller's memory of tries.
+
+    What the log says about tries (`refused_basis`) counts as well, so a restarted service does
+    not try everything again.
+    """
+    pods = [
+        pod
+        for uid in state.pending
+        if is_due(state, (pod := state.pods[uid]), max(tried.get(uid, 0), pod.refused_basis))
+    ]
+    pods.sort(key=order_key)
+    return pods

@@ -1,0 +1,63 @@
+"""Every "no" has a code from this closed list. Codes are stable: tools and alerts key on them."""
+
+from typing import Final
+
+# Node
+NODE_NOT_READY: Final = "NodeNotReady"
+NODE_CORDONED: Final = "NodeCordoned"
+TAINT_NOT_TOLERATED: Final = "TaintNotTolerated"
+SELECTOR_MISMATCH: Final = "SelectorMismatch"
+AFFINITY_MISMATCH: Final = "AffinityMismatch"
+POD_LIMIT_REACHED: Final = "PodLimitReached"
+INSUFFICIENT_CPU: Final = "InsufficientCPU"
+INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
+INSUFFICIENT_RESOURCE: Final = "InsufficientResource"
+NO_GPU: Final = "NoGPU"
+
+# Device
+GPU_MODE_MISMATCH: Final = "GPUModeMismatch"
+NOT_ENOUGH_GPUS_ON_NODE: Final = "NotEnoughGPUsOnNode"
+GPU_NOT_SELECTED: Final = "GPUNotSelected"
+GPU_MODEL_MISMATCH: Final = "GPUModelMismatch"
+GPU_UNHEALTHY: Final = "GPUUnhealthy"
+SHARE_LIMIT_REACHED: Final = "ShareLimitReached"
+EXCLUSIVE_CONFLICT: Final = "ExclusiveConflict"
+INSUFFICIENT_GPU_MEMORY: Final = "InsufficientGPUMemory"
+INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
+
+# Request
+INVALID_REQUEST: Final = "InvalidRequest"
+
+# Machinery
+STALE_LEDGER: Final = "StaleLedger"
+BIND_CONFLICT: Final = "BindConflict"
+API_ERROR: Final = "APIError"
+POD_GONE: Final = "PodGone"
+
+EXPLANATIONS: Final[dict[str, str]] = {
+    NODE_NOT_READY: "the node's Ready condition is not True",
+    NODE_CORDONED: "the node is marked unschedulable",
+    TAINT_NOT_TOLERATED: "the node has a taint that the pod does not tolerate",
+    SELECTOR_MISMATCH: "the node lacks a label of the pod's nodeSelector",
+    AFFINITY_MISMATCH: "the node matches no term of the pod's required node affinity",
+    POD_LIMIT_REACHED: "the node already runs as many pods as it may",
+    INSUFFICIENT_CPU: "not enough unreserved CPU on the node",
+    INSUFFICIENT_MEMORY: "not enough unreserved memory on the node",
+    INSUFFICIENT_RESOURCE: "not enough of another resource the pod asks for",
+    NO_GPU: "the node offers no device of the kind the pod asks for",
+    GPU_MODE_MISMATCH: "the node's sharing mode is not the one the pod demands",
+    NOT_ENOUGH_GPUS_ON_NODE: "a container asks for more cards than the node has",
+    GPU_NOT_SELECTED: "no card has an id or index that the pod selects",
+    GPU_MODEL_MISMATCH: "no card has a model that the pod accepts",
+    GPU_UNHEALTHY: "every otherwise suitable card is unhealthy",
+    SHARE_LIMIT_REACHED: "suitable cards already have as many holders as they may",
+    EXCLUSIVE_CONFLICT: "a whole card is wanted but others hold a part of it, or the reverse",
+    INSUFFICIENT_GPU_MEMORY: "no suitable card has enough unreserved memory",
+    INSUFFICIENT_GPU_COMPUTE: "no suitable card has enough unreserved compute",
+    INVALID_REQUEST: "the pod's request cannot be granted as it is written",
+    STALE_LEDGER: "something else took the place meanwhile; it is tried again",
+    BIND_CONFLICT: "the API server refused the Binding",
+    API_ERROR: "the API server could not be reached or answered with an error",
+    POD_GONE: "the pod was deleted before it could be bound",
+}
+"""One line each, for help pages and `allot explain`."""

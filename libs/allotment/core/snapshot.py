@@ -1,0 +1,145 @@
+"""State ⇄ bytes. A snapshot is a cache: a start without one ends in the same state, byte for byte.
+
+The encoding is canonical (everything sorted), so two states are equal exactly if their bytes are.
+"""
+
+import msgspec
+
+from allotment.core.state import Allocation, ClusterState, Node, Pod
+from allotment_proto.events import NodeObserved, PodObserved, Refusal
+from allotment_proto.facts import Amounts, Holding, Policy
+
+SNAPSHOT_VERSION = 1
+
+
+class _Allocation(msgspec.Struct, frozen=True, array_like=True):
+    node: str
+    holdings: tuple[Holding, ...]
+    cpu_milli: int
+    memory_bytes: int
+    extended: Amounts
+    phase: str
+    seq: int
+    stamp_s: int
+
+
+class _Node(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    row: int
+    last_stamp_s: int
+    fact: NodeObserved | None
+
+
+class _Pod(msgspec.Struct, frozen=True, array_like=True):
+    fact: PodObserved
+    changed_seq: int
+    refused_basis: int
+    bind_failures: int
+    refusal: Refusal | None
+    allocation: _Allocation | None
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    v: int
+    seq: int
+    decision_seq: int
+    room_seq: int
+    policy_seq: int
+    policy: Policy
+    rows: int
+    nodes: tuple[_Node, ...]
+    pods: tuple[_Pod, ...]
+    pending: tuple[str, ...]
+    voided: tuple[tuple[str, int], ...]
+
+
+class SnapshotError(Exception):
+    """Raised when bytes are not a snapshot of this release; the log is folded instead."""
+
+
+def encode(state: ClusterState) -> bytes:
+    """The canonical bytes of a state."""
+    return msgspec.msgpack.encode(
+        _Snapshot(
+            v=SNAPSHOT_VERSION,
+            seq=state.seq,
+            decision_seq=state.decision_seq,
+            room_seq=state.room_seq,
+            policy_seq=state.policy_seq,
+            policy=state.policy,
+            rows=len(state.rows),
+            nodes=tuple(
+                _Node(n.name, n.row, n.last_stamp_s, n.fact)
+                for n in sorted(state.nodes.values(), key=lambda n: n.name)
+            ),
+            pods=tuple(_pod(state.pods[uid]) for uid in sorted(state.pods)),
+            pending=tuple(sorted(state.pending)),
+            voided=tuple(sorted(state.voided.items())),
+        )
+    )
+
+
+def decode(payload: bytes) -> ClusterState:
+    """The state that `encode` was given. Raises `SnapshotError` for anything else."""
+    try:
+        image = msgspec.msgpack.decode(payload, type=_Snapshot)
+    except msgspec.DecodeError as error:
+        raise SnapshotError(f"not a snapshot: {error}") from error
+    if image.v != SNAPSHOT_VERSION:
+        raise SnapshotError(f"snapshot version {image.v}, known is {SNAPSHOT_VERSION}")
+    state = ClusterState()
+    state.seq, state.decision_seq, state.room_seq = image.seq, image.decision_seq, image.room_seq
+    state.policy, state.policy_seq = image.policy, image.policy_seq
+    state.rows = [None] * image.rows
+    for saved in image.nodes:
+        node = state.nodes[saved.name] = Node(saved.name, saved.row)
+        state.rows[saved.row] = node
+        node.last_stamp_s = saved.last_stamp_s
+        node.fact = saved.fact
+    for entry in image.pods:
+        pod = state.pods[entry.fact.uid] = Pod(entry.fact, entry.changed_seq)
+        pod.refused_basis, pod.bind_failures = entry.refused_basis, entry.bind_failures
+        pod.refusal = entry.refusal
+        if entry.allocation is not None:
+            held = entry.allocation
+            pod.allocation = Allocation(
+                entry.fact.uid,
+                held.node,
+                held.holdings,
+                held.cpu_milli,
+                held.memory_bytes,
+                held.extended,
+                phase=held.phase,
+                seq=held.seq,
+                stamp_s=held.stamp_s,
+            )
+            state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
+    for node in state.nodes.values():
+        node.rebuild(node.fact)
+    state.pending = dict.fromkeys(image.pending)
+    state.voided = dict(image.voided)
+    return state
+
+
+def _pod(pod: Pod) -> _Pod:
+    return _Pod(
+        pod.fact,
+        pod.changed_seq,
+        pod.refused_basis,
+        pod.bind_failures,
+        pod.refusal,
+        None if pod.allocation is None else _allocation(pod.allocation),
+    )
+
+
+def _allocation(held: Allocation) -> _Allocation:
+    return _Allocation(
+        held.node,
+        held.holdings,
+        held.cpu_milli,
+        held.memory_bytes,
+        held.extended,
+        held.phase,
+        held.seq,
+        held.stamp_s,
+    )

@@ -1,0 +1,455 @@
+"""The state of the cluster as the log tells it, and the one door through which it changes.
+
+    apply(state, event, seq)
+
+is pure of clocks, dice and I/O, accepts every event in log order, and raises for none: two
+processes at the same sequence hold the same state, byte for byte (`snapshot.encode` shows it).
+
+Life of an allocation: reserved (`Decided`) → bound (`Bound`, or the pod is seen bound) → released
+(`BindFailed`, the pod ended or is gone). A decision is checked once more here, against every fact
+that landed before it: a placement that its node's books do not cover any more is *void*: nothing is
+reserved, the pod stays pending, the binder does not bind it. That arithmetic (`covers`) never
+changes between releases, so that old logs fold to what they always meant.
+"""
+
+from collections.abc import Iterable
+
+from allotment.core.ledger import Ledger
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Decided,
+    Event,
+    NodeGone,
+    NodeObserved,
+    Placement,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+    Refusal,
+)
+from allotment_proto.facts import Amounts, Holding, Policy
+
+ENDED = frozenset(("Succeeded", "Failed"))
+ACTIVE = "Pending"
+CHANGES_MAX = 1 << 16
+
+RESERVED = "reserved"
+BOUND = "bound"
+
+
+class Allocation:
+    """What one pod holds on one node. `seq` is the decision's sequence, 0 if others bound it."""
+
+    __slots__ = (
+        "cpu_milli",
+        "extended",
+        "holdings",
+        "memory_bytes",
+        "node",
+        "phase",
+        "seq",
+        "stamp_s",
+        "uid",
+    )
+
+    def __init__(
+        self,
+        uid: str,
+        node: str,
+        holdings: tuple[Holding, ...],
+        cpu_milli: int,
+        memory_bytes: int,
+        extended: Amounts,
+        *,
+        phase: str,
+        seq: int = 0,
+        stamp_s: int = 0,
+    ) -> None:
+        self.uid = uid
+        self.node = node
+        self.holdings = holdings
+        self.cpu_milli = cpu_milli
+        self.memory_bytes = memory_bytes
+        self.extended = extended
+        self.phase = phase
+        self.seq = seq
+        self.stamp_s = stamp_s
+
+
+class Node:
+    """One node: its last observed fact, its ledgers, what is free on the host, who is on it.
+
+    `fact` is None while pods still hold something on a node that is gone (or was never seen).
+    """
+
+    __slots__ = (
+        "allocations",
+        "cpu_milli_free",
+        "extended_free",
+        "fact",
+        "labels",
+        "last_stamp_s",
+        "ledgers",
+        "memory_bytes_free",
+        "name",
+        "pods_free",
+        "row",
+    )
+
+    def __init__(self, name: str, row: int) -> None:
+        self.name = name
+        self.row = row
+        self.fact: NodeObserved | None = None
+        self.labels: dict[str, str] = {}
+        self.ledgers: dict[str, Ledger] = {}
+        self.cpu_milli_free = 0
+        self.memory_bytes_free = 0
+        self.pods_free = 0
+        self.extended_free: dict[str, int] = {}
+        self.allocations: dict[str, Allocation] = {}
+        self.last_stamp_s = 0
+
+    def rebuild(self, fact: NodeObserved | None) -> None:
+        """Take over a new fact and book every allocation on it afresh."""
+        self.fact = fact
+        self.labels = dict(fact.labels) if fact else {}
+        self.ledgers = {i.family: Ledger(i) for i in fact.inventories} if fact else {}
+        self.cpu_milli_free = fact.cpu_milli if fact else 0
+        self.memory_bytes_free = fact.memory_bytes if fact else 0
+        self.pods_free = fact.pods if fact else 0
+        self.extended_free = dict(fact.extended) if fact else {}
+        for allocation in self.allocations.values():
+            self._book(allocation, 1)
+
+    def charge(self, allocation: Allocation) -> None:
+        self.allocations[allocation.uid] = allocation
+        self._book(allocation, 1)
+
+    def release(self, allocation: Allocation) -> None:
+        del self.allocations[allocation.uid]
+        self._book(allocation, -1)
+
+    def _book(self, allocation: Allocation, sign: int) -> None:
+        self.cpu_milli_free -= sign * allocation.cpu_milli
+        self.memory_bytes_free -= sign * allocation.memory_bytes
+        self.pods_free -= sign
+        for name, amount in allocation.extended:
+            if name in self.extended_free:
+                self.extended_free[name] -= sign * amount
+        for holding in allocation.holdings:
+            ledger = self.ledgers.get(holding.family)
+            if ledger is None:
+                continue
+            if sign > 0:
+                ledger.charge(allocation.uid, holding)
+            else:
+                ledger.release(allocation.uid, holding)
+
+    def fork(self) -> "Node":
+        """A copy whose books can be charged without touching this one."""
+        twin = Node.__new__(Node)
+        twin.name, twin.row, twin.fact, twin.labels = self.name, self.row, self.fact, self.labels
+        twin.ledgers = {family: ledger.copy() for family, ledger in self.ledgers.items()}
+        twin.cpu_milli_free = self.cpu_milli_free
+        twin.memory_bytes_free = self.memory_bytes_free
+        twin.pods_free = self.pods_free
+        twin.extended_free = dict(self.extended_free)
+        twin.allocations = dict(self.allocations)
+        twin.last_stamp_s = self.last_stamp_s
+        return twin
+
+
+class Pod:
+    """One pod: its last observed fact, what it holds, and the last refusal said about it."""
+
+    __slots__ = ("allocation", "bind_failures", "changed_seq", "fact", "refusal", "refused_basis")
+
+    def __init__(self, fact: PodObserved, seq: int) -> None:
+        self.fact = fact
+        self.changed_seq = seq
+        self.allocation: Allocation | None = None
+        self.refusal: Refusal | None = None
+        self.refused_basis = 0
+        self.bind_failures = 0
+
+
+class ClusterState:
+    """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.decision_seq = 0
+        self.policy = Policy()
+        self.policy_seq = 0
+        self.nodes: dict[str, Node] = {}
+        self.rows: list[Node | None] = []
+        self.pods: dict[str, Pod] = {}
+        self.pending: dict[str, None] = {}
+        """Uids of pods that wait for us, in the order they began to wait."""
+        self.room_seq = 0
+        """The last sequence at which room may have appeared somewhere."""
+        self.voided: dict[str, int] = {}
+        """Pods whose last placement was void → the sequence of that decision."""
+        self.changes: list[int] = []
+        self.changes_dropped = 0
+        """Rows touched, in order, for caches; `changes_dropped` counts forgotten entries."""
+
+    def touch(self, node: Node) -> None:
+        self.changes.append(node.row)
+        if len(self.changes) > CHANGES_MAX:
+            self.changes_dropped += len(self.changes)
+            self.changes.clear()
+
+    def waits(self, fact: PodObserved) -> bool:
+        """Whether the fact describes a pod that is ours to schedule now."""
+        return (
+            not fact.node
+            and fact.phase == ACTIVE
+            and not fact.deleting
+            and not fact.gated
+            and fact.scheduler in self.policy.scheduler_names
+        )
+
+
+def apply(state: ClusterState, event: Event, seq: int) -> None:
+    """Let one event, stored at log sequence `seq`, take effect. The only mutator of the state."""
+    state.seq = seq
+    match event:
+        case NodeObserved():
+            _node_observed(state, event, seq)
+        case NodeGone():
+            _node_gone(state, event)
+        case PodObserved():
+            _pod_observed(state, event, seq)
+        case PodGone():
+            _pod_gone(state, event, seq)
+        case PolicyLoaded():
+            _policy_loaded(state, event, seq)
+        case Decided():
+            _decided(state, event, seq)
+        case Bound():
+            _bound(state, event)
+        case BindFailed():
+            _bind_failed(state, event, seq)
+
+
+def covers(node: Node, placement: Placement) -> bool:
+    """Whether the node's books cover a placement's amounts: the safety arithmetic of the fold."""
+    if (
+        node.fact is None
+        or node.cpu_milli_free < placement.cpu_milli
+        or node.memory_bytes_free < placement.memory_bytes
+        or node.pods_free < 1
+        or any(node.extended_free.get(name, 0) < amount for name, amount in placement.extended)
+    ):
+        return False
+    taken: dict[tuple[str, str], list[int]] = {}
+    for holding in placement.holdings:
+        ledger = node.ledgers.get(holding.family)
+        card = ledger.by_id.get(holding.card) if ledger is not None else None
+        if card is None:
+            return False
+        sums = taken.setdefault((holding.family, holding.card), [0, 0, 0])
+        sums[0] += 1
+        sums[1] += holding.memory_mib
+        sums[2] += holding.cores_pct
+        if (
+            card.free_slots < sums[0]
+            or card.free_memory_mib < sums[1]
+            or card.free_cores_pct < sums[2]
+        ):
+            return False
+    return True
+
+
+def allocation_of(placement: Placement, seq: int) -> Allocation:
+    """The reservation that a placement makes."""
+    return Allocation(
+        placement.uid,
+        placement.node,
+        placement.holdings,
+        placement.cpu_milli,
+        placement.memory_bytes,
+        placement.extended,
+        phase=RESERVED,
+        seq=seq,
+        stamp_s=placement.stamp_s,
+    )
+
+
+def _node(state: ClusterState, name: str) -> Node:
+    node = state.nodes.get(name)
+    if node is None:
+        node = state.nodes[name] = Node(name, len(state.rows))
+        state.rows.append(node)
+    return node
+
+
+def _node_observed(state: ClusterState, event: NodeObserved, seq: int) -> None:
+    node = _node(state, event.name)
+    if node.fact is not None and node.fact.uid == event.uid and node.fact.rv > event.rv:
+        return
+    node.rebuild(event)
+    state.touch(node)
+    state.room_seq = seq
+
+
+def _node_gone(state: ClusterState, event: NodeGone) -> None:
+    node = state.nodes.get(event.name)
+    if node is None or node.fact is None or node.fact.uid != event.uid:
+        return
+    node.rebuild(None)
+    state.touch(node)
+    _forget_if_empty(state, node)
+
+
+def _forget_if_empty(state: ClusterState, node: Node) -> None:
+    if node.fact is None and not node.allocations:
+        del state.nodes[node.name]
+        state.rows[node.row] = None
+
+
+def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
+    pod = state.pods.get(event.uid)
+    if pod is None:
+        pod = state.pods[event.uid] = Pod(event, seq)
+    elif pod.fact.rv > event.rv:
+        return
+    else:
+        if pod.fact.request != event.request or pod.fact.problem != event.problem:
+            pod.changed_seq = seq
+        pod.fact = event
+    if event.phase in ENDED:
+        _release(state, pod, seq)
+    elif event.node:
+        _hold(state, pod, seq)
+    _sort_in(state, pod)
+
+
+def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
+    """A pod seen on a node holds what its annotations say, whoever put it there."""
+    fact, held = pod.fact, pod.allocation
+    if held is not None and held.node == fact.node and _same_cards(held.holdings, fact.holdings):
+        held.phase = BOUND
+        return
+    _release(state, pod, seq)
+    _charge(
+        state,
+        pod,
+        Allocation(
+            fact.uid,
+            fact.node,
+            fact.holdings,
+            fact.request.cpu_milli,
+            fact.request.memory_bytes,
+            fact.request.extended,
+            phase=BOUND,
+        ),
+    )
+
+
+def _same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
+    """Equal cards; amounts may be missing in what was seen (index annotations carry none)."""
+    if len(ours) != len(seen):
+        return False
+    return all(
+        a.family == b.family
+        and a.card == b.card
+        and a.container == b.container
+        and a.cores_pct == b.cores_pct
+        and b.memory_mib in (0, a.memory_mib)
+        for a, b in zip(sorted(ours, key=_by_card), sorted(seen, key=_by_card), strict=True)
+    )
+
+
+def _by_card(holding: Holding) -> tuple[str, int, str]:
+    return holding.family, holding.container, holding.card
+
+
+def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
+    pod = state.pods.pop(event.uid, None)
+    if pod is None:
+        return
+    _release(state, pod, seq)
+    state.pending.pop(event.uid, None)
+    state.voided.pop(event.uid, None)
+
+
+def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
+    state.policy = event.policy
+    state.policy_seq = seq
+    state.room_seq = seq
+    for pod in state.pods.values():
+        _sort_in(state, pod)
+
+
+def _decided(state: ClusterState, event: Decided, seq: int) -> None:
+    state.decision_seq = seq
+    for placement in event.placements:
+        pod = state.pods.get(placement.uid)
+        if pod is None:
+            continue
+        node = state.nodes.get(placement.node)
+        if placement.uid not in state.pending or node is None or not covers(node, placement):
+            state.voided[placement.uid] = seq
+            continue
+        _charge(state, pod, allocation_of(placement, seq))
+        node.last_stamp_s = max(node.last_stamp_s, placement.stamp_s)
+        pod.refusal = None
+        state.voided.pop(placement.uid, None)
+        _sort_in(state, pod)
+    for refusal in event.refusals:
+        pod = state.pods.get(refusal.uid)
+        if pod is not None:
+            pod.refusal = refusal
+            pod.refused_basis = event.basis
+
+
+def _bound(state: ClusterState, event: Bound) -> None:
+    pod = state.pods.get(event.uid)
+    if pod is not None and pod.allocation is not None and pod.allocation.seq == event.decision:
+        pod.allocation.phase = BOUND
+
+
+def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
+    pod = state.pods.get(event.uid)
+    if pod is None or pod.allocation is None or pod.fact.node:
+        return
+    if pod.allocation.seq == event.decision and pod.allocation.phase == RESERVED:
+        pod.bind_failures += 1
+        _release(state, pod, seq)
+        _sort_in(state, pod)
+
+
+def _charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
+    node = _node(state, allocation.node)
+    pod.allocation = allocation
+    node.charge(allocation)
+    state.touch(node)
+
+
+def _release(state: ClusterState, pod: Pod, seq: int) -> None:
+    allocation = pod.allocation
+    if allocation is None:
+        return
+    node = state.nodes[allocation.node]
+    node.release(allocation)
+    pod.allocation = None
+    state.touch(node)
+    state.room_seq = seq
+    _forget_if_empty(state, node)
+
+
+def _sort_in(state: ClusterState, pod: Pod) -> None:
+    if pod.allocation is None and state.waits(pod.fact):
+        state.pending.setdefault(pod.fact.uid)
+    else:
+        state.pending.pop(pod.fact.uid, None)
+
+
+def apply_all(state: ClusterState, events: Iterable[Event], seq: int) -> None:
+    """All events of one record. `seq` moves even when the record held none that is known."""
+    for event in events:
+        apply(state, event, seq)
+    state.seq = seq

@@ -1,0 +1,213 @@
+"""The allocation log's vocabulary: past tense, complete, never changed once written.
+
+A stored record is one `Envelope`: who appended it, when, and one or more events that take effect
+together in order. Its position in the stream is its sequence.
+
+* facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `PolicyLoaded`
+* decisions (binder, by compare-and-append): `Decided`
+* outcomes (binder): `Bound`, `BindFailed`
+"""
+
+import msgspec
+
+from allotment_proto.facts import (
+    Amounts,
+    Holding,
+    Inventory,
+    PodRequest,
+    Policy,
+    Problem,
+    Taint,
+)
+
+ENVELOPE_VERSION = 1
+
+
+class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A node as Kubernetes shows it now. Replaces what was known under the same name.
+
+    `rv` is the object's resourceVersion: an older observation that arrives late is ignored.
+    """
+
+    name: str
+    uid: str
+    rv: int
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    extended: Amounts = ()
+    inventories: tuple[Inventory, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    name: str
+    uid: str
+    rv: int
+
+
+class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A pod as Kubernetes shows it now.
+
+    `node` is empty while the pod is not bound. `holdings` are the devices that its annotations say
+    it holds (charged even when another scheduler bound it). `problem` is a request that can never
+    be granted as written.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    rv: int
+    created_ms: int
+    scheduler: str
+    request: PodRequest
+    priority: int = 0
+    gated: bool = False
+    deleting: bool = False
+    phase: str = "Pending"
+    node: str = ""
+    holdings: tuple[Holding, ...] = ()
+    bind_phase: str = ""
+    group: str = ""
+    problem: Problem | None = None
+
+
+class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    uid: str
+    namespace: str
+    name: str
+    rv: int
+
+
+class PolicyLoaded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A configuration took effect. Its version is the sequence of this record."""
+
+    policy: Policy
+    source: str
+    text_sha256: str
+
+
+class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A node that would also have fit, and its total in micro-points (10⁻⁶ of a point)."""
+
+    node: str
+    score_micro: int
+    cards: tuple[str, ...]
+
+
+class Placement(msgspec.Struct, frozen=True, array_like=True):
+    """One pod put on one node, with all amounts, so that it can be charged without any lookup.
+
+    `terms` are the weighted parts of `score_micro`. `stamp_s` orders the pods of a node for its
+    device plugin (strictly increasing per node, at least the Unix time in seconds).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    holdings: tuple[Holding, ...]
+    cpu_milli: int
+    memory_bytes: int
+    extended: Amounts
+    score_micro: int
+    terms: tuple[tuple[str, int], ...]
+    runners_up: tuple[RunnerUp, ...]
+    feasible: int
+    nodes: int
+    stamp_s: int = 0
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True):
+    """A proposed placement that no longer fitted when the binder asked again."""
+
+    placement: Placement
+    code: str
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """A pod that fits nowhere now. `reasons` count every node once, by its first obstacle.
+
+    With a `problem` the pod's own request is at fault and no node was asked.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    nodes: int
+    reasons: tuple[tuple[str, int], ...]
+    problem: Problem | None = None
+
+
+class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """When one service worked on a cycle (Unix microseconds). Recorded, never decided upon."""
+
+    stage: str
+    instance: str
+    received_us: int
+    finished_us: int
+
+
+class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """One cycle's decisions, and all they stood on, so that they can be made again and compared.
+
+    The scorer placed `batch` in order on the state at `basis`; the binder checked every placement
+    again on the state at `checked` and appended this expecting no other decision since. `assumed`
+    are cycles the scorer counted on that were not in the log yet. `policy` is the sequence of the
+    `PolicyLoaded` in force. A refusal that repeats the pod's last one word for word is left out.
+    """
+
+    cycle: str
+    basis: int
+    checked: int
+    policy: int
+    batch: tuple[str, ...]
+    placements: tuple[Placement, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    assumed: tuple[str, ...] = ()
+    stages: tuple[StageTime, ...] = ()
+
+
+class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The API server accepted the Binding of decision `decision` (or was found to have)."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    decision: int
+
+
+class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The pod cannot be bound as `decision` said; what was reserved for it is free again."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    decision: int
+    code: str
+    message: str
+    holdings: tuple[Holding, ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    extended: Amounts = ()
+
+
+Event = (
+    NodeObserved | NodeGone | PodObserved | PodGone | PolicyLoaded | Decided | Bound | BindFailed
+)
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of the log. `by` is the appending service and instance, `at_ms` its Unix time."""
+
+    v: int
+    at_ms: int
+    by: str
+    events: tuple[Event, ...]

@@ -1,0 +1,72 @@
+"""Every NATS subject, built and parsed here and nowhere else.
+
+A name that becomes one subject token is percent-escaped, because node names hold dots and a token
+must not: `escape` and `unescape` are inverse for any text.
+"""
+
+STREAM = "ALLOTMENT_LOG"
+LOG_ALL = "allot.log.>"
+CONFIG = "allot.log.config"
+DECISION = "allot.log.decision"
+OUTCOME = "allot.log.outcome"
+FACTS = "allot.log.facts"
+"""Several facts that gathered while an append was in flight, in one record."""
+
+FEASIBLE = "allot.pipe.feasible"
+PROPOSAL = "allot.pipe.proposal"
+SETTLED = "allot.pipe.settled"
+
+_NODE = "allot.log.node."
+_POD = "allot.log.pod."
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+def escape(name: str) -> str:
+    """One subject token for any text: bytes outside ``[A-Za-z0-9_-]`` become ``%XX`` of UTF-8."""
+    if not name:
+        return "%"
+    raw = name.encode("utf-8", "surrogatepass")
+    return "".join(chr(b) if b in _PLAIN else f"%{b:02X}" for b in raw)
+
+
+def unescape(token: str) -> str:
+    """The inverse of `escape`. Raises ValueError for a token that `escape` cannot have made."""
+    if token == "%":
+        return ""
+    out, i = bytearray(), 0
+    while i < len(token):
+        if token[i] == "%":
+            out.append(int(token[i + 1 : i + 3], 16))
+            i += 3
+        else:
+            out.append(ord(token[i]))
+            i += 1
+    name = out.decode("utf-8", "surrogatepass")
+    if escape(name) != token:
+        raise ValueError(f"subject token {token!r} is not an escaped name")
+    return name
+
+
+def node(name: str) -> str:
+    """The subject of one node's facts."""
+    return _NODE + escape(name)
+
+
+def pod(uid: str) -> str:
+    """The subject of one pod's facts."""
+    return _POD + escape(uid)
+
+
+def describe(subject: str) -> tuple[str, str]:
+    """What a log subject is about: ``("node", name)``, ``("pod", uid)``, ``("decision", "")``, …
+
+    Raises ValueError for a subject that is not part of the log.
+    """
+    if subject.startswith(_NODE):
+        return "node", unescape(subject.removeprefix(_NODE))
+    if subject.startswith(_POD):
+        return "pod", unescape(subject.removeprefix(_POD))
+    kinds = {CONFIG: "config", DECISION: "decision", OUTCOME: "outcome", FACTS: "facts"}
+    if subject in kinds:
+        return kinds[subject], ""
+    raise ValueError(f"{subject!r} is not a subject of the log (expected {LOG_ALL})")

@@ -1,0 +1,48 @@
+"""Fixtures every tier shares: the event loop, a real nats-server, and --rewrite for golden files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+from allotment.adapters.nats_server import NatsServer
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="rewrite golden files from what the code says now; then read the diff",
+    )
+
+
+@pytest.fixture(scope="session")
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """One server for the whole run: give streams and subjects names of your own, never stop it."""
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+@pytest.fixture
+def own_nats_server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server of the test's own, to stop, kill, freeze or fill."""
+    with NatsServer(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+def no_blocking() -> Iterator[None]:
+    """Fails the test when our code blocks the event loop (files, sockets, time.sleep)."""
+    with blockbuster_ctx(["allotment"]):
+        yield
