@@ -1,4 +1,4 @@
-"""Fixtures every tier shares: the event loop, a real nats-server, and --rewrite for golden files."""
+"""What every tier shares: the event loop, a real nats-server, --rewrite for golden files."""
 
 from collections.abc import Iterator
 from pathlib import Path

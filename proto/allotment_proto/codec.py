@@ -14,6 +14,9 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settle
 Message = Feasible | Proposal | Settled
 M = TypeVar("M", Feasible, Proposal, Settled)
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""All that msgspec raises for bytes that are not what we expect."""
+
 _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(Envelope)
 _messages: dict[type[Message], msgspec.json.Decoder[Message]] = {
@@ -44,7 +47,7 @@ def decode_envelope(payload: bytes) -> Envelope:
     """Raises `UndecodableError` naming the version or the first offending field."""
     try:
         envelope = _envelope.decode(payload)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise UndecodableError(_why(payload, ENVELOPE_VERSION, error)) from error
     if not 1 <= envelope.v <= ENVELOPE_VERSION:
         raise UndecodableError(_version_text(envelope.v, ENVELOPE_VERSION))
@@ -55,7 +58,7 @@ def decode_message(kind: type[M], payload: bytes) -> M:
     """Raises `UndecodableError` naming the version or the first offending field."""
     try:
         message = _messages[kind].decode(payload)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         raise UndecodableError(_why(payload, MESSAGE_VERSION, error)) from error
     if not 1 <= message.v <= MESSAGE_VERSION:
         raise UndecodableError(_version_text(message.v, MESSAGE_VERSION))
@@ -63,10 +66,10 @@ def decode_message(kind: type[M], payload: bytes) -> M:
     return message
 
 
-def _why(payload: bytes, known: int, error: msgspec.DecodeError) -> str:
+def _why(payload: bytes, known: int, error: Exception) -> str:
     try:
         found = _version.decode(payload).v
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return f"not readable: {error}"
     return str(error) if 1 <= found <= known else _version_text(found, known)
 

@@ -11,14 +11,16 @@ MESSAGE_VERSION = 1
 
 
 class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
-    """The nodes that one request class fits on: bit *r* of `rows_hex` is the node in row *r*.
+    """What the filter found for one request class of a batch, at its own sequence.
 
-    `sample` is the position in the batch of one pod of the class.
+    `sample` is the position in the batch of one pod of the class; `feasible` of `nodes` fit, the
+    others are counted by reason.
     """
 
     sample: int
     feasible: int
-    rows_hex: str
+    nodes: int
+    reasons: tuple[tuple[str, int], ...]
 
 
 class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -47,8 +49,13 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """binder → filter: the cycle is over. `seq` is its record, 0 when nothing had to be written."""
+    """binder → filter: the cycle is over.
+
+    `outcome` is ``decided`` (record `seq` holds it), ``nothing`` (nothing new to write) or
+    ``conflict`` (another decision came first; nothing was written, try again).
+    """
 
     v: int
     cycle: str
-    seq: int
+    outcome: str
+    seq: int = 0

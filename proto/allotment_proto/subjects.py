@@ -16,8 +16,8 @@ FEASIBLE = "allot.pipe.feasible"
 PROPOSAL = "allot.pipe.proposal"
 SETTLED = "allot.pipe.settled"
 
-_NODE = "allot.log.node."
-_POD = "allot.log.pod."
+NODE = "allot.log.node."
+POD = "allot.log.pod."
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
@@ -49,12 +49,12 @@ def unescape(token: str) -> str:
 
 def node(name: str) -> str:
     """The subject of one node's facts."""
-    return _NODE + escape(name)
+    return NODE + escape(name)
 
 
 def pod(uid: str) -> str:
     """The subject of one pod's facts."""
-    return _POD + escape(uid)
+    return POD + escape(uid)
 
 
 def describe(subject: str) -> tuple[str, str]:
@@ -62,10 +62,10 @@ def describe(subject: str) -> tuple[str, str]:
 
     Raises ValueError for a subject that is not part of the log.
     """
-    if subject.startswith(_NODE):
-        return "node", unescape(subject.removeprefix(_NODE))
-    if subject.startswith(_POD):
-        return "pod", unescape(subject.removeprefix(_POD))
+    if subject.startswith(NODE):
+        return "node", unescape(subject.removeprefix(NODE))
+    if subject.startswith(POD):
+        return "pod", unescape(subject.removeprefix(POD))
     kinds = {CONFIG: "config", DECISION: "decision", OUTCOME: "outcome", FACTS: "facts"}
     if subject in kinds:
         return kinds[subject], ""

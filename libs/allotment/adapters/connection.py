@@ -1,118 +1,49 @@
 """One connection to NATS, with the client's traps closed.
 
-The client library is sound while everything goes well. What this module adds is for the other times:
+The client library is sound while everything goes well. What this module adds is for the other
+times:
 
-* a late answer to a ping whose waiter gave up must not end the reader (`GuardedClient`);
+* a late answer to a ping whose waiter gave up must not end the reader (see nats_client.py);
 * a server that hangs without closing, with our socket buffer full, is never noticed by the client:
   the watchdog aborts the transport when nothing was heard for too long;
 * what is outstanding is bounded here, because a blocked publish ignores cancellation and buffers
   without limit: `send` refuses while disconnected or when too much is pending;
-* answers are matched by our own inboxes, so that a repeated question accepts the answer to any of its
+* answers are matched by our own inboxes, so that a repeated question accepts the answer to any of
+its
   sends, and every open question is woken at once by a reconnect.
 """
 
 import asyncio
 import itertools
 import logging
-import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-import msgspec
-from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
-from nats.errors import ConnectionClosedError, OutboundBufferLimitError, SlowConsumerError
+from nats.errors import ConnectionClosedError, Error, OutboundBufferLimitError, SlowConsumerError
+
+from allotment.adapters.nats_client import Credentials, GuardedClient
 
 PENDING_BYTES_MAX = 1024 * 1024
 TICK_S = 0.25
 ABORT_AFTER_S = 0.5
-CLOSE_WITHIN_S = 1.0
+CLOSE_WITHIN_S = 1
 
 log = logging.getLogger("allotment.nats")
 
 
 class NatsUnavailable(Exception):
-    """No connection: the servers cannot be reached, refuse us, or closed the connection for good."""
+    """No connection: the servers are out of reach, refuse us, or closed it for good."""
 
 
 class TooLarge(Exception):
     """A message larger than the server takes. Sending it would end the connection."""
-
-
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """How to prove who we are. Paths are files; everything is optional."""
-
-    user: str | None = None
-    password: str | None = None
-    creds_file: str | None = None
-    nkey_seed_file: str | None = None
-    tls_ca_file: str | None = None
-    tls_cert_file: str | None = None
-    tls_key_file: str | None = None
-
-    def options(self) -> dict[str, Any]:
-        """The client's connect options. Reads the TLS files: call it outside the event loop."""
-        options: dict[str, Any] = {
-            "user": self.user,
-            "password": self.password,
-            "user_credentials": self.creds_file,
-            "nkeys_seed": self.nkey_seed_file,
-        }
-        if self.tls_ca_file or self.tls_cert_file:
-            context = ssl.create_default_context(cafile=self.tls_ca_file)
-            if self.tls_cert_file:
-                context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
-            options["tls"] = context
-        return {name: value for name, value in options.items() if value is not None}
-
-
-class GuardedClient(Client):  # type: ignore[misc] # the library is untyped
-    """The client with two repairs: late pongs, and sockets left behind by failed connects."""
-
-    async def _process_pong(self) -> None:
-        if self._pongs and self._pongs[0].done():  # its waiter was cancelled or timed out
-            self._pongs.pop(0)
-            self._pongs_received += 1
-            self._pings_outstanding = 0
-            return
-        await super()._process_pong()
-
-    async def _connect_to_server(self, server: Srv) -> None:
-        self.abort()
-        await super()._connect_to_server(server)
-
-    @property
-    def heard(self) -> tuple[int, int, int]:
-        """Changes whenever anything arrived from the server."""
-        return self.stats["in_msgs"], self._pongs_received, self.stats["reconnects"]
-
-    @property
-    def reconnecting_ended(self) -> bool:
-        """Whether the client gave up reconnecting by an error it did not expect."""
-        task = self._reconnection_task
-        return bool(self.is_reconnecting and task is not None and task.done())
-
-    def abort(self) -> None:
-        """Drop the socket now, without waiting for what is still to be written."""
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-
-    @property
-    def is_stuck_closing(self) -> bool:
-        """Whether a closed socket waits for a server that does not read."""
-        writer = getattr(self._transport, "_io_writer", None)
-        return (
-            writer is not None
-            and writer.transport.is_closing()
-            and writer.transport.get_write_buffer_size() > 0
-        )
 
 
 class Inbox:
@@ -146,7 +77,7 @@ class Connection:
         self.name = name
         self.client = GuardedClient()
         self.slow_consumer_drops: Counter[int] = Counter()  # by subscription id
-        self.permission_errors: list[str] = []
+        self.permission_errors: set[str] = set()
         self.on_reconnect: set[Callable[[], None]] = set()
         self.on_refused: Callable[[], None] | None = None
         self.aborts = 0
@@ -195,6 +126,13 @@ class Connection:
     def last_error(self) -> str:
         error = self.client.last_error
         return "" if error is None else _line(error)
+
+    def forbids(self, subject: str) -> str:
+        """What the server said about a subject we may not use, "" when it said nothing.
+
+        A forbidden message is answered by nobody; this is the only trace it leaves.
+        """
+        return next((text for text in self.permission_errors if f'"{subject}"' in text), "")
 
     async def send(
         self,
@@ -280,8 +218,8 @@ class Connection:
         if isinstance(error, SlowConsumerError):
             self.slow_consumer_drops[error.sid] += 1
         text = _line(error)
-        if "permissions violation" in text.lower() and text not in self.permission_errors[-100:]:
-            self.permission_errors.append(text)
+        if "permissions violation" in text.lower() and len(self.permission_errors) < 100:
+            self.permission_errors.add(text)
         if "authorization violation" in text.lower() and self.on_refused is not None:
             self.on_refused()
         if text in self._errors or len(self._errors) < 100:
@@ -354,6 +292,8 @@ class Connection:
             except (Error, OSError) as error:
                 log.warning("nats: closing with messages unsent: %s", _line(error))
         await self.client.close()
+        self.client.abort()  # a connect that was cancelled counts as closed and keeps its socket
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

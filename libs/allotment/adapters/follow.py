@@ -1,20 +1,22 @@
 """Following the log: every sequence exactly once, in order, through whatever happens on the way.
 
-An ordered push consumer, made by us rather than by the client library, because three things must be in
-our hands: flow control is answered by how much the *reader* has taken (so memory stays bounded however
-slow the fold is), a gap is judged by the stream's own sequence, and nothing is ever given up.
+An ordered push consumer, made by us rather than by the client library, because three things must
+be in our hands: flow control is answered by how much the *reader* has taken (so memory stays
+bounded however slow the fold is), a gap is judged by the stream's own sequence, and nothing is
+ever given up.
 
-One consumer is never repaired. As soon as anything about it is doubtful (a gap, heartbeats missing, a
-reconnect, a word from the server) it is left behind and a new one starts after the last record that was
-handed out. Only two things end a follower: the log is shorter than what was already read, or the first
-message of a fresh consumer is not the one asked for. Both mean that history is missing.
+One consumer is never repaired. As soon as anything about it is doubtful (a gap, heartbeats
+missing, a reconnect, a word from the server) it is left behind and a new one starts after the last
+record that was handed out. Only two things end a follower: the log is shorter than what was
+already read, or the first message of a fresh consumer is not the one asked for. Both mean that
+history is missing.
 """
 
 import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import anyio
 from nats.aio.msg import Msg
@@ -28,7 +30,7 @@ HEARTBEAT_S = 0.5
 SILENCE_S_MAX = 1.5
 BATCH_RECORDS_MAX = 1024
 UNREAD_BYTES_MAX = 16 * 1024 * 1024
-SHORT_LOG_PATIENCE_S = 5.0
+SHORT_LOG_PATIENCE_S = 3.0
 RETRY_S = 0.1
 MSG_ID = "Nats-Msg-Id"
 
@@ -48,7 +50,7 @@ class Follower:
         self._after_seq = after_seq
         self._pending_msgs_max = pending_msgs_max
 
-    async def batches(self) -> AsyncIterator[list[Record]]:
+    async def batches(self) -> AsyncGenerator[list[Record]]:
         while True:
             await self._check_log_reaches()
             intake = Intake(self._jetstream, self._stream, self._after_seq)
@@ -88,14 +90,16 @@ class Follower:
                     return
                 if time.monotonic() > deadline:
                     raise LogDamaged(
-                        f"{self._stream} ends at {last_seq}, but {self._after_seq} was read from it: "
+                        f"{self._stream} ends at {last_seq}, but {self._after_seq} was read: "
                         "it was cut short or replaced"
                     )
             await anyio.sleep(RETRY_S)
 
 
 class Intake:
-    """One consumer's life: gathers records until something about it is doubtful (`lost` says what)."""
+    """One consumer's life: gathers records until something about it is doubtful (`lost` says
+    what).
+    """
 
     def __init__(self, jetstream: JetStream, stream: str, after_seq: int) -> None:
         self.lost = ""

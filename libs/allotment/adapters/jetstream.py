@@ -1,8 +1,8 @@
 """Questions to JetStream, asked until they are answered.
 
-Every request here may be repeated safely: either it changes nothing, or its second copy is recognised
-(same id, same expectation, same configuration). So a lost answer costs time and never correctness,
-and "no answer" surfaces in one way only, as LogUnavailable after the budget.
+Every request here may be repeated safely: either it changes nothing, or its second copy is
+recognised (same id, same expectation, same configuration). So a lost answer costs time and never
+correctness, and "no answer" surfaces in one way only, as LogUnavailable after the budget.
 """
 
 import base64
@@ -26,6 +26,8 @@ BUDGET_S = 15.0
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE = 10037
 NAME_IN_USE = 10058
+WRONG_LAST_SEQUENCE = 10071
+APPEND_IN_FLIGHT = 10164  # on that subject, at R3: says nothing about ours
 
 
 class Failure(msgspec.Struct, frozen=True):

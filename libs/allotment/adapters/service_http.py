@@ -9,6 +9,7 @@ import contextlib
 import errno
 from collections.abc import AsyncIterator, Mapping
 
+import anyio
 import msgspec
 from aiohttp import web
 
@@ -105,4 +106,5 @@ async def serve_http(
         shown = f"[{taken[0]}]" if ":" in taken[0] else taken[0]
         yield f"{shown}:{taken[1]}"
     finally:
-        await runner.cleanup()
+        with anyio.CancelScope(shield=True):  # bounded by shutdown_timeout
+            await runner.cleanup()

@@ -13,21 +13,31 @@ in messages, not in logs) and `readable_file` (it must exist before the service 
 import argparse
 import difflib
 import os
-import re
 import socket
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import FieldInfo
 
-ENV_PREFIX = "ALLOT_"
+from allotment.adapters.settings_fields import (
+    HIDDEN,
+    default_text,
+    description_of,
+    expectation_of,
+    extra_of,
+    flag_of,
+    is_bool,
+    is_list,
+    metavar_of,
+    shown_of,
+    variable_of,
+    without_password,
+)
 
-_HIDDEN = "********"
-_USERINFO = re.compile(r"(?<=://)[^/@\s,]+(?=@)")
 _NO_VALUE = "\0no value"
 """What argparse stores for a flag that was given without its value; no shell can pass a NUL."""
 
@@ -126,10 +136,10 @@ def as_fields(settings: msgspec.Struct) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
-        if _extra(field).get("secret") and value is not None:
-            value = _HIDDEN
+        if extra_of(field).get("secret") and value is not None:
+            value = HIDDEN
         elif isinstance(value, str):
-            value = _USERINFO.sub(_HIDDEN, value)
+            value = without_password(value)
         elif isinstance(value, Path):
             value = str(value)
         shown[field.name] = value
@@ -161,8 +171,8 @@ def load(
                 problems.append(problem)
         elif field.required:
             problems.append(
-                f"{_flag(field)} is missing: give {_flag(field)} or set {_variable(field)}"
-                f" ({_description(field)})"
+                f"{flag_of(field)} is missing: give {flag_of(field)} or set {variable_of(field)}"
+                f" ({description_of(field)})"
             )
     if problems:
         raise SettingsError(problems)
@@ -183,16 +193,16 @@ def _given(
     given: dict[str, tuple[str, str]] = {}
     problems: list[str] = []
     for field in fields:
-        if raw := environ.get(_variable(field), ""):
-            given[field.name] = (_variable(field), raw)
+        if raw := environ.get(variable_of(field), ""):
+            given[field.name] = (variable_of(field), raw)
     parsed, unknown = _parser(fields, prog, description).parse_known_args(list(argv))
     for field in fields:
         raw = getattr(parsed, field.name)
         if raw == _NO_VALUE:
-            problems.append(f"{_flag(field)} needs a value: {_expectation(field)}")
+            problems.append(f"{flag_of(field)} needs a value: {expectation_of(field)}")
         elif raw is not None:
-            given[field.name] = (_flag(field), raw)
-    flags = [_flag(field) for field in fields]
+            given[field.name] = (flag_of(field), raw)
+    flags = [flag_of(field) for field in fields]
     for word in unknown:
         close = difflib.get_close_matches(word.partition("=")[0], flags, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; see {prog} --help"
@@ -216,18 +226,18 @@ def _parser(fields: Sequence[FieldInfo], prog: str, description: str) -> _Parser
     )
     parser.add_argument("--version", action="version", version=f"{prog} {version('allotment')}")
     for field in fields:
-        text = f"{_description(field)} [{_variable(field)}; {_default_text(field)}]"
+        text = f"{description_of(field)} [{variable_of(field)}; {default_text(field)}]"
         parser.add_argument(
-            _flag(field),
+            flag_of(field),
             dest=field.name,
             nargs="?",
-            const="true" if _is_bool(field) else _NO_VALUE,
-            metavar=_metavar(field),
+            const="true" if is_bool(field) else _NO_VALUE,
+            metavar=metavar_of(field),
             help=text.replace("%", "%%"),
         )
-        if _is_bool(field):
+        if is_bool(field):
             parser.add_argument(
-                _flag(field).replace("--", "--no-", 1),
+                flag_of(field).replace("--", "--no-", 1),
                 dest=field.name,
                 action="store_const",
                 const="false",
@@ -238,16 +248,16 @@ def _parser(fields: Sequence[FieldInfo], prog: str, description: str) -> _Parser
 
 def _convert(field: FieldInfo, source: str, raw: str) -> tuple[Any, str | None]:
     value: object = raw
-    if _is_list(field):
+    if is_list(field):
         value = [part.strip() for part in raw.split(",") if part.strip()]
-    elif _is_bool(field):
+    elif is_bool(field):
         value = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(raw.lower(), raw)
     try:
         converted = msgspec.convert(value, field.type, strict=False, dec_hook=_decode_path)
     except msgspec.ValidationError:
-        return None, f"{source}={_shown(field, raw)}: expected {_expectation(field)}"
-    if _extra(field).get("readable_file") and not os.access(str(converted), os.R_OK):
-        return None, f"{source}={_shown(field, raw)}: expected a file that exists and can be read"
+        return None, f"{source}={shown_of(field, raw)}: expected {expectation_of(field)}"
+    if extra_of(field).get("readable_file") and not os.access(str(converted), os.R_OK):
+        return None, f"{source}={shown_of(field, raw)}: expected a file that exists and can be read"
     return converted, None
 
 
@@ -255,98 +265,3 @@ def _decode_path(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, str):
         return Path(value).expanduser()
     raise NotImplementedError(f"settings cannot hold a {kind.__name__}")
-
-
-def _expectation(field: FieldInfo) -> str:
-    """What would be right, in words."""
-    meta = _meta(field)
-    bare = _bare(field)
-    if get_origin(bare) is Literal:
-        return "one of " + ", ".join(str(choice) for choice in get_args(bare))
-    words = {int: "a whole number", float: "a number", bool: "true or false"}.get(bare, "a text")
-    if _is_list(field):
-        words = "a list parted by commas"
-    if meta.ge is not None and meta.le is not None:
-        words += f" from {meta.ge} to {meta.le}"
-    elif meta.ge is not None:
-        words += f" of at least {meta.ge}"
-    elif meta.le is not None:
-        words += f" of at most {meta.le}"
-    if meta.gt is not None:
-        words += f" above {meta.gt}"
-    if meta.lt is not None:
-        words += f" below {meta.lt}"
-    if meta.min_length:
-        words += f" of at least {meta.min_length} characters"
-    if meta.examples:
-        words += ", for example " + " or ".join(str(example) for example in meta.examples)
-    elif meta.pattern:
-        words += f" that matches {meta.pattern}"
-    return f"{words} ({_description(field)})"
-
-
-def _default_text(field: FieldInfo) -> str:
-    if field.required:
-        return "required"
-    default = field.default
-    if default is msgspec.NODEFAULT:
-        default = field.default_factory()
-    if default is None or default == () or default == "":
-        return "not set by default"
-    if isinstance(default, tuple):
-        default = ",".join(str(part) for part in default)
-    return f"default: {str(default).lower() if isinstance(default, bool) else default}"
-
-
-def _flag(field: FieldInfo) -> str:
-    return "--" + field.name.replace("_", "-")
-
-
-def _variable(field: FieldInfo) -> str:
-    return ENV_PREFIX + field.name.upper()
-
-
-def _shown(field: FieldInfo, raw: str) -> str:
-    return _HIDDEN if _extra(field).get("secret") else repr(_USERINFO.sub(_HIDDEN, raw))
-
-
-def _meta(field: FieldInfo) -> Meta:
-    if get_origin(field.type) is Annotated:
-        for part in field.type.__metadata__:
-            if isinstance(part, Meta):
-                return part
-    return Meta()
-
-
-def _extra(field: FieldInfo) -> Mapping[str, Any]:
-    return _meta(field).extra or {}
-
-
-def _description(field: FieldInfo) -> str:
-    return _meta(field).description or field.name.replace("_", " ")
-
-
-def _bare(field: FieldInfo) -> Any:
-    """The field's type without Annotated and without `| None`."""
-    bare = field.type.__origin__ if get_origin(field.type) is Annotated else field.type
-    options = [option for option in get_args(bare) if option is not type(None)]
-    if get_origin(bare) is not Literal and len(options) == 1 and type(None) in get_args(bare):
-        return options[0]
-    return bare
-
-
-def _is_bool(field: FieldInfo) -> bool:
-    return _bare(field) is bool
-
-
-def _is_list(field: FieldInfo) -> bool:
-    return get_origin(_bare(field)) in (list, tuple)
-
-
-def _metavar(field: FieldInfo) -> str:
-    bare = _bare(field)
-    if get_origin(bare) is Literal:
-        return "|".join(str(choice) for choice in get_args(bare))
-    if _is_list(field):
-        return "A,B,…"
-    return {int: "N", float: "N", bool: "true|false", Path: "PATH"}.get(bare, "TEXT")

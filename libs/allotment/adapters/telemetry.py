@@ -34,6 +34,7 @@ AttributeValue = str | bool | int | float | list[str] | list[int] | list[float]
 Kind = Literal["internal", "consumer", "producer", "client"]
 
 QUEUE_SPANS_MAX = 2048
+BATCH_SPANS_MAX = 512
 _KINDS = {
     "internal": SpanKind.INTERNAL,
     "consumer": SpanKind.CONSUMER,
@@ -203,6 +204,8 @@ def start_tracing(service: str, instance: str, environ: Mapping[str, str]) -> Tr
     resource attributes from the process environment, as it does everywhere.
     """
     counts = SpanCounts()
+    queue_max = _positive(environ, "OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS_MAX)
+    batch_max = _positive(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS_MAX)
     exporters = (
         [] if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" else _exporters(environ)
     )
@@ -220,13 +223,13 @@ def start_tracing(service: str, instance: str, environ: Mapping[str, str]) -> Tr
         }
     ).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    queue_max = _positive(environ, "OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS_MAX)
     for exporter in exporters:
-        provider.add_span_processor(BoundedBatches(exporter, counts, queue_max))
+        provider.add_span_processor(BoundedBatches(exporter, counts, queue_max, batch_max))
     return Tracer(provider, counts, service)
 
 
 def _exporters(environ: Mapping[str, str]) -> list[SpanExporter]:
+    is_remote = _wants_otlp(environ)  # judged first: a refusal must leave no file open
     exporters: list[SpanExporter] = []
     if path := environ.get("ALLOT_TRACE_FILE"):
         try:
@@ -236,11 +239,20 @@ def _exporters(environ: Mapping[str, str]) -> list[SpanExporter]:
                 f"ALLOT_TRACE_FILE={path!r}: cannot be written ({error.strerror});"
                 " expected a file in a directory that exists"
             ) from error
+    if is_remote:
+        # Imported here: protobuf and requests are 10 MB that nobody needs while tracing is off.
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        exporters.append(OTLPSpanExporter())
+    return exporters
+
+
+def _wants_otlp(environ: Mapping[str, str]) -> bool:
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get(
         "OTEL_EXPORTER_OTLP_ENDPOINT"
     )
     if not endpoint or environ.get("OTEL_TRACES_EXPORTER", "otlp").lower() == "none":
-        return exporters
+        return False
     protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get(
         "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
     )
@@ -253,11 +265,7 @@ def _exporters(environ: Mapping[str, str]) -> list[SpanExporter]:
         raise TelemetryError(
             f"OTEL_EXPORTER_OTLP_ENDPOINT={endpoint!r}: expected a URL such as http://otel:4318"
         )
-    # Imported here: it brings protobuf and requests, 10 MB that nobody needs while tracing is off.
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    exporters.append(OTLPSpanExporter())
-    return exporters
+    return True
 
 
 def _positive(environ: Mapping[str, str], name: str, default: int) -> int:

@@ -19,13 +19,14 @@ _ID_FIELDS = ("traceId", "spanId", "parentSpanId")
 
 
 class SpanCounts:
-    """The books of one process's spans, shared by the service's and the exporters' threads."""
+    """The books of one process's spans, shared by all threads; a span counts once an exporter."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.exported = 0
         self.dropped = 0
         self.waiting = 0
+        self._closed = False
 
     def admit(self) -> None:
         with self._lock:
@@ -37,6 +38,8 @@ class SpanCounts:
 
     def settle(self, spans: int, exported: bool) -> None:
         with self._lock:
+            if self._closed:  # an export that ended after it was given up
+                return
             self.waiting -= spans
             if exported:
                 self.exported += spans
@@ -48,6 +51,7 @@ class SpanCounts:
         with self._lock:
             self.dropped += self.waiting
             self.waiting = 0
+            self._closed = True
 
 
 class _Booked(SpanExporter):
@@ -89,13 +93,19 @@ class _Booked(SpanExporter):
 class BoundedBatches(BatchSpanProcessor):
     """The SDK's batch processor, with a bound on what may wait and no silent loss."""
 
-    def __init__(self, exporter: SpanExporter, counts: SpanCounts, queue_spans_max: int) -> None:
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        counts: SpanCounts,
+        queue_spans_max: int,
+        batch_spans_max: int,
+    ) -> None:
         self._booked = _Booked(exporter, counts)
         self._queue_spans_max = queue_spans_max
         super().__init__(
             self._booked,
             max_queue_size=queue_spans_max,
-            max_export_batch_size=min(512, queue_spans_max),
+            max_export_batch_size=min(batch_spans_max, queue_spans_max),
         )
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -110,12 +120,12 @@ class FileExporter(SpanExporter):
     """Appends OTLP JSON to a file, one TracesData object a line. Raises OSError when it cannot."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)  # nothing is left to fail in close
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._file.write(traces_json(spans) + b"\n")
-        self._file.flush()
-        return SpanExportResult.SUCCESS
+        line = traces_json(spans) + b"\n"
+        is_whole = self._file.write(line) == len(line)
+        return SpanExportResult.SUCCESS if is_whole else SpanExportResult.FAILURE
 
     def shutdown(self) -> None:
         self._file.close()

@@ -1,7 +1,7 @@
 """Which nats-server versions carry the log: a pure rule, so that it can be tested as one.
 
-Older servers do not refuse what they do not know: they ignore unknown stream settings and headers, so
-a compare-and-append or a TTL may silently do nothing. Hence the check at every start.
+Older servers do not refuse what they do not know: they ignore unknown stream settings and headers,
+so a compare-and-append or a TTL may silently do nothing. Hence the check at every start.
 """
 
 import re

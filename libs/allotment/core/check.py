@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allotment.core import ledger
-from allotment.core.state import ClusterState, Node
+from allotment.core.state import RESERVED, ClusterState, Node
 
 
 def check(state: ClusterState) -> list[str]:
@@ -32,6 +32,8 @@ def _allocations(state: ClusterState) -> Iterator[str]:
             yield f"pod {uid} holds something on {allocation.node}, which does not know it"
         if uid in state.pending:
             yield f"pod {uid} is pending and holds something on {allocation.node}"
+        if (uid in state.reserved) != (allocation.phase == RESERVED):
+            yield f"pod {uid} is {allocation.phase}, but the list of reserved pods disagrees"
     for node in state.nodes.values():
         if state.rows[node.row] is not node:
             yield f"node {node.name} is not in its row {node.row}"

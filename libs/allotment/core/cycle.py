@@ -47,6 +47,8 @@ class Trial:
         self.forks: dict[str, Node] = {}
         self.changes: list[Node] = []
         """The forks in the order in which they were charged."""
+        self.placed: set[str] = set()
+        """The pods that were placed on them."""
 
     def node(self, name: str) -> Node | None:
         return self.forks.get(name) or self.state.nodes.get(name)
@@ -58,6 +60,7 @@ class Trial:
             node = self.forks[placement.node] = self.state.nodes[placement.node].fork()
         node.charge(allocation_of(placement, self.state.seq))
         self.changes.append(node)
+        self.placed.add(placement.uid)
         return node
 
 
@@ -160,7 +163,7 @@ def run_cycle(state: ClusterState, batch: Sequence[str], evaluator: Evaluator) -
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     suppressed: list[str] = []
-    for uid in batch:
+    for uid in dict.fromkeys(batch):
         pod = state.pods.get(uid)
         if pod is None or uid not in state.pending:
             continue
@@ -245,10 +248,16 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
     if pod is None:
         return reasons.POD_GONE
     node = trial.node(placement.node)
-    if placement.uid not in state.pending or node is None:
+    if placement.uid not in state.pending or placement.uid in trial.placed or node is None:
+        return reasons.STALE_LEDGER
+    if pod.fact.problem is not None:
+        return reasons.INVALID_REQUEST
+    request = pod.fact.request
+    wanted = (request.cpu_milli, request.memory_bytes, request.extended)
+    if (placement.cpu_milli, placement.memory_bytes, placement.extended) != wanted:
         return reasons.STALE_LEDGER
     cards = frozenset(h.card for h in placement.holdings)
-    verdict = fits(node, pod.fact.request, state.policy, only=cards)
+    verdict = fits(node, request, state.policy, only=cards)
     if isinstance(verdict, str):
         return verdict
     offered = [h for chosen in verdict.chosen for h in chosen.holdings]

@@ -1,12 +1,12 @@
 """The allotment log as the core sees it: records, endings of an append, and the port itself.
 
 Kept free of I/O so that the simulator, the in-memory log and the JetStream log share one vocabulary
-and one judgement. The judgement matters most: an append has three endings (landed, refused, unknown),
-unknown is settled by resending the same bytes, and a refused compare-and-append is believed only
-after looking at the record that took the place, because that record may be our own.
+and one judgement. The judgement matters most: an append has three endings (landed, refused,
+unknown), unknown is settled by resending the same bytes, and a refused compare-and-append is
+believed only after looking at the record that took the place, because that record may be our own.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal, Protocol
 
 import msgspec
@@ -15,7 +15,7 @@ RefusalReason = Literal["wrong_last_sequence", "full", "too_large", "id_taken"]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One entry of the log. `seq` starts at 1 and has no holes; `time_ns` is the log's clock, UTC."""
+    """One entry of the log. `seq` starts at 1, without holes; `time_ns` is the log's clock, UTC."""
 
     seq: int
     subject: str
@@ -57,7 +57,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class LogUnavailable(Exception):
-    """No answer within the budget. Whether the record landed is unknown: the writer must step down."""
+    """No answer within the budget: whether the record landed is unknown. Step down."""
 
 
 class LogMisconfigured(Exception):
@@ -80,7 +80,7 @@ class Log(Protocol):
     """
 
     async def append(self, subject: str, payload: bytes, *, msg_id: str) -> AppendResult:
-        """Append unconditionally (facts, outcomes). Raises LogUnavailable when the budget is spent."""
+        """Append unconditionally (facts, outcomes). Raises LogUnavailable, budget spent."""
         ...
 
     async def compare_and_append(
@@ -88,8 +88,8 @@ class Log(Protocol):
     ) -> AppendResult:
         """Append if `expected_seq` is still the last sequence on `subject` (0: none yet).
 
-        Unknown outcomes are settled inside. Raises LogUnavailable when the budget is spent. A caller
-        that cancels this call must treat the outcome as unknown.
+        Unknown outcomes are settled inside. Raises LogUnavailable when the budget is spent. A
+        caller that cancels this call must treat the outcome as unknown.
         """
         ...
 
@@ -97,15 +97,15 @@ class Log(Protocol):
         """The sequence of the newest record, 0 when the log is empty."""
         ...
 
-    def follow(self, after_seq: int) -> AsyncIterator[list[Record]]:
+    def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         """Every record after `after_seq`, in order, exactly once, in non-empty batches; never ends.
 
         Raises LogDamaged when the log ends before `after_seq` or has a hole.
         """
         ...
 
-    def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[Record]]:
-        """The records from `first_seq` to `last_seq`, both included, in batches; ends at the tail."""
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        """The records `first_seq` to `last_seq`, both included, in batches; ends at the tail."""
         ...
 
 

@@ -68,8 +68,9 @@ class _Reader:
             document = {}
         if not isinstance(document, dict):
             raise PolicyError((f"{self.source}: must be a mapping with actions and tiers",))
-        for key in sorted(set(document) - {"actions", "tiers", "configurations", "metrics"}):
-            self.warn(str(key), "unknown key; known are actions, tiers, configurations, metrics")
+        known = {"actions", "tiers", "configurations", "metrics"}
+        for key in sorted(str(key) for key in set(document) - known):
+            self.warn(key, "unknown key; known are actions, tiers, configurations, metrics")
         self._actions(document.get("actions", "allocate"))
         self._tiers(document.get("tiers", []))
         if self.problems:

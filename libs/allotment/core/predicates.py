@@ -4,6 +4,7 @@ The checks run in a fixed order and a node is charged to the first that it fails
 refusal add up to the number of nodes. `fits` answers with the chosen cards, or with a reason code.
 """
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from allotment_proto.facts import (
     Toleration,
 )
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 NO_SCHEDULE = frozenset(("NoSchedule", "NoExecute"))
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 
@@ -84,6 +86,8 @@ def fits(
     if request.memory_bytes and node.memory_bytes_free < request.memory_bytes:
         return reasons.INSUFFICIENT_MEMORY
     chosen: list[Chosen] = []
+    if any(wanted.family not in FAMILIES for wanted in request.devices):
+        return reasons.NO_GPU
     for family, wanted in by_family(request).items():
         ledger = node.ledgers.get(family)
         if ledger is None or family not in policy.families:
@@ -95,7 +99,7 @@ def fits(
             return cards
         chosen.append(cards)
     for name, amount in request.extended:
-        if node.extended_free.get(name, 0) < amount:
+        if amount > max(node.extended_free.get(name, 0), 0):
             listed = name in node.extended_free
             gpu = name.endswith("/gpu")
             if gpu and not listed:
@@ -168,10 +172,9 @@ def _holds(expression: Expression, value: str | None) -> bool:
         case "Gt" | "Lt":
             if value is None or len(expression.values) != 1:
                 return False
-            try:
-                have, bound = int(value), int(expression.values[0])
-            except ValueError:
+            if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(expression.values[0])):
                 return False
+            have, bound = int(value), int(expression.values[0])
             return have > bound if expression.operator == "Gt" else have < bound
         case _:
             return False

@@ -6,7 +6,9 @@ Grammar: a decimal number, then a binary suffix (Ki Mi Gi Ti Pi Ei), a decimal o
 
 import re
 
-_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,3}))?")
+_QUANTITY = re.compile(
+    r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,3}))?", re.ASCII
+)
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DIGITS_MAX = 64
@@ -19,13 +21,15 @@ class QuantityError(ValueError):
 
 
 def parse(text: str) -> tuple[int, int]:
-    """A quantity as an exact fraction (numerator, denominator > 0)."""
+    """A quantity as an exact fraction (numerator ≥ 0, denominator > 0)."""
     match = _QUANTITY.fullmatch(text) if len(text) <= _DIGITS_MAX else None
     if match is None:
-        raise QuantityError(f"{text!r} is not a quantity (like 2, 500m, 16Gi)")
+        raise QuantityError(f"{text[:80]!r} is not a quantity (like 2, 500m, 16Gi)")
     sign, number, binary, decimal, exponent = match.groups()
     whole, _, fraction = number.partition(".")
     numerator, denominator = int(whole + fraction), 10 ** len(fraction)
+    if sign == "-" and numerator:
+        raise QuantityError(f"{text!r} is negative")
     power = _DECIMAL[decimal] if decimal else int(exponent) if exponent else 0
     if binary:
         numerator <<= _BINARY[binary]
@@ -33,7 +37,7 @@ def parse(text: str) -> tuple[int, int]:
         numerator *= 10**power
     else:
         denominator *= 10**-power
-    return (-numerator if sign == "-" else numerator), denominator
+    return numerator, denominator
 
 
 def milli(text: str) -> int:
@@ -57,8 +61,6 @@ def count(text: str) -> int:
 
 
 def _bounded(value: int, text: str) -> int:
-    if value < 0:
-        raise QuantityError(f"{text!r} is negative")
     if value > LIMIT:
         raise QuantityError(f"{text!r} is absurdly large (at most {LIMIT})")
     return value

@@ -50,6 +50,8 @@ def _device(node: Node, request: PodRequest, fit: Fit, policy: str) -> tuple[int
         assert node.fact is not None
         listed = dict(node.fact.extended)
         for name, amount in request.extended:
+            if not amount:
+                continue
             used_after = listed[name] - node.extended_free[name] + amount
             share = share_micro(used_after, listed[name])
             if policy == "binpack":

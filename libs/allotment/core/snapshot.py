@@ -5,7 +5,7 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 
 import msgspec
 
-from allotment.core.state import Allocation, ClusterState, Node, Pod
+from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
 from allotment_proto.events import NodeObserved, PodObserved, Refusal
 from allotment_proto.facts import Amounts, Holding, Policy
 
@@ -114,6 +114,8 @@ def decode(payload: bytes) -> ClusterState:
                 stamp_s=held.stamp_s,
             )
             state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
+            if held.phase == RESERVED:
+                state.reserved[entry.fact.uid] = None
     for node in state.nodes.values():
         node.rebuild(node.fact)
     state.pending = dict.fromkeys(image.pending)

@@ -187,10 +187,12 @@ class ClusterState:
         self.pods: dict[str, Pod] = {}
         self.pending: dict[str, None] = {}
         """Uids of pods that wait for us, in the order they began to wait."""
+        self.reserved: dict[str, None] = {}
+        """Uids of pods whose Binding is not known to have happened or failed yet."""
         self.room_seq = 0
         """The last sequence at which room may have appeared somewhere."""
         self.voided: dict[str, int] = {}
-        """Pods whose last placement was void → the sequence of that decision."""
+        """Pods whose last placement did not stand → the sequence of that decision."""
         self.changes: list[int] = []
         self.changes_dropped = 0
         """Rows touched, in order, for caches; `changes_dropped` counts forgotten entries."""
@@ -238,10 +240,10 @@ def covers(node: Node, placement: Placement) -> bool:
     """Whether the node's books cover a placement's amounts: the safety arithmetic of the fold."""
     if (
         node.fact is None
-        or node.cpu_milli_free < placement.cpu_milli
-        or node.memory_bytes_free < placement.memory_bytes
+        or placement.cpu_milli > max(node.cpu_milli_free, 0)
+        or placement.memory_bytes > max(node.memory_bytes_free, 0)
         or node.pods_free < 1
-        or any(node.extended_free.get(name, 0) < amount for name, amount in placement.extended)
+        or any(n > max(node.extended_free.get(name, 0), 0) for name, n in placement.extended)
     ):
         return False
     taken: dict[tuple[str, str], list[int]] = {}
@@ -332,6 +334,7 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
     fact, held = pod.fact, pod.allocation
     if held is not None and held.node == fact.node and _same_cards(held.holdings, fact.holdings):
         held.phase = BOUND
+        state.reserved.pop(fact.uid, None)
         return
     _release(state, pod, seq)
     _charge(
@@ -399,9 +402,12 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
         pod.refusal = None
         state.voided.pop(placement.uid, None)
         _sort_in(state, pod)
+    for dropped in event.dropped:
+        if dropped.placement.uid in state.pending:
+            state.voided[dropped.placement.uid] = seq
     for refusal in event.refusals:
         pod = state.pods.get(refusal.uid)
-        if pod is not None:
+        if pod is not None and refusal.uid in state.pending:
             pod.refusal = refusal
             pod.refused_basis = event.basis
 
@@ -410,6 +416,7 @@ def _bound(state: ClusterState, event: Bound) -> None:
     pod = state.pods.get(event.uid)
     if pod is not None and pod.allocation is not None and pod.allocation.seq == event.decision:
         pod.allocation.phase = BOUND
+        state.reserved.pop(event.uid, None)
 
 
 def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
@@ -425,6 +432,8 @@ def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
 def _charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
     node = _node(state, allocation.node)
     pod.allocation = allocation
+    if allocation.phase == RESERVED:
+        state.reserved[allocation.uid] = None
     node.charge(allocation)
     state.touch(node)
 
@@ -436,6 +445,7 @@ def _release(state: ClusterState, pod: Pod, seq: int) -> None:
     node = state.nodes[allocation.node]
     node.release(allocation)
     pod.allocation = None
+    state.reserved.pop(allocation.uid, None)
     state.touch(node)
     state.room_seq = seq
     _forget_if_empty(state, node)
@@ -449,7 +459,17 @@ def _sort_in(state: ClusterState, pod: Pod) -> None:
 
 
 def apply_all(state: ClusterState, events: Iterable[Event], seq: int) -> None:
-    """All events of one record. `seq` moves even when the record held none that is known."""
+    """All events of the record at `seq`, in order."""
     for event in events:
         apply(state, event, seq)
     state.seq = seq
+
+
+def pass_over(state: ClusterState, seq: int, *, is_decision: bool) -> None:
+    """A record that cannot be read changes nothing but where the log stands.
+
+    Its place counts all the same: the next decision must be appended after it.
+    """
+    state.seq = seq
+    if is_decision:
+        state.decision_seq = seq

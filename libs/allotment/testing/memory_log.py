@@ -1,15 +1,15 @@
 """The log in memory, with the same semantics as the real one and faults on request.
 
 Two faces over one set of records: `MemoryLogCore` is synchronous and deterministic, so a seeded
-simulation under virtual time can drive it without an event loop; `MemoryLog` is the asynchronous port
-(`allotment.core.logport.Log`) that services, the CLI and what-if runs take.
+simulation under virtual time can drive it without an event loop; `MemoryLog` is the asynchronous
+port (`allotment.core.logport.Log`) that services, the CLI and what-if runs take.
 
 It behaves like a single-replica JetStream stream where that is stricter: the expectation is checked
 before the id, so a resend of a compare-and-append that landed is refused and must be settled by
 looking at the record that took the place.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from enum import StrEnum
 
 import anyio
@@ -165,7 +165,7 @@ class MemoryLog:
         await anyio.lowlevel.checkpoint()
         return self.core.last_seq
 
-    async def follow(self, after_seq: int) -> AsyncIterator[list[Record]]:
+    async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         records = self.core.records
         if after_seq > len(records):
             raise LogDamaged(f"the log ends at {len(records)}, but {after_seq} was asked for")
@@ -183,7 +183,7 @@ class MemoryLog:
             finally:
                 self.core.listeners.discard(grown.set)
 
-    async def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[Record]]:
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         last_seq = min(last_seq, self.core.last_seq)
         for start in range(max(first_seq, 1) - 1, last_seq, BATCH_RECORDS_MAX):
             await anyio.lowlevel.checkpoint()

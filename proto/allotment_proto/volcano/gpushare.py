@@ -10,6 +10,7 @@ FAMILY = "gpushare"
 MODEL = "shared GPU"
 SLOTS_UNLIMITED = 1_000_000
 """The legacy plugin does not limit how many pods share a card."""
+INDEX_DIGITS_MAX = 9
 
 
 def cards_from_capacity(
@@ -39,11 +40,11 @@ def decode_indexes(text: str, place: str) -> tuple[tuple[int, ...], tuple[Proble
     problems: list[Problem] = []
     for item in text.split(","):
         word = item.strip()
-        if word.isascii() and word.isdigit():
+        if len(word) <= INDEX_DIGITS_MAX and word.isascii() and word.isdigit():
             indexes.append(int(word))
         elif word:
             problems.append(
-                Problem("BrokenIndexList", place, f"{word!r} is not a card index (0, 1, 2, …)")
+                Problem("BrokenIndexList", place, f"{word[:80]!r} is not a card index (0, 1, 2, …)")
             )
     return tuple(sorted(set(indexes))), tuple(problems)
 

@@ -17,6 +17,8 @@ FAMILY = "vgpu"
 ENTRY_TYPE = "NVIDIA"
 CORES_PCT = 100
 REGISTER_FIELDS = 6
+DIGITS_MAX = 18
+"""Longer numbers are garbage (and would not fit the integers of any reader)."""
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 
 
@@ -67,9 +69,11 @@ def decode_register(text: str) -> Register:
             return _broken(piece, f"card id {uuid} occurs twice")
         seen.add(uuid)
         for name, value in (("count", count), ("memory", memory)):
-            if not value.isascii() or not value.isdigit():
+            if not _is_whole(value):
                 problems.append(
-                    _problem(f"entry {index}: {name} is {value!r}, not a whole number; read as 0")
+                    _problem(
+                        f"entry {index}: {name} is {_shown(value)}, not a whole number; read as 0"
+                    )
                 )
         cards.append(
             CardFact(
@@ -133,7 +137,7 @@ def decode_assignment(text: str) -> tuple[tuple[tuple[Entry, ...], ...], tuple[P
                     Problem(
                         "BrokenAssignment",
                         keys.VGPU_IDS,
-                        f"group {number}: {piece!r} is not card,type,memory,cores",
+                        f"group {number}: {_shown(piece)} is not card,type,memory,cores",
                     )
                 )
                 continue
@@ -158,16 +162,23 @@ def binding_annotations(
 
 
 def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if _is_whole(text) else 0
+
+
+def _is_whole(text: str) -> bool:
+    return len(text) <= DIGITS_MAX and text.isascii() and text.isdigit()
 
 
 def _is_u32(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) < 1 << 32
+    return _is_whole(text) and int(text) < 1 << 32
 
 
 def _broken(piece: str, message: str) -> Register:
-    shown = piece if len(piece) <= 80 else piece[:77] + "..."
-    return Register((), "", (_problem(f"{message} (in {shown!r})"),))
+    return Register((), "", (_problem(f"{message} (in {_shown(piece)})"),))
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def _problem(message: str) -> Problem:

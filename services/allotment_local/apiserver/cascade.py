@@ -1,4 +1,4 @@
-"""What follows a deletion: dependents by owner reference, a namespace's contents, custom objects."""
+"""What follows a deletion: dependents by owner, a namespace's contents, custom objects."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class Cascade:
                 metadata = entry.obj["metadata"]
                 owners = [o for o in metadata.get("ownerReferences") or () if o.get("uid") != uid]
                 self._store.replace(
-                    resource, entry, {**entry.obj, "metadata": {**metadata, "ownerReferences": owners}}
+                    resource,
+                    entry,
+                    {**entry.obj, "metadata": {**metadata, "ownerReferences": owners}},
                 )
 
     def _delete_dependents(self, uid: str) -> None:
@@ -65,9 +67,12 @@ class Cascade:
         status = {**(entry.obj.get("status") or {}), "phase": "Terminating"}
         closed = self._store.mark_deleted(NAMESPACES, entry, 0, status=status)
         self._ending_namespaces.add(entry.name)
-        for resource in self._store.registry.keys():
+        for resource in self._store.registry.keys:
             for content in self._store.collection(resource).entries(entry.name):
-                if self._store.collection(resource).get(content.namespace, content.name) is not None:
+                if (
+                    self._store.collection(resource).get(content.namespace, content.name)
+                    is not None
+                ):
                     self._store.remove(resource, content.namespace, content.name)
         self._finish_namespace(entry.name)
         return closed, entry.name not in self._ending_namespaces
@@ -75,7 +80,7 @@ class Cascade:
     def _finish_namespace(self, name: str) -> None:
         if name not in self._ending_namespaces:
             return
-        for resource in self._store.registry.keys():
+        for resource in self._store.registry.keys:
             if self._store.collection(resource).entries(name):
                 return
         self._ending_namespaces.discard(name)

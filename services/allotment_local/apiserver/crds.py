@@ -26,15 +26,27 @@ def check_definition(definition: JsonObject) -> None:
     if not spec.get("group"):
         errors.append(required("spec.group"))
     if spec.get("scope") not in ("Namespaced", "Cluster"):
-        errors.append(bad_value("spec.scope", spec.get("scope", ""), 'must be "Namespaced" or "Cluster"'))
+        errors.append(
+            bad_value("spec.scope", spec.get("scope", ""), 'must be "Namespaced" or "Cluster"')
+        )
     name, wanted = definition["metadata"]["name"], f"{names.get('plural')}.{spec.get('group')}"
     if name != wanted:
-        errors.append(bad_value("metadata.name", name, f'must be spec.names.plural+"."+spec.group: {wanted}'))
+        errors.append(
+            bad_value("metadata.name", name, f'must be spec.names.plural+"."+spec.group: {wanted}')
+        )
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        errors.append(bad_value("spec.versions", len(versions), "must have exactly one version marked as storage version"))
+        errors.append(
+            bad_value(
+                "spec.versions",
+                len(versions),
+                "must have exactly one version marked as storage version",
+            )
+        )
     for index, version in enumerate(versions):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            errors.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
+            errors.append(
+                required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required")
+            )
         try:
             custom_columns(version.get("additionalPrinterColumns") or [])
         except (KeyError, ValueError) as error:
@@ -103,9 +115,7 @@ def custom_resources(definition: JsonObject) -> tuple[list[Resource], Resource]:
             ),
             columns=custom_columns(version.get("additionalPrinterColumns") or []),
             fields=META_FIELDS
-            | {
-                field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or []
-            },
+            | {field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or []},
             custom=True,
             schema=version["schema"]["openAPIV3Schema"],
             from_wire=None if is_storage else _in_version(stored_api_version),

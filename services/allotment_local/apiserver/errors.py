@@ -85,6 +85,14 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
+def unknown_fields(kind: str, version: str, paths: list[str]) -> ApiError:
+    """400 under strict field validation."""
+    listed = ", ".join(f'unknown field "{path}"' for path in paths)
+    return bad_request(
+        f'{kind} in version "{version}" cannot be handled: strict decoding error: {listed}'
+    )
+
+
 def not_found(plural: str, group: str, name: str) -> ApiError:
     return ApiError(
         404,
@@ -178,9 +186,7 @@ def not_acceptable(accepted: str) -> ApiError:
 
 
 def method_not_allowed(method: str, path: str) -> ApiError:
-    return ApiError(
-        405, "MethodNotAllowed", f"the server does not allow {method} on {path}"
-    )
+    return ApiError(405, "MethodNotAllowed", f"the server does not allow {method} on {path}")
 
 
 def too_many_requests(message: str, retry_after_s: int, causes: list[JsonObject]) -> ApiError:

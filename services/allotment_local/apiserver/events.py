@@ -64,18 +64,24 @@ def event_errors(event: JsonObject) -> list[FieldError]:
     about = event.get("involvedObject") or {}
     namespace = event["metadata"]["namespace"]
     errors: list[FieldError] = []
-    if about.get("namespace", "") != namespace and (about.get("namespace") or namespace != "default"):
+    if about.get("namespace", "") != namespace and (
+        about.get("namespace") or namespace != "default"
+    ):
         errors.append(
-            bad_value("involvedObject.namespace", about.get("namespace", ""),
-                      "does not match event.namespace")
+            bad_value(
+                "involvedObject.namespace",
+                about.get("namespace", ""),
+                "does not match event.namespace",
+            )
         )
     if event.get("eventTime") is None:
         return errors
-    for name in ("reportingComponent", "reportingInstance", "action", "reason"):
-        if not event.get(name):
-            errors.append(required(_RENAMED.get(name, name)))
+    needed = ("reportingComponent", "reportingInstance", "action", "reason")
+    errors.extend(required(_RENAMED.get(name, name)) for name in needed if not event.get(name))
     if event.get("type") not in ("Normal", "Warning"):
-        errors.append(bad_value("type", event.get("type", ""), 'has invalid value; use "Normal" or "Warning"'))
+        errors.append(
+            bad_value("type", event.get("type", ""), 'has invalid value; use "Normal" or "Warning"')
+        )
     if len(str(event.get("message", "")).encode()) > _NOTE_BYTES_MAX:
         errors.append(bad_value("note", "…", f"can have at most {_NOTE_BYTES_MAX} bytes"))
     return errors

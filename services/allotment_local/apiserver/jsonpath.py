@@ -55,7 +55,10 @@ def _where(key: str, wanted: str) -> _Step:
 
 @lru_cache(maxsize=1024)
 def compile_path(path: str) -> Callable[[Any], Iterator[Any]]:
-    """A function from an object to the values the path finds. ValueError on a path outside the subset."""
+    """A function from an object to the values the path finds.
+
+    ValueError on a path outside the subset.
+    """
     text = path.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     if text and not text.startswith((".", "[")):
         text = "." + text

@@ -74,12 +74,14 @@ def copied_metadata(obj: JsonObject) -> JsonObject:
         elif not isinstance(metadata[name], list) or not all(
             isinstance(value, item) for value in metadata[name]
         ):
-            raise bad_request(f"metadata.{name}: {metadata[name]!r} is not a list of {item.__name__}")
+            raise bad_request(
+                f"metadata.{name}: {metadata[name]!r} is not a list of {item.__name__}"
+            )
     return metadata
 
 
 def check_type(resource: Resource, obj: JsonObject) -> None:
-    """A body of another kind or version than its URL is refused; an unnamed one is taken as ours."""
+    """Refuse a body of another kind or version than its URL; one that names none is ours."""
     kind, api_version = obj.get("kind"), obj.get("apiVersion")
     if kind and kind != resource.kind:
         raise bad_request(
@@ -135,7 +137,9 @@ def _annotation_errors(annotations: dict[str, str]) -> list[FieldError]:
 def _name_errors(resource: Resource, name: str) -> list[FieldError]:
     if resource.group == "rbac.authorization.k8s.io":  # any path segment, such as "system:node"
         if name in (".", "..") or "/" in name or "%" in name:
-            return [bad_value("metadata.name", name, "may not be '.' or '..' or contain '/' or '%'")]
+            return [
+                bad_value("metadata.name", name, "may not be '.' or '..' or contain '/' or '%'")
+            ]
         return []
     if resource.key == NAMESPACES:
         if len(name) > _LABEL_BYTES_MAX or not _LABEL.fullmatch(name):
@@ -199,12 +203,13 @@ def metadata_for_create(
 
 
 def metadata_for_update(resource: Resource, old: JsonObject, new: JsonObject) -> JsonObject:
-    """The metadata of the next version. ApiError 409 when the writer saw another version or object."""
+    """The metadata of the next version. ApiError 409 when the writer saw another version."""
     before, metadata = old["metadata"], copied_metadata(new)
     name = before["name"]
     if metadata.get("name", name) != name:
         raise bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            f"the name of the object ({metadata['name']}) does not match the name on the URL "
+            f"({name})"
         )
     if (metadata.get("namespace") or before.get("namespace")) != before.get("namespace"):
         raise bad_request("the namespace of the provided object does not match the one on the URL")
@@ -236,7 +241,10 @@ def check_preconditions(
     """ApiError 409 unless the stored object is the one, in the version, the caller means."""
     plural, group, name = resource.plural, resource.group, metadata["name"]
     if uid and uid != metadata["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
+        why = (
+            f"Precondition failed: UID in precondition: {uid}, "
+            f"UID in object meta: {metadata['uid']}"
+        )
         raise conflict(plural, group, name, why)
     if resource_version and resource_version != metadata["resourceVersion"]:
         why = (

@@ -7,18 +7,17 @@ from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
     bad_request,
-    bad_value,
     duplicate,
     forbidden_field,
     invalid,
     required,
 )
-from allotment_local.apiserver.meta import is_qualified_name
-from allotment_local.apiserver.quantities import MALFORMED, parse_quantity
+from allotment_local.apiserver.podresources import defaulted_resources
+from allotment_local.apiserver.quantities import parse_quantity
 
+GATED_REASON = "SchedulingGated"
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 TERMINATION_GRACE_S = 30
-_NATIVE_RESOURCES = ("cpu", "memory", "ephemeral-storage", "storage")
 _DEFAULT_TOLERATIONS = [
     {
         "key": f"node.kubernetes.io/{state}",
@@ -28,16 +27,14 @@ _DEFAULT_TOLERATIONS = [
     }
     for state in ("not-ready", "unreachable")
 ]
+# Filled in by admission on creation; an update that leaves them out means the same.
+_ADMITTED = ("priority", "priorityClassName", "preemptionPolicy")
 _UPDATE_RULE = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
     "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
     "to 1 if it was previously negative)"
 )
-
-
-def _is_extended(name: str) -> bool:
-    return name not in _NATIVE_RESOURCES and not name.startswith(("hugepages-", "attachable-volumes-"))
 
 
 def _containers(spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
@@ -54,66 +51,8 @@ def _containers(spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
             yield f"spec.{group}[{index}]", container
 
 
-def quantity_errors(path: str, amounts: Any) -> list[FieldError]:
-    """What is wrong with one map of resource name to quantity."""
-    if not isinstance(amounts, dict):
-        raise bad_request(f"{path}: {amounts!r} is not a map of resource names to quantities")
-    errors = []
-    for name, value in amounts.items():
-        field = f"{path}[{name}]"
-        amount = parse_quantity(value)
-        if amount is None:
-            errors.append(bad_value(field, value, MALFORMED))
-        elif amount < 0:
-            errors.append(bad_value(field, value, "must be greater than or equal to 0"))
-        elif "/" in name and amount.denominator != 1:
-            errors.append(bad_value(field, value, "must be an integer"))
-        if not is_qualified_name(name) or (_is_extended(name) and "/" not in name):
-            errors.append(
-                bad_value(field, name, "must be a standard resource type or fully qualified")
-            )
-    return errors
-
-
-def _defaulted_resources(container: JsonObject, path: str) -> tuple[JsonObject, list[FieldError]]:
-    resources = container.get("resources") or {}
-    if not isinstance(resources, dict):
-        raise bad_request(f"{path}.resources: {resources!r} is not an object")
-    limits, requests = resources.get("limits"), resources.get("requests")
-    if not limits and not requests:
-        return resources, []
-    where = f"{path}.resources"
-    errors = quantity_errors(f"{where}.limits", limits or {})
-    errors += quantity_errors(f"{where}.requests", requests or {})
-    limits, requests = limits or {}, requests or {}
-    if not errors:
-        for name, value in requests.items():
-            errors += _limit_errors(where, name, value, limits.get(name))
-    missing = {name: value for name, value in limits.items() if name not in requests}
-    if missing:
-        resources = {**resources, "requests": {**requests, **missing}}
-    return resources, errors
-
-
-def _limit_errors(where: str, name: str, request: Any, limit: Any) -> list[FieldError]:
-    field = f"{where}.requests"
-    extended = _is_extended(name)
-    if limit is None:
-        if extended:
-            return [required(f"{where}.limits", f"Limit must be set for non overcommitable resources: {name}")]
-        return []
-    asked, allowed = parse_quantity(request), parse_quantity(limit)
-    assert asked is not None
-    assert allowed is not None
-    if extended and asked != allowed:
-        return [bad_value(field, request, f"must be equal to {name} limit of {limit}")]
-    if asked > allowed:
-        return [bad_value(field, request, f"must be less than or equal to {name} limit of {limit}")]
-    return []
-
-
 def _defaulted_container(container: JsonObject, path: str) -> tuple[JsonObject, list[FieldError]]:
-    resources, errors = _defaulted_resources(container, path)
+    resources, errors = defaulted_resources(container, path)
     name, image = container.get("name"), container.get("image")
     if not name or not isinstance(name, str):
         errors.append(required(f"{path}.name"))
@@ -132,7 +71,7 @@ def _defaulted_container(container: JsonObject, path: str) -> tuple[JsonObject, 
 
 
 def _quality_of_service(spec: JsonObject) -> str:
-    """BestEffort without cpu and memory, Guaranteed when all limits equal requests, else Burstable."""
+    """BestEffort without cpu and memory, Guaranteed when limits equal requests, else Burstable."""
     guaranteed, any_amount = True, False
     for _, container in _containers(spec):
         resources = container.get("resources") or {}
@@ -162,11 +101,8 @@ def _tolerations(given: Any) -> list[JsonObject]:
     ]
 
 
-def new_pod(pod: JsonObject, now: str) -> JsonObject:
-    """The Pod as first stored: defaults filled in, status Pending. ApiError 422 names what is wrong."""
-    given = pod.get("spec") or {}
-    if not isinstance(given, dict):
-        raise bad_request(f"spec: {given!r} is not an object")
+def _defaulted_spec(given: JsonObject) -> tuple[JsonObject, list[FieldError]]:
+    """The spec with what every Pod has filled in, and what is wrong with it."""
     spec: JsonObject = {
         "restartPolicy": "Always",
         "schedulerName": "default-scheduler",
@@ -174,10 +110,9 @@ def new_pod(pod: JsonObject, now: str) -> JsonObject:
         "dnsPolicy": "ClusterFirst",
         "securityContext": {},
         "enableServiceLinks": True,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in given.items() if value not in (None, "")},
         "tolerations": _tolerations(given.get("tolerations")),
     }
-    spec["schedulerName"] = spec["schedulerName"] or "default-scheduler"
     errors: list[FieldError] = []
     defaulted: dict[str, list[JsonObject]] = {"initContainers": [], "containers": []}
     names: set[str] = set()
@@ -191,18 +126,33 @@ def new_pod(pod: JsonObject, now: str) -> JsonObject:
     if not defaulted["containers"]:
         errors.append(required("spec.containers"))
     spec.update({group: containers for group, containers in defaulted.items() if containers})
-    gates = spec.get("schedulingGates")
-    if gates and spec.get("nodeName"):
-        errors.append(forbidden_field("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    if spec.get("schedulingGates") and spec.get("nodeName"):
+        why = "cannot be set until all schedulingGates have been cleared"
+        errors.append(forbidden_field("spec.nodeName", why))
+    return spec, errors
+
+
+def _spec_of(pod: JsonObject) -> JsonObject:
+    spec = pod.get("spec")
+    if spec is None:
+        return {}
+    if not isinstance(spec, dict):
+        raise bad_request(f"spec: {spec!r} is not an object")
+    return spec
+
+
+def new_pod(pod: JsonObject, now: str) -> JsonObject:
+    """The Pod as first stored: defaults filled in, status Pending. ApiError 422 on bad fields."""
+    spec, errors = _defaulted_spec(_spec_of(pod))
     if errors:
         raise invalid("Pod", "", pod["metadata"]["name"], errors)
     status: JsonObject = {"phase": "Pending", "qosClass": _quality_of_service(spec)}
-    if gates:
+    if spec.get("schedulingGates"):
         status["conditions"] = [
             {
                 "type": "PodScheduled",
                 "status": "False",
-                "reason": "SchedulingGated",
+                "reason": GATED_REASON,
                 "message": GATED_MESSAGE,
                 "lastProbeTime": None,
                 "lastTransitionTime": now,
@@ -213,7 +163,12 @@ def new_pod(pod: JsonObject, now: str) -> JsonObject:
 
 def _frozen(spec: JsonObject) -> JsonObject:
     """The parts of a spec that an update may not touch."""
-    loose = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds")
+    loose = (
+        "activeDeadlineSeconds",
+        "tolerations",
+        "schedulingGates",
+        "terminationGracePeriodSeconds",
+    )
     frozen = {name: value for name, value in spec.items() if name not in loose}
     for group in ("containers", "initContainers"):
         if group in spec:
@@ -224,30 +179,35 @@ def _frozen(spec: JsonObject) -> JsonObject:
     return frozen
 
 
-def check_pod_update(new: JsonObject, old: JsonObject) -> None:
-    """ApiError 422 when an update touches what is fixed once a Pod exists."""
-    before, after = old["spec"], new.get("spec")
-    if after is before or after == before:
-        return
-    if not isinstance(after, dict):
-        raise bad_request(f"spec: {after!r} is not an object")
-    errors: list[FieldError] = []
+def updated_pod(new: JsonObject, old: JsonObject) -> JsonObject:
+    """The next version of a Pod. ApiError 422 when it touches what is fixed once a Pod exists."""
+    before = old["spec"]
+    if new.get("spec") is before:
+        return new
+    admitted = {name: before[name] for name in _ADMITTED if name in before}
+    after, errors = _defaulted_spec({**admitted, **_spec_of(new)})
+    gates = before.get("schedulingGates") or []
+    gates_left = after.get("schedulingGates") or []
     kept, now = _frozen(before), _frozen(after)
-    gates_before, gates_after = before.get("schedulingGates") or [], after.get("schedulingGates") or []
-    if gates_before:  # a gated Pod's placement may still be narrowed
+    if gates:  # a gated Pod's placement may still be narrowed
         for name in ("nodeSelector", "affinity"):
             kept.pop(name, None)
             now.pop(name, None)
     if kept != now:
-        changed = sorted(name for name in kept.keys() | now.keys() if kept.get(name) != now.get(name))
+        changed = sorted(n for n in kept.keys() | now.keys() if kept.get(n) != now.get(n))
         errors.append(forbidden_field("spec", f"{_UPDATE_RULE}; changed: {', '.join(changed)}"))
-    if any(gate not in gates_before for gate in gates_after):
+    if any(gate not in gates for gate in gates_left):
         errors.append(forbidden_field("spec.schedulingGates", "only deletion is allowed"))
     tolerations = after.get("tolerations") or []
     if any(item not in tolerations for item in before.get("tolerations") or []):
-        errors.append(forbidden_field("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"))
+        errors.append(forbidden_field("spec.tolerations", "existing tolerations must be kept"))
     if errors:
         raise invalid("Pod", "", old["metadata"]["name"], errors)
+    if not gates or gates_left:
+        return {**new, "spec": after}
+    status = new.get("status") or {}
+    conditions = [c for c in status.get("conditions") or () if c.get("reason") != GATED_REASON]
+    return {**new, "spec": after, "status": {**status, "conditions": conditions}}
 
 
 def deletion_grace_s(pod: JsonObject, asked_s: int | None) -> int:

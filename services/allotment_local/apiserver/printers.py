@@ -173,7 +173,9 @@ NODE: tuple[Column, ...] = (
     Column("Internal-IP", _node_address("InternalIP"), priority=1),
     Column("External-IP", _node_address("ExternalIP"), priority=1),
     _field("OS-Image", "status", "nodeInfo", "osImage", default="<unknown>", priority=1),
-    _field("Kernel-Version", "status", "nodeInfo", "kernelVersion", default="<unknown>", priority=1),
+    _field(
+        "Kernel-Version", "status", "nodeInfo", "kernelVersion", default="<unknown>", priority=1
+    ),
     _field(
         "Container-Runtime",
         *("status", "nodeInfo", "containerRuntimeVersion"),
@@ -245,18 +247,17 @@ def _custom_cell(path: str, kind: str) -> Callable[[JsonObject, datetime], Any]:
 
 
 def custom_columns(additional: list[JsonObject]) -> tuple[Column, ...]:
-    """The columns a CustomResourceDefinition asks for. ValueError names a JSONPath outside our subset."""
+    """The columns a definition asks for. ValueError names a JSONPath outside our subset."""
     if not additional:
         return DEFAULT
-    columns = [NAME]
-    for spec in additional:
-        columns.append(
-            Column(
-                spec["name"],
-                _custom_cell(spec["jsonPath"], spec["type"]),
-                spec["type"],
-                spec.get("priority", 0),
-                spec.get("description", ""),
-            )
+    columns = (
+        Column(
+            spec["name"],
+            _custom_cell(spec["jsonPath"], spec["type"]),
+            spec["type"],
+            spec.get("priority", 0),
+            spec.get("description", ""),
         )
-    return tuple(columns)
+        for spec in additional
+    )
+    return (NAME, *columns)

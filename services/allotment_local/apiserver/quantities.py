@@ -16,8 +16,7 @@ _SCALES = {
     **{f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", start=1)},
 }
 MALFORMED = (
-    "quantities must match the regular expression "
-    "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 
 
@@ -31,6 +30,16 @@ def _parse(text: str) -> Fraction | None:
     if scale is None:  # an exponent; "E" alone is exa and was found above
         scale = Fraction(10) ** int(suffix[1:])
     return Fraction(f"{sign}{digits.rstrip('.')}") * scale
+
+
+def canonical(value: str | int | float) -> str:
+    """As the server shows it: numbers become strings (0.5 is "500m"), strings stay."""
+    if isinstance(value, str):
+        return value
+    amount = parse_quantity(value)
+    if amount is None or amount.denominator == 1:
+        return str(value if amount is None else int(amount))
+    return f"{-(-amount.numerator * 1000 // amount.denominator)}m"
 
 
 def parse_quantity(value: object) -> Fraction | None:

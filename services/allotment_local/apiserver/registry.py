@@ -1,6 +1,6 @@
 """Which resources are served just now: the built-in ones and those custom definitions add."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from allotment_local.apiserver.errors import no_such_path
 from allotment_local.apiserver.events import events_group_face
@@ -62,7 +62,6 @@ class Registry:
             found.setdefault(group, {}).setdefault(version, []).append(face)
         return found
 
-    def keys(self) -> Iterator[ResourceKey]:
-        return iter(list(self._stored))
-
-
+    @property
+    def keys(self) -> tuple[ResourceKey, ...]:
+        return tuple(self._stored)

@@ -69,7 +69,15 @@ _POD_FIELDS = frozenset(
         *("spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"),
     }
 )
-_OBJECT_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_OBJECT_REFERENCE = (
+    "kind",
+    "namespace",
+    "name",
+    "uid",
+    "apiVersion",
+    "resourceVersion",
+    "fieldPath",
+)
 _EVENT_FIELDS = frozenset(
     {
         *(f"involvedObject.{name}" for name in _OBJECT_REFERENCE),
@@ -129,6 +137,7 @@ PODS = ResourceKey("", "pods")
 NODES = ResourceKey("", "nodes")
 NAMESPACES = ResourceKey("", "namespaces")
 CONFIG_MAPS = ResourceKey("", "configmaps")
+SECRETS = ResourceKey("", "secrets")
 EVENTS = ResourceKey("", "events")
 LEASES = ResourceKey("coordination.k8s.io", "leases")
 PRIORITY_CLASSES = ResourceKey("scheduling.k8s.io", "priorityclasses")
@@ -163,10 +172,17 @@ BUILTINS: tuple[Resource, ...] = (
         fields=frozenset({"status.phase"}),
     ),
     _builtin("", "v1", "configmaps", "ConfigMap", short=("cm",), columns=printers.CONFIG_MAP),
-    _builtin("", "v1", "events", "Event", short=("ev",), columns=printers.EVENT, fields=_EVENT_FIELDS),
+    _builtin(
+        "", "v1", "events", "Event", short=("ev",), columns=printers.EVENT, fields=_EVENT_FIELDS
+    ),
     _builtin("", "v1", "secrets", "Secret", columns=printers.SECRET, fields=frozenset({"type"})),
     _builtin(
-        "", "v1", "serviceaccounts", "ServiceAccount", short=("sa",), columns=printers.SERVICE_ACCOUNT
+        "",
+        "v1",
+        "serviceaccounts",
+        "ServiceAccount",
+        short=("sa",),
+        columns=printers.SERVICE_ACCOUNT,
     ),
     _builtin(
         *("", "v1", "services", "Service"),
@@ -197,7 +213,13 @@ BUILTINS: tuple[Resource, ...] = (
         has_generation=True,
     ),
     _builtin(
-        "batch", "v1", "cronjobs", "CronJob", short=("cj",), subresources=_STATUS, has_generation=True
+        "batch",
+        "v1",
+        "cronjobs",
+        "CronJob",
+        short=("cj",),
+        subresources=_STATUS,
+        has_generation=True,
     ),
     _builtin("coordination.k8s.io", "v1", "leases", "Lease", columns=printers.LEASE),
     _builtin(

@@ -4,6 +4,7 @@ A rule gets a `World` to look things up in and returns the object to store; it n
 was given. Kinds without a rule are stored as they come.
 """
 
+import base64
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -17,7 +18,8 @@ from allotment_local.apiserver.errors import (
     invalid,
 )
 from allotment_local.apiserver.events import check_micro_time, event_errors
-from allotment_local.apiserver.pods import check_pod_update, new_pod, quantity_errors
+from allotment_local.apiserver.podresources import read_amounts
+from allotment_local.apiserver.pods import new_pod, updated_pod
 from allotment_local.apiserver.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
@@ -26,8 +28,11 @@ from allotment_local.apiserver.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    SECRETS,
     ResourceKey,
 )
+
+Objects = list[JsonObject]
 
 
 class World(Protocol):
@@ -35,9 +40,7 @@ class World(Protocol):
 
     def now(self) -> str: ...
     def find(self, resource: ResourceKey, namespace: str, name: str) -> JsonObject | None: ...
-    def list(
-        self, resource: ResourceKey, namespace: str | None = None
-    ) -> tuple[list[JsonObject], int]: ...
+    def list(self, resource: ResourceKey, namespace: str | None = None) -> tuple[Objects, int]: ...
 
 
 class Rules(NamedTuple):
@@ -55,7 +58,7 @@ def _create_pod(world: World, pod: JsonObject) -> JsonObject:
 
 
 def _with_priority(world: World, pod: JsonObject) -> JsonObject:
-    """Fill priority and preemptionPolicy from the priority class, as the Priority admission does."""
+    """Fill priority and preemptionPolicy from the priority class, as admission does."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     class_name = spec.get("priorityClassName") or ""
     if class_name:
@@ -84,15 +87,7 @@ def _with_priority(world: World, pod: JsonObject) -> JsonObject:
 
 
 def _update_pod(_world: World, new: JsonObject, old: JsonObject, subresource: str) -> JsonObject:
-    if subresource:
-        return new
-    check_pod_update(new, old)
-    gates = (old["spec"].get("schedulingGates"), new["spec"].get("schedulingGates"))
-    if gates[0] and not gates[1]:
-        status = new.get("status") or {}
-        conditions = [c for c in status.get("conditions") or [] if c.get("reason") != "SchedulingGated"]
-        return {**new, "status": {**status, "conditions": conditions}}
-    return new
+    return new if subresource else updated_pod(new, old)
 
 
 def _check_node(_world: World, node: JsonObject) -> JsonObject:
@@ -100,13 +95,15 @@ def _check_node(_world: World, node: JsonObject) -> JsonObject:
     for group in ("spec", "status"):
         if not isinstance(node.get(group) or {}, dict):
             raise bad_request(f"{group}: {node[group]!r} is not an object")
-    status = node.get("status") or {}
-    for amounts in ("capacity", "allocatable"):
-        if status.get(amounts) is not None:
-            errors += quantity_errors(f"status.{amounts}", status[amounts])
+    given = node.get("status") or {}
+    status = dict(given)
+    for field in ("capacity", "allocatable"):
+        if given.get(field) is not None:
+            status[field], problems = read_amounts(f"status.{field}", given[field])
+            errors += problems
     if errors:
         raise invalid("Node", "", node["metadata"]["name"], errors)
-    return node
+    return {**node, "status": status} if status != given else node
 
 
 def _update_node(world: World, new: JsonObject, old: JsonObject, _subresource: str) -> JsonObject:
@@ -122,6 +119,24 @@ def _create_namespace(_world: World, namespace: JsonObject) -> JsonObject:
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},
     }
+
+
+def _create_secret(_world: World, secret: JsonObject) -> JsonObject:
+    """Plain strings are stored encoded among the data."""
+    kept = {name: value for name, value in secret.items() if name != "stringData"}
+    plain = secret.get("stringData") or {}
+    if not isinstance(plain, dict) or not all(isinstance(text, str) for text in plain.values()):
+        raise bad_request("stringData: not a map of strings")
+    if plain:
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
+        kept["data"] = {**(secret.get("data") or {}), **encoded}
+    return {"type": "Opaque", **kept}
+
+
+def _update_secret(
+    world: World, new: JsonObject, _old: JsonObject, _subresource: str
+) -> JsonObject:
+    return _create_secret(world, new)
 
 
 def _create_event(_world: World, event: JsonObject) -> JsonObject:
@@ -177,6 +192,7 @@ RULES: dict[ResourceKey, Rules] = {
     NAMESPACES: Rules(_create_namespace, _keep),
     EVENTS: Rules(_create_event, _keep),
     LEASES: Rules(_create_lease, _update_lease),
+    SECRETS: Rules(_create_secret, _update_secret),
     PRIORITY_CLASSES: Rules(_create_priority_class, _update_priority_class),
     CUSTOM_RESOURCE_DEFINITIONS: Rules(_create_definition, _update_definition),
 }

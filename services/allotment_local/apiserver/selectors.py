@@ -18,20 +18,23 @@ _BETWEEN = re.compile(r"\s*(,\s*|$)")
 _ALIASES = {"source": "source.component", "reportingController": "reportingComponent"}
 
 
-def _label_test(key: str, operator: str, values: frozenset[str]) -> Callable[[Mapping[str, str]], bool]:
-    match operator:
-        case "in" | "=" | "==":
-            return lambda labels: labels.get(key) in values
-        case "notin" | "!=":
-            return lambda labels: labels.get(key) not in values
-        case "exists":
-            return lambda labels: key in labels
-        case "!":
-            return lambda labels: key not in labels
+def _label_test(
+    key: str, operator: str, values: frozenset[str]
+) -> Callable[[Mapping[str, str]], bool]:
+    if operator in ("in", "=", "=="):
+        return lambda labels: labels.get(key) in values
+    if operator in ("notin", "!="):
+        return lambda labels: labels.get(key) not in values
+    if operator == "exists":
+        return lambda labels: key in labels
+    if operator == "!":
+        return lambda labels: key not in labels
     (bound,) = values
     if not re.fullmatch(r"-?\d+", bound):
-        raise bad_request(f'unable to parse requirement: values[0]: Invalid value: "{bound}": '
-                          "for 'Gt', 'Lt' operators, the value must be an integer")
+        raise bad_request(
+            f'unable to parse requirement: values[0]: Invalid value: "{bound}": '
+            "for 'Gt', 'Lt' operators, the value must be an integer"
+        )
     limit, above = int(bound), operator == ">"
 
     def compare(labels: Mapping[str, str]) -> bool:
@@ -60,7 +63,7 @@ def compile_labels(text: str) -> Callable[[Mapping[str, str]], bool]:
             raise bad_request(f"unable to parse requirement: {text!r} at {rest!r}")
         end = _BETWEEN.match(rest, match.end())
         if end is None or (end[1] and end.end() == len(rest)):
-            raise bad_request(f"unable to parse requirement: {text!r} at {rest[match.end():]!r}")
+            raise bad_request(f"unable to parse requirement: {text!r} at {rest[match.end() :]!r}")
         rest = rest[end.end() :]
     return lambda labels: all(test(labels) for test in tests)
 
@@ -129,8 +132,10 @@ def compile_selector(labels: str, fields: str, known_fields: frozenset[str]) -> 
         tests.append(lambda obj: label_test(obj["metadata"].get("labels") or {}))
     for field, operator, wanted in _split_fields(fields):
         if field not in known_fields:
-            raise bad_request(f'field label not supported: "{field}"; '
-                              f"supported: {', '.join(sorted(known_fields))}")
+            raise bad_request(
+                f'field label not supported: "{field}"; '
+                f"supported: {', '.join(sorted(known_fields))}"
+            )
         tests.append(_field_test(field, wanted, equal=operator != "!="))
     if not tests:
         return None

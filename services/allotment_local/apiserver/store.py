@@ -1,20 +1,16 @@
 """The API server's state and its rules: every write to the cluster goes through here.
 
-Objects handed out are shared by everyone and never change: a write makes a new object that shares
-the untouched parts with the old one. One counter numbers all writes; subscribers see each write
-synchronously and in that order. Not thread-safe: one event loop owns a Store.
+A write makes a new object that shares the untouched parts with the old one. Methods that return an
+`Entry` are for the HTTP side: an entry also carries the encoded bytes.
 """
 
-import logging
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from allotment_local.apiserver import meta
 from allotment_local.apiserver.cascade import Cascade
-from allotment_local.apiserver.collection import Collection, Entry, Event, EventType
-from allotment_local.apiserver.crds import custom_resources
+from allotment_local.apiserver.collection import Entry, Event
 from allotment_local.apiserver.errors import (
     ApiError,
     JsonObject,
@@ -23,9 +19,9 @@ from allotment_local.apiserver.errors import (
     forbidden,
     not_found,
 )
+from allotment_local.apiserver.objects import Objects
 from allotment_local.apiserver.patches import merge
 from allotment_local.apiserver.pods import deletion_grace_s
-from allotment_local.apiserver.registry import Registry
 from allotment_local.apiserver.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
@@ -40,17 +36,15 @@ from allotment_local.apiserver.schema import conform
 
 __all__ = ["ApiError", "JsonObject", "Store"]
 
-Callback = Callable[[EventType, JsonObject], None]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 PERMANENT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 # Controllers expire Events after an hour; here the oldest go when there are this many.
 EVENTS_MAX = 20_000
-_logger = logging.getLogger(__name__)
 
 
-class Store:
-    """The cluster. `history_limit`: writes of one resource a watch may be behind before it gets 410."""
+class Store(Objects):
+    """The cluster. A watch may be `history_limit` writes behind before it gets 410."""
 
     def __init__(
         self,
@@ -60,60 +54,17 @@ class Store:
         first_resource_version: int = 1,
         history_limit: int = 10_000,
     ) -> None:
-        self.clock = clock
-        self.resource_version = first_resource_version
-        self.first_resource_version = first_resource_version
-        self.registry = Registry()
+        super().__init__(
+            clock=clock,
+            first_resource_version=first_resource_version,
+            history_limit=history_limit,
+        )
         self._ids = ids
-        self._history_limit = history_limit
-        self._collections: dict[ResourceKey, Collection] = {}
-        self._subscribers: dict[ResourceKey, list[Callback]] = {}
-        self._unpublished: deque[tuple[ResourceKey, Event]] = deque()
-        self._publishing = False
         self._cascade = Cascade(self)
         for name in PERMANENT_NAMESPACES:
             self.create(NAMESPACES, "", {"metadata": {"name": name}})
         for name, value in _SYSTEM_CLASSES.items():
             self.create(PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value})
-
-    # Reading
-
-    def now(self) -> str:
-        """The clock's time as Kubernetes writes it, in whole seconds."""
-        return self.clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def collection(self, resource: ResourceKey) -> Collection:
-        """The objects and history of a resource. ApiError 404 when it is not served."""
-        found = self._collections.get(resource)
-        if found is None:
-            self.registry.stored(resource)
-            found = self._collections[resource] = Collection(
-                oldest_version=self.first_resource_version, history_limit=self._history_limit
-            )
-        return found
-
-    def entry(self, resource: ResourceKey, namespace: str, name: str) -> Entry:
-        found = self.collection(resource).get(namespace, name)
-        if found is None:
-            raise not_found(resource.plural, resource.group, name)
-        return found
-
-    def find(self, resource: ResourceKey, namespace: str, name: str) -> JsonObject | None:
-        found = self.collection(resource).get(namespace, name)
-        return found.obj if found else None
-
-    def get(self, resource: ResourceKey, namespace: str, name: str) -> JsonObject:
-        """One object; ApiError 404 when there is none. Cluster-wide objects have namespace ""."""
-        return self.entry(resource, namespace, name).obj
-
-    def list(
-        self, resource: ResourceKey, namespace: str | None = None
-    ) -> tuple[list[JsonObject], int]:
-        """The objects of a namespace (None: of all), and the version of the world they are from."""
-        entries = self.collection(resource).entries(namespace)
-        return [entry.obj for entry in entries], self.resource_version
-
-    # Writing
 
     def create(self, resource: ResourceKey, namespace: str, obj: JsonObject) -> JsonObject:
         """Store a new object. ApiError 404 (namespace), 403, 409 (exists), 422."""
@@ -151,7 +102,7 @@ class Store:
         grace_seconds: int | None = None,
         uid: str | None = None,
     ) -> JsonObject | None:
-        """Delete; None when it is gone, the object when it lives on until its grace or finalizers end.
+        """Delete; None when it is gone, the object when its grace or finalizers let it live on.
 
         A Pod on a Node stays until its kubelet deletes it with `grace_seconds=0`.
         """
@@ -160,30 +111,18 @@ class Store:
         )
         return None if removed else entry.obj
 
-    def subscribe(self, resource: ResourceKey, callback: Callback) -> Callable[[], None]:
-        """Call back after each write to a resource; returns the function that ends it.
-
-        A callback may write; subscribers then see those writes after this one.
-        """
-        callbacks = self._subscribers.setdefault(resource, [])
-        callbacks.append(callback)
-
-        def unsubscribe() -> None:
-            if callback in callbacks:
-                callbacks.remove(callback)
-
-        return unsubscribe
-
-    # The same, for the HTTP side: entries carry the encoded bytes
-
     def create_entry(
-        self, resource: ResourceKey, namespace: str, obj: JsonObject, *, dry_run: bool = False
+        self,
+        resource: ResourceKey,
+        namespace: str,
+        obj: JsonObject,
+        *,
+        strict: bool = False,
+        dry_run: bool = False,
     ) -> Entry:
         kind = self.registry.stored(resource)
         collection = self.collection(resource)
-        metadata = meta.metadata_for_create(
-            kind, namespace, obj, now=self.now(), new_id=self._ids
-        )
+        metadata = meta.metadata_for_create(kind, namespace, obj, now=self.now(), new_id=self._ids)
         name = metadata["name"]
         if kind.namespaced:
             self._check_namespace_open(kind, namespace, name)
@@ -191,7 +130,7 @@ class Store:
         if kind.custom and kind.keeps_status:
             new.pop("status", None)
         if kind.schema is not None:
-            new = conform(kind, new)
+            new = conform(kind, new, strict=strict)
         if rules := RULES.get(resource):
             new = rules.create(self, new)
         if collection.get(namespace, name) is not None:
@@ -213,6 +152,7 @@ class Store:
         make: Callable[[JsonObject], JsonObject],
         *,
         subresource: str = "",
+        strict: bool = False,
         dry_run: bool = False,
     ) -> Entry:
         """Replace an object by what `make` returns for it; a write that changes nothing is none."""
@@ -222,7 +162,7 @@ class Store:
         metadata = meta.metadata_for_update(kind, old.obj, made)
         new = _within(kind, subresource, old.obj, made, metadata)
         if kind.schema is not None:
-            new = conform(kind, new)
+            new = conform(kind, new, strict=strict)
         if rules := RULES.get(resource):
             new = rules.update(self, new, old.obj, subresource)
         if new.get("spec") != old.obj.get("spec") and "generation" in metadata:
@@ -273,9 +213,11 @@ class Store:
             return old, False
         return self.mark_deleted(resource, old, grace_s), False
 
-    def mark_deleted(self, resource: ResourceKey, old: Entry, grace_s: int, **changes: Any) -> Entry:
+    def mark_deleted(
+        self, resource: ResourceKey, old: Entry, grace_s: int, **changes: Any
+    ) -> Entry:
         """Set the deletion timestamp: the object's end has begun."""
-        deadline = datetime.fromtimestamp(int(self.clock().timestamp()) + grace_s, UTC)
+        deadline = datetime.fromtimestamp(int(self._clock().timestamp()) + grace_s, UTC)
         metadata = {
             **old.obj["metadata"],
             "deletionTimestamp": deadline.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -284,19 +226,8 @@ class Store:
         new = {**old.obj, **changes, "metadata": metadata}
         return self._commit("MODIFIED", resource, old.namespace, old.name, new, old)
 
-    def replace(self, resource: ResourceKey, old: Entry, new: JsonObject) -> Entry:
-        """Commit a new version made by the server itself, which has checked it already."""
-        new = {**new, "metadata": dict(new["metadata"])}
-        return self._commit("MODIFIED", resource, old.namespace, old.name, new, old)
-
-    def erase(self, resource: ResourceKey, old: Entry) -> Entry:
-        """Commit the end of an object, whatever its finalizers say."""
-        gone = {**old.obj, "metadata": dict(old.obj["metadata"])}
-        return self._commit("DELETED", resource, old.namespace, old.name, gone, old)
-
-    def wake_watchers(self) -> None:
-        for collection in self._collections.values():
-            collection.wake()
+    def _follow_up(self, resource: ResourceKey, event: Event) -> None:
+        self._cascade.observe(resource, event)
 
     def _check_namespace_open(self, kind: Resource, namespace: str, name: str) -> None:
         found = self.collection(NAMESPACES).get("", namespace)
@@ -308,52 +239,6 @@ class Store:
                 "terminated"
             )
             raise forbidden(kind.plural, kind.group, name, why)
-
-    def _commit(
-        self,
-        type_: EventType,
-        resource: ResourceKey,
-        namespace: str,
-        name: str,
-        obj: JsonObject,
-        previous: Entry | None,
-    ) -> Entry:
-        """The one door: number the write, file it, tell everyone. `obj["metadata"]` is ours."""
-        self.resource_version += 1
-        obj["metadata"]["resourceVersion"] = str(self.resource_version)
-        entry = Entry(namespace, name, obj, self.resource_version)
-        event = Event(type_, entry, previous)
-        self.collection(resource).record(event)
-        if resource == CUSTOM_RESOURCE_DEFINITIONS:
-            self._serve(event)
-        self._unpublished.append((resource, event))
-        if not self._publishing:
-            self._publish()
-        return entry
-
-    def _publish(self) -> None:
-        """Deliver writes in order, also those that callbacks make while this runs."""
-        self._publishing = True
-        try:
-            while self._unpublished:
-                resource, event = self._unpublished.popleft()
-                self._cascade.observe(resource, event)
-                for callback in tuple(self._subscribers.get(resource, ())):
-                    try:
-                        callback(event.type, event.entry.obj)
-                    except Exception:
-                        # The writer is not to blame, and the write has happened.
-                        _logger.exception("a subscriber of %s failed on %s", resource, event.type)
-        finally:
-            self._publishing = False
-
-    def _serve(self, event: Event) -> None:
-        """Serve, or stop serving, what a custom resource definition defines."""
-        faces, stored = custom_resources(event.entry.obj)
-        if self.registry.find(stored.key) is not None:
-            self.registry.remove(stored.key)
-        if event.type != "DELETED":
-            self.registry.add(faces, stored=stored)
 
 
 def _within(

@@ -20,6 +20,8 @@ from allotment_proto.volcano import keys
 
 POD_LEVEL = 0
 """Requests of all containers are one request of the pod; it is booked under container 0."""
+CARDS_MAX = 1024
+"""More than any node has: a larger number is a mistake, and is said to be one."""
 
 
 class Gpushare:
@@ -38,6 +40,14 @@ class Gpushare:
             except quantities.QuantityError as error:
                 return None, (Problem("BrokenCapacity", f"status.capacity {key}", str(error)),)
         memory_mib, number = amounts
+        if number > CARDS_MAX:
+            return None, (
+                Problem(
+                    "BrokenCapacity",
+                    f"status.capacity {keys.GPU_NUMBER}",
+                    f"is {number}; at most {CARDS_MAX}",
+                ),
+            )
         unhealthy, problems = wire.decode_indexes(
             node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""),
             f"annotation {keys.GPU_UNHEALTHY_IDS}",

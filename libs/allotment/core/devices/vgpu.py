@@ -73,7 +73,7 @@ class Vgpu:
         self, index: int, container: ContainerSource
     ) -> tuple[DeviceRequest | None, Problem | None]:
         amounts: dict[str, int] = {}
-        for key in self.resources:
+        for key in sorted(self.resources):
             text = container.limits.get(key, container.requests.get(key))
             if text is None:
                 continue
@@ -132,15 +132,15 @@ class Vgpu:
         if text is None:
             return (), ()
         groups, problems = wire.decode_assignment(text)
-        asking = [
-            index
-            for index, container in enumerate(pod.containers)
-            if keys.VGPU_NUMBER in container.limits or keys.VGPU_MEMORY in container.limits
-        ]
+        asking = [i for i, container in enumerate(pod.containers) if _mentions(container)]
+        if len(groups) < len(asking):  # ours: a container that asks for 0 cards has no group
+            asking = [i for i in asking if pod.containers[i].limits.get(keys.VGPU_NUMBER) != "0"]
+        spare = max(asking, default=-1) + 1
+        asking.extend(range(spare, spare + len(groups)))
         holdings = tuple(
             Holding(
                 self.name,
-                asking[number] if number < len(asking) else number,
+                asking[number],
                 entry.card,
                 entry.memory_mib,
                 entry.cores_pct,
@@ -165,6 +165,10 @@ class Vgpu:
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
         return wire.binding_annotations(node, holdings, stamp_s, bind_time_s)
+
+
+def _mentions(container: ContainerSource) -> bool:
+    return keys.VGPU_NUMBER in container.limits or keys.VGPU_MEMORY in container.limits
 
 
 def _positive(text: str | None) -> bool:

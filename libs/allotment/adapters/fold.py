@@ -1,0 +1,140 @@
+"""A service's live state: the log followed and folded, from a snapshot or from nothing.
+
+Everybody who waits for something waits for a sequence or for "anything new" here. A record that
+cannot be read changes nothing, is remembered with its reason, and everything else goes on.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import NamedTuple
+
+import anyio
+
+from allotment.adapters.service_log import Logger
+from allotment.adapters.snapshots import SnapshotStore
+from allotment.core import check, snapshot
+from allotment.core.logport import Log, Record
+from allotment.core.state import ClusterState, apply_all, pass_over
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import Envelope
+
+SNAPSHOT_EVERY_RECORDS = 20_000
+CHECK_EVERY_RECORDS = 10_000
+UNREADABLE_KEPT = 100
+
+
+class Unreadable(NamedTuple):
+    """A record that was passed over."""
+
+    seq: int
+    subject: str
+    reason: str
+
+
+Listener = Callable[[Record, Envelope], None]
+"""Called after a record took effect; must not wait."""
+
+
+class BooksBroken(Exception):
+    """Raised when the books do not balance: a defect of ours, and no decision may follow."""
+
+
+class Fold:
+    """Follows `log` into `state`. Run `run` in a task group; it says so when it is caught up."""
+
+    def __init__(self, log: Log, logger: Logger, snapshots: SnapshotStore | None = None) -> None:
+        self.state = ClusterState()
+        self.head = 0
+        """The highest sequence known to be in the log."""
+        self.unreadable: deque[Unreadable] = deque(maxlen=UNREADABLE_KEPT)
+        self.unreadable_total = 0
+        self.listeners: list[Listener] = []
+        self.caught_up = anyio.Event()
+        self._log = log
+        self._logger = logger
+        self._snapshots = snapshots
+        self._turn = anyio.Event()
+        self._snapshot_seq = 0
+        self._checked_seq = 0
+
+    async def run(self) -> None:
+        """Follow for ever. Raises LogDamaged when history is missing, BooksBroken for a defect."""
+        start = await self._log.last_seq()
+        self.head = start
+        await self._restore(start)
+        if self.state.seq >= start:
+            self.caught_up.set()
+        async with aclosing(self._log.follow(self.state.seq)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                for record in batch:
+                    self._take(record)
+                self.head = max(self.head, self.state.seq)
+                if self.state.seq >= start and not self.caught_up.is_set():
+                    self._check()
+                    self.caught_up.set()
+                turn, self._turn = self._turn, anyio.Event()
+                turn.set()
+                if self.state.seq - self._checked_seq >= CHECK_EVERY_RECORDS:
+                    self._check()
+                if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_RECORDS:
+                    await self.save_snapshot()
+
+    async def wait_for(self, seq: int) -> None:
+        """Wait until the state has reached `seq`."""
+        while self.state.seq < seq:
+            await self._turn.wait()
+
+    async def changed(self) -> None:
+        """Wait until something new took effect."""
+        await self._turn.wait()
+
+    async def save_snapshot(self) -> None:
+        """Keep the state for the next start. A snapshot is a cache: failing is worth a warning."""
+        if self._snapshots is None or self.state.seq == self._snapshot_seq:
+            return
+        seq = self.state.seq
+        try:
+            await self._snapshots.save(seq, snapshot.encode(self.state))
+        except OSError as error:
+            self._logger.warning("snapshot not written", seq=seq, reason=str(error))
+            return
+        self._snapshot_seq = seq
+
+    async def _restore(self, last_seq: int) -> None:
+        if self._snapshots is None:
+            return
+        found = await self._snapshots.load(last_seq)
+        for ignored in self._snapshots.ignored:
+            self._logger.warning("snapshot ignored", path=ignored.path, reason=ignored.message)
+        if found is None:
+            return
+        try:
+            self.state = snapshot.decode(found[1])
+        except snapshot.SnapshotError as error:
+            self._logger.warning("snapshot ignored", seq=found[0], reason=str(error))
+            return
+        self._snapshot_seq = self._checked_seq = self.state.seq
+
+    def _take(self, record: Record) -> None:
+        try:
+            envelope = decode_envelope(record.payload)
+        except UndecodableError as error:
+            is_decision = record.subject == subjects.DECISION
+            pass_over(self.state, record.seq, is_decision=is_decision)
+            self.unreadable.append(Unreadable(record.seq, record.subject, error.reason))
+            self.unreadable_total += 1
+            self._logger.warning(
+                "record passed over", seq=record.seq, subject=record.subject, reason=error.reason
+            )
+            return
+        apply_all(self.state, envelope.events, record.seq)
+        for listener in self.listeners:
+            listener(record, envelope)
+
+    def _check(self) -> None:
+        self._checked_seq = self.state.seq
+        wrong = check.check(self.state)
+        if wrong:
+            raise BooksBroken(f"at sequence {self.state.seq}: " + "; ".join(wrong[:5]))

@@ -1,0 +1,285 @@
+"""Which replica is active: a lease on NATS. It decides how fast things go, never whether they are
+right.
+
+The lease is the newest record on one subject of a small stream, written only by compare-and-append
+and forgotten by the server after `ttl_s`. Three clocks keep it honest without being compared: the
+server forgets the record a full TTL after it stored it; the holder stops by its own monotonic
+clock a full TTL after it *sent* its last renewal, which is earlier; a candidate only ever asks the
+server.
+
+A holder that is frozen and wakes up late finds `is_held` false before it does anything. Between
+asking `is_held` and acting there is always a moment, so decisions are fenced by the log's own
+compare-and-append, never by the lease.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import BadSubscriptionError, ConnectionClosedError
+
+from allotment.adapters.connection import Connection
+from allotment.adapters.jetstream import (
+    APPEND_IN_FLIGHT,
+    WRONG_LAST_SEQUENCE,
+    ApiError,
+    JetStream,
+    ask,
+    decode_ack,
+)
+from allotment.core.logport import LogMisconfigured, LogUnavailable, Setting
+from allotment_proto.subjects import escape
+
+STREAM = "ALLOTMENT_LEASES"
+PREFIX = "allot.lease."
+TTL_S = 2
+RENEW_S = 0.5
+LOOK_S = 0.5
+HURRY_S = 0.02
+HURRY_LOOKS = 10
+RELEASE_WITHIN_S = 1.0
+RESEND_S = 0.1
+
+log = logging.getLogger("allotment.lease")
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a lease record says. `token` tells two lives of one holder apart, as a restart in a
+    container keeps host and process id. `released`: the holder left on purpose, take it at once.
+    """
+
+    holder: str
+    token: str
+    released: bool = False
+
+
+class Lease:
+    """Competes for one lease from entering the block to leaving it, again and again when it is
+    lost.
+
+    `holder` is for people to read. `ttl_s` is whole seconds, at least 1. Entering raises
+    LogUnavailable without JetStream and LogMisconfigured on a server that does not forget records.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        name: str,
+        holder: str,
+        ttl_s: int = TTL_S,
+        renew_s: float = RENEW_S,
+        stream: str = STREAM,
+        prefix: str = PREFIX,
+        replicas: int = 1,
+    ) -> None:
+        if ttl_s < 1 or renew_s * 2 > ttl_s:
+            raise ValueError(f"ttl_s {ttl_s} must be at least 1 and twice renew_s {renew_s}")
+        self.name = name
+        self.holder = holder
+        self.epoch = 0
+        self._connection = connection
+        self._jetstream = JetStream(connection, budget_s=float(ttl_s))
+        self._stream = stream
+        self._prefix = prefix
+        self._subject = prefix + escape(name)
+        self._ttl_s = ttl_s
+        self._renew_s = renew_s
+        self._replicas = replicas
+        self._token = secrets.token_hex(8)
+        self._hurry = 0
+        self._seq = 0
+        self._held_until = 0.0
+        self._acquired = anyio.Event()
+        self._lost = anyio.Event()
+        self._lost.set()
+        self._stirred = anyio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this replica may act now, by its own clock."""
+        return time.monotonic() < self._held_until
+
+    async def acquired(self) -> int:
+        """Wait until the lease is held. Returns the epoch, which grows with every change of
+        holder.
+        """
+        while not self.is_held:
+            await self._acquired.wait()
+            await anyio.lowlevel.checkpoint()
+            if self._task is not None and self._task.done():
+                self._task.result()
+        return self.epoch
+
+    async def lost(self) -> None:
+        """Wait until the lease is no longer held; returns at once when it is not."""
+        await self._lost.wait()
+
+    async def __aenter__(self) -> Self:
+        info = await self._jetstream.ensure_stream(self._config())
+        wrong = tuple(
+            Setting(name, str(info["config"].get(name)), str(wanted))
+            for name, wanted in (("allow_msg_ttl", True), ("max_msgs_per_subject", 1))
+            if info["config"].get(name) != wanted
+        )
+        if wrong:
+            raise LogMisconfigured(f"stream {self._stream}", wrong)
+        self._task = asyncio.create_task(self._compete(), name=f"lease {self.name}")
+        self._task.add_done_callback(lambda task: self._acquired.set())
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        with anyio.CancelScope(shield=True):
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if self.is_held:
+                await self._release()
+            self._drop("released")
+        if not self._task.cancelled():
+            self._task.result()  # a defect in the loop above must not stay silent
+
+    async def _compete(self) -> None:
+        subscription: Subscription = await self._connection.client.subscribe(
+            self._subject, cb=self._on_stir
+        )
+        try:
+            while True:
+                try:
+                    await self._jetstream.ensure_stream(self._config())  # it may have been lost
+                    while True:
+                        await self._await_turn()
+                        await self._hold()
+                except (ApiError, LogUnavailable) as error:
+                    self._drop(str(error))
+                    log.warning("lease %s: %s", self.name, error)
+                    await anyio.sleep(LOOK_S)
+        finally:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await subscription.unsubscribe()
+                except (BadSubscriptionError, ConnectionClosedError):
+                    log.debug("lease %s: the connection was gone first", self.name)
+
+    async def _await_turn(self) -> None:
+        """Watch the holder until the lease is free and ours."""
+        while True:
+            self._stirred = anyio.Event()
+            record = await self._jetstream.last_on_subject(self._stream, self._subject)
+            if record is None or not record.payload or _claim(record.payload).released:
+                sent_at = time.monotonic()
+                if await self._write(0 if record is None else record.seq, self._ttl_s):
+                    self.epoch = self._seq
+                    self._held_until = sent_at + self._ttl_s
+                    self._lost = anyio.Event()
+                    self._acquired.set()
+                    log.info("lease %s: held by %s, epoch %d", self.name, self.holder, self.epoch)
+                    return
+            if self._hurry:
+                self._hurry -= 1
+                await anyio.sleep(HURRY_S)
+                continue
+            with anyio.move_on_after(LOOK_S):
+                await self._stirred.wait()
+
+    async def _hold(self) -> None:
+        """Renew until that fails for a whole TTL or somebody else holds the lease."""
+        while self.is_held:
+            await anyio.sleep(self._renew_s)
+            sent_at = time.monotonic()
+            if sent_at >= self._held_until:
+                break
+            try:
+                renewed = await self._write(self._seq, self._held_until - sent_at)
+            except LogUnavailable as error:
+                self._drop(str(error))
+                return
+            if not renewed:
+                self._drop("another holds it, or the server forgot it")
+                return
+            self._held_until = sent_at + self._ttl_s
+        self._drop("not renewed in time")
+
+    async def _write(self, expected_seq: int, budget_s: float, *, released: bool = False) -> bool:
+        """Whether our claim is now the newest record; notes its sequence."""
+        headers = {
+            "Nats-Expected-Last-Subject-Sequence": str(expected_seq),
+            "Nats-Expected-Stream": self._stream,
+            "Nats-TTL": f"{self._ttl_s}s",
+        }
+        answer = await ask(
+            self._connection,
+            self._subject,
+            msgspec.json.encode(Claim(self.holder, self._token, released)),
+            headers=headers,
+            budget_s=budget_s,
+            resend_s_max=RESEND_S,
+            is_final=_is_final,
+        )
+        ack = decode_ack(answer.data)
+        if ack.error is None:
+            self._seq = ack.seq
+            return True
+        if ack.error.err_code != WRONG_LAST_SEQUENCE:
+            raise ApiError(self._subject, ack.error)
+        newest = await self._jetstream.last_on_subject(self._stream, self._subject)
+        if newest is None or not newest.payload or _claim(newest.payload).token != self._token:
+            return False
+        self._seq = newest.seq  # an earlier send of ours landed, its answer was lost
+        return True
+
+    async def _release(self) -> None:
+        """Hand the lease back, so that a standby need not wait for the server to forget it."""
+        try:
+            await self._write(self._seq, RELEASE_WITHIN_S, released=True)
+        except (ApiError, LogUnavailable) as error:
+            log.warning("lease %s: not released, it will run out: %s", self.name, error)
+
+    def _drop(self, why: str) -> None:
+        if self._lost.is_set():
+            return
+        self._held_until = 0.0
+        self._acquired = anyio.Event()
+        self._lost.set()
+        log.info("lease %s: lost by %s: %s", self.name, self.holder, why)
+
+    async def _on_stir(self, message: Msg) -> None:
+        """A claim on its way into the stream; a release is worth looking for it at once."""
+        if _claim(message.data).released:
+            self._hurry = HURRY_LOOKS
+            self._stirred.set()
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "name": self._stream,
+            "subjects": [f"{self._prefix}>"],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "old",
+            "max_msgs_per_subject": 1,
+            "allow_msg_ttl": True,
+            "num_replicas": self._replicas,
+        }
+
+
+def _claim(payload: bytes) -> Claim:
+    return msgspec.json.decode(payload, type=Claim)
+
+
+def _is_final(data: bytes) -> bool:
+    error = decode_ack(data).error
+    return error is None or (error.err_code != APPEND_IN_FLIGHT and error.code != 503)

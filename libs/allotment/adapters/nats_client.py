@@ -1,0 +1,81 @@
+"""The NATS client, repaired where it cannot be helped from outside, and how it proves who we are.
+
+This is the only place that touches the library's private parts; each repair has a test that fails
+when a new version of the library makes it wrong.
+"""
+
+import ssl
+from typing import Any
+
+import msgspec
+from nats.aio.client import Client, Srv
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """How to prove who we are. Paths are files; everything is optional."""
+
+    user: str | None = None
+    password: str | None = None
+    creds_file: str | None = None
+    nkey_seed_file: str | None = None
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+
+    def options(self) -> dict[str, Any]:
+        """The client's connect options. Reads the TLS files: call it outside the event loop."""
+        options: dict[str, Any] = {
+            "user": self.user,
+            "password": self.password,
+            "user_credentials": self.creds_file,
+            "nkeys_seed": self.nkey_seed_file,
+        }
+        if self.tls_ca_file or self.tls_cert_file:
+            context = ssl.create_default_context(cafile=self.tls_ca_file)
+            if self.tls_cert_file:
+                context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
+            options["tls"] = context
+        return {name: value for name, value in options.items() if value is not None}
+
+
+class GuardedClient(Client):
+    """The client with two repairs: late pongs, and sockets left behind by failed connects."""
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():  # its waiter was cancelled or timed out
+            self._pongs.pop(0)
+            self._pongs_received += 1
+            self._pings_outstanding = 0
+            return
+        await super()._process_pong()
+
+    async def _connect_to_server(self, server: Srv) -> None:
+        self.abort()
+        await super()._connect_to_server(server)
+
+    @property
+    def heard(self) -> tuple[int, int, int]:
+        """Changes whenever anything arrived from the server."""
+        return self.stats["in_msgs"], self._pongs_received, self.stats["reconnects"]
+
+    @property
+    def reconnecting_ended(self) -> bool:
+        """Whether the client gave up reconnecting by an error it did not expect."""
+        task = self._reconnection_task
+        return bool(self.is_reconnecting and task is not None and task.done())
+
+    def abort(self) -> None:
+        """Drop the socket now, without waiting for what is still to be written."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None and (not writer.is_closing() or self.is_stuck_closing):
+            writer.transport.abort()  # (a socket that is closed already takes no abort)
+
+    @property
+    def is_stuck_closing(self) -> bool:
+        """Whether a closed socket waits for a server that does not read."""
+        writer = getattr(self._transport, "_io_writer", None)
+        return (
+            writer is not None
+            and writer.transport.is_closing()
+            and writer.transport.get_write_buffer_size() > 0
+        )

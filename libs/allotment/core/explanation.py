@@ -1,0 +1,246 @@
+"""The shape of an explanation: `allotment.dev/explain/v1`.
+
+These structs are the JSON (camelCase, integers only: bytes, whole percent, micro-points, Unix
+milliseconds become RFC 3339). A section that does not apply is left out.
+"""
+
+import msgspec
+
+SCHEMA = "allotment.dev/explain/v1"
+
+
+class _Fact(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Common settings: camelCase, every field written."""
+
+
+class _Sparse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The same, without fields that say nothing."""
+
+
+class Subject(_Fact, frozen=True, kw_only=True):
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class AsOf(_Fact, frozen=True, kw_only=True):
+    seq: int
+    time: str
+    time_ms: int
+
+
+class Status(_Sparse, frozen=True, kw_only=True):
+    """`cause` is a reason code. `latency_ms` is from first seen to reserved, `bound_ms` to bound.
+
+    `fits_now` counts nodes that would take a waiting pod at this sequence. `fits_empty_cluster`:
+    whether it would fit if nobody held anything and no node was cordoned or unready.
+    """
+
+    phase: str
+    cause: str = ""
+    problem: str = ""
+    node: str = ""
+    since_seconds: int | None = None
+    attempts: int = 0
+    unchanged_seconds: int | None = None
+    latency_ms: int | None = None
+    bound_ms: int | None = None
+    nodes: int = 0
+    fits_now: int = 0
+    fits_empty_cluster: bool | None = None
+
+
+class DeviceAsk(_Fact, frozen=True, kw_only=True):
+    """What one container asks per card; `memory_percent` above 0 replaces the amount."""
+
+    family: str
+    container: str
+    count: int
+    memory_bytes: int
+    memory_percent: int
+    compute_percent: int
+
+
+class Request(_Sparse, frozen=True, kw_only=True):
+    """`gpus` counts cards over all containers; the amounts are the first container's, per card."""
+
+    gpus: int = 0
+    memory_bytes: int = 0
+    memory_percent: int = 0
+    compute_percent: int = 0
+    models: tuple[str, ...] = ()
+    not_models: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    not_ids: tuple[str, ...] = ()
+    indexes: tuple[int, ...] = ()
+    mode: str = ""
+    extended: dict[str, int] = {}
+    cpu_milli: int = 0
+    host_memory_bytes: int = 0
+    devices: tuple[DeviceAsk, ...] = ()
+
+
+class Step(_Fact, frozen=True, kw_only=True):
+    """One step of the funnel: how many nodes are left after it, and why the others are not."""
+
+    step: str
+    text: str
+    left: int
+    lost: int
+    reasons: dict[str, int]
+
+
+class Holder(_Fact, frozen=True, kw_only=True):
+    namespace: str
+    name: str
+    memory_bytes: int
+    compute_percent: int
+
+
+class Closest(_Sparse, frozen=True, kw_only=True):
+    """A card (or a counted resource) that nearly takes the pod: what it lacks, and who holds it."""
+
+    node: str
+    device: str
+    reason: str
+    free_memory_bytes: int | None = None
+    free_compute_percent: int | None = None
+    free_slots: int | None = None
+    free_count: int | None = None
+    short: dict[str, int] = {}
+    holders: tuple[Holder, ...] = ()
+
+
+class Fragmentation(_Fact, frozen=True, kw_only=True):
+    """Free memory of all cards the pod accepts, and the largest piece with enough compute."""
+
+    free_bytes: int
+    largest_usable_bytes: int
+    needed_bytes: int
+
+
+class Held(_Fact, frozen=True, kw_only=True):
+    device: str
+    id: str
+    model: str
+    container: int
+    memory_bytes: int
+    compute_percent: int
+
+
+class Placed(_Sparse, frozen=True, kw_only=True):
+    """What the pod holds, or held. `others` says that another scheduler put it there."""
+
+    node: str
+    phase: str
+    devices: tuple[Held, ...] = ()
+    extended: dict[str, int] = {}
+    cpu_milli: int = 0
+    host_memory_bytes: int = 0
+    others: bool = False
+
+
+class Candidate(_Fact, frozen=True, kw_only=True):
+    """A node that fitted, with the cards it would have given and their memory summed."""
+
+    rank: int
+    node: str
+    devices: tuple[str, ...]
+    free_before_bytes: int
+    free_after_bytes: int
+    terms: dict[str, int]
+    total_micro: int
+    chosen: bool
+
+
+class DecidedBy(_Sparse, frozen=True, kw_only=True):
+    """What made the winner win over the second.
+
+    `term` is a score term, ``leftover`` (equal scores, less memory left on the cards), ``name``
+    (all equal) or ``only`` (nothing else fitted). Without the term the two would score as given.
+    """
+
+    term: str
+    lead_micro: int = 0
+    second: str = ""
+    winner_without_micro: int | None = None
+    second_without_micro: int | None = None
+
+
+class Line(_Sparse, frozen=True, kw_only=True):
+    """One step of the timeline; `offset_ms` counts from when the pod was first seen."""
+
+    time: str
+    time_ms: int
+    offset_ms: int
+    by: str
+    text: str
+    seq: int | None = None
+
+
+class DecisionRef(_Fact, frozen=True, kw_only=True):
+    """The decision that stands: its record, what it read, and the policy's name and sequence."""
+
+    id: str
+    seq: int
+    cycle: str
+    basis: int
+    checked: int
+    policy: str
+    policy_version: int
+    ledger_seq: int
+
+
+class TraceRef(_Fact, frozen=True, kw_only=True):
+    trace_id: str
+
+
+class CardStep(_Fact, frozen=True, kw_only=True):
+    """One card of the node asked about: what is free, and the first thing it lacks."""
+
+    device: str
+    id: str
+    model: str
+    family: str
+    free_slots: int
+    free_memory_bytes: int
+    free_compute_percent: int
+    verdict: str
+    holders: tuple[Holder, ...]
+
+
+class HostStep(_Fact, frozen=True, kw_only=True):
+    step: str
+    verdict: str
+    detail: str
+
+
+class NodeSteps(_Fact, frozen=True, kw_only=True):
+    """Every step on one node: `verdict` is ``fits`` or the reason the node is charged with."""
+
+    node: str
+    verdict: str
+    host: tuple[HostStep, ...]
+    cards: tuple[CardStep, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Why a pod is where it is, at one sequence."""
+
+    schema: str
+    subject: Subject
+    as_of: AsOf
+    status: Status
+    request: Request
+    funnel: tuple[Step, ...] = ()
+    fragmentation: Fragmentation | None = None
+    closest: tuple[Closest, ...] = ()
+    placement: Placed | None = None
+    candidates: tuple[Candidate, ...] = ()
+    candidates_total: int = 0
+    decided_by: DecidedBy | None = None
+    decision: DecisionRef | None = None
+    node_steps: NodeSteps | None = None
+    timeline: tuple[Line, ...] = ()
+    trace: TraceRef | None = None

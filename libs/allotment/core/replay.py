@@ -1,0 +1,285 @@
+"""Make every decision of a log again and compare it, bit for bit, with what was recorded.
+
+A `Decided` says on which sequence its batch was placed (`basis`) and on which the binder asked
+again (`checked`); both lie before the record itself. One fold is enough, if it knows beforehand
+where to stop:
+
+1. `index_of` runs over the decisions once and remembers a few numbers of each.
+2. `Replayer` is fed every record from the first. It reads ahead of its fold just far enough to
+   know the decisions that are due at the next stop, so what it holds is bounded by how far
+   decisions look back, not by the length of the log.
+
+`cycle` and `stages` are inputs: they are not compared. The binder's clock is an input too; it is
+the record's `at_ms`.
+"""
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core import snapshot
+from allotment.core.cycle import Evaluator, Trial, recheck, run_cycle, stamped
+from allotment.core.devices import FAMILIES
+from allotment.core.state import ClusterState, apply_all
+from allotment_proto.events import Decided, Dropped, Envelope, Placement
+
+Key = tuple[int, int]
+"""A decision: the sequence of its record, and its position among the record's events."""
+
+
+class Stop(NamedTuple):
+    """Where a decision looks back to; `previous` is the sequence of the decision before it."""
+
+    key: Key
+    basis: int
+    checked: int
+    previous: int
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """The first field of a decision that came out otherwise. Both values are plain data."""
+
+    seq: int
+    cycle: str
+    field: str
+    recorded: object
+    recomputed: object
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that this release cannot make again, and why."""
+
+    seq: int
+    cycle: str
+    reason: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay found. `state_sha256` is of the canonical snapshot at `seq`, the last record.
+
+    `different` and `skipped` count decisions; the first of each is the one with the lowest
+    sequence. `undecodable` records change nothing, here as in the services.
+    """
+
+    decisions: int
+    identical: int
+    different: int
+    skipped: int
+    undecodable: int
+    seq: int
+    state_sha256: str
+    first_difference: Difference | None = None
+    first_skipped: Skipped | None = None
+
+
+Finding = Difference | Skipped | None
+
+
+def index_of(
+    decisions: Iterable[tuple[int, Envelope]], first_seq: int = 1, last_seq: int | None = None
+) -> list[Stop]:
+    """The stops of all decisions from `first_seq` to `last_seq`, given the records that hold any.
+
+    Begin with the log's first decision even when `first_seq` is later.
+    """
+    stops: list[Stop] = []
+    previous = 0
+    for seq, envelope in decisions:
+        for position, event in enumerate(envelope.events):
+            if isinstance(event, Decided):
+                if first_seq <= seq and (last_seq is None or seq <= last_seq):
+                    stops.append(Stop((seq, position), event.basis, event.checked, previous))
+                previous = seq
+    return stops
+
+
+class Replayer:
+    """Feed it every record from sequence 1 in order, then ask for the `report`."""
+
+    def __init__(self, stops: Sequence[Stop]) -> None:
+        self.state = ClusterState()
+        self._evaluator = Evaluator(self.state)
+        self._stops = {stop.key: stop for stop in stops}
+        self._unsettled = set(self._stops)
+        sound = [stop for stop in stops if max(stop.basis, stop.checked) < stop.key[0]]
+        self._to_place = deque(sorted(sound, key=lambda s: (s.basis, s.key)))
+        self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
+        self._ahead: deque[tuple[int, Envelope | None]] = deque()
+        self._decided: dict[Key, tuple[Decided, int]] = {}
+        self._half: dict[Key, Finding] = {}
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, Difference | Skipped] = {}
+        self._undecodable = 0
+        self._head = 0
+
+    @property
+    def buffered(self) -> int:
+        """How many records are held at the moment."""
+        return len(self._ahead)
+
+    def feed(self, seq: int, envelope: Envelope | None) -> None:
+        """The next record; None for one that cannot be decoded."""
+        self._head = seq
+        self._ahead.append((seq, envelope))
+        if envelope is None:
+            self._undecodable += 1
+        else:
+            for position, event in enumerate(envelope.events):
+                if isinstance(event, Decided) and (seq, position) in self._stops:
+                    self._meet((seq, position), event, envelope.at_ms)
+        self._advance()
+
+    def report(self) -> Report:
+        """The findings over everything fed. Raises ValueError if an indexed decision was not."""
+        if self._unsettled:
+            seq, _ = min(self._unsettled)
+            raise ValueError(f"decision {seq} is in the index, the records end at {self._head}")
+        difference, skipped = self._first.get("different"), self._first.get("skipped")
+        return Report(
+            decisions=self._counts.total(),
+            identical=self._counts["identical"],
+            different=self._counts["different"],
+            skipped=self._counts["skipped"],
+            undecodable=self._undecodable,
+            seq=self.state.seq,
+            state_sha256=hashlib.sha256(snapshot.encode(self.state)).hexdigest(),
+            first_difference=difference if isinstance(difference, Difference) else None,
+            first_skipped=skipped if isinstance(skipped, Skipped) else None,
+        )
+
+    def _meet(self, key: Key, event: Decided, at_ms: int) -> None:
+        """Take note of a decision as it is read, ahead of the fold."""
+        self._decided[key] = (event, at_ms)
+        stop = self._stops[key]
+        for field, value in (("basis", stop.basis), ("checked", stop.checked)):
+            if value >= key[0]:
+                wanted = f"before the record, below {key[0]}"
+                self._settle(key, _difference(key, event, field, value, wanted))
+                return
+
+    def _advance(self) -> None:
+        """Fold as far as every decision due on the way has been read."""
+        while True:
+            here = self.state.seq
+            while self._to_place and self._to_place[0].basis <= here:
+                if self._to_place[0].key[0] > self._head:
+                    return
+                stop = self._to_place.popleft()
+                self._found(stop.key, self._place_again(stop))
+            while self._to_check and self._to_check[0].checked <= here:
+                if self._to_check[0].key[0] > self._head:
+                    return
+                stop = self._to_check.popleft()
+                self._found(stop.key, self._check_again(stop))
+            if not self._ahead:
+                return
+            seq, envelope = self._ahead.popleft()
+            apply_all(self.state, () if envelope is None else envelope.events, seq)
+
+    def _found(self, key: Key, finding: Finding) -> None:
+        """Both halves of a decision make its verdict: the placing and the check, in any order."""
+        if key not in self._half:
+            self._half[key] = finding
+            return
+        other = self._half.pop(key)
+        halves = [half for half in (finding, other) if half is not None]
+        skips = [half for half in halves if isinstance(half, Skipped)]
+        self._settle(key, next(iter([*skips, *halves]), None))
+
+    def _settle(self, key: Key, finding: Finding) -> None:
+        del self._decided[key]
+        self._unsettled.discard(key)
+        if finding is None:
+            self._counts["identical"] += 1
+            return
+        kind = "different" if isinstance(finding, Difference) else "skipped"
+        self._counts[kind] += 1
+        if kind not in self._first or finding.seq < self._first[kind].seq:
+            self._first[kind] = finding
+
+    def _place_again(self, stop: Stop) -> Finding:
+        """The scorer's half: the whole batch on the state at `basis`."""
+        event, _ = self._decided[stop.key]
+        if event.assumed:
+            reason = f"it stood on cycles not yet decided: {', '.join(event.assumed)}"
+            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason)
+        unknown = sorted(set(self.state.policy.families) - set(FAMILIES))
+        if unknown:
+            reason = f"device families not known to this release: {', '.join(unknown)}"
+            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason)
+        again = run_cycle(self.state, event.batch, self._evaluator)
+        return _first_difference(
+            stop.key,
+            event,
+            ("policy", event.policy, self.state.policy_seq),
+            ("placements", proposed(event), again.placements),
+            ("refusals", event.refusals, again.refusals),
+        )
+
+    def _check_again(self, stop: Stop) -> Finding:
+        """The binder's half: what was proposed, asked again on the state at `checked`."""
+        event, at_ms = self._decided[stop.key]
+        trial = Trial(self.state)
+        kept: list[Placement] = []
+        dropped: list[Dropped] = []
+        for placement in proposed(event):
+            code = recheck(self.state, trial, placement)
+            if code is None:
+                kept.append(placement)
+            else:
+                dropped.append(Dropped(placement, code))
+        return _first_difference(
+            stop.key,
+            event,
+            ("previous decision", stop.previous, self.state.decision_seq),
+            ("dropped", event.dropped, tuple(dropped)),
+            (
+                "stamped placements",
+                event.placements,
+                tuple(stamped(self.state, kept, at_ms // 1000)),
+            ),
+        )
+
+
+def proposed(event: Decided) -> tuple[Placement, ...]:
+    """What the scorer proposed, in batch order: what was kept, without its stamps, and dropped."""
+    order = {uid: number for number, uid in enumerate(event.batch)}
+    kept = [msgspec.structs.replace(p, stamp_s=0) for p in event.placements]
+    dropped = [d.placement for d in event.dropped]
+    return tuple(sorted(kept + dropped, key=lambda p: order.get(p.uid, len(order))))
+
+
+def _first_difference(
+    key: Key, event: Decided, *fields: tuple[str, object, object]
+) -> Difference | None:
+    for field, recorded, recomputed in fields:
+        if recorded != recomputed:
+            return _difference(key, event, field, *_narrow(recorded, recomputed))
+    return None
+
+
+def _narrow(recorded: object, recomputed: object) -> tuple[object, object]:
+    """Of two lists only the first pair that differs: a batch is too much to look at."""
+    if not (isinstance(recorded, tuple) and isinstance(recomputed, tuple)):
+        return recorded, recomputed
+    length = max(len(recorded), len(recomputed))
+    pairs = [
+        tuple(items[i] if i < len(items) else None for items in (recorded, recomputed))
+        for i in range(length)
+    ]
+    return next(((a, b) for a, b in pairs if a != b), (recorded, recomputed))
+
+
+def _difference(
+    key: Key, event: Decided, field: str, recorded: object, recomputed: object
+) -> Difference:
+    return Difference(
+        seq=key[0],
+        cycle=event.cycle,
+        field=field,
+        recorded=msgspec.to_builtins(recorded),
+        recomputed=msgspec.to_builtins(recomputed),
+    )

@@ -1,0 +1,223 @@
+"""The log filtered into one object's story, and each event in one line of text.
+
+A pod, a node and a card are spoken of by events of several kinds: `Subject.takes` knows which, and
+remembers what it must (which uids carried the pod's name, who held the card). Feed it every event
+in log order.
+"""
+
+from collections.abc import Collection, Iterable
+
+from allotment.core.state import ENDED
+from allotment.core.texts import problem_text, refusal_text
+from allotment.core.views import asks_text
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Decided,
+    Event,
+    NodeGone,
+    NodeObserved,
+    Placement,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+)
+from allotment_proto.facts import Holding
+
+EVENT_TYPES = tuple(
+    kind.__name__
+    for kind in (
+        NodeObserved,
+        NodeGone,
+        PodObserved,
+        PodGone,
+        PolicyLoaded,
+        Decided,
+        Bound,
+        BindFailed,
+    )
+)
+PARTS_SHOWN = 3
+
+
+class Everything:
+    """No filter: the whole log."""
+
+    uids: Collection[str] | None = None
+
+    def takes(self, event: Event) -> bool:
+        return True
+
+
+class PodSubject:
+    """Every event about pods of one name; `uids` are those that carried it, the latest last."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self._uids: dict[str, None] = {}
+
+    @property
+    def uids(self) -> Collection[str] | None:
+        return self._uids
+
+    def takes(self, event: Event) -> bool:
+        if isinstance(event, PodObserved) and self._named(event.namespace, event.name):
+            self._uids.setdefault(event.uid)
+        return not self._uids.keys().isdisjoint(uids_of(event))
+
+    def _named(self, namespace: str, name: str) -> bool:
+        return (namespace, name) == (self.namespace, self.name)
+
+
+class NodeSubject:
+    """Every event about one node and about the pods while they are on it, or on one card of it.
+
+    `card` is an index or an id. A pod belongs to the story from the decision or observation that
+    puts it there until it ended or is gone.
+    """
+
+    def __init__(self, node: str, card: str | None = None) -> None:
+        self.node = node
+        self._card = card
+        self._ids: set[str] = set()
+        self._uids: dict[str, None] = {}
+
+    @property
+    def uids(self) -> Collection[str] | None:
+        return self._uids
+
+    def takes(self, event: Event) -> bool:
+        match event:
+            case NodeObserved():
+                return event.name == self.node and self._observed(event)
+            case NodeGone():
+                return event.name == self.node
+            case PolicyLoaded():
+                return False
+            case Decided():
+                here = [p.uid for p in event.placements if self._here(p.node, p.holdings)]
+                self._uids.update(dict.fromkeys(here))
+                return bool(here)
+            case PodObserved():
+                if self._here(event.node, event.holdings):
+                    self._uids.setdefault(event.uid)
+                return event.uid in self._uids
+            case PodGone() | Bound() | BindFailed():
+                return event.uid in self._uids
+
+    def _observed(self, event: NodeObserved) -> bool:
+        """A card's story has its node's observations only where the card itself is seen."""
+        if self._card is None:
+            return True
+        found = {
+            card.id
+            for inventory in event.inventories
+            for card in inventory.cards
+            if self._card in (card.id, str(card.index))
+        }
+        self._ids |= found
+        return bool(found)
+
+    def _here(self, node: str, holdings: Iterable[Holding]) -> bool:
+        return node == self.node and (
+            self._card is None or any(h.card in self._ids for h in holdings)
+        )
+
+
+Subject = Everything | PodSubject | NodeSubject
+
+
+def uids_of(event: Event) -> list[str]:
+    """The pods that an event says something about."""
+    match event:
+        case PodObserved() | PodGone() | Bound() | BindFailed():
+            return [event.uid]
+        case Decided():
+            return list(event.batch)
+        case NodeObserved() | NodeGone() | PolicyLoaded():
+            return []
+
+
+def line(event: Event, only: Collection[str] | None = None) -> str:
+    """One event in one line. With `only`, a decision shows its parts about these uids alone."""
+    match event:
+        case NodeObserved():
+            return _node_line(event)
+        case NodeGone():
+            return f"node {event.name} is gone"
+        case PodObserved():
+            return _pod_line(event)
+        case PodGone():
+            return f"pod {event.namespace}/{event.name} is gone"
+        case PolicyLoaded():
+            policy = event.policy
+            return (
+                f"policy from {event.source}: cards {policy.device_policy} × "
+                f"{policy.device_weight}, hosts {policy.host_policy} × {policy.host_weight}"
+            )
+        case Decided():
+            return _decided_line(event, only)
+        case Bound():
+            return f"pod {event.namespace}/{event.name} bound to {event.node} as decided"
+        case BindFailed():
+            return (
+                f"pod {event.namespace}/{event.name} not bound to {event.node}: "
+                f"{event.code}: {event.message}"
+            )
+
+
+def _node_line(event: NodeObserved) -> str:
+    cards = [card for inventory in event.inventories for card in inventory.cards]
+    words = ["ready" if event.ready else "not ready"]
+    if event.unschedulable:
+        words.append("cordoned")
+    if cards:
+        words.append(f"{len(cards)} cards ({', '.join(sorted({c.model for c in cards}))})")
+    broken = sum(not card.healthy for card in cards)
+    if broken:
+        words.append(f"{broken} unhealthy")
+    words += [f"{name}: {amount}" for name, amount in event.extended if name.endswith("/gpu")]
+    words += [problem_text(problem) for problem in event.problems]
+    return f"node {event.name}: {', '.join(words)}"
+
+
+def _pod_line(event: PodObserved) -> str:
+    words = [event.phase + (f" on {event.node}" if event.node else "")]
+    if event.deleting:
+        words.append("being deleted")
+    if event.gated:
+        words.append("gated")
+    if event.problem is not None:
+        words.append(problem_text(event.problem))
+    elif event.phase not in ENDED and not event.node:
+        asks = asks_text(event.request.devices, event.request.extended)
+        words.append(f"asks {asks}" if asks else "asks for no device")
+    if event.bind_phase:
+        words.append(f"device plugin: {event.bind_phase}")
+    return f"pod {event.namespace}/{event.name}: {', '.join(words)}"
+
+
+def _decided_line(event: Decided, only: Collection[str] | None) -> str:
+    parts = [placed_text(p) for p in event.placements if only is None or p.uid in only]
+    parts += [
+        f"{d.placement.namespace}/{d.placement.name} dropped from {d.placement.node}: {d.code}"
+        for d in event.dropped
+        if only is None or d.placement.uid in only
+    ]
+    parts += [
+        f"{r.namespace}/{r.name} refused: {refusal_text(r).removesuffix('.')}"
+        for r in event.refusals
+        if only is None or r.uid in only
+    ]
+    shown = parts if only is not None else parts[:PARTS_SHOWN]
+    more = f"; {len(parts) - len(shown)} more" if len(parts) > len(shown) else ""
+    said = "; ".join(shown) or "refused as before"
+    return f"decided {event.cycle} on {event.basis}: {said}{more}"
+
+
+def placed_text(placement: Placement) -> str:
+    cards = ", ".join(h.card for h in placement.holdings)
+    cards = cards or ", ".join(f"{name}: {amount}" for name, amount in placement.extended)
+    where = f"{placement.node} ({cards})" if cards else placement.node
+    return f"{placement.namespace}/{placement.name} → {where}"

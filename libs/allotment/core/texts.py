@@ -1,0 +1,23 @@
+"""What users read in pod conditions and Events: the classic sentence, from counted reasons."""
+
+from allotment_proto.events import Refusal
+from allotment_proto.facts import Problem
+
+MESSAGE_CHARS_MAX = 1000
+
+
+def problem_text(problem: Problem) -> str:
+    """One line: the code, the place, the value and what would be right."""
+    return f"{problem.code}: {problem.place} {problem.message}"
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """``0/5 nodes are available: 3 NoGPU, 2 TaintNotTolerated.``: sorted, so it is stable."""
+    if refusal.problem is not None:
+        return _cut(problem_text(refusal.problem))
+    counts = ", ".join(f"{count} {code}" for code, count in refusal.reasons)
+    return _cut(f"0/{refusal.nodes} nodes are available" + (f": {counts}." if counts else "."))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MESSAGE_CHARS_MAX else text[: MESSAGE_CHARS_MAX - 1] + "…"

@@ -1,0 +1,300 @@
+"""Nodes, cards and pods of a state as plain facts: what `get`, `ledger` and the pages show.
+
+The structs are the JSON (camelCase, integers with their unit in the name); text is made from them,
+so nothing is known to one form only.
+"""
+
+import msgspec
+
+from allotment.core.ledger import Card
+from allotment.core.state import ENDED, RESERVED, ClusterState, Node, Pod
+from allotment_proto.facts import DeviceRequest, Holding, Problem
+
+MIB = 1 << 20
+
+GONE = "Gone"
+NOT_OURS = "NotOurs"
+QUEUED = "Queued"
+
+
+class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One container's part of a card. `seq` is the decision's, 0 if others bound the pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    container: int
+    memory_bytes: int
+    compute_percent: int
+    phase: str
+    seq: int
+
+
+class CardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One card and its holders. Free amounts below zero: the card is oversold."""
+
+    node: str
+    device: str
+    id: str
+    family: str
+    model: str
+    mode: str
+    healthy: bool
+    oversold: bool
+    slots: int
+    free_slots: int
+    memory_bytes: int
+    free_memory_bytes: int
+    compute_percent: int
+    free_compute_percent: int
+    holders: tuple[HolderView, ...]
+
+
+class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    code: str
+    place: str
+    message: str
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One node: what it has, what is left, and what is wrong with it."""
+
+    name: str
+    status: str
+    models: tuple[str, ...]
+    cards: int
+    cards_idle: int
+    memory_bytes: int
+    free_memory_bytes: int
+    extended: dict[str, int]
+    free_extended: dict[str, int]
+    cpu_milli: int
+    free_cpu_milli: int
+    host_memory_bytes: int
+    free_host_memory_bytes: int
+    pods: int
+    problems: tuple[NodeProblem, ...]
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One pod: where it is in its life, what it asks for, and what it holds."""
+
+    namespace: str
+    name: str
+    uid: str
+    status: str
+    cause: str
+    scheduler: str
+    node: str
+    cards: tuple[str, ...]
+    memory_bytes: int
+    compute_percent: int
+    extended: dict[str, int]
+    asks: str
+    seq: int
+    created_ms: int
+
+
+def device_name(node: Node | None, holding: Holding) -> str:
+    """``GPU-3``: the card's index on its node; its id when the node does not list it (any more)."""
+    ledger = node.ledgers.get(holding.family) if node is not None else None
+    card = ledger.by_id.get(holding.card) if ledger is not None else None
+    return holding.card if card is None else card_name(card)
+
+
+def card_name(card: Card) -> str:
+    return f"GPU-{card.fact.index}"
+
+
+def cards_of(state: ClusterState, node: Node) -> list[CardView]:
+    """All cards of a node by family and index."""
+    return [
+        card_view(state, node, family, card)
+        for family in sorted(node.ledgers)
+        for card in node.ledgers[family].cards
+    ]
+
+
+def card_view(state: ClusterState, node: Node, family: str, card: Card) -> CardView:
+    fact = card.fact
+    return CardView(
+        node=node.name,
+        device=card_name(card),
+        id=fact.id,
+        family=family,
+        model=fact.model,
+        mode=fact.mode,
+        healthy=fact.healthy,
+        oversold=card.oversold,
+        slots=fact.slots,
+        free_slots=card.free_slots,
+        memory_bytes=fact.memory_mib * MIB,
+        free_memory_bytes=card.free_memory_mib * MIB,
+        compute_percent=fact.cores_pct,
+        free_compute_percent=card.free_cores_pct,
+        holders=holders_of(state, card),
+    )
+
+
+def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
+    """Who holds parts of a card, the largest part first."""
+    views = []
+    for (uid, container), holding in card.holders.items():
+        pod = state.pods[uid]
+        held = pod.allocation
+        views.append(
+            HolderView(
+                namespace=pod.fact.namespace,
+                name=pod.fact.name,
+                uid=uid,
+                container=container,
+                memory_bytes=holding.memory_mib * MIB,
+                compute_percent=holding.cores_pct,
+                phase=held.phase if held is not None else "",
+                seq=held.seq if held is not None else 0,
+            )
+        )
+    views.sort(key=lambda h: (-h.memory_bytes, -h.compute_percent, h.namespace, h.name, h.uid))
+    return tuple(views)
+
+
+def node_views(state: ClusterState) -> list[NodeView]:
+    return [node_view(node) for node in sorted(state.nodes.values(), key=lambda n: n.name)]
+
+
+def node_view(node: Node) -> NodeView:
+    fact = node.fact
+    cards = [card for family in sorted(node.ledgers) for card in node.ledgers[family].cards]
+    return NodeView(
+        name=node.name,
+        status=node_status(node),
+        models=tuple(sorted({card.fact.model for card in cards})),
+        cards=len(cards),
+        cards_idle=sum(card.used_slots == 0 for card in cards),
+        memory_bytes=sum(card.fact.memory_mib for card in cards) * MIB,
+        free_memory_bytes=sum(card.free_memory_mib for card in cards) * MIB,
+        extended=dict(fact.extended) if fact else {},
+        free_extended=dict(sorted(node.extended_free.items())),
+        cpu_milli=fact.cpu_milli if fact else 0,
+        free_cpu_milli=node.cpu_milli_free,
+        host_memory_bytes=fact.memory_bytes if fact else 0,
+        free_host_memory_bytes=node.memory_bytes_free,
+        pods=len(node.allocations),
+        problems=tuple(node_problems(node)),
+    )
+
+
+def node_status(node: Node) -> str:
+    if node.fact is None:
+        return GONE
+    words = ["Ready" if node.fact.ready else "NotReady"]
+    if node.fact.unschedulable:
+        words.append("Cordoned")
+    return ",".join(words)
+
+
+def node_problems(node: Node) -> list[NodeProblem]:
+    """What the watcher found wrong, and what the books show: unhealthy and oversold cards."""
+    fact = node.fact
+    if fact is None:
+        return [
+            NodeProblem(
+                code="NodeGone",
+                place=f"node {node.name}",
+                message=f"the node is gone, {len(node.allocations)} pods still hold something",
+            )
+        ]
+    problems = [_problem(problem) for problem in fact.problems]
+    for family in sorted(node.ledgers):
+        for card in node.ledgers[family].cards:
+            if not card.fact.healthy:
+                problems.append(
+                    NodeProblem(
+                        code="CardUnhealthy",
+                        place=card_name(card),
+                        message=f"registered as unhealthy, {len(card.holders)} holders",
+                    )
+                )
+            if card.oversold:
+                problems.append(
+                    NodeProblem(
+                        code="CardOversold",
+                        place=card_name(card),
+                        message=(
+                            f"{-min(card.free_memory_mib, 0)} MiB, "
+                            f"{-min(card.free_cores_pct, 0)}% compute and "
+                            f"{-min(card.free_slots, 0)} slots more are held than it has"
+                        ),
+                    )
+                )
+    return problems
+
+
+def _problem(problem: Problem) -> NodeProblem:
+    return NodeProblem(code=problem.code, place=problem.place, message=problem.message)
+
+
+def pod_views(state: ClusterState) -> list[PodView]:
+    """All pods by namespace and name."""
+    ordered = sorted(
+        state.pods.values(), key=lambda p: (p.fact.namespace, p.fact.name, p.fact.created_ms)
+    )
+    return [pod_view(state, pod) for pod in ordered]
+
+
+def pod_view(state: ClusterState, pod: Pod) -> PodView:
+    fact, held = pod.fact, pod.allocation
+    status, cause = pod_status(state, pod)
+    holdings = held.holdings if held is not None else ()
+    node = state.nodes.get(held.node) if held is not None else None
+    return PodView(
+        namespace=fact.namespace,
+        name=fact.name,
+        uid=fact.uid,
+        status=status,
+        cause=cause,
+        scheduler=fact.scheduler,
+        node=held.node if held is not None else fact.node,
+        cards=tuple(device_name(node, holding) for holding in holdings),
+        memory_bytes=sum(h.memory_mib for h in holdings) * MIB,
+        compute_percent=sum(h.cores_pct for h in holdings),
+        extended=dict(held.extended if held is not None else fact.request.extended),
+        asks=asks_text(fact.request.devices, fact.request.extended),
+        seq=held.seq if held is not None else 0,
+        created_ms=fact.created_ms,
+    )
+
+
+def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
+    """A word for where the pod is in its life, and the reason code that keeps it there."""
+    fact, held = pod.fact, pod.allocation
+    if fact.phase in ENDED:
+        return fact.phase, ""
+    if fact.deleting:
+        return "Terminating", ""
+    if held is not None:
+        if held.phase == RESERVED:
+            return "Reserved", ""
+        return ("Bound" if fact.phase == "Pending" else fact.phase), ""
+    if fact.problem is not None:
+        return "Pending", fact.problem.code
+    if fact.gated:
+        return "Pending", "Gated"
+    if fact.scheduler not in state.policy.scheduler_names:
+        return "Pending", NOT_OURS
+    refusal = pod.refusal
+    if refusal is None:
+        return "Pending", QUEUED
+    if refusal.problem is not None:
+        return "Pending", refusal.problem.code
+    return "Pending", refusal.reasons[0][0] if refusal.reasons else "NoNodes"
+
+
+def asks_text(devices: tuple[DeviceRequest, ...], extended: tuple[tuple[str, int], ...]) -> str:
+    """A request in one short line: ``2 × (3000 MiB, 50%)``, ``nvidia.com/gpu: 2``."""
+    parts = []
+    for wanted in devices:
+        memory = f"{wanted.memory_pct}% memory" if wanted.memory_pct else f"{wanted.memory_mib} MiB"
+        parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
+    parts += [f"{name}: {amount}" for name, amount in extended]
+    return ", ".join(parts)

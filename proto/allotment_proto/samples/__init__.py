@@ -1,0 +1,206 @@
+"""One real payload per (type, version), frozen beside this file, and the values they were made of.
+
+A file that exists never changes: it stands for the logs that are already written. Whoever changes a
+type adds a value here under the new version, and the old file keeps showing that it still decodes.
+"""
+
+from pathlib import Path
+
+from allotment_proto.codec import Message
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    BindFailed,
+    Bound,
+    Decided,
+    Dropped,
+    Envelope,
+    Event,
+    NodeGone,
+    NodeObserved,
+    Placement,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+    Refusal,
+    RunnerUp,
+    StageTime,
+)
+from allotment_proto.facts import (
+    CardFact,
+    Constraints,
+    DeviceRequest,
+    Expression,
+    Holding,
+    Inventory,
+    NodeTerm,
+    PodRequest,
+    Policy,
+    Problem,
+    Selection,
+    Taint,
+    Toleration,
+)
+from allotment_proto.messages import (
+    MESSAGE_VERSION,
+    ClassFeasible,
+    Feasible,
+    Proposal,
+    Settled,
+)
+
+FOLDER = Path(__file__).parent
+AT_MS = 1_763_718_000_123
+GIB = 1 << 30
+
+_REQUEST = PodRequest(
+    cpu_milli=500,
+    memory_bytes=2 * GIB,
+    extended=(("volcano.sh/vgpu-cores", 50), ("volcano.sh/vgpu-number", 1)),
+    devices=(DeviceRequest("vgpu", 0, "trainer", 1, 3000, 0, 50),),
+    selection=Selection(mode="hami-core", use_types=("A100", "V100"), nouse_ids=("GPU-dead",)),
+    constraints=Constraints(
+        node_selector=(("kubernetes.io/arch", "amd64"),),
+        affinity=(NodeTerm((Expression("zone", "In", ("a", "b")),)),),
+        tolerations=(Toleration("nvidia.com/gpu", "Exists", "", "NoSchedule"),),
+    ),
+)
+_HOLDING = Holding("vgpu", 0, "GPU-0a", 3000, 50)
+_PLACEMENT = Placement(
+    uid="6f0c1c2e-1",
+    namespace="team-a",
+    name="train-0",
+    node="gpu-1.example.com",
+    holdings=(_HOLDING,),
+    cpu_milli=500,
+    memory_bytes=2 * GIB,
+    extended=_REQUEST.extended,
+    score_micro=91_550_000,
+    terms=(("device", 91_552_730), ("host", 4_000_000)),
+    runners_up=(RunnerUp("gpu-2.example.com", 80_000_000, ("GPU-1a",)),),
+    feasible=2,
+    nodes=4,
+    stamp_s=1_763_718_000,
+)
+_DROPPED = Dropped(
+    Placement(
+        "6f0c1c2e-2", "team-a", "train-1", "gpu-1.example.com", (), 0, 0, (), 0, (), (), 1, 4
+    ),
+    "StaleLedger",
+)
+_REFUSAL = Refusal(
+    "6f0c1c2e-3", "team-a", "huge-0", 4, (("InsufficientGPUMemory", 3), ("NoGPU", 1))
+)
+_STAGE = StageTime("filter", "filter-0", 1_763_718_000_100_000, 1_763_718_000_101_500)
+
+EVENTS: tuple[Event, ...] = (
+    NodeObserved(
+        name="gpu-1.example.com",
+        uid="node-1",
+        rv=1042,
+        labels=(("kubernetes.io/arch", "amd64"), ("zone", "a")),
+        taints=(Taint("nvidia.com/gpu", "", "NoSchedule"),),
+        cpu_milli=64_000,
+        memory_bytes=256 * GIB,
+        pods=110,
+        extended=(("volcano.sh/vgpu-cores", 100), ("volcano.sh/vgpu-number", 10)),
+        inventories=(
+            Inventory(
+                "vgpu",
+                "hami-core",
+                (CardFact("GPU-0a", 0, "NVIDIA-A100", 10, 40_960, 100, True, "hami-core"),),
+            ),
+        ),
+        problems=(Problem("BrokenIndexList", "annotation x", "'y' is not a card index"),),
+    ),
+    NodeGone(name="gpu-1.example.com", uid="node-1", rv=2000),
+    PodObserved(
+        uid="6f0c1c2e-1",
+        namespace="team-a",
+        name="train-0",
+        rv=1050,
+        created_ms=AT_MS - 500,
+        scheduler="volcano",
+        request=_REQUEST,
+        priority=100,
+        phase="Running",
+        node="gpu-1.example.com",
+        holdings=(_HOLDING,),
+        bind_phase="success",
+        group="team-a/train",
+    ),
+    PodGone(uid="6f0c1c2e-1", namespace="team-a", name="train-0", rv=1100),
+    PolicyLoaded(
+        policy=Policy(scheduler_names=("allotment", "volcano"), device_policy="spread"),
+        source="volcano-scheduler.conf",
+        text_sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    ),
+    Decided(
+        cycle="filter-0/17",
+        basis=1051,
+        checked=1052,
+        policy=3,
+        batch=("6f0c1c2e-1", "6f0c1c2e-2", "6f0c1c2e-3"),
+        placements=(_PLACEMENT,),
+        dropped=(_DROPPED,),
+        refusals=(_REFUSAL,),
+        assumed=("filter-0/16",),
+        stages=(_STAGE,),
+    ),
+    Bound(
+        uid="6f0c1c2e-1",
+        namespace="team-a",
+        name="train-0",
+        node="gpu-1.example.com",
+        decision=1053,
+    ),
+    BindFailed(
+        uid="6f0c1c2e-1",
+        namespace="team-a",
+        name="train-0",
+        node="gpu-1.example.com",
+        decision=1053,
+        code="BindConflict",
+        message="pod train-0 is already assigned to node gpu-9",
+        holdings=(_HOLDING,),
+        cpu_milli=500,
+        memory_bytes=2 * GIB,
+        extended=_REQUEST.extended,
+    ),
+)
+MESSAGES: tuple[Message, ...] = (
+    Feasible(
+        v=MESSAGE_VERSION,
+        cycle="filter-0/17",
+        basis=1051,
+        batch=("6f0c1c2e-1", "6f0c1c2e-3"),
+        classes=(
+            ClassFeasible(0, 2, 4, (("NoGPU", 2),)),
+            ClassFeasible(1, 0, 4, _REFUSAL.reasons),
+        ),
+        stages=(_STAGE,),
+    ),
+    Proposal(
+        v=MESSAGE_VERSION,
+        cycle="filter-0/17",
+        basis=1051,
+        policy=3,
+        batch=("6f0c1c2e-1", "6f0c1c2e-3"),
+        placements=(_PLACEMENT,),
+        refusals=(_REFUSAL,),
+        assumed=("filter-0/16",),
+        stages=(_STAGE,),
+    ),
+    Settled(v=MESSAGE_VERSION, cycle="filter-0/17", outcome="decided", seq=1053),
+)
+
+
+def values() -> dict[str, Envelope | Message]:
+    """File name → value, for every type in its current version."""
+    found: dict[str, Envelope | Message] = {
+        f"{type(event).__name__}.v{ENVELOPE_VERSION}.json": Envelope(
+            v=ENVELOPE_VERSION, at_ms=AT_MS, by="sample-0", events=(event,)
+        )
+        for event in EVENTS
+    }
+    found.update({f"{type(m).__name__}.v{MESSAGE_VERSION}.json": m for m in MESSAGES})
+    return found

@@ -1,0 +1,154 @@
+"""Binding one pod and finding out how it ended, whatever the API server answers.
+
+    Ok                        bound
+    409, or no usable answer  look at the pod: it says what happened
+    404, or another uid       the pod is gone
+    any other refusal         failed, with the server's words
+
+Unknown is never an ending: the pod is read until it tells, and while it is not bound the very same
+Binding is sent again, because at most one of them can take effect.
+"""
+
+from typing import NamedTuple
+
+import anyio
+import msgspec
+
+from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, Unknown, pod_path
+from allotment.core import reasons
+from allotment.core.devices import FAMILIES
+from allotment.core.state import Allocation
+from allotment_proto.events import BindFailed, Bound
+from allotment_proto.volcano import keys
+
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 5.0
+
+
+class Target(NamedTuple):
+    """The pod to bind and what was reserved for it."""
+
+    namespace: str
+    name: str
+    allocation: Allocation
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+
+
+def annotations(allocation: Allocation, bind_time_s: int) -> dict[str, str]:
+    """Everything that travels in the Binding's metadata."""
+    out = {keys.LOG_SEQ: str(allocation.seq)}
+    for name in sorted({h.family for h in allocation.holdings}):
+        held = tuple(h for h in allocation.holdings if h.family == name)
+        out.update(
+            FAMILIES[name].annotations(allocation.node, held, allocation.stamp_s, bind_time_s)
+        )
+    return out
+
+
+async def bind(
+    client: KubeClient, target: Target, bind_time_s: int, *, look_first: bool
+) -> Bound | BindFailed:
+    """Bind until there is an ending. `look_first`: an earlier life may have bound it already."""
+    allocation = target.allocation
+    body = annotations(allocation, bind_time_s)
+    wait_s = RETRY_FIRST_S
+    while True:
+        if look_first:
+            ending = await _look(client, target)
+            if ending is not None:
+                return ending
+        answer = await client.bind(
+            target.namespace, target.name, allocation.uid, allocation.node, body
+        )
+        ending = _ending(target, answer)
+        if ending is not None:
+            return ending
+        look_first = True
+        if isinstance(answer, Unknown):
+            await anyio.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
+        else:
+            ending = await _look(client, target)
+            if ending is not None:
+                return ending
+            assert isinstance(answer, Refused)
+            return failed(target, reasons.BIND_CONFLICT, answer.message)
+
+
+def _ending(target: Target, answer: KubeResult) -> Bound | BindFailed | None:
+    """What an answer to a Binding settles; None when the pod itself has to be asked."""
+    if isinstance(answer, Ok):
+        return _bound(target)
+    if isinstance(answer, Unknown) or answer.status == 409:
+        return None
+    if answer.status == 404:
+        return failed(target, reasons.POD_GONE, answer.message)
+    return failed(target, reasons.API_ERROR, f"{answer.status} {answer.message}")
+
+
+async def _look(client: KubeClient, target: Target) -> Bound | BindFailed | None:
+    """What the pod itself says; None while it is not bound. Asks until the server answers."""
+    allocation = target.allocation
+    wait_s = RETRY_FIRST_S
+    while True:
+        answer = await client.get(pod_path(target.namespace, target.name))
+        if not isinstance(answer, Unknown):
+            break
+        await anyio.sleep(wait_s)
+        wait_s = min(wait_s * 2, RETRY_MAX_S)
+    if isinstance(answer, Refused):
+        code = reasons.POD_GONE if answer.status == 404 else reasons.API_ERROR
+        return failed(target, code, answer.message)
+    pod = _decode_pod(answer.body)
+    if pod.metadata.uid != allocation.uid:
+        return failed(target, reasons.POD_GONE, "another pod has this name now")
+    if not pod.spec.node_name:
+        return None
+    seq = (pod.metadata.annotations or {}).get(keys.LOG_SEQ)
+    if pod.spec.node_name == allocation.node and seq == str(allocation.seq):
+        return _bound(target)
+    return failed(target, reasons.BIND_CONFLICT, f"somebody else bound it to {pod.spec.node_name}")
+
+
+def failed(target: Target, code: str, message: str) -> BindFailed:
+    allocation = target.allocation
+    return BindFailed(
+        uid=allocation.uid,
+        namespace=target.namespace,
+        name=target.name,
+        node=allocation.node,
+        decision=allocation.seq,
+        code=code,
+        message=message[:500],
+        holdings=allocation.holdings,
+        cpu_milli=allocation.cpu_milli,
+        memory_bytes=allocation.memory_bytes,
+        extended=allocation.extended,
+    )
+
+
+def _bound(target: Target) -> Bound:
+    allocation = target.allocation
+    return Bound(
+        uid=allocation.uid,
+        namespace=target.namespace,
+        name=target.name,
+        node=allocation.node,
+        decision=allocation.seq,
+    )

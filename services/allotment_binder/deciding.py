@@ -1,0 +1,55 @@
+"""A proposal → the decision to append, on the binder's newest state: the binder's pure part."""
+
+from typing import Final, Literal
+
+from allotment.core.cycle import Trial, recheck, stamped
+from allotment.core.state import ClusterState
+from allotment_proto.events import Decided, Dropped, Placement, StageTime
+from allotment_proto.messages import Proposal
+
+NOTHING: Final = "nothing"
+CONFLICT: Final = "conflict"
+
+
+def decide(
+    state: ClusterState, proposal: Proposal, now_s: int, stage: StageTime
+) -> Decided | Literal["nothing", "conflict"]:
+    """What to append for a proposal, or why there is nothing to append.
+
+    Every placement is asked for again, on top of those accepted before it. ``conflict`` means that
+    something was proposed but nothing of it stands any more: it has to be proposed anew.
+    """
+    trial = Trial(state)
+    accepted: list[Placement] = []
+    dropped: list[Dropped] = []
+    for placement in proposal.placements:
+        code = recheck(state, trial, placement)
+        if code is None:
+            accepted.append(placement)
+        else:
+            dropped.append(Dropped(placement, code))
+    refusals = tuple(r for r in proposal.refusals if r.uid in state.pending)
+    if not accepted and not refusals:
+        return CONFLICT if dropped else NOTHING
+    return Decided(
+        cycle=proposal.cycle,
+        basis=proposal.basis,
+        checked=state.seq,
+        policy=proposal.policy,
+        batch=proposal.batch,
+        placements=tuple(stamped(state, accepted, now_s)),
+        dropped=tuple(dropped),
+        refusals=refusals,
+        assumed=proposal.assumed,
+        stages=(*proposal.stages, stage),
+    )
+
+
+def accepted(state: ClusterState, decided: Decided, seq: int) -> list[Placement]:
+    """The placements of a landed decision that the fold upheld: only these may be bound."""
+    out = []
+    for placement in decided.placements:
+        pod = state.pods.get(placement.uid)
+        if pod is not None and pod.allocation is not None and pod.allocation.seq == seq:
+            out.append(placement)
+    return out

@@ -1,0 +1,128 @@
+"""What the users of refused and bound pods see: PodScheduled=False and Events.
+
+Notices never hold up a decision: they wait in a bounded queue of their own, the newest word about a
+pod replaces an older one, and what the API server does not take after a few tries is counted.
+"""
+
+import secrets
+import time
+from typing import NamedTuple
+
+import anyio
+
+from allotment.adapters.kube import KubeClient, Unknown
+from allotment.adapters.kube_events import (
+    create_event,
+    pod_event,
+    refuse_pod,
+    unschedulable_patch,
+)
+
+WORKERS = 4
+TRIES = 4
+RETRY_S = 0.5
+EVENTS_WAITING_MAX = 5_000
+CONTROLLER = "allotment.dev/scheduler"
+UNSCHEDULABLE = "Unschedulable"
+
+
+class Refused(NamedTuple):
+    """Tell that a pod does not fit. `is_news`: with an Event beside the condition."""
+
+    uid: str
+    namespace: str
+    name: str
+    message: str
+    is_news: bool
+
+
+class Scheduled(NamedTuple):
+    """Tell that a pod was bound."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+
+
+Notice = Refused | Scheduled
+
+
+class Notices:
+    """The queue and its workers. `lost` counts notices that were given up."""
+
+    def __init__(self, client: KubeClient, instance: str) -> None:
+        self.sent = 0
+        self.lost = 0
+        self._client = client
+        self._instance = instance
+        self._waiting: dict[str, Notice] = {}
+        self._stirred = anyio.Event()
+
+    def put(self, notice: Notice) -> None:
+        """Queue a notice. Refusals always find room; mere events do not beyond the limit."""
+        if isinstance(notice, Scheduled) and len(self._waiting) >= EVENTS_WAITING_MAX:
+            self.lost += 1
+            return
+        self._waiting[notice.uid] = notice
+        self._stirred.set()
+
+    def withdraw(self, uid: str) -> None:
+        """Forget a refusal that is not true any more."""
+        if isinstance(self._waiting.get(uid), Refused):
+            del self._waiting[uid]
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(WORKERS):
+                group.start_soon(self._work)
+
+    async def _work(self) -> None:
+        while True:
+            while not self._waiting:
+                self._stirred = anyio.Event()
+                await self._stirred.wait()
+            notice = self._waiting.pop(next(iter(self._waiting)))
+            done = await (
+                self._refuse(notice) if isinstance(notice, Refused) else self._tell(notice)
+            )
+            self.sent += done
+            self.lost += not done
+
+    async def _refuse(self, notice: Refused) -> bool:
+        patch = unschedulable_patch(
+            notice.uid, UNSCHEDULABLE, notice.message, time.time_ns() if notice.is_news else None
+        )
+        for attempt in range(TRIES):
+            answer = await refuse_pod(self._client, notice.namespace, notice.name, patch)
+            if not isinstance(answer, Unknown):
+                break
+            await anyio.sleep(RETRY_S * (attempt + 1))
+        else:
+            return False
+        if notice.is_news:
+            return await self._event(
+                notice, "Warning", "FailedScheduling", "Scheduling", notice.message
+            )
+        return True
+
+    async def _tell(self, notice: Scheduled) -> bool:
+        pod = f"{notice.namespace}/{notice.name}"
+        note = f"Successfully assigned {pod} to {notice.node}"
+        return await self._event(notice, "Normal", "Scheduled", "Binding", note)
+
+    async def _event(self, notice: Notice, kind: str, reason: str, action: str, note: str) -> bool:
+        event = pod_event(
+            namespace=notice.namespace,
+            pod=notice.name,
+            uid=notice.uid,
+            kind="Warning" if kind == "Warning" else "Normal",
+            reason=reason,
+            action=action,
+            note=note,
+            time_ns=time.time_ns(),
+            unique=secrets.randbits(64),
+            controller=CONTROLLER,
+            instance=self._instance,
+        )
+        return not isinstance(await create_event(self._client, event), Unknown)

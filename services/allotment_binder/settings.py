@@ -1,0 +1,16 @@
+"""The binder's settings."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from allotment.adapters.settings import KubeSettings
+
+
+class BinderSettings(KubeSettings, frozen=True, kw_only=True):
+    """What the binder needs beside what every service does."""
+
+    decision_retries: Annotated[
+        int,
+        Meta(description="how often a decision that lost its place is checked again", ge=0, le=20),
+    ] = 3

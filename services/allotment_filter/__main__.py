@@ -1,0 +1,168 @@
+"""The filter: owns the order. Opens one cycle after another for the pods that are due.
+
+A cycle is over when its decision is seen in the log, when the binder says that it had nothing to
+write, or when its deadline passes: then the same pods are simply due again.
+"""
+
+import itertools
+import sys
+import time
+
+import anyio
+
+from allotment.adapters.bus import Message
+from allotment.adapters.service import ServiceContext, start_service
+from allotment.adapters.world import World, open_world
+from allotment.core.cycle import Evaluator
+from allotment.core.logport import Record
+from allotment_filter.batches import Batch, Round, next_round
+from allotment_filter.settings import FilterSettings
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_message, encode
+from allotment_proto.events import BindFailed, Decided, Envelope, StageTime
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
+
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MAX_S = 60.0
+
+Context = ServiceContext[FilterSettings]
+
+
+class Filter:
+    """The cycle in flight, and the memory of what was tried. Both can be lost without harm."""
+
+    def __init__(self, ctx: Context, world: World) -> None:
+        self.ctx = ctx
+        self.world = world
+        self.tried: dict[str, int] = {}
+        self.held_back: dict[str, float] = {}
+        """Pods whose Binding failed → the monotonic time at which they are worth another try."""
+        self.cycles = 0
+        self.reissued = 0
+        self._cycle = ""
+        self._over = anyio.Event()
+        self._outcome = ""
+        self._settled_seq = 0
+        world.fold.listeners.append(self._on_record)
+
+    def _on_record(self, record: Record, envelope: Envelope) -> None:
+        for event in envelope.events:
+            if isinstance(event, Decided):
+                if event.cycle == self._cycle:
+                    self._end("decided", record.seq)
+            elif isinstance(event, BindFailed):
+                pod = self.world.fold.state.pods.get(event.uid)
+                failures = pod.bind_failures if pod else 1
+                delay_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16))
+                self.held_back[event.uid] = time.monotonic() + delay_s
+
+    async def on_settled(self, message: Message) -> None:
+        try:
+            settled = decode_message(Settled, message.payload)
+        except UndecodableError as error:
+            self.ctx.log.warning("message passed over", reason=error.reason)
+            return
+        if settled.cycle == self._cycle:
+            self._end(settled.outcome, settled.seq)
+
+    def _end(self, outcome: str, seq: int) -> None:
+        self._outcome, self._settled_seq = outcome, seq
+        self._over.set()
+
+    async def run(self) -> None:
+        """Open cycles while this replica is the active one."""
+        fold = self.world.fold
+        evaluator = Evaluator(fold.state)
+        numbers = itertools.count(1)
+        epoch = self.world.lease.epoch
+        while self.world.lease.is_held:
+            received_us = _now_us()
+            turn = self._next_round(evaluator)
+            for uid in turn.in_vain:
+                self.tried[uid] = turn.batch.basis
+            if turn.batch.uids:
+                cycle = f"{self.ctx.settings.instance}.{epoch}.{next(numbers)}"
+                await self._cycle_through(cycle, turn.batch, received_us)
+            elif not turn.in_vain:
+                await self._sleep_until_news()
+
+    def _next_round(self, evaluator: Evaluator) -> Round:
+        now = time.monotonic()
+        self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
+        state = self.world.fold.state
+        if len(self.tried) > 2 * len(state.pending) + 1000:
+            self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
+        return next_round(state, evaluator, self.tried, self.held_back, self.ctx.settings.batch_max)
+
+    async def _sleep_until_news(self) -> None:
+        """Until the log moves, or a held-back pod's time has come; the lease is looked at often."""
+        wait_s = 0.5
+        if self.held_back:
+            wait_s = max(0.001, min(wait_s, min(self.held_back.values()) - time.monotonic()))
+        with anyio.move_on_after(wait_s):
+            await self.world.fold.changed()
+
+    async def _cycle_through(self, cycle: str, batch: Batch, received_us: int) -> None:
+        self._cycle, self._over, self._settled_seq = cycle, anyio.Event(), 0
+        headers: dict[str, str] = {}
+        with self.ctx.tracer.batch_span(
+            "filter", attributes={"allot.batch.pods": len(batch.uids)}
+        ) as span:
+            span.update({"allot.ledger.seq": batch.basis, "allot.cycle": cycle})
+            span.inject(headers)
+            finished_us = _now_us()
+            message = Feasible(
+                v=MESSAGE_VERSION,
+                cycle=cycle,
+                basis=batch.basis,
+                batch=batch.uids,
+                classes=batch.classes,
+                stages=(StageTime("filter", self.ctx.settings.instance, received_us, finished_us),),
+            )
+            dropped = await self.world.bus.publish(subjects.FEASIBLE, encode(message), headers)
+        self.cycles += 1
+        self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6)
+        if dropped is not None:
+            self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
+        with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as deadline:
+            await self._over.wait()
+            await self.world.fold.wait_for(self._settled_seq)
+        if deadline.cancelled_caught:
+            self.reissued += 1
+            self.ctx.log.warning("cycle not heard of, issuing again", cycle=cycle)
+        elif self._outcome != "conflict":
+            for uid in batch.uids:
+                self.tried[uid] = batch.basis
+
+
+async def run(ctx: Context) -> None:
+    async with open_world(ctx) as world:
+        work = Filter(ctx, world)
+        ctx.metrics.expose(
+            "allot_cycles_total", "cycles opened", lambda: work.cycles, kind="counter"
+        )
+        ctx.metrics.expose(
+            "allot_cycles_reissued_total",
+            "cycles that did not come back in time",
+            lambda: work.reissued,
+            kind="counter",
+        )
+        await world.bus.subscribe(subjects.SETTLED, work.on_settled)
+        with ctx.until_stop():
+            while True:
+                await world.active()
+                await work.run()
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def main() -> None:
+    sys.exit(
+        start_service("allotment-filter", FilterSettings, run, "Orders pods and opens cycles.")
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""The filter's settings."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from allotment.adapters.settings import CommonSettings
+from allotment.core.cycle import BATCH_MAX
+
+
+class FilterSettings(CommonSettings, frozen=True, kw_only=True):
+    """What the filter needs beside what every service does."""
+
+    batch_max: Annotated[int, Meta(description="most pods in one cycle", ge=1, le=BATCH_MAX)] = (
+        BATCH_MAX
+    )
+    cycle_deadline_ms: Annotated[
+        int,
+        Meta(description="a cycle not heard of for so long is issued again", ge=50, le=60_000),
+    ] = 1500

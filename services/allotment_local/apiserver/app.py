@@ -1,0 +1,211 @@
+"""The HTTP face of a Store: every request to a handler, every refusal to a Status body."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from aiohttp import web
+
+from allotment_local.apiserver import discovery
+from allotment_local.apiserver.binding import bind
+from allotment_local.apiserver.collection import encode
+from allotment_local.apiserver.errors import (
+    ApiError,
+    JsonObject,
+    bad_request,
+    method_not_allowed,
+    no_such_path,
+    success,
+)
+from allotment_local.apiserver.eviction import evict
+from allotment_local.apiserver.negotiation import Form, read_object, wanted_form
+from allotment_local.apiserver.openapi import Documents
+from allotment_local.apiserver.reads import get_list, get_one, json_response
+from allotment_local.apiserver.requests import (
+    CLOCK,
+    Target,
+    find_target,
+    flag,
+    is_dry_run,
+    split_path,
+)
+from allotment_local.apiserver.reviews import answer
+from allotment_local.apiserver.store import Store
+from allotment_local.apiserver.watch import serve_watch
+from allotment_local.apiserver.writes import Patcher, create, delete, replace
+
+BODY_BYTES_MAX = 16 * 2**20
+BOOKMARK_INTERVAL_S = 60.0
+VERSION = {
+    "major": "1",
+    "minor": "32",
+    "gitVersion": "v1.32.0-allotment",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "none",
+    "platform": "linux/amd64",
+}
+_CREATED = encode(success(201))
+_logger = logging.getLogger(__name__)
+
+
+def build_app(
+    store: Store,
+    *,
+    clock: Callable[[], datetime],
+    ids: Callable[[], str],
+    bookmark_interval_s: float = BOOKMARK_INTERVAL_S,
+) -> web.Application:
+    """The API server over `store`. Run it on loopback: it asks nobody who they are."""
+    api = _Api(store, ids, bookmark_interval_s)
+    app = web.Application(client_max_size=BODY_BYTES_MAX)
+    app[CLOCK] = clock
+    app.router.add_route("*", "/{path:.*}", api.handle)
+    app.on_shutdown.append(api.stop)
+    return app
+
+
+class _Api:
+    def __init__(self, store: Store, ids: Callable[[], str], bookmark_interval_s: float) -> None:
+        self._store = store
+        self._ids = ids
+        self._patcher = Patcher(store)
+        self._documents = Documents(store.registry)
+        self._bookmark_interval_s = bookmark_interval_s
+        self._stopping = asyncio.Event()
+
+    async def stop(self, _app: web.Application) -> None:
+        """End the watches, which would otherwise hold the server open."""
+        self._stopping.set()
+        self._store.wake_watchers()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._route(request)
+        except ApiError as error:
+            return _refusal(error)
+        except web.HTTPException as error:
+            return _refusal(
+                ApiError(error.status, error.reason.replace(" ", ""), error.text or error.reason)
+            )
+        except Exception as error:
+            # Our own fault; the client still gets a body it understands.
+            incident = self._ids()
+            _logger.exception("%s %s failed (%s)", request.method, request.path_qs, incident)
+            what = f"{request.method} {request.path}: {type(error).__name__} (incident {incident})"
+            return _refusal(ApiError(500, "InternalError", f"Internal error occurred: {what}"))
+
+    async def _route(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        parts = split_path(path)
+        if parts is None or not parts[2]:
+            return self._about_the_server(request, path.rstrip("/"))
+        group, version, rest = parts
+        for virtual in discovery.VIRTUALS:
+            if virtual.group == group and rest[-1] == virtual.plural and version == "v1":
+                return await self._virtual(request, virtual, rest)
+        target = find_target(self._store.registry, group, version, rest)
+        return await self._resource(request, target)
+
+    def _about_the_server(self, request: web.Request, path: str) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed(request.method, path)
+        if path.split("/")[1:2] in (["healthz"], ["livez"], ["readyz"]):
+            return web.Response(text="ok")
+        registry = self._store.registry
+        if path in ("/api", "/apis"):
+            if wanted_form(request.headers.get("Accept", "")) is Form.DISCOVERY:
+                body = encode(discovery.aggregated(registry, core=path == "/api"))
+                return web.Response(body=body, headers={"Content-Type": discovery.AGGREGATED_TYPE})
+            shown = discovery.api_versions() if path == "/api" else discovery.group_list(registry)
+            return json_response(encode(shown))
+        match path.strip("/").split("/"):
+            case ["version"]:
+                return json_response(encode(VERSION))
+            case ["api", version]:
+                return json_response(encode(discovery.resource_list(registry, "", version)))
+            case ["apis", group]:
+                return json_response(encode(discovery.one_group(registry, group)))
+            case ["apis", group, version]:
+                return json_response(encode(discovery.resource_list(registry, group, version)))
+            case ["openapi", "v3"]:
+                return json_response(encode(self._documents.index()))
+            case ["openapi", "v3", *rest]:
+                return json_response(self._documents.document("/".join(rest)))
+            case _:
+                raise no_such_path()
+
+    async def _virtual(
+        self, request: web.Request, virtual: discovery.Virtual, rest: list[str]
+    ) -> web.Response:
+        if request.method != "POST":
+            raise method_not_allowed(request.method, request.path)
+        body = await _body(request)
+        if virtual.kind != "Binding":
+            return json_response(encode(answer(virtual.kind, body)), 201)
+        match rest:
+            case ["namespaces", namespace, "bindings"]:
+                metadata = body.get("metadata")
+                name = metadata.get("name") if isinstance(metadata, dict) else None
+                if not name or not isinstance(name, str):
+                    raise bad_request("metadata.name: the name of the Pod to bind is missing")
+                bind(self._store, namespace, name, body, dry_run=is_dry_run(request))
+                return json_response(_CREATED, 201)
+            case _:
+                raise no_such_path()
+
+    async def _resource(self, request: web.Request, target: Target) -> web.StreamResponse:
+        store, method = self._store, request.method
+        if target.subresource in ("binding", "eviction", "log"):
+            return await self._pod_action(request, target)
+        if method in ("GET", "HEAD"):
+            if target.name is not None:
+                return get_one(store, request, target)
+            if flag(request, "watch"):
+                return await serve_watch(
+                    store,
+                    request,
+                    target,
+                    bookmark_interval_s=self._bookmark_interval_s,
+                    stopping=self._stopping,
+                )
+            return get_list(store, request, target)
+        if target.name is None:
+            handlers: dict[str, Callable[..., Awaitable[web.Response]]] = {
+                "POST": create,
+                "DELETE": delete,
+            }
+        else:
+            handlers = {"PUT": replace}
+            if not target.subresource:
+                handlers["DELETE"] = delete
+            if method == "PATCH":
+                return await self._patcher.patch(request, target)
+        if method not in handlers:
+            raise method_not_allowed(method, request.path)
+        return await handlers[method](store, request, target)
+
+    async def _pod_action(self, request: web.Request, target: Target) -> web.Response:
+        if target.subresource == "log":
+            raise ApiError(
+                501, "NotImplemented", "local mode runs no containers: there are no logs"
+            )
+        if request.method != "POST":
+            raise method_not_allowed(request.method, request.path)
+        act = bind if target.subresource == "binding" else evict
+        act(self._store, *target.place, await _body(request), dry_run=is_dry_run(request))
+        return json_response(_CREATED, 201)
+
+
+async def _body(request: web.Request) -> JsonObject:
+    return read_object(request.headers.get("Content-Type", ""), await request.read())
+
+
+def _refusal(error: ApiError) -> web.Response:
+    response = json_response(encode(error.status()), error.code)
+    if "retryAfterSeconds" in error.details:
+        response.headers["Retry-After"] = str(error.details["retryAfterSeconds"])
+    return response

@@ -1,0 +1,84 @@
+"""Resource amounts on Pods and Nodes: their syntax, and the rules between requests and limits."""
+
+from typing import Any
+
+from allotment_local.apiserver.errors import (
+    FieldError,
+    JsonObject,
+    bad_request,
+    bad_value,
+    required,
+)
+from allotment_local.apiserver.meta import is_qualified_name
+from allotment_local.apiserver.quantities import MALFORMED, canonical, parse_quantity
+
+_NATIVE = ("cpu", "memory", "ephemeral-storage", "pods", "storage")
+
+
+def _is_extended(name: str) -> bool:
+    return name not in _NATIVE and not name.startswith(("hugepages-", "attachable-volumes-"))
+
+
+def read_amounts(path: str, amounts: Any) -> tuple[dict[str, str], list[FieldError]]:
+    """A map of resource name to quantity, numbers as strings, and what is wrong with it."""
+    if amounts is None:
+        return {}, []
+    if not isinstance(amounts, dict):
+        raise bad_request(f"{path}: {amounts!r} is not a map of resource names to quantities")
+    read: dict[str, str] = {}
+    errors: list[FieldError] = []
+    for name, value in amounts.items():
+        field = f"{path}[{name}]"
+        amount = parse_quantity(value)
+        if amount is None:
+            errors.append(bad_value(field, value, MALFORMED))
+            continue
+        read[name] = canonical(value)
+        if amount < 0:
+            errors.append(bad_value(field, value, "must be greater than or equal to 0"))
+        elif _is_extended(name) and amount.denominator != 1:
+            errors.append(bad_value(field, value, "must be an integer"))
+        if not is_qualified_name(name) or (_is_extended(name) and "/" not in name):
+            why = "must be a standard resource type or fully qualified"
+            errors.append(bad_value(field, name, why))
+    return read, errors
+
+
+def defaulted_resources(container: JsonObject, path: str) -> tuple[JsonObject, list[FieldError]]:
+    """A container's resources with requests filled in from limits, and what is wrong with them."""
+    resources = container.get("resources") or {}
+    if not isinstance(resources, dict):
+        raise bad_request(f"{path}.resources: {resources!r} is not an object")
+    if not resources.get("limits") and not resources.get("requests"):
+        return resources, []
+    where = f"{path}.resources"
+    limits, errors = read_amounts(f"{where}.limits", resources.get("limits"))
+    requests, more = read_amounts(f"{where}.requests", resources.get("requests"))
+    errors += more
+    if not errors:
+        for name, value in requests.items():
+            errors += _relation_errors(where, name, value, limits.get(name))
+    filled = dict(resources)
+    if limits:
+        filled["limits"] = limits
+    filled["requests"] = {**limits, **requests}
+    return filled, errors
+
+
+def _relation_errors(where: str, name: str, request: str, limit: str | None) -> list[FieldError]:
+    extended = _is_extended(name)
+    if limit is None:
+        if not extended:
+            return []
+        why = f"Limit must be set for non overcommitable resources: {name}"
+        return [required(f"{where}.limits", why)]
+    asked, allowed = parse_quantity(request), parse_quantity(limit)
+    assert asked is not None
+    assert allowed is not None
+    if extended and asked != allowed:
+        why = f"must be equal to {name} limit of {limit}"
+    elif asked > allowed:
+        why = f"must be less than or equal to {name} limit of {limit}"
+    else:
+        return []
+    return [bad_value(f"{where}.requests", request, why)]

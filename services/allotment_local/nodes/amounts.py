@@ -1,0 +1,58 @@
+"""What pods ask for and nodes have, as integers: milli-CPU, bytes, counts.
+
+The API server has checked the quantities of pods before they were stored. Those of nodes were
+checked too, so a quantity that does not parse here is a fault of ours, not of the user.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from allotment_local.apiserver.quantities import parse_quantity
+
+JsonObject = dict[str, Any]
+Amounts = dict[str, int]
+
+CPU = "cpu"
+PODS = "pods"
+
+
+def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
+    """Quantities as integers, rounded up; CPU in thousandths."""
+    out: Amounts = {}
+    for name, quantity in (quantities or {}).items():
+        amount = parse_quantity(quantity)
+        assert amount is not None, f"{name}: {quantity!r}"
+        scaled = amount * 1000 if name == CPU else amount
+        out[name] = -(-scaled.numerator // scaled.denominator)
+    return out
+
+
+def is_extended(name: str) -> bool:
+    """Counted things that a device plugin offers, like ``nvidia.com/gpu``."""
+    return "/" in name
+
+
+def containers(pod: JsonObject) -> Iterator[JsonObject]:
+    """Init containers, then containers: the order in which the kubelet serves them."""
+    yield from pod["spec"].get("initContainers") or ()
+    yield from pod["spec"]["containers"]
+
+
+def limits(container: JsonObject) -> Mapping[str, Any]:
+    return (container.get("resources") or {}).get("limits") or {}
+
+
+def pod_amounts(pod: JsonObject) -> Amounts:
+    """What the pod takes of its node: the larger of all containers and the largest init one."""
+    total: Amounts = {PODS: 1}
+    for container in pod["spec"]["containers"]:
+        for name, amount in _requests(container).items():
+            total[name] = total.get(name, 0) + amount
+    for container in pod["spec"].get("initContainers") or ():
+        for name, amount in _requests(container).items():
+            total[name] = max(total.get(name, 0), amount)
+    return total
+
+
+def _requests(container: JsonObject) -> Amounts:
+    return amounts((container.get("resources") or {}).get("requests"))

@@ -1,0 +1,161 @@
+"""What every card was handed out to, and whether that was ever too much.
+
+The books know the cards as they are, and what the device plugins handed to containers. They know
+nothing of the scheduler's log, so they can testify against it: `oversold` stays empty exactly when
+no card ever held more than it has.
+"""
+
+from collections import deque
+from typing import Any, NamedTuple
+
+CORES_WHOLE_PCT = 100
+INCIDENTS_MAX = 1000
+
+OVERSOLD = "Oversold"
+"""A card holds more pods, memory or compute than it has, or shares what was given exclusively."""
+MISDELIVERED = "Misdelivered"
+"""The plugin served a container with another pod's record: two were pending at once."""
+REFUSED = "Refused"
+"""The kubelet found too little left for a pod that was bound to the node."""
+NOT_OFFERED = "NotOffered"
+"""A pod that asks for devices runs on a node that offers none of that kind."""
+
+
+class CardKey(NamedTuple):
+    node: str
+    family: str
+    card: str
+
+
+class Grant(NamedTuple):
+    """A part of one card, as the plugin handed it to a container."""
+
+    card: CardKey
+    memory_mib: int
+    cores_pct: int
+
+
+class Holder(NamedTuple):
+    uid: str
+    pod: str
+    """Namespace and name."""
+    container: str
+
+
+class Incident(NamedTuple):
+    """Something that must not happen in a cluster with a sound scheduler."""
+
+    code: str
+    node: str
+    card: str
+    pod: str
+    message: str
+
+
+class CardAccount:
+    """One card: what it has, and who holds what of it."""
+
+    def __init__(self, index: int, slots: int, memory_mib: int) -> None:
+        self.index = index
+        self.slots = slots
+        self.memory_mib = memory_mib
+        self.held: dict[Holder, Grant] = {}
+        self.used_memory_mib = 0
+        self.used_cores_pct = 0
+
+    def excess(self) -> str | None:
+        """What the card has too little of; None when all is well."""
+        slots = len(self.held)
+        if slots > self.slots:
+            return f"{slots} holders on a card of {self.slots}"
+        if self.used_memory_mib > self.memory_mib:
+            return f"{self.used_memory_mib} MiB handed out of {self.memory_mib}"
+        if self.used_cores_pct > CORES_WHOLE_PCT:
+            return f"{self.used_cores_pct} % of the cores handed out"
+        if slots > 1 and any(grant.cores_pct == CORES_WHOLE_PCT for grant in self.held.values()):
+            return f"{slots} holders on a card that one of them has alone"
+        return None
+
+
+class Books:
+    """The cards of all nodes. Every operation costs the same however many pods there are."""
+
+    def __init__(self) -> None:
+        self._cards: dict[CardKey, CardAccount] = {}
+        self._by_pod: dict[str, list[tuple[CardKey, Holder]]] = {}
+        self.incidents: deque[Incident] = deque(maxlen=INCIDENTS_MAX)
+        self.counts: dict[str, int] = {OVERSOLD: 0, MISDELIVERED: 0, REFUSED: 0, NOT_OFFERED: 0}
+
+    def add_card(self, key: CardKey, index: int, slots: int, memory_mib: int) -> None:
+        """A card that exists from now on. What is held of a card of the same key stays held."""
+        account = self._cards.get(key)
+        if account is None:
+            self._cards[key] = CardAccount(index, slots, memory_mib)
+        else:
+            account.index, account.slots, account.memory_mib = index, slots, memory_mib
+
+    def account(self, key: CardKey) -> CardAccount | None:
+        return self._cards.get(key)
+
+    def hand_out(self, holder: Holder, grant: Grant) -> None:
+        """Book a grant; an oversold card becomes an incident. Handing out twice adds up."""
+        account = self._cards[grant.card]
+        before = account.held.get(holder)
+        whole = grant
+        if before is not None:
+            whole = Grant(
+                grant.card,
+                before.memory_mib + grant.memory_mib,
+                before.cores_pct + grant.cores_pct,
+            )
+        else:
+            self._by_pod.setdefault(holder.uid, []).append((grant.card, holder))
+        account.held[holder] = whole
+        account.used_memory_mib += grant.memory_mib
+        account.used_cores_pct += grant.cores_pct
+        if excess := account.excess():
+            self.incident(OVERSOLD, grant.card.node, grant.card.card, holder.pod, excess)
+
+    def take_back(self, uid: str) -> None:
+        """The pod's containers have ended: its parts of all cards are free again."""
+        for key, holder in self._by_pod.pop(uid, ()):
+            account = self._cards[key]
+            grant = account.held.pop(holder)
+            account.used_memory_mib -= grant.memory_mib
+            account.used_cores_pct -= grant.cores_pct
+
+    def incident(self, code: str, node: str, card: str, pod: str, message: str) -> None:
+        self.counts[code] += 1
+        self.incidents.append(Incident(code, node, card, pod, message))
+
+    @property
+    def oversold(self) -> list[Incident]:
+        """The last incidents of this kind; `counts` has how many there ever were."""
+        return [incident for incident in self.incidents if incident.code == OVERSOLD]
+
+    def report(self) -> dict[str, Any]:
+        """Everything, as JSON values: served as `/debug/cards`."""
+        return {
+            "oversold": [incident._asdict() for incident in self.oversold],
+            "counts": dict(self.counts),
+            "incidents": [incident._asdict() for incident in self.incidents],
+            "cards": [
+                {
+                    **key._asdict(),
+                    "index": account.index,
+                    "slots": account.slots,
+                    "memory_mib": account.memory_mib,
+                    "used_memory_mib": account.used_memory_mib,
+                    "used_cores_pct": account.used_cores_pct,
+                    "holders": [
+                        {
+                            **holder._asdict(),
+                            "memory_mib": grant.memory_mib,
+                            "cores_pct": grant.cores_pct,
+                        }
+                        for holder, grant in account.held.items()
+                    ],
+                }
+                for key, account in self._cards.items()
+            ],
+        }

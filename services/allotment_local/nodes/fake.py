@@ -1,0 +1,167 @@
+"""Fake nodes in a Store: every Node object gets a kubelet, device plugins, a lease and faults."""
+
+from collections.abc import Iterable
+from datetime import UTC
+from typing import Any
+
+from allotment_local.apiserver.resources import LEASES, NODES, PODS
+from allotment_local.apiserver.store import Store
+from allotment_local.nodes.amounts import amounts
+from allotment_local.nodes.annotations import FAULT, NodeFaults, node_faults
+from allotment_local.nodes.books import Books
+from allotment_local.nodes.inventory import read_hardware, shown
+from allotment_local.nodes.kubelet import Kubelet
+from allotment_local.nodes.lives import Delays, PodLives
+from allotment_local.nodes.pending import Pending
+from allotment_local.nodes.reports import Reports
+from allotment_local.nodes.timers import Timers
+
+JsonObject = dict[str, Any]
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_S = 40
+
+
+class _Agent:
+    """What stands behind one Node object."""
+
+    def __init__(self, uid: str, kubelet: Kubelet) -> None:
+        self.uid = uid
+        self.kubelet = kubelet
+        self.allocatable: Any = None
+        """The object last read, to see by identity whether there is anything new."""
+        self.fault: str | None = None
+        self.status_due_s = 0.0
+
+
+class FakeNodes:
+    """Call `start` once, then have `timers.run()` running as long as the store is served."""
+
+    def __init__(self, store: Store, timers: Timers, delays: Delays | None = None) -> None:
+        self.books = Books()
+        self._store = store
+        self._timers = timers
+        self._delays = delays or Delays()
+        self._agents: dict[str, _Agent] = {}
+        self._kubelets: dict[str, Kubelet] = {}
+        self._pending = Pending()
+        self._reports = Reports(store)
+        self._lives = PodLives(
+            store, timers, self._pending, self._kubelets, self._reports, self._delays
+        )
+
+    def start(self, nodes: Iterable[JsonObject]) -> None:
+        """Create these Node objects, and look after all nodes and pods from now on."""
+        for node in self._store.list(NODES)[0]:
+            self._node_changed("ADDED", node)
+        for pod in self._store.list(PODS)[0]:
+            self._lives.observe("ADDED", pod)
+        self._store.subscribe(NODES, self._node_changed)
+        self._store.subscribe(PODS, self._lives.observe)
+        for node in nodes:
+            self._store.create(NODES, "", node)
+
+    def report(self) -> JsonObject:
+        """What every card was handed out to, and every incident; see `books`."""
+        return self.books.report()
+
+    def _node_changed(self, type_: str, node: JsonObject) -> None:
+        name = node["metadata"]["name"]
+        if type_ == "DELETED":
+            self._gone(name, node)
+            return
+        agent = self._agents.get(name)
+        if agent is None:
+            self._adopt(name, node)
+            return
+        self._read_allocatable(agent, node)
+        fault = (node["metadata"].get("annotations") or {}).get(FAULT)
+        if fault != agent.fault:
+            agent.fault = fault
+            self._apply_faults(agent, node)
+
+    def _adopt(self, name: str, node: JsonObject) -> None:
+        hardware = read_hardware(node)
+        addresses = (node.get("status") or {}).get("addresses") or ()
+        host_ip = next((a["address"] for a in addresses if a.get("type") == "InternalIP"), "")
+        kubelet = Kubelet(name, host_ip, hardware, self._store, self._pending, self.books)
+        agent = _Agent(node["metadata"]["uid"], kubelet)
+        agent.status_due_s = self._timers.now() + self._delays.status_s
+        self._agents[name] = agent
+        self._kubelets[name] = kubelet
+        self._read_allocatable(agent, node)
+        self._create_lease(name, node)
+        self._timers.after(self._delays.lease_s, lambda: self._beat(name, agent))
+        self._lives.node_added(name)
+        agent.fault = (node["metadata"].get("annotations") or {}).get(FAULT)
+        if agent.fault is not None:
+            self._apply_faults(agent, node)
+
+    def _gone(self, name: str, node: JsonObject) -> None:
+        if self._agents.pop(name, None) is not None:
+            del self._kubelets[name]
+            self._reports.forget(node["metadata"]["uid"])
+            self._lives.node_gone(name)
+
+    def _read_allocatable(self, agent: _Agent, node: JsonObject) -> None:
+        allocatable = (node.get("status") or {}).get("allocatable")
+        if allocatable is not agent.allocatable:
+            agent.allocatable = allocatable
+            agent.kubelet.allocatable = amounts(allocatable)
+
+    def _apply_faults(self, agent: _Agent, node: JsonObject) -> None:
+        name, hardware = agent.kubelet.node, agent.kubelet.hardware
+        faults = NodeFaults()
+        if agent.fault is not None:
+            faults, mistakes = node_faults(agent.fault, hardware.card_ids())
+            for mistake in mistakes:
+                self._reports.mistake(node, name, mistake)
+        if faults.node_gone:
+            self._store.delete(NODES, "", name)
+            return
+        agent.kubelet.plugins.unhealthy = faults.unhealthy
+        annotations, offered = shown(hardware, faults)
+        if annotations:
+            self._store.merge_patch(NODES, "", name, {"metadata": {"annotations": annotations}})
+        if offered:
+            self._store.merge_patch(
+                NODES, "", name, {"status": {"allocatable": offered}}, subresource="status"
+            )
+
+    # Heartbeats
+
+    def _create_lease(self, name: str, node: JsonObject) -> None:
+        if self._store.find(LEASES, LEASE_NAMESPACE, name) is not None:
+            self._store.delete(LEASES, LEASE_NAMESPACE, name)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_DURATION_S,
+            "renewTime": self._micro_time(),
+        }
+        lease = {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
+        self._store.create(LEASES, LEASE_NAMESPACE, lease)
+
+    def _beat(self, name: str, agent: _Agent) -> None:
+        if self._agents.get(name) is not agent:
+            return
+        if self._store.find(LEASES, LEASE_NAMESPACE, name) is not None:
+            renewed = {"spec": {"renewTime": self._micro_time()}}
+            self._store.merge_patch(LEASES, LEASE_NAMESPACE, name, renewed)
+        if self._timers.now() >= agent.status_due_s:
+            agent.status_due_s = self._timers.now() + self._delays.status_s
+            self._beat_status(name)
+        self._timers.after(self._delays.lease_s, lambda: self._beat(name, agent))
+
+    def _beat_status(self, name: str) -> None:
+        """Like a kubelet with nothing to say: only the time of the conditions changes."""
+        node = self._store.get(NODES, "", name)
+        conditions = [
+            {**condition, "lastHeartbeatTime": self._store.now()}
+            for condition in (node.get("status") or {}).get("conditions") or ()
+        ]
+        if conditions:
+            patch = {"status": {"conditions": conditions}}
+            self._store.merge_patch(NODES, "", name, patch, subresource="status")
+
+    def _micro_time(self) -> str:
+        return self._store.clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,146 @@
+"""What a kubelet checks when a pod is bound to its node: devices first, then everything else.
+
+Source: Kubernetes `pkg/kubelet/cm/devicemanager/manager.go` and `lifecycle/predicate.go`.
+"""
+
+from typing import NamedTuple
+
+from allotment_local.apiserver.store import Store
+from allotment_local.nodes.amounts import (
+    PODS,
+    Amounts,
+    JsonObject,
+    amounts,
+    containers,
+    is_extended,
+    limits,
+    pod_amounts,
+)
+from allotment_local.nodes.annotations import FAULT, pod_fault
+from allotment_local.nodes.books import MISDELIVERED, NOT_OFFERED, REFUSED, Books, Holder
+from allotment_local.nodes.inventory import Hardware
+from allotment_local.nodes.pending import Pending
+from allotment_local.nodes.plugins import Plugins
+from allotment_proto.volcano import keys
+
+UNEXPECTED = "UnexpectedAdmissionError"
+
+
+class Rejection(NamedTuple):
+    """Why a pod is not admitted: `reason` and `message` of its status."""
+
+    reason: str
+    message: str
+
+
+class Kubelet:
+    """One node: what it has left, and its device plugins."""
+
+    def __init__(
+        self,
+        node: str,
+        host_ip: str,
+        hardware: Hardware,
+        store: Store,
+        pending: Pending,
+        books: Books,
+    ) -> None:
+        self.node = node
+        self.host_ip = host_ip
+        self.hardware = hardware
+        self.plugins = Plugins(node, hardware, store, pending, books)
+        self.allocatable: Amounts = {}
+        self._books = books
+        self._used: Amounts = {}
+        self._charged: dict[str, Amounts] = {}
+
+    def charge(self, pod: JsonObject) -> None:
+        """Count a pod as being on the node; again is harmless."""
+        uid = pod["metadata"]["uid"]
+        if uid not in self._charged:
+            self._charged[uid] = taken = pod_amounts(pod)
+            for name, amount in taken.items():
+                self._used[name] = self._used.get(name, 0) + amount
+
+    def release(self, uid: str) -> None:
+        """The pod has ended: everything it had is free again."""
+        for name, amount in self._charged.pop(uid, {}).items():
+            self._used[name] -= amount
+        self._books.take_back(uid)
+
+    def admit(self, pod: JsonObject) -> Rejection | None:
+        """Give the pod its devices and count it, or say why not; a rejected pod holds nothing."""
+        rejection = self._devices_left(pod) or self._allocate(pod) or self._room_left(pod)
+        if rejection is None:
+            self.charge(pod)
+        else:
+            self._books.take_back(pod["metadata"]["uid"])
+        return rejection
+
+    def _devices_left(self, pod: JsonObject) -> Rejection | None:
+        for name, amount in sorted(pod_amounts(pod).items()):
+            if not is_extended(name) or not amount:
+                continue
+            if name not in self.allocatable:
+                # A kubelet lets such pods run; nobody has given them a device.
+                if name != keys.VGPU_MEMORY_PERCENTAGE:
+                    self._incident(NOT_OFFERED, pod, f"{name} is not offered by this node")
+                continue
+            left = max(0, self.allocatable[name] - self._used.get(name, 0))
+            if amount > left:
+                why = (
+                    f"requested number of devices unavailable for {name}. "
+                    f"Requested: {amount}, Available: {left}"
+                )
+                self._incident(REFUSED, pod, why)
+                return _unexpected(why)
+        return None
+
+    def _allocate(self, pod: JsonObject) -> Rejection | None:
+        metadata = pod["metadata"]
+        uid, label = metadata["uid"], _label(pod)
+        fails = pod_fault((metadata.get("annotations") or {}).get(FAULT, "")) is True
+        for container in containers(pod):
+            for name, amount in sorted(amounts(limits(container)).items()):
+                if name not in self.allocatable or not is_extended(name) or not amount:
+                    continue
+                served = self.plugins.allocate(name, amount, fails=fails)
+                if isinstance(served, str):
+                    return _unexpected(f"rpc error: code = Unknown desc = {served}")
+                if served.record_uid not in (None, uid):
+                    why = f"container {container['name']} was served with the record of another pod"
+                    self._incident(MISDELIVERED, pod, f"{why} ({served.record_uid})")
+                for grant in served.grants:
+                    self._books.hand_out(Holder(uid, label, container["name"]), grant)
+        return None
+
+    def _room_left(self, pod: JsonObject) -> Rejection | None:
+        for name, amount in sorted(pod_amounts(pod).items()):
+            if is_extended(name) or name not in self.allocatable:
+                continue
+            used, capacity = self._used.get(name, 0), self.allocatable[name]
+            if amount and used + amount > capacity:
+                why = f"requested: {amount}, used: {used}, capacity: {capacity}"
+                self._incident(REFUSED, pod, f"{name}: {why}")
+                shown = f"Node didn't have enough resource: {name}, {why}"
+                return Rejection(f"OutOf{name}", f"Pod was rejected: {shown}")
+        return None
+
+    @property
+    def pods(self) -> int:
+        """How many pods are counted."""
+        return self._used.get(PODS, 0)
+
+    def _incident(self, code: str, pod: JsonObject, message: str) -> None:
+        self._books.incident(code, self.node, "", _label(pod), message)
+
+
+def _unexpected(why: str) -> Rejection:
+    return Rejection(
+        UNEXPECTED, f"Pod was rejected: Allocate failed due to {why}, which is unexpected"
+    )
+
+
+def _label(pod: JsonObject) -> str:
+    metadata = pod["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}"

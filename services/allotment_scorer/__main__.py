@@ -1,0 +1,105 @@
+"""The scorer: places a batch in order on its own state and proposes the result to the binder."""
+
+import sys
+import time
+
+import anyio
+
+from allotment.adapters.bus import Message
+from allotment.adapters.service import ServiceContext, start_service
+from allotment.adapters.settings import CommonSettings
+from allotment.adapters.world import World, open_world
+from allotment.core.cycle import Evaluator, run_cycle
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_message, encode
+from allotment_proto.events import StageTime
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
+
+CATCH_UP_S = 2.0
+
+Context = ServiceContext[CommonSettings]
+
+
+class Scorer:
+    """One proposal per opened cycle. It keeps nothing that the log does not hold."""
+
+    def __init__(self, ctx: Context, world: World) -> None:
+        self.ctx = ctx
+        self.world = world
+        self.proposals = 0
+        self._evaluator: Evaluator | None = None
+
+    async def on_feasible(self, message: Message) -> None:
+        received_us = _now_us()
+        if not self.world.lease.is_held or not self.world.fold.caught_up.is_set():
+            return
+        try:
+            opened = decode_message(Feasible, message.payload)
+        except UndecodableError as error:
+            self.ctx.log.warning("message passed over", reason=error.reason)
+            return
+        with anyio.move_on_after(CATCH_UP_S) as late:
+            await self.world.fold.wait_for(opened.basis)
+        if late.cancelled_caught:
+            self.ctx.log.warning("cycle left: the log did not get there", basis=opened.basis)
+            return
+        headers: dict[str, str] = {}
+        with self.ctx.tracer.batch_span(
+            "score", message.headers, {"allot.batch.pods": len(opened.batch)}
+        ) as span:
+            proposal = self._propose(opened, received_us)
+            span.update(
+                {
+                    "allot.ledger.seq": proposal.basis,
+                    "allot.placed": len(proposal.placements),
+                    "allot.refused": len(proposal.refusals),
+                }
+            )
+            span.inject(headers)
+            await self.world.bus.publish(subjects.PROPOSAL, encode(proposal), headers)
+        self.proposals += 1
+        self.ctx.metrics.observe_stage("score", (_now_us() - received_us) / 1e6)
+
+    def _propose(self, opened: Feasible, received_us: int) -> Proposal:
+        state = self.world.fold.state
+        if self._evaluator is None or self._evaluator.state is not state:
+            self._evaluator = Evaluator(state)
+        outcome = run_cycle(state, opened.batch, self._evaluator)
+        stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
+        return Proposal(
+            v=MESSAGE_VERSION,
+            cycle=opened.cycle,
+            basis=state.seq,
+            policy=state.policy_seq,
+            batch=opened.batch,
+            placements=outcome.placements,
+            refusals=outcome.refusals,
+            stages=(*opened.stages, stage),
+        )
+
+
+async def run(ctx: Context) -> None:
+    async with open_world(ctx) as world:
+        work = Scorer(ctx, world)
+        ctx.metrics.expose(
+            "allot_proposals_total", "cycles scored", lambda: work.proposals, kind="counter"
+        )
+        await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
+        with ctx.until_stop():
+            await anyio.sleep_forever()
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def main() -> None:
+    sys.exit(
+        start_service(
+            "allotment-scorer", CommonSettings, run, "Chooses nodes and cards for a batch."
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""The watcher: Kubernetes → facts in the log. It never decides anything."""
+
+import secrets
+import sys
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from allotment.adapters import kube
+from allotment.adapters.kube_watch import (
+    Added,
+    Deleted,
+    Modified,
+    Reflector,
+    Synced,
+    Undecodable,
+    WatchEvent,
+)
+from allotment.adapters.recorder import Recorder
+from allotment.adapters.service import ServiceContext, start_service
+from allotment.adapters.settings import SettingsError
+from allotment.adapters.world import World, full_reporter, open_world
+from allotment.core.policy import PolicyError
+from allotment_proto.facts import Policy
+from allotment_watcher import objects
+from allotment_watcher.diary import Diary, subject_of
+from allotment_watcher.normalise import node_fact, pod_fact, unreadable_pod_fact
+from allotment_watcher.policy_source import POLL_S, Loaded, fingerprint, load_policy
+from allotment_watcher.settings import WatcherSettings
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+
+Context = ServiceContext[WatcherSettings]
+T = TypeVar("T")
+
+
+class Watcher:
+    """Turns watch events into facts; one per process life."""
+
+    def __init__(self, ctx: Context, policy: Policy, diary: Diary, recorder: Recorder) -> None:
+        self.ctx = ctx
+        self.policy = policy
+        self.diary = diary
+        self.recorder = recorder
+        self._pods: dict[str, objects.PodObject] = {}
+        self._nodes: dict[str, str] = {}
+        self._unreadable: set[str] = set()
+
+    async def on_pod(self, event: WatchEvent[objects.PodObject]) -> None:
+        match event:
+            case Added() | Modified():
+                self._pods[event.identity.uid] = event.object
+                self.recorder.put(self.diary.pod_seen(pod_fact(event.object, self.policy)))
+            case Deleted():
+                self._pods.pop(event.identity.uid, None)
+                self._unreadable.discard(event.identity.uid)
+                self.recorder.put(self.diary.pod_gone(event.identity.uid))
+            case Undecodable():
+                self._unreadable_pod(event)
+            case Synced():
+                self.recorder.put(self.diary.only_pods([*self._pods, *self._unreadable]))
+                self.ctx.ready("pods", True, f"{event.objects} listed")
+
+    async def on_node(self, event: WatchEvent[objects.NodeObject]) -> None:
+        match event:
+            case Added() | Modified():
+                self._nodes[event.identity.name] = event.identity.uid
+                self.recorder.put(self.diary.node_seen(node_fact(event.object)))
+            case Deleted():
+                if self._nodes.get(event.identity.name) == event.identity.uid:
+                    del self._nodes[event.identity.name]
+                self.recorder.put(self.diary.node_gone(event.identity.name, event.identity.uid))
+            case Undecodable():
+                self.ctx.log.warning("node cannot be read", node=event.name, reason=event.error)
+            case Synced():
+                self.recorder.put(self.diary.only_nodes(self._nodes))
+                self.ctx.ready("nodes", True, f"{event.objects} listed")
+
+    def _unreadable_pod(self, event: Undecodable) -> None:
+        """The pod stays known and is refused with the reason; nothing else is held up."""
+        self._unreadable.add(event.uid)
+        seen = objects.PodGlimpse()
+        try:
+            spec = msgspec.json.decode(event.raw, type=objects.Glimpse).spec
+            seen = msgspec.json.decode(spec, type=objects.PodGlimpse)
+        except msgspec.DecodeError as error:
+            self.ctx.log.warning("pod cannot even be glimpsed", pod=event.name, reason=str(error))
+        self.ctx.log.warning(
+            "pod cannot be read", namespace=event.namespace, pod=event.name, reason=event.error
+        )
+        self.recorder.put(
+            self.diary.pod_seen(
+                unreadable_pod_fact(
+                    event.namespace,
+                    event.name,
+                    event.uid,
+                    seen.scheduler_name or "",
+                    seen.node_name or "",
+                    event.error,
+                )
+            )
+        )
+
+    def use(self, policy: Policy) -> None:
+        """Read every known pod again under another policy."""
+        self.policy = policy
+        for pod in self._pods.values():
+            self.recorder.put(self.diary.pod_seen(pod_fact(pod, policy)))
+
+
+async def run(ctx: Context) -> None:
+    for condition in ("kubernetes", "pods", "nodes"):
+        ctx.ready(condition, False, "not listed yet")
+    loaded = await _first_policy(ctx)
+    async with (
+        open_world(ctx) as world,
+        kube.connect(
+            ctx.settings.kubeconfig,
+            ctx.settings.kube_context,
+            concurrency=ctx.settings.kube_concurrency,
+        ) as client,
+    ):
+        with ctx.until_stop():
+            await _watch(ctx, world, client, loaded)
+
+
+async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Loaded) -> None:
+    await world.fold.caught_up.wait()
+    ctx.ready("kubernetes", True, client.address.url)
+    while True:
+        await world.active()
+        async with anyio.create_task_group() as group:
+            diary = Diary()
+            diary.begin(world.fold.state)
+            by = f"watcher/{ctx.settings.instance}"
+            recorder = Recorder(world.log, by, subject_of, full_reporter(ctx))
+            watcher = Watcher(ctx, loaded.event.policy, diary, recorder)
+            state = world.fold.state
+            if state.policy_seq == 0 or state.policy != loaded.event.policy:
+                recorder.put([loaded.event])
+            group.start_soon(recorder.run)
+            group.start_soon(_reload_policy, ctx, watcher, loaded)
+            group.start_soon(_reflect, ctx, client, NODES, objects.NodeObject, watcher.on_node)
+            group.start_soon(_reflect, ctx, client, PODS, objects.PodObject, watcher.on_pod)
+            await world.lease.lost()
+            ctx.log.warning("lease lost, another watcher takes over")
+            group.cancel_scope.cancel()
+
+
+async def _reflect(
+    ctx: Context,
+    client: kube.KubeClient,
+    path: str,
+    kind: type[T],
+    on_event: Callable[[WatchEvent[T]], Awaitable[None]],
+) -> None:
+    await Reflector(
+        client,
+        path,
+        msgspec.json.Decoder(kind),
+        on_event,
+        random=Random(secrets.randbits(64)),
+        on_problem=lambda text: ctx.log.warning("watch interrupted", path=path, reason=text),
+    ).run()
+
+
+async def _first_policy(ctx: Context) -> Loaded:
+    settings = ctx.settings
+    try:
+        loaded = await load_policy(settings.policy_file, settings.scheduler_names)
+    except PolicyError as error:
+        raise SettingsError(error.problems) from error
+    for warning in loaded.warnings:
+        ctx.log.warning(warning)
+    return loaded
+
+
+async def _reload_policy(ctx: Context, watcher: Watcher, first: Loaded) -> None:
+    """Pick up changes of the file; a broken one leaves the policy in force as it is."""
+    path = ctx.settings.policy_file
+    if path is None:
+        return
+    seen, in_force = await fingerprint(path), first
+    while True:
+        await anyio.sleep(POLL_S)
+        now = await fingerprint(path)
+        if now is None or now == seen:
+            continue
+        seen = now
+        try:
+            loaded = await load_policy(path, ctx.settings.scheduler_names)
+        except PolicyError as error:
+            for problem in error.problems:
+                ctx.log.error("policy not loaded, the old one stays in force", reason=problem)
+            continue
+        for warning in loaded.warnings:
+            ctx.log.warning(warning)
+        if loaded.event.policy != in_force.event.policy:
+            in_force = loaded
+            ctx.log.info("policy loaded", source=loaded.event.source)
+            watcher.recorder.put([loaded.event])
+            watcher.use(loaded.event.policy)
+
+
+def main() -> None:
+    sys.exit(
+        start_service(
+            "allotment-watcher", WatcherSettings, run, "Watches Kubernetes and records facts."
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

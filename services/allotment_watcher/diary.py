@@ -1,0 +1,104 @@
+"""What the log was already told, so that only news is told: the watcher's pure part.
+
+An observation whose normalised content equals the last one told is noise. What the log believes to
+exist but the cluster does not show any more is gone, and is told as gone.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from allotment.core.state import ClusterState
+from allotment_proto import subjects
+from allotment_proto.events import (
+    Event,
+    NodeGone,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+)
+
+Fact = NodeObserved | NodeGone | PodObserved | PodGone
+
+
+class Diary:
+    """Remembers, per object, the content last told; `begin` fills it from the folded log."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, PodObserved] = {}
+        self._nodes: dict[str, NodeObserved] = {}
+
+    def begin(self, state: ClusterState) -> None:
+        self._pods = {uid: pod.fact for uid, pod in state.pods.items()}
+        self._nodes = {
+            name: node.fact for name, node in state.nodes.items() if node.fact is not None
+        }
+
+    def pod_seen(self, fact: PodObserved) -> list[Fact]:
+        """The facts to append for a pod as it is now: one, or none if nothing changed."""
+        told = self._pods.get(fact.uid)
+        if told is not None and (told.rv > fact.rv > 0 or same_content(told, fact)):
+            return []
+        self._pods[fact.uid] = fact
+        return [fact]
+
+    def pod_gone(self, uid: str, rv: int = 0) -> list[Fact]:
+        told = self._pods.pop(uid, None)
+        if told is None:
+            return []
+        return [PodGone(uid=uid, namespace=told.namespace, name=told.name, rv=max(rv, told.rv))]
+
+    def node_seen(self, fact: NodeObserved) -> list[Fact]:
+        """As `pod_seen`; a node made anew under its name first ends the old one."""
+        told = self._nodes.get(fact.name)
+        reborn = told is not None and told.uid != fact.uid
+        if told is not None and not reborn:
+            is_older = told.rv > fact.rv > 0
+            if is_older or same_content(told, fact):
+                return []
+        self._nodes[fact.name] = fact
+        if told is not None and reborn:
+            return [NodeGone(name=told.name, uid=told.uid, rv=told.rv), fact]
+        return [fact]
+
+    def node_gone(self, name: str, uid: str) -> list[Fact]:
+        told = self._nodes.get(name)
+        if told is None or told.uid != uid:
+            return []
+        del self._nodes[name]
+        return [NodeGone(name=name, uid=uid, rv=told.rv)]
+
+    def only_pods(self, uids: Iterable[str]) -> list[Fact]:
+        """After a full list: every other pod is gone."""
+        there = set(uids)
+        return [f for uid in sorted(set(self._pods) - there) for f in self.pod_gone(uid)]
+
+    def only_nodes(self, names: Iterable[str]) -> list[Fact]:
+        """After a full list: every other node is gone."""
+        there = set(names)
+        return [
+            f
+            for name in sorted(set(self._nodes) - there)
+            for f in self.node_gone(name, self._nodes[name].uid)
+        ]
+
+
+def same_content(told: Fact, seen: Fact) -> bool:
+    """Whether two observations differ in nothing but their resourceVersion."""
+    return told == msgspec.structs.replace(seen, rv=told.rv)
+
+
+def subject_of(facts: tuple[Event, ...]) -> str:
+    """A fact alone has its object's subject; facts that gathered share one."""
+    if len(facts) > 1:
+        return subjects.FACTS
+    match facts[0]:
+        case NodeObserved(name=name) | NodeGone(name=name):
+            return subjects.node(name)
+        case PodObserved(uid=uid) | PodGone(uid=uid):
+            return subjects.pod(uid)
+        case PolicyLoaded():
+            return subjects.CONFIG
+        case other:
+            raise TypeError(f"the watcher does not append {type(other).__name__}")

@@ -1,0 +1,28 @@
+"""The watcher's settings."""
+
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from allotment.adapters.settings import KubeSettings
+
+
+class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
+    """What the watcher needs beside what every service does."""
+
+    scheduler_names: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="names in spec.schedulerName that Allotment answers to",
+            min_length=1,
+            examples=["allotment", "allotment,volcano"],
+        ),
+    ] = ("allotment",)
+    policy_file: Annotated[
+        Path | None,
+        Meta(
+            description="scheduler configuration (volcano-scheduler.conf); changes are picked up",
+            extra={"readable_file": True},
+        ),
+    ] = None

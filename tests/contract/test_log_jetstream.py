@@ -1,0 +1,357 @@
+"""What only a real server can do to the log: die, hang, stay silent, delete, fill up.
+
+Each test is one trap. All of them end the same way: every record that was acknowledged is there
+once, in order, and the follower saw it once.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from tests.contract.proxy import proxy_to
+
+from allotment.adapters.connection import Connection, connect
+from allotment.adapters.follow import Follower
+from allotment.adapters.jetstream import Failure, JetStream
+from allotment.adapters.log import JetStreamLog, refusal
+from allotment.adapters.nats_server import NatsServer
+from allotment.core.logport import (
+    Landed,
+    LogDamaged,
+    LogUnavailable,
+    Record,
+    Refused,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+FACT = "allot.log.node.n1"
+DECISION = "allot.log.decision"
+
+
+@asynccontextmanager
+async def opened(
+    server: NatsServer, *, url: str = "", ping_interval_s: float = 2.0, max_bytes: int = -1
+) -> AsyncIterator[tuple[Connection, JetStreamLog]]:
+    async with connect(
+        url or server.url, "test", reconnect_wait_s=0.05, ping_interval_s=ping_interval_s
+    ) as connection:
+        yield connection, await JetStreamLog.open(connection, max_bytes=max_bytes)
+
+
+async def collect(follower: Follower | JetStreamLog, count: int) -> list[Record]:
+    """The first `count` records a follower hands out."""
+    source = follower.batches() if isinstance(follower, Follower) else follower.follow(0)
+    records: list[Record] = []
+    async with aclosing(source) as batches:
+        async for batch in batches:
+            records += batch
+            if len(records) >= count:
+                return records
+    raise AssertionError("a follower never ends")
+
+
+async def append_facts(log: JetStreamLog, first: int, last: int) -> None:
+    for n in range(first, last + 1):
+        assert isinstance(await log.append(FACT, b"%d" % n, msg_id=f"f/{n}"), Landed)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something nobody announces; the caller bounds the time."""
+    while True:
+        if condition():
+            return
+        await anyio.sleep(0.02)
+
+
+def assert_each_once(records: list[Record], count: int) -> None:
+    assert [record.seq for record in records] == list(range(1, count + 1))
+    assert [record.payload for record in records] == [b"%d" % n for n in range(1, count + 1)]
+
+
+async def test_a_killed_server_loses_and_doubles_nothing(own_nats_server: NatsServer) -> None:
+    """kill -9 twice, in the midst of pipelined facts and a chain of decisions, with a follower."""
+    server, decided, decisions_due, facts = own_nats_server, [0], 400, 800
+
+    async with opened(server) as (_, log):
+        seen: list[Record] = []
+
+        async def decide() -> None:
+            for n in range(1, decisions_due + 1):
+                result = await log.compare_and_append(
+                    DECISION, b"d%d" % n, msg_id=f"d/{n}", expected_seq=decided[-1]
+                )
+                assert isinstance(result, Landed)
+                decided.append(result.seq)
+
+        async def state(first: int) -> None:
+            await append_facts(log, first, first + facts // 4 - 1)
+
+        async def follow() -> None:
+            seen.extend(await collect(log, decisions_due + facts))
+
+        with anyio.fail_after(40):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(follow)
+                tasks.start_soon(decide)
+                for first in range(1, facts, facts // 4):
+                    tasks.start_soon(state, first)
+                for due in (decisions_due // 4, decisions_due // 2):
+                    await until(lambda due=due: len(decided) > due)  # type: ignore[misc]
+                    await anyio.to_thread.run_sync(server.kill)
+                    await anyio.to_thread.run_sync(server.start)
+
+        assert [record.seq for record in seen] == list(range(1, decisions_due + facts + 1))
+        decisions = [record for record in seen if record.subject == DECISION]
+        payloads = [record.payload for record in decisions]
+        assert payloads == [b"d%d" % n for n in range(1, decisions_due + 1)]
+        assert [record.seq for record in decisions] == decided[1:]
+        assert len({record.msg_id for record in seen}) == decisions_due + facts
+
+
+async def test_a_hung_server_is_noticed_and_left(own_nats_server: NatsServer) -> None:
+    """SIGSTOP with our socket buffer full: the client alone would wait for ever."""
+    server = own_nats_server
+    async with opened(server, ping_interval_s=0.25) as (connection, log):
+        await append_facts(log, 1, 5)
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with anyio.fail_after(20):
+                sent = 0
+                while await connection.send("elsewhere", b"x" * 65536):
+                    sent += 1
+                    await anyio.lowlevel.checkpoint()
+                assert 0 < sent < 1000, "what is outstanding is bounded"
+                await until(lambda: connection.aborts > 0)
+                assert not connection.connected
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        with anyio.fail_after(20):
+            await append_facts(log, 6, 10)
+        assert_each_once(await collect(log, 10), 10)
+
+
+async def test_an_append_into_a_hung_server_lands_once_it_wakes(
+    own_nats_server: NatsServer,
+) -> None:
+    server = own_nats_server
+    async with opened(server) as (_, log):
+        os.kill(server.pid, signal.SIGSTOP)
+
+        async def wake() -> None:
+            await anyio.sleep(1.0)
+            os.kill(server.pid, signal.SIGCONT)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wake)
+            result = await log.compare_and_append(DECISION, b"1", msg_id="d/1", expected_seq=0)
+        assert isinstance(result, Landed)
+        assert log.resends >= 1
+        assert await log.last_seq() == 1
+
+
+async def test_acknowledgements_that_never_come_are_settled_by_resending(
+    own_nats_server: NatsServer,
+) -> None:
+    async with (
+        proxy_to(own_nats_server.url) as proxy,
+        opened(own_nats_server, url=proxy.url) as (_, log),
+    ):
+        proxy.drops = lambda chunk: b'"seq":' in chunk and proxy.dropped < 2
+        result = await log.compare_and_append(DECISION, b"1", msg_id="d/1", expected_seq=0)
+        assert result == Landed(1, duplicate=True)
+        assert proxy.dropped == 2
+        proxy.drops = lambda chunk: b'"seq":' in chunk and proxy.dropped < 4
+        assert await log.append(FACT, b"2", msg_id="f/2") == Landed(2, duplicate=True)
+        assert_each_once(await collect(log, 2), 2)
+
+
+async def test_a_cut_network_during_an_append_is_settled(own_nats_server: NatsServer) -> None:
+    async with (
+        proxy_to(own_nats_server.url) as proxy,
+        opened(own_nats_server, url=proxy.url) as (connection, log),
+    ):
+        proxy.drops = lambda chunk: True
+        async with anyio.create_task_group() as tasks:
+
+            async def cut() -> None:
+                await anyio.sleep(0.1)
+                proxy.drops = lambda chunk: False
+                proxy.cut()
+
+            tasks.start_soon(cut)
+            result = await log.compare_and_append(DECISION, b"1", msg_id="d/1", expected_seq=0)
+        assert result == Landed(1, duplicate=True)
+        assert connection.reconnects >= 1
+
+
+async def test_a_refused_resend_of_what_landed_is_ours(own_nats_server: NatsServer) -> None:
+    """Once the id is forgotten the server refuses the resend; only the record itself can tell."""
+    async with connect(own_nats_server.url, "test") as connection:
+        jetstream = JetStream(connection)
+        window = {"duplicate_window": 100_000_000}
+        await jetstream.request("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"], **window})
+        log = JetStreamLog(jetstream, "L", identity="L")
+        assert await log.compare_and_append("l.d", b"1", msg_id="1", expected_seq=0) == Landed(1)
+        assert await log.compare_and_append("l.d", b"2", msg_id="2", expected_seq=1) == Landed(2)
+        await anyio.sleep(0.3)
+        again = await log.compare_and_append("l.d", b"1", msg_id="1", expected_seq=0)
+        assert again == Landed(1, duplicate=True)
+        other = await log.compare_and_append("l.d", b"3", msg_id="1", expected_seq=0)
+        assert isinstance(other, Refused)
+        assert other.last_subject_seq == 2
+
+
+async def test_the_budget_ends_in_unavailable_never_in_a_guess(
+    own_nats_server: NatsServer,
+) -> None:
+    async with connect(own_nats_server.url, "test") as connection:
+        log = await JetStreamLog.open(connection, budget_s=0.5)
+        await anyio.to_thread.run_sync(own_nats_server.kill)
+        with pytest.raises(LogUnavailable, match="not connected"):
+            await log.compare_and_append(DECISION, b"1", msg_id="1", expected_seq=0)
+        with pytest.raises(LogUnavailable):
+            await log.append(FACT, b"1", msg_id="1")
+
+
+async def test_a_cancelled_flush_does_not_deafen_the_connection(nats_server: NatsServer) -> None:
+    async with connect(nats_server.url, "test") as connection:
+        for _ in range(5):
+            flush = asyncio.create_task(connection.client.flush())
+            await asyncio.sleep(0)
+            flush.cancel()
+            await asyncio.wait([flush])
+        heard = anyio.Event()
+
+        async def hear(message: object) -> None:
+            heard.set()
+
+        await connection.client.subscribe("flush.test", cb=hear)
+        await connection.send("flush.test", b"")
+        with anyio.fail_after(2):
+            await heard.wait()
+        assert connection.reconnects == 0
+
+
+async def test_a_slow_reader_notices_the_gap_and_follows_anew(
+    own_nats_server: NatsServer,
+) -> None:
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 100)
+        follower = Follower(JetStream(connection), log.stream, 0, pending_msgs_max=16)
+        with anyio.fail_after(30):
+            assert_each_once(await collect(follower, 100), 100)
+        assert follower.refollows >= 1
+        assert sum(connection.slow_consumer_drops.values()) >= 1
+
+
+async def test_a_reader_that_pauses_is_not_sent_more_than_it_can_hold(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.adapters.follow.UNREAD_BYTES_MAX", 100_000)
+    async with opened(own_nats_server) as (connection, log):
+        for n in range(1000):
+            await log.append(FACT, b"x" * 20_000, msg_id=f"f/{n}")
+        follower = Follower(JetStream(connection), log.stream, 0)
+        seqs: list[int] = []
+        received_at_first = connection.client.stats["in_bytes"]
+        with anyio.fail_after(30):
+            async with aclosing(follower.batches()) as batches:
+                async for batch in batches:
+                    if not seqs:
+                        await anyio.sleep(0.7)
+                        held = connection.client.stats["in_bytes"] - received_at_first
+                        assert held < 10_000_000, (
+                            "the server goes on sending to a reader that sleeps"
+                        )
+                    seqs += [record.seq for record in batch]
+                    if len(seqs) == 1000:
+                        break
+        assert seqs == list(range(1, 1001))
+        assert follower.refollows == 0
+
+
+async def test_a_deleted_consumer_is_replaced(own_nats_server: NatsServer) -> None:
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 10)
+        jetstream = JetStream(connection)
+        follower = Follower(jetstream, log.stream, 0)
+        seen: list[Record] = []
+        with anyio.fail_after(20):
+            async with aclosing(follower.batches()) as batches:
+                async for batch in batches:
+                    seen += batch
+                    if len(seen) == 10:
+                        await jetstream.request(f"CONSUMER.DELETE.{log.stream}.{follower.consumer}")
+                        await append_facts(log, 11, 20)
+                    if len(seen) == 20:
+                        break
+        assert_each_once(seen, 20)
+        assert follower.refollows >= 1
+
+
+async def test_a_full_log_refuses_and_keeps_what_it_has(own_nats_server: NatsServer) -> None:
+    async with opened(own_nats_server, max_bytes=4096) as (_, log):
+        results = [await log.append(FACT, b"x" * 500, msg_id=f"f/{n}") for n in range(10)]
+        landed = [result for result in results if isinstance(result, Landed)]
+        refused = [result for result in results if isinstance(result, Refused)]
+        assert landed
+        assert {result.reason for result in refused} == {"full"}
+        decision = await log.compare_and_append(DECISION, b"x" * 500, msg_id="d", expected_seq=0)
+        assert isinstance(decision, Refused)
+        assert decision.reason == "full"
+        assert len(await collect(log, len(landed))) == len(landed)
+
+
+async def test_a_record_too_large_for_the_server_is_refused_here(
+    own_nats_server: NatsServer,
+) -> None:
+    async with opened(own_nats_server) as (connection, log):
+        for size in (connection.max_payload_bytes - 10, connection.max_payload_bytes + 1):
+            refused = await log.append(FACT, b"x" * size, msg_id=f"f/{size}")
+            assert isinstance(refused, Refused)
+            assert refused.reason == "too_large"
+        assert connection.connected
+        assert await log.append(FACT, b"1", msg_id="f/1") == Landed(1)
+
+
+async def test_a_missing_record_is_damage(own_nats_server: NatsServer) -> None:
+    async with connect(own_nats_server.url, "test") as connection:
+        jetstream = JetStream(connection)
+        await jetstream.request("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"]})
+        log = JetStreamLog(jetstream, "L", identity="L")
+        for n in range(1, 6):
+            await log.append("l.f", b"%d" % n, msg_id=f"{n}")
+        await jetstream.request("STREAM.MSG.DELETE.L", {"seq": 3})
+        with anyio.fail_after(10), pytest.raises(LogDamaged, match="after 2 comes 4"):
+            await collect(Follower(jetstream, "L", 0), 5)
+
+
+async def test_a_log_that_was_replaced_is_damage(own_nats_server: NatsServer) -> None:
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 5)
+        follower = Follower(JetStream(connection), log.stream, 0)
+        async with aclosing(follower.batches()) as batches:
+            assert len(await anext(batches)) == 5
+            await JetStream(connection).request(f"STREAM.DELETE.{log.stream}")
+            replaced = await JetStreamLog.open(connection)
+            assert replaced.identity != log.identity
+            with anyio.fail_after(20), pytest.raises(LogDamaged, match="ends at 0"):
+                await anext(batches)
+
+
+def test_only_refusals_of_the_record_itself_are_refusals() -> None:
+    full = refusal(Failure(503, 10077, "maximum bytes exceeded"))
+    assert full is not None
+    assert full.reason == "full"
+    stale = refusal(Failure(400, 10071, "wrong last sequence: 12"))
+    assert stale is not None
+    assert (stale.reason, stale.last_subject_seq) == ("wrong_last_sequence", 12)
+    assert refusal(Failure(503, 10077, "some passing trouble")) is None
+    assert refusal(Failure(400, 10164, "wrong last sequence")) is None
