@@ -137,6 +137,20 @@ async def test_a_hung_server_is_noticed_and_left(own_nats_server: NatsServer) ->
         assert_each_once(await collect(log, 10), 10)
 
 
+async def test_leaving_a_hung_server_takes_seconds_not_for_ever(
+    own_nats_server: NatsServer,
+) -> None:
+    server = own_nats_server
+    try:
+        with anyio.fail_after(10):
+            async with connect(server.url, "test") as connection:
+                os.kill(server.pid, signal.SIGSTOP)
+                while await connection.send("elsewhere", b"x" * 65536):
+                    await anyio.lowlevel.checkpoint()
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
 async def test_an_append_into_a_hung_server_lands_once_it_wakes(
     own_nats_server: NatsServer,
 ) -> None:

@@ -16,23 +16,20 @@ its
 import asyncio
 import itertools
 import logging
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 from nats.aio.msg import Msg
 from nats.errors import ConnectionClosedError, Error, OutboundBufferLimitError, SlowConsumerError
 
 from allotment.adapters.nats_client import Credentials, GuardedClient
+from allotment.adapters.nats_watchdog import Watchdog
 
 PENDING_BYTES_MAX = 1024 * 1024
-TICK_S = 0.25
-ABORT_AFTER_S = 0.5
 CLOSE_WITHIN_S = 1
 
 log = logging.getLogger("allotment.nats")
@@ -80,8 +77,9 @@ class Connection:
         self.permission_errors: set[str] = set()
         self.on_reconnect: set[Callable[[], None]] = set()
         self.on_refused: Callable[[], None] | None = None
-        self.aborts = 0
-        self._silence_s_max = ping_interval_s * 4
+        self._watchdog = Watchdog(
+            self.client, silence_s_max=ping_interval_s * 4, on_lost=self._on_lost
+        )
         self._errors: Counter[str] = Counter()
         self._inboxes: dict[str, Inbox] = {}
         self._tokens = itertools.count(1)
@@ -101,6 +99,11 @@ class Connection:
     @property
     def reconnects(self) -> int:
         return int(self.client.stats["reconnects"])
+
+    @property
+    def aborts(self) -> int:
+        """How often the watchdog had to drop the socket."""
+        return self._watchdog.aborts
 
     @property
     def max_payload_bytes(self) -> int:
@@ -236,6 +239,10 @@ class Connection:
 
     async def _on_closed(self) -> None:
         if not self._closing:
+            self._on_lost()
+
+    def _on_lost(self) -> None:
+        if not self._lost.is_set():
             log.critical("nats: connection ended for good: %s", self.last_error)
             self._lost.set()
 
@@ -245,34 +252,7 @@ class Connection:
             log.warning("nats: %s%s", text, f" ({count} times)" if count > 1 else "")
 
     async def _watch(self) -> None:
-        """The watchdog: report errors, and free the client where it would wait for ever."""
-        heard, heard_at = self.client.heard, time.monotonic()
-        stuck_since: float | None = None
-        while True:
-            await anyio.sleep(TICK_S)
-            self._report()
-            now = time.monotonic()
-            if self.client.heard != heard or not self.connected:
-                heard, heard_at = self.client.heard, now
-            elif now - heard_at > self._silence_s_max:
-                log.warning("nats: nothing heard for %.1f s, reconnecting", now - heard_at)
-                await self._abort()
-                await self.client.force_reconnect()
-                heard_at = now
-            if not self.client.is_stuck_closing:
-                stuck_since = None
-            elif stuck_since is None:
-                stuck_since = now
-            elif now - stuck_since > ABORT_AFTER_S:
-                await self._abort()
-            if self.client.reconnecting_ended and not self._lost.is_set():
-                log.critical("nats: the client stopped reconnecting: %s", self.last_error)
-                self._lost.set()
-
-    async def _abort(self) -> None:
-        self.aborts += 1
-        self.client.abort()
-        await anyio.lowlevel.checkpoint()
+        await self._watchdog.run(self._report)
 
     async def _close(self) -> None:
         """Push out what was handed over, then close; abort a server that does not take it."""
@@ -291,7 +271,10 @@ class Connection:
                 await self.client.flush(timeout=CLOSE_WITHIN_S)
             except (Error, OSError) as error:
                 log.warning("nats: closing with messages unsent: %s", _line(error))
-        await self.client.close()
+        try:
+            await self.client.close()
+        except OSError as error:
+            log.warning("nats: closed the hard way: %s", _line(error))
         self.client.abort()  # a connect that was cancelled counts as closed and keeps its socket
         await asyncio.sleep(0)
 
@@ -338,11 +321,14 @@ async def connect(
         if attempt.cancelled_caught:
             raise NatsUnavailable(f"no connection to {', '.join(given)}: {connection.last_error}")
         watch = asyncio.create_task(connection._watch(), name=f"nats-watchdog {name}")
+        watch.add_done_callback(lambda task: task.cancelled() or connection._on_lost())
         try:
             yield connection
         finally:
             watch.cancel()
             await asyncio.wait([watch])
+        if not watch.cancelled():
+            watch.result()  # a defect of the watchdog must not stay silent
     finally:
         await connection._close()
 

@@ -169,7 +169,7 @@ class JetStreamLog:
             raise ValueError(
                 f"msg_id {msg_id!r} must be printable, not empty, without outer spaces"
             )
-        return {"Nats-Msg-Id": msg_id, "Nats-Expected-Stream": self.stream}
+        return {"Nats-Msg-Id": msg_id}  # each header costs every replay: no more than needed
 
     async def _send(
         self, subject: str, payload: bytes, headers: dict[str, str], *, resend_s_max: float
@@ -193,13 +193,14 @@ class JetStreamLog:
             raise
         self.resends += answer.sends - 1
         ack = decode_ack(answer.data)
-        if ack.error is None:
+        if ack.error is None and ack.stream == self.stream:
             return ack, answer.sends
-        if (refused := refusal(ack.error)) is None:
-            raise LogMisconfigured(
-                f"append to {subject}", (Setting(self.stream, ack.error.description, "appendable"),)
-            )
-        return refused, answer.sends
+        if ack.error is not None and (refused := refusal(ack.error)) is not None:
+            return refused, answer.sends
+        found = f"answered by stream {ack.stream!r}" if ack.error is None else str(ack.error)
+        raise LogMisconfigured(
+            f"append to {subject}", (Setting("subject", found, f"kept by {self.stream}"),)
+        )
 
     async def _believe(self, ack: Ack, payload: bytes, msg_id: str) -> AppendResult:
         """A duplicate is ours only if the bytes are: ids are text, and text can collide."""

@@ -59,10 +59,12 @@ class GuardedClient(Client):
         return self.stats["in_msgs"], self._pongs_received, self.stats["reconnects"]
 
     @property
-    def reconnecting_ended(self) -> bool:
+    def has_stopped_reconnecting(self) -> bool:
         """Whether the client gave up reconnecting by an error it did not expect."""
         task = self._reconnection_task
-        return bool(self.is_reconnecting and task is not None and task.done())
+        if task is None or self.is_connected or self.is_closed:
+            return False
+        return bool(task.done())
 
     def abort(self) -> None:
         """Drop the socket now, without waiting for what is still to be written."""

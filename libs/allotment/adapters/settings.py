@@ -79,6 +79,22 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
             extra={"readable_file": True},
         ),
     ] = None
+    nats_monitor_url: Annotated[
+        str | None,
+        Meta(
+            description="the NATS server's monitoring address, to check that it syncs every write",
+            pattern=r"^https?://[^\s,]+$",
+            examples=["http://127.0.0.1:8222"],
+        ),
+    ] = None
+    log_replicas: Annotated[
+        int,
+        Meta(description="replicas of the log when it is made: 1, or 3 in a cluster", ge=1, le=5),
+    ] = 1
+    allow_unsynced: Annotated[
+        bool,
+        Meta(description="accept a NATS server that may lose acknowledged writes on power loss"),
+    ] = False
     instance: Annotated[
         str,
         Meta(

@@ -67,7 +67,12 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         connect_within_s=None,
     ) as connection:
         ctx.ready("nats", True)
-        log = await JetStreamLog.open(connection)
+        log = await JetStreamLog.open(
+            connection,
+            replicas=settings.log_replicas,
+            monitor_url=settings.nats_monitor_url,
+            allow_unsynced=settings.allow_unsynced,
+        )
         for warning in log.warnings:
             ctx.log.warning(warning)
         snapshots = (
@@ -79,7 +84,12 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         bus = Bus(connection)
         _expose(ctx, fold, connection)
         async with (
-            Lease(connection, name=role, holder=settings.instance) as lease,
+            Lease(
+                connection,
+                name=role,
+                holder=settings.instance,
+                replicas=settings.log_replicas,
+            ) as lease,
             anyio.create_task_group() as group,
         ):
             group.start_soon(fold.run)

@@ -1,8 +1,8 @@
 """Make every decision of a log again and compare it, bit for bit, with what was recorded.
 
 A `Decided` says on which sequence its batch was placed (`basis`) and on which the binder asked
-again (`checked`); both lie before the record itself. One fold is enough, if it knows beforehand
-where to stop:
+again (`checked`, not before `basis`); both lie before the record itself. One fold is enough, if it
+knows beforehand where to stop:
 
 1. `index_of` runs over the decisions once and remembers a few numbers of each.
 2. `Replayer` is fed every record from the first. It reads ahead of its fold just far enough to
@@ -23,8 +23,11 @@ import msgspec
 from allotment.core import snapshot
 from allotment.core.cycle import Evaluator, Trial, recheck, run_cycle, stamped
 from allotment.core.devices import FAMILIES
-from allotment.core.state import ClusterState, apply_all
-from allotment_proto.events import Decided, Dropped, Envelope, Placement
+from allotment.core.logport import Record
+from allotment.core.state import ClusterState, apply_all, pass_over
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import Decided, Dropped, Envelope, Placement, Refusal
 
 Key = tuple[int, int]
 """A decision: the sequence of its record, and its position among the record's events."""
@@ -79,21 +82,32 @@ Finding = Difference | Skipped | None
 
 
 def index_of(
-    decisions: Iterable[tuple[int, Envelope]], first_seq: int = 1, last_seq: int | None = None
+    records: Iterable[Record], first_seq: int = 1, last_seq: int | None = None
 ) -> list[Stop]:
-    """The stops of all decisions from `first_seq` to `last_seq`, given the records that hold any.
-
-    Begin with the log's first decision even when `first_seq` is later.
+    """The stops of the decisions from `first_seq` to `last_seq`, given at least all records on the
+    decision subject, from the log's beginning.
     """
     stops: list[Stop] = []
     previous = 0
-    for seq, envelope in decisions:
-        for position, event in enumerate(envelope.events):
-            if isinstance(event, Decided):
-                if first_seq <= seq and (last_seq is None or seq <= last_seq):
-                    stops.append(Stop((seq, position), event.basis, event.checked, previous))
-                previous = seq
+    for record in records:
+        if record.subject != subjects.DECISION:
+            continue
+        envelope = _decoded(record)
+        for position, event in enumerate(() if envelope is None else envelope.events):
+            if isinstance(event, Decided) and first_seq <= record.seq:
+                if last_seq is not None and record.seq > last_seq:
+                    return stops
+                key = (record.seq, position)
+                stops.append(Stop(key, event.basis, event.checked, previous))
+        previous = record.seq
     return stops
+
+
+def _decoded(record: Record) -> Envelope | None:
+    try:
+        return decode_envelope(record.payload)
+    except UndecodableError:
+        return None
 
 
 class Replayer:
@@ -104,12 +118,12 @@ class Replayer:
         self._evaluator = Evaluator(self.state)
         self._stops = {stop.key: stop for stop in stops}
         self._unsettled = set(self._stops)
-        sound = [stop for stop in stops if max(stop.basis, stop.checked) < stop.key[0]]
+        sound = [stop for stop in stops if stop.basis <= stop.checked < stop.key[0]]
         self._to_place = deque(sorted(sound, key=lambda s: (s.basis, s.key)))
         self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
-        self._ahead: deque[tuple[int, Envelope | None]] = deque()
+        self._ahead: deque[tuple[Record, Envelope | None]] = deque()
         self._decided: dict[Key, tuple[Decided, int]] = {}
-        self._half: dict[Key, Finding] = {}
+        self._placed: dict[Key, tuple[Finding, tuple[Refusal, ...]]] = {}
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Difference | Skipped] = {}
         self._undecodable = 0
@@ -120,16 +134,17 @@ class Replayer:
         """How many records are held at the moment."""
         return len(self._ahead)
 
-    def feed(self, seq: int, envelope: Envelope | None) -> None:
-        """The next record; None for one that cannot be decoded."""
-        self._head = seq
-        self._ahead.append((seq, envelope))
+    def feed(self, record: Record) -> None:
+        """The next record. One that cannot be decoded is counted and changes nothing."""
+        self._head = record.seq
+        envelope = _decoded(record)
+        self._ahead.append((record, envelope))
         if envelope is None:
             self._undecodable += 1
         else:
             for position, event in enumerate(envelope.events):
-                if isinstance(event, Decided) and (seq, position) in self._stops:
-                    self._meet((seq, position), event, envelope.at_ms)
+                if isinstance(event, Decided) and (record.seq, position) in self._stops:
+                    self._meet((record.seq, position), event, envelope.at_ms)
         self._advance()
 
     def report(self) -> Report:
@@ -154,11 +169,10 @@ class Replayer:
         """Take note of a decision as it is read, ahead of the fold."""
         self._decided[key] = (event, at_ms)
         stop = self._stops[key]
-        for field, value in (("basis", stop.basis), ("checked", stop.checked)):
-            if value >= key[0]:
-                wanted = f"before the record, below {key[0]}"
-                self._settle(key, _difference(key, event, field, value, wanted))
-                return
+        if not stop.basis <= stop.checked < key[0]:
+            looked_back = f"basis {stop.basis}, checked {stop.checked}"
+            wanted = f"basis ≤ checked < {key[0]}"
+            self._settle(key, _difference(key, event, "basis", looked_back, wanted))
 
     def _advance(self) -> None:
         """Fold as far as every decision due on the way has been read."""
@@ -168,26 +182,21 @@ class Replayer:
                 if self._to_place[0].key[0] > self._head:
                     return
                 stop = self._to_place.popleft()
-                self._found(stop.key, self._place_again(stop))
+                self._placed[stop.key] = self._place_again(stop)
             while self._to_check and self._to_check[0].checked <= here:
                 if self._to_check[0].key[0] > self._head:
                     return
                 stop = self._to_check.popleft()
-                self._found(stop.key, self._check_again(stop))
+                finding, refusals = self._placed.pop(stop.key)
+                self._settle(stop.key, finding or self._check_again(stop, refusals))
             if not self._ahead:
                 return
-            seq, envelope = self._ahead.popleft()
-            apply_all(self.state, () if envelope is None else envelope.events, seq)
-
-    def _found(self, key: Key, finding: Finding) -> None:
-        """Both halves of a decision make its verdict: the placing and the check, in any order."""
-        if key not in self._half:
-            self._half[key] = finding
-            return
-        other = self._half.pop(key)
-        halves = [half for half in (finding, other) if half is not None]
-        skips = [half for half in halves if isinstance(half, Skipped)]
-        self._settle(key, next(iter([*skips, *halves]), None))
+            record, envelope = self._ahead.popleft()
+            if envelope is None:
+                is_decision = record.subject == subjects.DECISION
+                pass_over(self.state, record.seq, is_decision=is_decision)
+            else:
+                apply_all(self.state, envelope.events, record.seq)
 
     def _settle(self, key: Key, finding: Finding) -> None:
         del self._decided[key]
@@ -200,26 +209,31 @@ class Replayer:
         if kind not in self._first or finding.seq < self._first[kind].seq:
             self._first[kind] = finding
 
-    def _place_again(self, stop: Stop) -> Finding:
-        """The scorer's half: the whole batch on the state at `basis`."""
+    def _place_again(self, stop: Stop) -> tuple[Finding, tuple[Refusal, ...]]:
+        """The scorer's half: the whole batch on the state at `basis`. Also what it refused."""
         event, _ = self._decided[stop.key]
-        if event.assumed:
-            reason = f"it stood on cycles not yet decided: {', '.join(event.assumed)}"
-            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason)
-        unknown = sorted(set(self.state.policy.families) - set(FAMILIES))
-        if unknown:
-            reason = f"device families not known to this release: {', '.join(unknown)}"
-            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason)
+        reason = self._why_not(event)
+        if reason:
+            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), ()
         again = run_cycle(self.state, event.batch, self._evaluator)
-        return _first_difference(
+        finding = _first_difference(
             stop.key,
             event,
             ("policy", event.policy, self.state.policy_seq),
             ("placements", proposed(event), again.placements),
-            ("refusals", event.refusals, again.refusals),
         )
+        return finding, again.refusals
 
-    def _check_again(self, stop: Stop) -> Finding:
+    def _why_not(self, event: Decided) -> str:
+        """Why this release cannot make a decision again; empty if it can."""
+        if event.assumed:
+            return f"it stood on cycles not yet decided: {', '.join(event.assumed)}"
+        unknown = sorted(set(self.state.policy.families) - set(FAMILIES))
+        if unknown:
+            return f"device families not known to this release: {', '.join(unknown)}"
+        return ""
+
+    def _check_again(self, stop: Stop, refusals: tuple[Refusal, ...]) -> Finding:
         """The binder's half: what was proposed, asked again on the state at `checked`."""
         event, at_ms = self._decided[stop.key]
         trial = Trial(self.state)
@@ -231,16 +245,15 @@ class Replayer:
                 kept.append(placement)
             else:
                 dropped.append(Dropped(placement, code))
+        still = tuple(r for r in refusals if r.uid in self.state.pending)
+        stamps = tuple(stamped(self.state, kept, at_ms // 1000))
         return _first_difference(
             stop.key,
             event,
             ("previous decision", stop.previous, self.state.decision_seq),
             ("dropped", event.dropped, tuple(dropped)),
-            (
-                "stamped placements",
-                event.placements,
-                tuple(stamped(self.state, kept, at_ms // 1000)),
-            ),
+            ("refusals", event.refusals, still),
+            ("stamped placements", event.placements, stamps),
         )
 
 

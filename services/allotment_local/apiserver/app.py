@@ -20,7 +20,7 @@ from allotment_local.apiserver.errors import (
 )
 from allotment_local.apiserver.eviction import evict
 from allotment_local.apiserver.negotiation import Form, read_object, wanted_form
-from allotment_local.apiserver.openapi import Documents
+from allotment_local.apiserver.openapi import V2_DOCUMENT, V2_TYPE, Documents
 from allotment_local.apiserver.reads import get_list, get_one, json_response
 from allotment_local.apiserver.requests import (
     CLOCK,
@@ -131,6 +131,8 @@ class _Api:
                 return json_response(encode(discovery.one_group(registry, group)))
             case ["apis", group, version]:
                 return json_response(encode(discovery.resource_list(registry, group, version)))
+            case ["openapi", "v2"]:
+                return web.Response(body=V2_DOCUMENT, headers={"Content-Type": V2_TYPE})
             case ["openapi", "v3"]:
                 return json_response(encode(self._documents.index()))
             case ["openapi", "v3", *rest]:

@@ -1,7 +1,7 @@
 """Fake nodes in a Store: every Node object gets a kubelet, device plugins, a lease and faults."""
 
-from collections.abc import Iterable
-from datetime import UTC
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from allotment_local.apiserver.resources import LEASES, NODES, PODS
@@ -36,9 +36,16 @@ class _Agent:
 class FakeNodes:
     """Call `start` once, then have `timers.run()` running as long as the store is served."""
 
-    def __init__(self, store: Store, timers: Timers, delays: Delays | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        timers: Timers,
+        clock: Callable[[], datetime],
+        delays: Delays | None = None,
+    ) -> None:
         self.books = Books()
         self._store = store
+        self._clock = clock
         self._timers = timers
         self._delays = delays or Delays()
         self._agents: dict[str, _Agent] = {}
@@ -164,4 +171,4 @@ class FakeNodes:
             self._store.merge_patch(NODES, "", name, patch, subresource="status")
 
     def _micro_time(self) -> str:
-        return self._store.clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

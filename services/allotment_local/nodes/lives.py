@@ -177,7 +177,6 @@ class PodLives:
         pod = self._current(run)
         if pod is not None:
             self._set_status(run, statuses.succeeded(pod, self._store.now()))
-            self._release(run)
 
     def _begin_stop(self, run: _Run, pod: JsonObject) -> None:
         if run.stopping:

