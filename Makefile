@@ -42,7 +42,7 @@ schema: $(STAMP)      ## regenerate JSON Schema and AsyncAPI; then read the diff
 	$(BIN)/python -m allotment_proto.schema --write
 
 bench: $(STAMP)
-	$(BIN)/python -m pytest tests/bench --benchmark-only
+	$(BIN)/python -m pytest tests/bench -o addopts=--import-mode=importlib --benchmark-only
 
 lock:                 ## resolve the dependencies anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock

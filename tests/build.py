@@ -1,4 +1,4 @@
-"""Small facts for tests: everything has a sensible default, so a test names only what it is about."""
+"""Small facts for tests: all has a sensible default, so a test names only what it is about."""
 
 from typing import Any
 

@@ -132,11 +132,14 @@ class Model:
             self._drop(event.uid)
         elif event.node:
             share = self.share_of(event.uid)
-            if share is not None and share.node == event.node:
-                if _same(share.holdings, event.holdings):
-                    self._drop(event.uid)
-                    self.shares.append(share._replace(is_bound=True))
-                    return
+            if (
+                share is not None
+                and share.node == event.node
+                and _same(share.holdings, event.holdings)
+            ):
+                self._drop(event.uid)
+                self.shares.append(share._replace(is_bound=True))
+                return
             self._drop(event.uid)
             wanted = event.request
             self.shares.append(

@@ -251,6 +251,10 @@ class Connection:
         for text, count in errors.items():
             log.warning("nats: %s%s", text, f" ({count} times)" if count > 1 else "")
 
+    def _on_watch_done(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled():
+            self._on_lost()
+
     async def _watch(self) -> None:
         await self._watchdog.run(self._report)
 
@@ -321,7 +325,7 @@ async def connect(
         if attempt.cancelled_caught:
             raise NatsUnavailable(f"no connection to {', '.join(given)}: {connection.last_error}")
         watch = asyncio.create_task(connection._watch(), name=f"nats-watchdog {name}")
-        watch.add_done_callback(lambda task: task.cancelled() or connection._on_lost())
+        watch.add_done_callback(connection._on_watch_done)
         try:
             yield connection
         finally:

@@ -23,7 +23,7 @@ def card_id(node: str, index: int) -> str:
 
 def node_objects(shapes: Iterable[NodeShape], now: str) -> list[dict[str, Any]]:
     """The Node objects of a cluster; `now` is the time of their conditions."""
-    return [_node(shape, number, now) for number, shape in enumerate(shapes)]
+    return [_node(shape, number, now) for number, shape in enumerate(shapes, 1)]
 
 
 def _node(shape: NodeShape, number: int, now: str) -> dict[str, Any]:

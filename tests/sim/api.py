@@ -1,0 +1,80 @@
+"""The API server as a stub: pods, nodes, one Binding per pod, and what runs where in truth."""
+
+from collections import Counter
+
+import msgspec
+
+from allotment_proto.events import NodeObserved, PodObserved
+from allotment_proto.facts import Holding
+
+ENDED = ("Succeeded", "Failed")
+
+
+class Api:
+    """Objects as they are now. Every write raises the resource version of what it touched."""
+
+    def __init__(self, *, refuses_second_binding: bool = True) -> None:
+        self.nodes: dict[str, NodeObserved] = {}
+        self.pods: dict[str, PodObserved] = {}
+        self.rv = 0
+        self.denied: set[tuple[str, str]] = set()
+        """(pod, node) pairs whose Binding an admission rule refuses, for as long as they stand."""
+        self.accepted: Counter[str] = Counter()
+        """How many Bindings were accepted per pod: never more than one."""
+        self.excused: set[tuple[str, str]] = set()
+        """(node, card) that may run too much: it shrank, or a stranger put something there."""
+        self._refuses_second_binding = refuses_second_binding
+
+    def put_node(self, fact: NodeObserved) -> None:
+        self.rv += 1
+        self.nodes[fact.name] = msgspec.structs.replace(fact, rv=self.rv)
+
+    def put_pod(self, fact: PodObserved) -> None:
+        self.rv += 1
+        self.pods[fact.uid] = msgspec.structs.replace(fact, rv=self.rv)
+
+    def delete_pod(self, uid: str) -> None:
+        self.rv += 1
+        self.pods.pop(uid, None)
+
+    def delete_node(self, name: str) -> None:
+        self.rv += 1
+        self.nodes.pop(name, None)
+
+    def bind(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str:
+        """POST …/binding: ``ok``, ``gone`` (404), ``conflict`` (409) or ``denied`` (403)."""
+        pod = self.pods.get(uid)
+        if pod is None:
+            return "gone"
+        if pod.node and self._refuses_second_binding:
+            return "conflict"
+        if (uid, node) in self.denied:
+            return "denied"
+        self.accepted[uid] += 1
+        self.put_pod(msgspec.structs.replace(pod, node=node, holdings=holdings))
+        return "ok"
+
+    def running(self) -> dict[str, PodObserved]:
+        """The pods that hold something: bound and not ended."""
+        return {uid: pod for uid, pod in self.pods.items() if pod.node and pod.phase not in ENDED}
+
+    def oversold(self) -> list[str]:
+        """Cards on which more runs than they have, though nobody but us put it there."""
+        found: list[str] = []
+        for node in self.nodes.values():
+            for inventory in node.inventories:
+                for card in inventory.cards:
+                    held = [
+                        h
+                        for pod in self.running().values()
+                        if pod.node == node.name
+                        for h in pod.holdings
+                        if h.card == card.id
+                    ]
+                    if (node.name, card.id) not in self.excused and (
+                        len(held) > card.slots
+                        or sum(h.memory_mib for h in held) > card.memory_mib
+                        or sum(h.cores_pct for h in held) > card.cores_pct
+                    ):
+                        found.append(f"{node.name}/{card.id}")
+        return found

@@ -1,0 +1,77 @@
+"""Reads every record the moment it lands and checks all that must hold at every sequence."""
+
+from allotment.core import snapshot
+from allotment.core.check import check
+from allotment.core.logport import Record
+from allotment_proto.events import Decided, PodObserved
+from tests.model import Model
+from tests.sim.follower import Follower, envelope_of
+
+
+class Broken(AssertionError):
+    """Raised when a world did what no world may do."""
+
+
+class Auditor:
+    """A fold and its dumb twin. `audit` raises `Broken` at the first record that is wrong."""
+
+    def __init__(self) -> None:
+        self.follower = Follower()
+        self.model = Model()
+        self.images: list[bytes] = [snapshot.encode(self.follower.state)]
+        self.nodes_of_pods: dict[str, str] = {}
+
+    def audit(self, records: list[Record]) -> None:
+        for record in records[self.follower.state.seq :]:
+            self._one(records, record)
+
+    def _one(self, records: list[Record], record: Record) -> None:
+        events = envelope_of(record).events
+        before = self.model.excess()
+        for event in events:
+            self.model.observe(event, record.seq)
+            if isinstance(event, PodObserved) and event.node:
+                known = self.nodes_of_pods.setdefault(event.uid, event.node)
+                require(known == event.node, f"pod {event.uid} moved: {known} → {event.node}")
+        self.follower.follow(records, record.seq)
+        state = self.follower.state
+        problems = check(state)
+        require(not problems, f"books at @{record.seq}: {problems}")
+        self._agree(record.seq)
+        if any(isinstance(event, Decided) for event in events):
+            after = self.model.excess()
+            worse = [key for key, over in after.items() if over != before.get(key)]
+            require(not worse, f"decision @{record.seq} oversold {worse}")
+        if record.seq % 16 == 0:
+            self.images.append(snapshot.encode(state))
+
+    def _agree(self, seq: int) -> None:
+        """The fold and the list of shares tell the same story."""
+        state, model = self.follower.state, self.model
+        held = {uid: pod.allocation for uid, pod in state.pods.items() if pod.allocation}
+        shares = {share.uid: share for share in model.shares}
+        require(held.keys() == shares.keys(), f"@{seq}: who holds something")
+        for uid, allocation in held.items():
+            share = shares[uid]
+            same = (allocation.node, allocation.holdings, allocation.seq) == (
+                share.node,
+                share.holdings,
+                share.decision,
+            )
+            require(same, f"@{seq}: what {uid} holds")
+            require(
+                (allocation.phase == "bound") == share.is_bound, f"@{seq}: whether {uid} is bound"
+            )
+        require(set(state.pending) == model.pending(), f"@{seq}: who is pending")
+        for key in model.cards():
+            node, family, card = key
+            books = state.nodes[node].ledgers[family].by_id[card]
+            require(
+                (books.used_slots, books.used_memory_mib, books.used_cores_pct) == model.used(key),
+                f"@{seq}: what is used of {node}/{card}",
+            )
+
+
+def require(holds: bool, what: str) -> None:
+    if not holds:
+        raise Broken(what)

@@ -1,0 +1,46 @@
+"""What may go wrong in a world, and how often: drawn from the seed, so that worlds differ in kind.
+
+About half of all dangers are switched off in any one world. That way some worlds are calm, some
+awful, and rare combinations are not always drowned by frequent ones.
+"""
+
+import random
+from dataclasses import dataclass, fields
+
+
+@dataclass
+class Faults:
+    """Probabilities of one trouble per occasion; `heal` ends them all."""
+
+    append_lost: float = 0.3
+    append_answer_lost: float = 0.3
+    append_late: float = 0.3
+    bind_lost: float = 0.3
+    bind_answer_lost: float = 0.3
+    bind_late: float = 0.3
+    bind_denied: float = 0.2
+    message_lost: float = 0.4
+    message_doubled: float = 0.4
+    message_late: float = 0.4
+    follower_late: float = 0.7
+    crash: float = 0.02
+    pod_deleted: float = 0.03
+    pod_ended: float = 0.05
+    node_changed: float = 0.03
+    node_shrunk: float = 0.02
+    node_gone: float = 0.02
+    policy_changed: float = 0.01
+    stolen: float = 0.03
+
+    def heal(self) -> None:
+        for field in fields(self):
+            setattr(self, field.name, 0.0)
+
+
+def draw(dice: random.Random) -> Faults:
+    """The mix of one world: each trouble is off, or anywhere up to its worst."""
+    mix = Faults()
+    for field in fields(Faults):
+        worst = getattr(mix, field.name)
+        setattr(mix, field.name, dice.random() * worst if dice.random() < 0.5 else 0.0)
+    return mix

@@ -1,0 +1,44 @@
+"""One process's copy of the world: a fold of the log, as far as it has read."""
+
+from collections.abc import Callable
+
+from allotment.core import snapshot
+from allotment.core.cycle import Evaluator
+from allotment.core.logport import Record
+from allotment.core.state import ClusterState, apply_all
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import Envelope, Event
+
+_decoded: dict[bytes, Envelope] = {}
+
+
+def envelope_of(record: Record) -> Envelope:
+    """The decoded record. Remembered, because every follower of a world decodes the same bytes."""
+    found = _decoded.get(record.payload)
+    if found is None:
+        if len(_decoded) > 4096:
+            _decoded.clear()
+        found = _decoded[record.payload] = decode_envelope(record.payload)
+    return found
+
+
+class Follower:
+    def __init__(self, image: bytes | None = None) -> None:
+        self.state = ClusterState() if image is None else snapshot.decode(image)
+        self.evaluator = Evaluator(self.state)
+
+    def follow(
+        self,
+        records: list[Record],
+        up_to: int,
+        seen: Callable[[int, Event], None] | None = None,
+    ) -> bool:
+        """Read on to sequence `up_to`; whether there was anything. `seen` hears every event."""
+        start = self.state.seq
+        for record in records[start:up_to]:
+            envelope = envelope_of(record)
+            apply_all(self.state, envelope.events, record.seq)
+            for event in envelope.events if seen else ():
+                assert seen is not None
+                seen(record.seq, event)
+        return self.state.seq > start
