@@ -120,7 +120,7 @@ class Binder:
                 await fold.wait_for(answer.seq)
                 self._landed(decided, answer.seq)
                 return _settled(proposal, "decided", answer.seq)
-            if answer.reason != "wrong_last_sequence":
+            if answer.reason in ("full", "too_large"):
                 self._full(answer.message)
                 await anyio.sleep(FULL_WAIT_S)
                 return _settled(proposal, "conflict")
@@ -138,7 +138,7 @@ class Binder:
         return await self.world.log.compare_and_append(
             subjects.DECISION,
             encode(envelope),
-            msg_id=f"decision/{self.ctx.settings.instance}/{decided.cycle}/{attempt}",
+            msg_id=f"decision/{self._by}/{decided.cycle}/{decided.checked}.{attempt}",
             expected_seq=self.world.fold.state.decision_seq,
         )
 
@@ -208,6 +208,7 @@ class Binder:
 
 async def run(ctx: Context) -> None:
     settings = ctx.settings
+    ctx.ready("proposals", False, "not listening yet")
     async with (
         open_world(ctx) as world,
         kube.connect(
@@ -217,6 +218,7 @@ async def run(ctx: Context) -> None:
         work = Binder(ctx, world, client)
         _expose(ctx, work)
         await world.bus.subscribe(subjects.PROPOSAL, work.on_proposal)
+        ctx.ready("proposals", True)
         with ctx.until_stop():
             while True:
                 await world.active()

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from allotment.core.cycle import Trial, recheck, stamped
+from allotment.core.cycle import Trial, recheck, same_refusal, stamped
 from allotment.core.state import ClusterState
 from allotment_proto.events import Decided, Dropped, Placement, StageTime
 from allotment_proto.messages import Proposal
@@ -17,7 +17,8 @@ def decide(
     """What to append for a proposal, or why there is nothing to append.
 
     Every placement is asked for again, on top of those accepted before it. ``conflict`` means that
-    something was proposed but nothing of it stands any more: it has to be proposed anew.
+    something was proposed but nothing of it stands any more: it has to be proposed anew. A proposal
+    that comes twice has nothing new to say the second time, so nobody is told twice.
     """
     trial = Trial(state)
     accepted: list[Placement] = []
@@ -29,7 +30,8 @@ def decide(
         else:
             dropped.append(Dropped(placement, code))
     refusals = tuple(r for r in proposal.refusals if r.uid in state.pending)
-    if not accepted and not refusals:
+    is_news = any(not same_refusal(state.pods[r.uid].refusal, r) for r in refusals)
+    if not accepted and not is_news:
         return CONFLICT if dropped else NOTHING
     return Decided(
         cycle=proposal.cycle,

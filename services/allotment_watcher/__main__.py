@@ -33,6 +33,8 @@ from allotment_watcher.settings import WatcherSettings
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
+STANDBY_AFTER_S = 3.0
+"""Longer than taking a free lease: who still waits then has an active one before it."""
 
 Context = ServiceContext[WatcherSettings]
 T = TypeVar("T")
@@ -132,7 +134,8 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
     await world.fold.caught_up.wait()
     ctx.ready("kubernetes", True, client.address.url)
     while True:
-        await world.active()
+        await _active(ctx, world)
+        loaded = await _current_policy(ctx, loaded)
         async with anyio.create_task_group() as group:
             diary = Diary()
             diary.begin(world.fold.state)
@@ -166,6 +169,29 @@ async def _reflect(
         random=Random(secrets.randbits(64)),
         on_problem=lambda text: ctx.log.warning("watch interrupted", path=path, reason=text),
     ).run()
+
+
+async def _active(ctx: Context, world: World) -> None:
+    """Wait for this replica's turn. A standby that is caught up is ready without listing."""
+    with anyio.move_on_after(STANDBY_AFTER_S) as waiting:
+        await world.active()
+    if not waiting.cancelled_caught:
+        return
+    for condition in ("pods", "nodes"):
+        ctx.ready(condition, True, "standby: another watcher lists them")
+    await world.active()
+    for condition in ("pods", "nodes"):
+        ctx.ready(condition, False, "not listed yet")
+
+
+async def _current_policy(ctx: Context, earlier: Loaded) -> Loaded:
+    """The file as it is now: it may have changed while another watcher was the active one."""
+    try:
+        return await load_policy(ctx.settings.policy_file, ctx.settings.scheduler_names)
+    except PolicyError as error:
+        for problem in error.problems:
+            ctx.log.error("policy not loaded, the old one stays in force", reason=problem)
+        return earlier
 
 
 async def _first_policy(ctx: Context) -> Loaded:

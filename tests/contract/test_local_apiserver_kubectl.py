@@ -119,11 +119,14 @@ def test_get_in_every_form(kubectl: Kubectl) -> None:
 
 def test_describe_a_pod_and_its_node(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", manifest=[_node("described"), _pod("on-node")])
+    uid = kubectl("get", "pod", "on-node", "-o", "jsonpath={.metadata.uid}")
+    about = {"kind": "Pod", "name": "on-node", "namespace": "default", "uid": uid}
+    about["apiVersion"] = "v1"
     event = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": "on-node.1", "namespace": "default"},
-        "involvedObject": {"kind": "Pod", "name": "on-node", "namespace": "default"},
+        "involvedObject": about,
         "reason": "FailedScheduling",
         "type": "Warning",
         "message": "0/1 nodes are available: 1 Insufficient cpu.",

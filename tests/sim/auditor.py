@@ -3,7 +3,7 @@
 from allotment.core import snapshot
 from allotment.core.check import check
 from allotment.core.logport import Record
-from allotment_proto.events import Decided, PodObserved
+from allotment_proto.events import Decided, Placement, PodObserved
 from tests.model import Model
 from tests.sim.follower import Follower, envelope_of
 
@@ -12,12 +12,19 @@ class Broken(AssertionError):
     """Raised when a world did what no world may do."""
 
 
+class TrustingModel(Model):
+    """The twin of a fold that takes every placement: then only the sums can tell."""
+
+    def _covers(self, placement: Placement) -> bool:
+        return placement.node in self.nodes
+
+
 class Auditor:
     """A fold and its dumb twin. `audit` raises `Broken` at the first record that is wrong."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trusting: bool = False) -> None:
         self.follower = Follower()
-        self.model = Model()
+        self.model = TrustingModel() if trusting else Model()
         self.images: list[bytes] = [snapshot.encode(self.follower.state)]
         self.nodes_of_pods: dict[str, str] = {}
 

@@ -4,7 +4,7 @@ A `Decided` says on which sequence its batch was placed (`basis`) and on which t
 again (`checked`, not before `basis`); both lie before the record itself. One fold is enough, if it
 knows beforehand where to stop:
 
-1. `index_of` runs over the decisions once and remembers a few numbers of each.
+1. `Index` is fed the decisions once and remembers a few numbers of each.
 2. `Replayer` is fed every record from the first. It reads ahead of its fold just far enough to
    know the decisions that are due at the next stop, so what it holds is bounded by how far
    decisions look back, not by the length of the log.
@@ -15,7 +15,7 @@ the record's `at_ms`.
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -81,26 +81,30 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 Finding = Difference | Skipped | None
 
 
-def index_of(
-    records: Iterable[Record], first_seq: int = 1, last_seq: int | None = None
-) -> list[Stop]:
-    """The stops of the decisions from `first_seq` to `last_seq`, given at least all records on the
-    decision subject, from the log's beginning.
+class Index:
+    """The stops of the decisions from `first_seq` to `last_seq` (None: to the end).
+
+    Feed it at least every record on the decision subject, from the log's beginning.
     """
-    stops: list[Stop] = []
-    previous = 0
-    for record in records:
+
+    def __init__(self, first_seq: int = 1, last_seq: int | None = None) -> None:
+        self.stops: list[Stop] = []
+        self._first_seq = first_seq
+        self._last_seq = last_seq
+        self._previous = 0
+
+    def feed(self, record: Record) -> None:
         if record.subject != subjects.DECISION:
-            continue
+            return
         envelope = _decoded(record)
+        wanted = record.seq >= self._first_seq and (
+            self._last_seq is None or record.seq <= self._last_seq
+        )
         for position, event in enumerate(() if envelope is None else envelope.events):
-            if isinstance(event, Decided) and first_seq <= record.seq:
-                if last_seq is not None and record.seq > last_seq:
-                    return stops
+            if isinstance(event, Decided) and wanted:
                 key = (record.seq, position)
-                stops.append(Stop(key, event.basis, event.checked, previous))
-        previous = record.seq
-    return stops
+                self.stops.append(Stop(key, event.basis, event.checked, self._previous))
+        self._previous = record.seq
 
 
 def _decoded(record: Record) -> Envelope | None:

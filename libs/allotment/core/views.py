@@ -50,6 +50,25 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     holders: tuple[HolderView, ...]
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One pod's part of a counted resource."""
+
+    namespace: str
+    name: str
+    uid: str
+    count: int
+
+
+class CountedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A resource that is only counted (`nvidia.com/gpu`), and who has how much of it."""
+
+    node: str
+    resource: str
+    total: int
+    free: int
+    holders: tuple[Share, ...]
+
+
 class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     code: str
     place: str
@@ -156,6 +175,32 @@ def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
         )
     views.sort(key=lambda h: (-h.memory_bytes, -h.compute_percent, h.namespace, h.name, h.uid))
     return tuple(views)
+
+
+def counted_of(state: ClusterState, node: Node) -> list[CountedView]:
+    """The counted GPU resources of a node, and others that somebody holds."""
+    views = []
+    for name, total in node.fact.extended if node.fact else ():
+        shares = []
+        for held in node.allocations.values():
+            amount = dict(held.extended).get(name, 0)
+            if amount:
+                fact = state.pods[held.uid].fact
+                shares.append(
+                    Share(namespace=fact.namespace, name=fact.name, uid=held.uid, count=amount)
+                )
+        if shares or name.endswith("/gpu"):
+            shares.sort(key=lambda s: (-s.count, s.namespace, s.name, s.uid))
+            views.append(
+                CountedView(
+                    node=node.name,
+                    resource=name,
+                    total=total,
+                    free=node.extended_free[name],
+                    holders=tuple(shares),
+                )
+            )
+    return views
 
 
 def node_views(state: ClusterState) -> list[NodeView]:

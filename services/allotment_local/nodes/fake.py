@@ -53,7 +53,7 @@ class FakeNodes:
         self._pending = Pending()
         self._reports = Reports(store)
         self._lives = PodLives(
-            store, timers, self._pending, self._kubelets, self._reports, self._delays
+            store, timers, self._pending, self._kubelets, self.books, self._reports, self._delays
         )
 
     def start(self, nodes: Iterable[JsonObject]) -> None:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from allotment_local.apiserver.store import Store
 from allotment_local.nodes.amounts import (
-    PODS,
     Amounts,
     JsonObject,
     amounts,
@@ -63,10 +62,9 @@ class Kubelet:
                 self._used[name] = self._used.get(name, 0) + amount
 
     def release(self, uid: str) -> None:
-        """The pod has ended: everything it had is free again."""
+        """The pod has ended: what it was counted for is free again."""
         for name, amount in self._charged.pop(uid, {}).items():
             self._used[name] -= amount
-        self._books.take_back(uid)
 
     def admit(self, pod: JsonObject) -> Rejection | None:
         """Give the pod its devices and count it, or say why not; a rejected pod holds nothing."""
@@ -125,11 +123,6 @@ class Kubelet:
                 shown = f"Node didn't have enough resource: {name}, {why}"
                 return Rejection(f"OutOf{name}", f"Pod was rejected: {shown}")
         return None
-
-    @property
-    def pods(self) -> int:
-        """How many pods are counted."""
-        return self._used.get(PODS, 0)
 
     def _incident(self, code: str, pod: JsonObject, message: str) -> None:
         self._books.incident(code, self.node, "", _label(pod), message)

@@ -8,8 +8,8 @@
 Every step is one timer of one pod; an event about a pod costs the same however many there are.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from allotment_local.apiserver.resources import PODS
 from allotment_local.apiserver.store import Store
@@ -23,12 +23,14 @@ from allotment_local.nodes.annotations import (
     duration_s,
     pod_fault,
 )
+from allotment_local.nodes.books import Books
 from allotment_local.nodes.kubelet import Kubelet
 from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.reports import Reports
 from allotment_local.nodes.timers import Timer, Timers
 
 JsonObject = dict[str, Any]
+_D = TypeVar("_D", float, None)
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -69,6 +71,7 @@ class PodLives:
         timers: Timers,
         pending: Pending,
         kubelets: Mapping[str, Kubelet],
+        books: Books,
         reports: Reports,
         delays: Delays,
     ) -> None:
@@ -76,6 +79,7 @@ class PodLives:
         self._timers = timers
         self._pending = pending
         self._kubelets = kubelets
+        self._books = books
         self._reports = reports
         self._delays = delays
         self._runs: dict[str, _Run] = {}
@@ -200,6 +204,7 @@ class PodLives:
         kubelet = self._kubelets.get(run.node)
         if kubelet is not None:
             kubelet.release(run.uid)
+        self._books.take_back(run.uid)
 
     def _forget(self, uid: str) -> None:
         self._pending.forget(uid)
@@ -217,7 +222,7 @@ class PodLives:
 
     # Small things
 
-    def _next(self, run: _Run, delay_s: float, step: Any) -> None:
+    def _next(self, run: _Run, delay_s: float, step: Callable[[_Run], None]) -> None:
         """The pod's next step; it replaces the one that was planned."""
         if run.timer is not None:
             run.timer.cancel()
@@ -233,7 +238,7 @@ class PodLives:
             PODS, run.namespace, run.name, {"status": status}, subresource="status"
         )
 
-    def _duration_s(self, pod: JsonObject, key: str, default: Any) -> Any:
+    def _duration_s(self, pod: JsonObject, key: str, default: _D) -> float | _D:
         text = _annotation(pod, key)
         if text is None:
             return default

@@ -1,0 +1,23 @@
+"""How the command says that it cannot answer: one line for what is wrong, one for what to do."""
+
+from typing import IO, Any
+
+import click
+
+
+class CliError(click.ClickException):
+    """Raised when a question cannot be answered. Ends the command with exit code 2.
+
+    `remedy` is what would be right, or a command to run.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"allot: {self.message}", err=True, file=file)
+        if self.remedy:
+            click.echo(f"allot: {self.remedy}", err=True, file=file)

@@ -1,0 +1,80 @@
+"""An exported log: one record a line, as `allot log -o jsonl` writes it and `--file` reads it.
+
+    {"seq":12,"subject":"allot.log.decision","time_ns":…,"msg_id":"…","record":{…}}
+
+`record` holds the stored bytes as they are; a payload that is not JSON travels as `base64`.
+"""
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from allotment.core.logport import Record
+from allotment_cli.errors import CliError
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of an exported log."""
+
+    seq: int
+    subject: str
+    time_ns: int = 0
+    msg_id: str = ""
+    record: msgspec.Raw = msgspec.Raw(b"")
+    base64: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Line)
+
+
+def encode(record: Record) -> str:
+    """One line, without its end."""
+    try:
+        msgspec.json.decode(record.payload)
+        is_one_line = b"\n" not in record.payload
+    except msgspec.DecodeError:
+        is_one_line = False
+    line = Line(
+        seq=record.seq,
+        subject=record.subject,
+        time_ns=record.time_ns,
+        msg_id=record.msg_id,
+        record=msgspec.Raw(record.payload if is_one_line else b""),
+        base64="" if is_one_line else base64.b64encode(record.payload).decode(),
+    )
+    return _encoder.encode(line).decode()
+
+
+def decode(text: str, place: str) -> Record:
+    """Raises `CliError` naming the place for a line that is not one of an exported log."""
+    try:
+        line = _decoder.decode(text)
+        payload = base64.b64decode(line.base64, validate=True) or bytes(line.record)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CliError(
+            f"{place} is not a record: {error}", "write such files with: allot log -o jsonl"
+        ) from error
+    return Record(line.seq, line.subject, payload, line.time_ns, line.msg_id)
+
+
+def read_file(path: Path) -> Iterator[Record]:
+    """The records of a file in order. Raises `CliError` for a broken line or a gap."""
+    expected = 1
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, text in enumerate(lines, 1):
+                if text.isspace():
+                    continue
+                record = decode(text, f"{path}:{number}")
+                if record.seq != expected:
+                    raise CliError(
+                        f"{path}:{number} holds sequence {record.seq} where {expected} is due",
+                        "export the whole log: allot log -o jsonl",
+                    )
+                expected += 1
+                yield record
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,48 @@
+"""The `allot` command. Each subcommand is imported only when it is called: start-up stays short."""
+
+import importlib
+
+import click
+
+COMMANDS = {
+    "up": ("allotment_cli.cluster", "up", "Start local mode: NATS, API server, fake nodes, all."),
+    "down": ("allotment_cli.cluster", "down", "Stop local mode; no process is left."),
+    "status": ("allotment_cli.cluster", "status", "What runs in local mode, with every address."),
+    "demo": ("allotment_cli.demo", "demo", "Local mode, the examples, explanations, a replay."),
+    "get": ("allotment_cli.get", "get", "Nodes, pods or cards as the log knows them."),
+    "ledger": ("allotment_cli.ledger", "ledger", "The card map: who holds how much of which card."),
+    "log": ("allotment_cli.log", "log", "The allocation log, one line an event."),
+    "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is."),
+    "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
+    "version": ("allotment_cli.version", "version", "Versions of what is installed."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, named in `COMMANDS` with their one-line help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Shared GPUs on Kubernetes, scheduled through one log that explains itself.
+
+    Exit codes: 0 the question was answered; 1 differences were found; 2 it could not be answered.
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What is printed and where: data on stdout, everything about the data on stderr.
+
+Columns are padded, never cut and never wrapped, whatever the terminal: a line is a row. Colour is
+used on terminals only, not under NO_COLOR, and nothing is said by colour alone.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+import msgspec
+
+GAP = "  "
+
+
+def emit(lines: Iterable[str]) -> None:
+    """Data lines to stdout."""
+    for line in lines:
+        click.echo(line)
+
+
+def emit_json(value: object) -> None:
+    """One JSON document, indented, to stdout."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def note(text: str) -> None:
+    """Something about the data, to stderr."""
+    click.echo(text, err=True)
+
+
+def suggest(command: str) -> None:
+    """The one command worth running next."""
+    note(f"next: {command}")
+
+
+def heading(text: str) -> str:
+    """A heading: bold on a terminal."""
+    return click.style(text, bold=True) if _colour() else text
+
+
+def _colour() -> bool:
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+
+
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Iterable[str] = (),
+    indent: str = "",
+) -> list[str]:
+    """Plain columns; those named in `right` are flush right. Empty cells show ``-``."""
+    shown = [[cell or "-" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headers, *shown, strict=True)]
+    flush = [header in set(right) for header in headers]
+    lines = []
+    for row in (headers, *shown):
+        cells = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, flush, strict=True)
+        ]
+        lines.append((indent + GAP.join(cells)).rstrip())
+    return lines
+
+
+def bar(used: int, total: int, width: int = 20) -> str:
+    """``[######....]``: a part that is in use at all shows, and only a full one is full."""
+    if total <= 0:
+        return "[" + "." * width + "]"
+    filled = min(max(used, 0), total) * width // total
+    if used > 0:
+        filled = max(filled, 1)
+    return "[" + "#" * filled + "." * (width - filled) + "]"

@@ -1,0 +1,162 @@
+"""Where the log comes from: an exported file, a NATS server, or the local mode that is running.
+
+--file LOG.jsonl  >  --nats URL or ALLOT_NATS_URL  >  what runs at --home or ALLOT_HOME
+"""
+
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import click
+
+from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
+from allotment_cli import export
+from allotment_cli.errors import CliError
+from allotment_proto.subjects import STREAM
+
+BATCH_RECORDS = 1024
+CONNECT_WITHIN_S = 5.0
+DEFAULT_HOME = "~/.allotment"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Origin(NamedTuple):
+    """What the options say about where the log is."""
+
+    home: Path
+    nats: str | None = None
+    file: Path | None = None
+
+
+class Source(Protocol):
+    """A log that can be read, more than once."""
+
+    def now_ms(self) -> int:
+        """What "now" means: the clock for a live log, the last record's time for a file."""
+        ...
+
+    async def last_seq(self) -> int: ...
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+
+def source_options(command: F) -> F:
+    """The options of every command that reads the log: `home`, `nats` and `file`."""
+    for decorate in (
+        click.option(
+            "--file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Read an exported log (allot log -o jsonl) instead of a live one.",
+        ),
+        click.option(
+            "--nats", envvar="ALLOT_NATS_URL", metavar="URL", help="NATS server. [ALLOT_NATS_URL]"
+        ),
+        home_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+def home_option(command: F) -> F:
+    """Where local mode keeps its state."""
+    return click.option(
+        "--home",
+        envvar="ALLOT_HOME",
+        default=DEFAULT_HOME,
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+        help="State of local mode. [ALLOT_HOME]",
+    )(command)
+
+
+class FileSource:
+    """An exported log, held in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.records = list(export.read_file(path))
+
+    def now_ms(self) -> int:
+        return self.records[-1].time_ns // 1_000_000 if self.records else 0
+
+    async def last_seq(self) -> int:
+        return len(self.records)
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        first = max(first_seq, 1) - 1
+        last = min(last_seq, len(self.records))
+        for start in range(first, last, BATCH_RECORDS):
+            yield self.records[start : min(start + BATCH_RECORDS, last)]
+
+    def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
+        raise CliError("a file does not grow", "follow a live log: without --file")
+
+
+@asynccontextmanager
+async def open_source(origin: Origin) -> AsyncIterator[Source]:
+    """The log of these options. Raises `CliError` saying what is not there and what to do."""
+    if origin.file is not None:
+        yield FileSource(origin.file)
+        return
+    url = origin.nats or await _running(origin.home)
+    async with _live(url) as source:
+        yield source
+
+
+async def _running(home: Path) -> str:
+    from allotment_cli import local
+
+    found = await local.status(home)
+    url = found.get("nats_url")
+    if not isinstance(url, str) or not url:
+        raise CliError(
+            f"nothing is running at {home.expanduser()}",
+            "run: allot up, or say where the log is with --nats URL or --file LOG.jsonl",
+        )
+    return url
+
+
+@asynccontextmanager
+async def _live(url: str) -> AsyncIterator[Source]:
+    from allotment.adapters.connection import NatsUnavailable, connect
+    from allotment.adapters.jetstream import JetStream
+    from allotment.adapters.log import JetStreamLog
+    from allotment.adapters.nats_client import Credentials
+
+    credentials = Credentials(
+        creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
+        tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,
+    )
+    name = f"allot-{os.getpid()}"
+    try:
+        async with connect(
+            url.split(","), name, credentials=credentials, connect_within_s=CONNECT_WITHIN_S
+        ) as connection:
+            jetstream = JetStream(connection, budget_s=CONNECT_WITHIN_S)
+            if await jetstream.stream_info(STREAM) is None:
+                raise CliError(
+                    f"NATS at {url} has no stream {STREAM}",
+                    "is this the right server? the first service that starts makes the stream",
+                )
+            yield LiveSource(JetStreamLog(jetstream, STREAM, identity=STREAM))
+    except NatsUnavailable as error:
+        raise CliError(f"NATS cannot be reached: {error}", "check --nats; or: allot up") from error
+    except (LogUnavailable, LogDamaged) as error:
+        raise CliError(f"the log at {url} cannot be read: {error}") from error
+
+
+class LiveSource:
+    """A log that grows; what is read is read from the server each time."""
+
+    def __init__(self, log: Log) -> None:
+        self.last_seq = log.last_seq
+        self.read = log.read
+        self.follow = log.follow
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000

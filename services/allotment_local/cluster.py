@@ -1,0 +1,102 @@
+"""`python -m allotment_local.cluster`: the API server with its fake nodes, one process.
+
+Prints its address as one line of JSON when it serves, like every service. Beside the Kubernetes
+API it serves `/debug/cards`: what the fake device plugins handed out of each card, and whether that
+was ever too much.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+from aiohttp import web
+
+from allotment_local.apiserver.app import build_app
+from allotment_local.apiserver.store import Store
+from allotment_local.nodes.fake import FakeNodes
+from allotment_local.nodes.objects import node_objects
+from allotment_local.nodes.shape_reader import ShapesError, default_shapes, read_shapes
+from allotment_local.nodes.shapes import NodeShape
+from allotment_local.nodes.timers import Timers
+
+HOST = "127.0.0.1"
+SHUTDOWN_S = 3.0
+DEBUG_CARDS = "/debug/cards"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
+    """The API server of a new cluster with these nodes; `timers` must be run beside it.
+
+    Versions begin above those of any earlier life of the address, so that a watch that comes back
+    after a restart is told to list again.
+    """
+    store = Store(clock=now, ids=new_id, first_resource_version=int(now().timestamp() * 1000))
+    fake = FakeNodes(store, timers, now)
+    fake.start(node_objects(shapes, store.now()))
+    app = build_app(store, clock=now, ids=new_id)
+
+    async def cards(_: web.Request) -> web.Response:
+        return web.json_response(fake.report())
+
+    app.router.add_get(DEBUG_CARDS, cards)
+    return app
+
+
+async def serve(shapes: tuple[NodeShape, ...], port: int) -> None:
+    """Serve on loopback until SIGTERM or SIGINT."""
+    timers = Timers(time.monotonic)
+    runner = web.AppRunner(
+        build(shapes, timers),
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, port).start()
+        http = f"{HOST}:{runner.addresses[0][1]}"
+        announced = {"service": "apiserver", "pid": os.getpid(), "http": http}
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            print(json.dumps(announced), flush=True)
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(timers.run)
+                async for _ in signals:
+                    break
+                beside.cancel_scope.cancel()
+    finally:
+        await runner.cleanup()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m allotment_local.cluster", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one")
+    parser.add_argument("--nodes", type=Path, help="YAML of node shapes; default: a mixed cluster")
+    arguments = parser.parse_args()
+    try:
+        shapes = read_shapes(arguments.nodes) if arguments.nodes else default_shapes()
+    except ShapesError as error:
+        print("\n".join(error.problems), file=sys.stderr)
+        sys.exit(2)
+    try:
+        anyio.run(serve, shapes, arguments.port, backend_options={"use_uvloop": True})
+    except OSError as error:
+        sys.exit(f"cannot listen on {HOST}:{arguments.port}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Is a local process ready? One small HTTP request, or NATS's greeting; no client library."""
+
+import json
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import anyio
+
+TIMEOUT_S = 2.0
+_ANSWER_BYTES_MAX = 1 << 20
+
+
+class Answer(NamedTuple):
+    """Whether it is ready, and what it waits for if it is not."""
+
+    ready: bool
+    detail: str
+
+
+async def probe_http(address: str, path: str = "/readyz") -> Answer:
+    """Ask a service on `host:port` whether it is ready."""
+    try:
+        with anyio.fail_after(TIMEOUT_S):
+            status, body = await _get(address, path)
+    except TimeoutError:
+        return Answer(False, f"no answer from {address} within {TIMEOUT_S:.0f} s")
+    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError) as error:
+        return Answer(False, f"no answer from {address}: {error or type(error).__name__}")
+    return Answer(status == 200, "" if status == 200 else _reasons(status, body))
+
+
+async def probe_nats(url: str) -> Answer:
+    """Ask a nats-server whether it greets."""
+    parts = urlsplit(url)
+    try:
+        with anyio.fail_after(TIMEOUT_S):
+            async with await anyio.connect_tcp(parts.hostname or "", parts.port or 0) as stream:
+                greeting = await stream.receive(4096)
+    except TimeoutError:
+        return Answer(False, f"no greeting from {url} within {TIMEOUT_S:.0f} s")
+    except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        return Answer(False, f"no greeting from {url}: {error or type(error).__name__}")
+    return Answer(greeting.startswith(b"INFO "), "")
+
+
+async def _get(address: str, path: str) -> tuple[int, bytes]:
+    host, _, port = address.rpartition(":")
+    request = f"GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    answer = b""
+    async with await anyio.connect_tcp(host.strip("[]"), int(port)) as stream:
+        await stream.send(request.encode())
+        while len(answer) < _ANSWER_BYTES_MAX:
+            try:
+                answer += await stream.receive()
+            except anyio.EndOfStream:
+                break
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split(b" ", 2)[1] if head.startswith(b"HTTP/") else b"no HTTP"), body
+
+
+def _reasons(status: int, body: bytes) -> str:
+    """What a service's /readyz says it waits for."""
+    try:
+        reasons = json.loads(body)["reasons"]
+        return "; ".join(f"{name}: {why}" for name, why in reasons.items())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"HTTP {status}: {body[:200].decode(errors='replace').strip()}"

@@ -1,0 +1,49 @@
+"""Which services local mode runs, and how each is called."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+SCHEDULER_NAMES = "allotment,volcano"
+NATS = "{nats}"
+KUBECONFIG = "{kubeconfig}"
+"""Arguments that stand for an address which is known only when everything before has started."""
+
+
+class ServiceSpec(msgspec.Struct, frozen=True):
+    """A service: the first line on its stdout must be a JSON object with its `http` address."""
+
+    name: str
+    argv: tuple[str, ...]
+
+    def command(self, values: Mapping[str, str]) -> list[str]:
+        """The arguments with the addresses filled in."""
+        return [values.get(argument, argument) for argument in self.argv]
+
+
+def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
+    """Watcher, filter, scorer, binder."""
+    watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
+    if policy_file is not None:
+        watcher += ["--policy-file", str(policy_file.absolute())]
+    return (
+        _service("watcher", *watcher),
+        _service("filter"),
+        _service("scorer"),
+        _service("binder", "--kubeconfig", KUBECONFIG),
+    )
+
+
+def _service(name: str, *more: str) -> ServiceSpec:
+    argv = (sys.executable, "-m", f"allotment_{name}", "--nats-url", NATS, "--http-port", "0")
+    return ServiceSpec(name, (*argv, *more))
+
+
+def to_json(services: Sequence[ServiceSpec]) -> str:
+    return msgspec.json.encode(services).decode()
+
+
+def from_json(text: str) -> tuple[ServiceSpec, ...]:
+    return msgspec.json.decode(text, type=tuple[ServiceSpec, ...])

@@ -1,0 +1,319 @@
+"""A whole Allotment for one test: nats-server, API server with fake nodes, the services, by pid.
+
+    with Stack(tmp_path, nodes=NODES) as stack:
+        stack.create_pod("a", vgpu(memory=3000))
+        stack.until(lambda: stack.is_bound("a"), "a is bound")
+
+Everything runs as a process of its own on a free port of loopback, so that anything can be killed,
+frozen and started again. Leaving the block ends every process, however the test went.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import anyio
+import yaml
+
+from allotment.adapters.connection import connect
+from allotment.adapters.log import JetStreamLog
+from allotment.adapters.nats_server import NatsServer
+from allotment.core.logport import Record
+
+Json = dict[str, Any]
+ROLES = ("watcher", "filter", "scorer", "binder")
+KUBE_ROLES = ("watcher", "binder")
+START_S = 30.0
+POLL_S = 0.05
+ROOT = Path(__file__).parents[2]
+
+
+class Process:
+    """One child process: its first line of output is JSON, its errors go to a file."""
+
+    def __init__(self, name: str, arguments: Sequence[str], directory: Path) -> None:
+        self.name = name
+        self.log_path = directory / f"{name}.log"
+        with open(self.log_path, "ab") as log:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+        self.announced: Json = {}
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def announce(self) -> Json:
+        """Wait for the first line of output and keep it."""
+        assert self._popen.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._popen.stdout, selectors.EVENT_READ)
+            assert selector.select(START_S), f"{self.name} says nothing:\n{self.tail()}"
+        line = self._popen.stdout.readline()
+        assert line, f"{self.name} ended with {self._popen.wait(5)}:\n{self.tail()}"
+        self.announced = json.loads(line)
+        return self.announced
+
+    def signal(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit status."""
+        return self._popen.wait(timeout_s)
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen.poll() is None
+
+    def kill(self) -> None:
+        """End it at once, frozen or not, and leave nothing open."""
+        if self.is_running:
+            self._popen.kill()
+        self._popen.wait(10)
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+
+    def tail(self, lines: int = 15) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+
+class Stack:
+    """See the module. Services are known by name: ``binder``, or ``binder-2`` for a second one."""
+
+    def __init__(
+        self,
+        directory: Path,
+        nodes: str,
+        *,
+        services: Sequence[str] = ROLES,
+        options: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.nats = NatsServer(directory / "nats")
+        self.processes: dict[str, Process] = {}
+        self.options = dict(options or {})
+        self.url = ""
+        self._nodes = nodes
+        self._books = ""
+        self._services = services
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is not None:
+            for process in self.processes.values():
+                print(f"--- {process.name} (running: {process.is_running})\n{process.tail()}")
+        self.close()
+
+    def _start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.nats.start()
+        nodes = self.directory / "nodes.yaml"
+        nodes.write_text(self._nodes)
+        cluster = self.launch("cluster", ["tests.e2e.cluster_process", str(nodes), "0"])
+        said = cluster.announce()
+        self.url, self._books = said["url"], said["books"]
+        self._write_kubeconfig()
+        for name in self._services:
+            self.start(name, wait=False)
+        for name in self._services:
+            self.processes[name].announce()
+        for name in self._services:
+            self.until(lambda name=name: self.is_ready(name), f"{name} is ready", START_S)  # type: ignore[misc]
+
+    def _write_kubeconfig(self) -> None:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (self.directory / "kubeconfig").write_text(yaml.safe_dump(config))
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+        self.nats.stop()
+
+    # Processes
+
+    def launch(self, name: str, arguments: Sequence[str]) -> Process:
+        process = self.processes[name] = Process(name, arguments, self.directory)
+        return process
+
+    def start(self, name: str, *, wait: bool = True) -> Process:
+        """Start a service; with `wait`, return when it is ready."""
+        role = name.partition("-")[0]
+        arguments = [f"allotment_{role}", "--nats-url", self.nats.url, "--instance", name]
+        if role in KUBE_ROLES:
+            arguments += ["--kubeconfig", str(self.directory / "kubeconfig")]
+        if role == "watcher":
+            arguments += ["--scheduler-names", "allotment,volcano"]
+        process = self.launch(name, [*arguments, *self.options.get(role, ())])
+        if wait:
+            process.announce()
+            self.until(lambda: self.is_ready(name), f"{name} is ready", START_S)
+        return process
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        self.processes[name].kill()
+
+    def readiness(self, name: str) -> tuple[int, Json]:
+        """The answer of /readyz: status and body; status 0 when nobody answers."""
+        try:
+            status, body = _get(f"http://{self.processes[name].announced['http']}/readyz")
+        except (URLError, OSError):
+            return 0, {}
+        return status, body
+
+    def is_ready(self, name: str) -> bool:
+        return self.readiness(name)[0] == 200
+
+    def metric(self, name: str, metric: str) -> float:
+        """The value of one metric without labels."""
+        url = f"http://{self.processes[name].announced['http']}/metrics"
+        with urlopen(url, timeout=5) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(metric + " "):
+                    return float(line.split()[1])
+        raise AssertionError(f"{name} has no metric {metric}")
+
+    def until(self, holds: Callable[[], bool], what: str, timeout_s: float = 20.0) -> float:
+        """Wait until `holds`; returns the seconds it took, fails with `what` when it never does."""
+        begin = time.monotonic()
+        while not holds():
+            if time.monotonic() - begin > timeout_s:
+                raise AssertionError(f"not within {timeout_s:g} s: {what}")
+            time.sleep(POLL_S)
+        return time.monotonic() - begin
+
+    # The cluster
+
+    def call(self, method: str, path: str, body: object = None, media: str = "") -> Json:
+        """Ask the API server. Raises urllib's HTTPError for a refusal."""
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self.url + path, data, method=method)
+        request.add_header("Content-Type", media or "application/json")
+        with urlopen(request, timeout=10) as answer:
+            return dict(json.loads(answer.read()))
+
+    def create_pod(self, name: str, limits: Mapping[str, Any], **changes: Any) -> Json:
+        """A pod with one container; `annotations`, `scheduler` and `requests` as keywords."""
+        resources = {"limits": dict(limits), "requests": changes.get("requests", {})}
+        container = {"name": "main", "image": "i:1", "resources": resources}
+        return self.call(
+            "POST",
+            "/api/v1/namespaces/default/pods",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "annotations": changes.get("annotations", {})},
+                "spec": {
+                    "schedulerName": changes.get("scheduler", "allotment"),
+                    "containers": changes.get("containers", [container]),
+                },
+            },
+        )
+
+    def delete_pod(self, name: str) -> None:
+        with contextlib.suppress(HTTPError):
+            self.call("DELETE", f"/api/v1/namespaces/default/pods/{name}", {})
+
+    def pod(self, name: str) -> Json:
+        return self.call("GET", f"/api/v1/namespaces/default/pods/{name}")
+
+    def pods(self) -> list[Json]:
+        return list(self.call("GET", "/api/v1/namespaces/default/pods")["items"])
+
+    def node_of(self, name: str) -> str:
+        return str(self.pod(name)["spec"].get("nodeName") or "")
+
+    def bound(self) -> set[str]:
+        return {p["metadata"]["name"] for p in self.pods() if p["spec"].get("nodeName")}
+
+    def events(self, pod: str, reason: str) -> list[str]:
+        """The messages of the pod's events of one reason."""
+        items = self.call("GET", "/api/v1/namespaces/default/events")["items"]
+        return [
+            e["message"]
+            for e in items
+            if e["involvedObject"]["name"] == pod and e["reason"] == reason
+        ]
+
+    def refusal(self, pod: str) -> str:
+        """The message of PodScheduled=False, empty without."""
+        conditions = (self.pod(pod).get("status") or {}).get("conditions") or []
+        said = [c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False"]
+        return str(said[0].get("message", "")) if said else ""
+
+    def patch_node(self, name: str, body: Json) -> None:
+        self.call("PATCH", f"/api/v1/nodes/{name}", body, "application/merge-patch+json")
+
+    def books(self) -> Json:
+        """What the fake device plugins handed out."""
+        return _get(f"{self._books}/debug/cards")[1]
+
+    # The log
+
+    def records(self) -> list[Record]:
+        """The whole log, read afresh."""
+        return anyio.run(self._records)
+
+    async def _records(self) -> list[Record]:
+        async with connect(self.nats.url, "e2e-reader") as connection:
+            log = await JetStreamLog.open(connection)
+            out: list[Record] = []
+            async with contextlib.aclosing(log.read(1, await log.last_seq())) as batches:
+                async for batch in batches:
+                    out.extend(batch)
+            return out
+
+
+def _get(url: str) -> tuple[int, Json]:
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return answer.status, json.loads(answer.read())
+    except HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def vgpu(memory: int = 0, cores: int = 0, number: int = 1) -> dict[str, str]:
+    """Limits of a vGPU container; a 0 is left out."""
+    amounts = {"number": number, "memory": memory, "cores": cores}
+    return {f"volcano.sh/vgpu-{name}": str(n) for name, n in amounts.items() if n}
+
+
+def environment_without_tracing() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("OTEL_")}

@@ -1,0 +1,207 @@
+"""The binder of the simulation: propose → recheck → append → apply → bind → outcome.
+
+A small stand-in for the service's own machine, with the same duties: at most one append in flight;
+an unanswered append is sent again until there is an answer; a Binding is posted for what the fold
+says is reserved, never for what was merely proposed; an unanswered Binding is posted again.
+"""
+
+from typing import TYPE_CHECKING
+
+from allotment.core import reasons
+from allotment.core.cycle import Trial, recheck, stamped
+from allotment.core.logport import Landed, Refused
+from allotment.core.state import RESERVED, Allocation
+from allotment.testing.memory_log import Append
+from allotment_proto import codec, subjects
+from allotment_proto.events import BindFailed, Bound, Decided, Dropped, Event, Placement
+from allotment_proto.facts import Holding
+from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
+from tests.sim.actors import Actor
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+class Binder(Actor):
+    def __init__(self, world: "World", name: str) -> None:
+        super().__init__(world, name)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.inbox: list[Proposal] = []
+        self.in_flight: Append | None = None
+        self.cycle = ""
+        self.to_bind: dict[str, int] = {}
+        """Pods whose Binding is mine to see through → the decision that placed them."""
+        self.outcomes: list[Event] = []
+        self.takes_over_at: int | None = self.world.log.last_seq
+        """Once the fold is here, everything reserved is mine: nobody else may be left to do it."""
+
+    def crash(self) -> None:
+        super().crash()
+        self._reset()
+
+    def receive(self, payload: bytes) -> None:
+        self.inbox.append(codec.decode_message(Proposal, payload))
+
+    def seen(self, seq: int, event: Event) -> None:
+        if not isinstance(event, Decided):
+            return
+        mine = self.world.log.records[seq - 1].msg_id.startswith(self.name + "/")
+        if not mine:
+            return
+        for placement in event.placements:
+            pod = self.follower.state.pods.get(placement.uid)
+            held = pod.allocation if pod is not None else None
+            if self.world.has("binds void placements"):
+                self.to_bind[placement.uid] = seq
+                self.world.void_anyway[placement.uid] = placement
+            elif held is not None and held.seq == seq:
+                self.to_bind[placement.uid] = seq
+
+    def step(self) -> bool:
+        moved = self.follow()
+        if self.takes_over_at is not None and self.follower.state.seq >= self.takes_over_at:
+            self._take_over()
+        if self.in_flight is not None:
+            self._send()
+            return True
+        if self.to_bind and self.world.dice.random() < 0.7:
+            self._bind()
+        elif self.outcomes:
+            self._start(subjects.OUTCOME, tuple(self.outcomes), None)
+            self.outcomes = []
+        elif self.inbox and self.inbox[0].basis <= self.follower.state.seq:
+            self._decide(self.inbox.pop(0))
+        else:
+            return moved
+        return True
+
+    def _take_over(self) -> None:
+        state = self.follower.state
+        for uid in state.reserved:
+            held = state.pods[uid].allocation
+            assert held is not None
+            self.to_bind.setdefault(uid, held.seq)
+        self.takes_over_at = None
+
+    def _decide(self, proposal: Proposal) -> None:
+        state = self.follower.state
+        trial = Trial(state)
+        good: list[Placement] = []
+        dropped: list[Dropped] = []
+        for placement in proposal.placements:
+            code = recheck(state, trial, placement)
+            if self.world.has("skips the recheck"):
+                code = None if placement.node in state.nodes else reasons.STALE_LEDGER
+            if code is None:
+                good.append(placement)
+            else:
+                dropped.append(Dropped(placement, code))
+        refusals = tuple(r for r in proposal.refusals if r.uid in state.pending)
+        if not good and not dropped and not refusals:
+            self._settled(proposal.cycle, "nothing", 0)
+            return
+        decided = Decided(
+            cycle=proposal.cycle,
+            basis=proposal.basis,
+            checked=state.seq,
+            policy=proposal.policy,
+            batch=proposal.batch,
+            placements=tuple(stamped(state, good, self.world.now_ms // 1000)),
+            dropped=tuple(dropped),
+            refusals=refusals,
+        )
+        self.cycle = proposal.cycle
+        self._start(subjects.DECISION, (decided,), state.decision_seq)
+
+    def _start(self, subject: str, events: tuple[Event, ...], expected: int | None) -> None:
+        msg_id = f"{self.name}/{self.world.next_id()}"
+        self.in_flight = Append(subject, self.envelope(*events), msg_id, expected)
+        self._send()
+
+    def _send(self) -> None:
+        append = self.in_flight
+        assert append is not None
+        answer = self.world.append(append)
+        if answer is None:
+            if self.world.has("takes unknown for refused"):
+                self.in_flight = None
+            return
+        self.in_flight = None
+        if append.subject != subjects.DECISION:
+            return
+        match self.world.log.settle(append, answer):
+            case Landed(seq=seq):
+                self._settled(self.cycle, "decided", seq)
+            case Refused():
+                self._settled(self.cycle, "conflict", 0)
+
+    def _settled(self, cycle: str, outcome: str, seq: int) -> None:
+        message = Settled(v=MESSAGE_VERSION, cycle=cycle, outcome=outcome, seq=seq)
+        self.world.send(codec.encode(message), self.world.filters)
+
+    def _bind(self) -> None:
+        uid, decision = self.world.dice.choice(list(self.to_bind.items()))
+        held = self._reservation(uid, decision)
+        if held is None:
+            del self.to_bind[uid]
+            return
+        node, holdings = held
+        answer = self.world.post_binding(uid, node, as_annotated(holdings))
+        if answer is None and self.world.has("takes an unanswered Binding for refused"):
+            answer = "denied"
+        if answer is None:
+            return
+        del self.to_bind[uid]
+        pod = self.world.api.pods.get(uid)
+        if answer == "conflict" and pod is not None and pod.node == node:
+            answer = "ok" if pod.holdings == as_annotated(holdings) else "conflict"
+        fact = self.follower.state.pods[uid].fact
+        if answer == "ok":
+            self.outcomes.append(
+                Bound(
+                    uid=uid,
+                    namespace=fact.namespace,
+                    name=fact.name,
+                    node=node,
+                    decision=decision,
+                )
+            )
+            return
+        if self.world.has("forgets to release"):
+            return
+        code = reasons.POD_GONE if answer == "gone" else reasons.BIND_CONFLICT
+        self.outcomes.append(
+            BindFailed(
+                uid=uid,
+                namespace=fact.namespace,
+                name=fact.name,
+                node=node,
+                decision=decision,
+                code=code,
+                message=answer,
+                holdings=holdings,
+            )
+        )
+
+    def _reservation(self, uid: str, decision: int) -> tuple[str, tuple[Holding, ...]] | None:
+        """Where to, if it still stands: the fold may have moved on since it was noted."""
+        pod = self.follower.state.pods.get(uid)
+        if pod is not None and uid in self.world.void_anyway:
+            placement = self.world.void_anyway[uid]
+            return placement.node, placement.holdings
+        held: Allocation | None = pod.allocation if pod is not None else None
+        if held is None or held.seq != decision or held.phase != RESERVED:
+            return None
+        return held.node, held.holdings
+
+
+def as_annotated(holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
+    """What the pod's annotations will say: whole shared cards are listed by index alone."""
+    return tuple(
+        Holding(h.family, h.container, h.card, 0, h.cores_pct)
+        if h.family == "gpushare" and h.cores_pct
+        else h
+        for h in holdings
+    )

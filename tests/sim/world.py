@@ -1,0 +1,212 @@
+"""A whole cluster under virtual time, from one seed: safety at every append, then liveness.
+
+First everything that the drawn faults allow happens to it, in an order that the seed decides. Then
+the faults stop, and the world must come to rest with every promise kept: what fits is placed,
+nothing stays reserved, and the API server runs exactly what the log says.
+"""
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from allotment.core import snapshot
+from allotment.core.logport import AppendResult, Record
+from allotment.testing.memory_log import Append, Fault, MemoryLogCore
+from allotment_proto.events import NodeObserved, Placement
+from allotment_proto.facts import Holding
+from tests import oracle
+from tests.sim import happenings
+from tests.sim.actors import Actor, Filter, Scorer, Watcher
+from tests.sim.api import Api
+from tests.sim.auditor import Auditor, Broken, require
+from tests.sim.binder import Binder, as_annotated
+from tests.sim.faults import draw
+from tests.sim.follower import Follower
+from tests.sim.replay import verify
+
+STEPS = 500
+ROUNDS_MAX = 4000
+QUIET_ROUNDS = 40
+
+
+class HeedlessLog(MemoryLogCore):
+    """A log that takes every append, whatever was expected: the worst bug a log can have."""
+
+    def try_append(
+        self, subject: str, payload: bytes, *, msg_id: str, expected_seq: int | None = None
+    ) -> AppendResult:
+        return super().try_append(subject, payload, msg_id=msg_id)
+
+
+class World:
+    def __init__(
+        self,
+        seed: int,
+        bugs: frozenset[str] = frozenset(),
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.bugs = bugs
+        self.now_ms = 1_000_000
+        self.faults = draw(self.dice)
+        self.policy = happenings.a_policy(self.dice)
+        self.say: Callable[[str], None] = say or (lambda text: None)
+        self.log = HeedlessLog() if self.has("log takes any append") else MemoryLogCore()
+        self.api = Api(refuses_second_binding=not self.has("second Binding is accepted"))
+        self.auditor = Auditor(trusting=self.has("fold does not void"))
+        self.void_anyway: dict[str, Placement] = {}
+        self.gone_nodes: list[NodeObserved] = []
+        self._ids = 0
+        self._post: list[tuple[int, int, Callable[[], object]]] = []
+        self.filters: list[Actor] = [Filter(self, "filter")]
+        self.scorers: list[Actor] = [Scorer(self, "scorer")]
+        self.binders: list[Actor] = [Binder(self, "binder-a"), Binder(self, "binder-b")]
+        self.watcher = Watcher(self, "watcher")
+        self.actors: list[Actor] = [self.watcher, *self.filters, *self.scorers, *self.binders]
+
+    def has(self, bug: str) -> bool:
+        return bug in self.bugs
+
+    def run(self) -> None:
+        """Raises `Broken` when the world broke a promise."""
+        happenings.populate(self)
+        for _ in range(STEPS):
+            self._tick(self.dice.randint(1, 8))
+            happenings.happen(self)
+            actor = self.dice.choice(self.actors)
+            if self.dice.random() < self.faults.crash:
+                self.say(f"{actor.name}: crashes")
+                actor.crash()
+            actor.step()
+        self._settle()
+        self._judge()
+
+    # what actors may ask of the world
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def some_snapshot(self) -> bytes | None:
+        return self.dice.choice([None, *self.auditor.images])
+
+    def readable(self, follower: Follower) -> int:
+        """Up to where a follower gets to read now: its subscription may be behind."""
+        last = self.log.last_seq
+        if self.dice.random() < self.faults.follower_late:
+            return self.dice.randint(min(follower.state.seq, last), last)
+        return last
+
+    def append(self, append: Append) -> AppendResult | None:
+        """One send. None is "no answer": it may have landed, or may yet."""
+        fault = Fault.NONE
+        for kind, probability in (
+            (Fault.LOST, self.faults.append_lost),
+            (Fault.ANSWER_LOST, self.faults.append_answer_lost),
+            (Fault.LATE, self.faults.append_late),
+        ):
+            if self.dice.random() < probability:
+                fault = kind
+        answer = self.log.send(append, fault)
+        verb = "no answer" if answer is None else type(answer).__name__.lower()
+        self.say(f"log: {append.subject} {append.msg_id} after @{append.expected_seq}: {verb}")
+        self._audit()
+        return answer
+
+    def post_binding(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str | None:
+        """POST a Binding. None is "no answer"; a late one takes effect later."""
+        if self.dice.random() < self.faults.bind_denied:
+            self.api.denied.add((uid, node))
+        if self.dice.random() < self.faults.bind_lost:
+            return None
+        if self.dice.random() < self.faults.bind_late:
+            self._later(self.dice.randint(20, 400), partial(self._take, uid, node, holdings))
+            return None
+        answer = self._take(uid, node, holdings)
+        return None if self.dice.random() < self.faults.bind_answer_lost else answer
+
+    def send(self, payload: bytes, to: Sequence[Actor]) -> None:
+        """A pipeline message: lost, doubled, late, or simply delivered."""
+        for actor in to:
+            copies = 1 + (self.dice.random() < self.faults.message_doubled)
+            for _ in range(copies):
+                if self.dice.random() < self.faults.message_lost:
+                    continue
+                late = self.dice.random() < self.faults.message_late
+                delay_ms = self.dice.randint(50, 500) if late else 1
+                self._later(delay_ms, partial(actor.receive, payload))
+
+    # the world's own course
+
+    def _take(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str:
+        answer = self.api.bind(uid, node, holdings)
+        self.say(f"api: bind {uid} to {node} {[h.card for h in holdings]}: {answer}")
+        oversold = self.api.oversold()
+        require(not oversold, f"more runs on {oversold} than they have")
+        return answer
+
+    def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
+        heapq.heappush(self._post, (self.now_ms + delay_ms, self.next_id(), action))
+
+    def _tick(self, elapsed_ms: int) -> None:
+        self.now_ms += elapsed_ms
+        while self._post and self._post[0][0] <= self.now_ms:
+            heapq.heappop(self._post)[2]()
+        if self.dice.random() < 0.1:
+            self.log.deliver_late()
+            self._audit()
+
+    def _audit(self) -> None:
+        self.auditor.audit(self.log.records)
+
+    def _settle(self) -> None:
+        """No more faults: run until nothing happens any more."""
+        self.say("the faults stop")
+        self.faults.heal()
+        while self._post:
+            heapq.heappop(self._post)[2]()
+        self.api.denied.clear()  # only now: a Binding under way must not outlive its refusal
+        self.log.deliver_late()
+        self._audit()
+        quiet = 0
+        for _ in range(ROUNDS_MAX):
+            before = (self.log.last_seq, self.api.rv, len(self._post))
+            self._tick(10)
+            worked = [actor.step() for actor in self.actors]
+            still = before == (self.log.last_seq, self.api.rv, len(self._post))
+            quiet = quiet + 1 if still and not any(worked) else 0
+            if quiet >= QUIET_ROUNDS:
+                return
+        raise Broken("the world does not come to rest")
+
+    def _judge(self) -> None:
+        """What must hold once everything is quiet."""
+        state, model = self.auditor.follower.state, self.auditor.model
+        image = snapshot.encode(state)
+        for actor in self.actors:
+            require(
+                snapshot.encode(actor.follower.state) == image, f"{actor.name} sees another world"
+            )
+        require(_folded(self.log.records) == image, "a fold from zero sees another world")
+        require(not state.reserved, f"reserved for ever: {sorted(state.reserved)}")
+        for uid in state.pending:
+            pod = model.pods[uid]
+            answer = oracle.decide(model, state.policy, pod) if pod.problem is None else None
+            require(not (answer and answer.node), f"{uid} would fit on {answer and answer.node}")
+        running = {uid: (p.node, p.holdings) for uid, p in self.api.running().items()}
+        booked = {
+            uid: (pod.allocation.node, as_annotated(pod.allocation.holdings))
+            for uid, pod in state.pods.items()
+            if pod.allocation is not None
+        }
+        require(running == booked, f"running {running}, booked {booked}")
+        if not self.bugs:
+            verify(self.log.records)
+
+
+def _folded(records: list[Record]) -> bytes:
+    follower = Follower()
+    follower.follow(records, len(records))
+    return snapshot.encode(follower.state)
