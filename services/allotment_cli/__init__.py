@@ -1,1 +1,1 @@
-"""The `allot` command: what the log says, on a screen or as JSON. Reads only, except up and down."""
+"""The `allot` command: what the log says, on a screen or as JSON. Only up, down and demo act."""

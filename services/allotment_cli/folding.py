@@ -82,7 +82,7 @@ async def fold(source: Source, at: At | None, observer: Observer | None = None) 
         async for batch in batches:
             for record in batch:
                 if until_ns is not None and record.time_ns >= until_ns:
-                    return Folded(state, state.seq, time_ms, tuple(unreadable))
+                    return Folded(state, state.seq, until_ns // 1_000_000 - 1, tuple(unreadable))
                 time_ms = record.time_ns // 1_000_000
                 envelope = take(state, record, unreadable)
                 if observer is not None and envelope is not None:

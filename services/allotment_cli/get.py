@@ -9,14 +9,8 @@ import click
 import msgspec
 
 from allotment.core.figures import bytes_text, cpu_text
-from allotment.core.views import (
-    CardView,
-    NodeView,
-    PodView,
-    cards_of,
-    node_views,
-    pod_views,
-)
+from allotment.core.pod_views import PodView, pod_views
+from allotment.core.views import CardView, NodeView, cards_of, node_views
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
 from allotment_cli.output import emit, emit_json, heading, suggest, table

@@ -1,4 +1,4 @@
-"""`--at` and `--since`: a sequence, the state just before one, a clock time, an age, or RFC 3339."""
+"""`--at` and `--since`: a sequence, the one before it, a clock time, an age, or RFC 3339."""
 
 import re
 from datetime import UTC, datetime, timedelta

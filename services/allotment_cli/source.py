@@ -3,6 +3,7 @@
 --file LOG.jsonl  >  --nats URL or ALLOT_NATS_URL  >  what runs at --home or ALLOT_HOME
 """
 
+import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -71,6 +72,7 @@ def home_option(command: F) -> F:
         default=DEFAULT_HOME,
         show_default=True,
         type=click.Path(path_type=Path, file_okay=False),
+        callback=lambda ctx, parameter, value: value.expanduser(),
         help="State of local mode. [ALLOT_HOME]",
     )(command)
 
@@ -112,10 +114,10 @@ async def _running(home: Path) -> str:
     from allotment_cli import local
 
     found = await local.status(home)
-    url = found.get("nats_url")
+    url = found.get("nats")
     if not isinstance(url, str) or not url:
         raise CliError(
-            f"nothing is running at {home.expanduser()}",
+            f"nothing is running at {home}",
             "run: allot up, or say where the log is with --nats URL or --file LOG.jsonl",
         )
     return url
@@ -128,6 +130,7 @@ async def _live(url: str) -> AsyncIterator[Source]:
     from allotment.adapters.log import JetStreamLog
     from allotment.adapters.nats_client import Credentials
 
+    logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
     credentials = Credentials(
         creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
         tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,

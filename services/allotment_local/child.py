@@ -8,12 +8,13 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 from anyio.abc import Process
 
+from allotment_local.home import append_to
 from allotment_local.processes import identify
 from allotment_local.state import ServiceState
 
@@ -46,6 +47,7 @@ class Child:
         state: ServiceState,
         command: Callable[[], Sequence[str]],
         changed: Callable[[], None],
+        say: Callable[[str], None],
     ) -> None:
         self.state = state
         self.exit_status: int | None = None
@@ -53,6 +55,7 @@ class Child:
         self.starts = 0
         self._command = command
         self._changed = changed
+        self._say = say
         self._process: Process | None = None
         self._stopping = anyio.Event()
 
@@ -67,7 +70,9 @@ class Child:
             self.state.restarts += 1
             self.state.detail = f"ended with {describe_exit(self.exit_status)}"
             self._changed()
-            with anyio.move_on_after(pause.after(anyio.current_time() - started_s)):
+            pause_s = pause.after(anyio.current_time() - started_s)
+            self._say(f"{self.state.name} {self.state.detail}; back in {pause_s:.1f} s")
+            with anyio.move_on_after(pause_s):
                 await self._stopping.wait()
 
     async def stop(self, term_s: float) -> None:
@@ -94,7 +99,7 @@ class Child:
     async def _live(self) -> None:
         """One process from its start to its end."""
         self.starts += 1
-        with open(self.state.log, "ab") as log:
+        with append_to(Path(self.state.log)) as log:
             try:
                 process = await anyio.open_process(
                     list(self._command()),
@@ -116,8 +121,10 @@ class Child:
                 self._changed()
                 if self._stopping.is_set():
                     process.terminate()
-                await self._listen(process, log.write)
-                self.exit_status = await process.wait()
+                async with anyio.create_task_group() as beside:
+                    beside.start_soon(self._listen, process, log.write)
+                    self.exit_status = await process.wait()
+                    beside.cancel_scope.cancel()
         self._process = None
         self.state.pid, self.state.started, self.state.http = 0, "", ""
 
@@ -162,13 +169,3 @@ def environment(outer: Mapping[str, str]) -> dict[str, str]:
         if (name in _KEPT_VARIABLES or not name.startswith("ALLOT_"))
         and name.lower() not in ("http_proxy", "https_proxy", "all_proxy", "kubeconfig")
     } | {"PYTHONUNBUFFERED": "1"}
-
-
-async def wait_until(holds: Callable[[], Awaitable[bool]], pause_s: float = 0.1) -> None:
-    """Ask again and again until it holds; bound it with a cancel scope."""
-    while not await holds():
-        await anyio.sleep(pause_s)
-
-
-def log_path(state: ServiceState) -> Path:
-    return Path(state.log)

@@ -57,8 +57,8 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
     return app
 
 
-async def serve(shapes: tuple[NodeShape, ...], port: int) -> None:
-    """Serve on loopback until SIGTERM or SIGINT."""
+async def serve(shapes: tuple[NodeShape, ...], host: str, port: int) -> None:
+    """Serve until SIGTERM or SIGINT."""
     timers = Timers(time.monotonic)
     runner = web.AppRunner(
         build(shapes, timers),
@@ -68,8 +68,8 @@ async def serve(shapes: tuple[NodeShape, ...], port: int) -> None:
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, HOST, port).start()
-        http = f"{HOST}:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, host, port).start()
+        http = f"{host}:{runner.addresses[0][1]}"
         announced = {"service": "apiserver", "pid": os.getpid(), "http": http}
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             print(json.dumps(announced), flush=True)
@@ -84,6 +84,9 @@ async def serve(shapes: tuple[NodeShape, ...], port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m allotment_local.cluster", description=__doc__)
+    parser.add_argument(
+        "--host", default=HOST, help="address; it asks nobody who they are, so mind who reaches it"
+    )
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one")
     parser.add_argument("--nodes", type=Path, help="YAML of node shapes; default: a mixed cluster")
     arguments = parser.parse_args()
@@ -93,9 +96,10 @@ def main() -> None:
         print("\n".join(error.problems), file=sys.stderr)
         sys.exit(2)
     try:
-        anyio.run(serve, shapes, arguments.port, backend_options={"use_uvloop": True})
+        host, port = arguments.host, arguments.port
+        anyio.run(serve, shapes, host, port, backend_options={"use_uvloop": True})
     except OSError as error:
-        sys.exit(f"cannot listen on {HOST}:{arguments.port}: {error.strerror}")
+        sys.exit(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -5,13 +5,18 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
 CONTEXT = "allotment-local"
+DEFAULT_HOME = Path("~/.allotment")
 KEPT_LOGS = 2
 """How many allocation logs of earlier runs are kept."""
+LOCK_PATIENCE_S = 0.5
+_LOCK_PAUSE_S = 0.02
 _OLD_NATS = re.compile(r"nats\.\d{8}T\d{6}Z(\.\d+)?")
 
 
@@ -47,16 +52,18 @@ class Home:
             ) from error
 
     @contextlib.contextmanager
-    def own(self) -> Iterator[None]:
+    def own(self, patience_s: float = LOCK_PATIENCE_S) -> Iterator[None]:
         """Hold the home until the scope is left, or the process has ended however it ended.
 
-        Raises AlreadyRunning.
+        Raises AlreadyRunning. Blocking, for as long as `patience_s`: who only looks whether the
+        home is owned (`is_owned`) holds it for a moment, too.
         """
+        deadline_s = time.monotonic() + patience_s
         with open(self._lock, "a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AlreadyRunning from None
+            while not _try_lock(lock):
+                if time.monotonic() >= deadline_s:
+                    raise AlreadyRunning
+                time.sleep(_LOCK_PAUSE_S)
             yield
 
     def is_owned(self) -> bool:
@@ -64,7 +71,7 @@ class Home:
         if not self._lock.exists():
             return False
         try:
-            with self.own():
+            with self.own(patience_s=0):
                 return False
         except AlreadyRunning:
             return True
@@ -114,6 +121,19 @@ users: []
         temporary.touch(mode=0o600)
         temporary.write_text(text)
         os.replace(temporary, self.kubeconfig)
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def append_to(path: Path) -> BinaryIO:
+    """A log, open for more."""
+    return open(path, "ab")
 
 
 def tail(path: Path, lines: int = 12) -> list[str]:

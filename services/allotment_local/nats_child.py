@@ -1,5 +1,6 @@
 """The nats-server under the supervisor: the same care as any service, but blocking underneath."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -17,8 +18,16 @@ _LOOK_S = 0.2
 class NatsChild:
     """Keeps its address over restarts, so that clients find it again by themselves."""
 
-    def __init__(self, directory: Path, state: ServiceState) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        state: ServiceState,
+        changed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
         self.state = state
+        self._changed = changed
+        self._say = say
         self.server = NatsServer(directory)
         self._stopping = anyio.Event()
 
@@ -28,8 +37,9 @@ class NatsChild:
         identity = identify(self.server.pid)
         self.state.pid = self.server.pid
         self.state.started = identity.started if identity else ""
+        self._changed()
 
-    async def keep(self, changed: "Changed") -> None:
+    async def keep(self) -> None:
         """Start it again whenever it has died, until `stop`."""
         pause = Pause()
         started_s = anyio.current_time()
@@ -40,8 +50,10 @@ class NatsChild:
                 continue
             self.state.pid, self.state.detail = 0, "ended"
             self.state.restarts += 1
-            changed()
-            with anyio.move_on_after(pause.after(anyio.current_time() - started_s)):
+            self._changed()
+            pause_s = pause.after(anyio.current_time() - started_s)
+            self._say(f"nats {self.state.detail}; back in {pause_s:.1f} s")
+            with anyio.move_on_after(pause_s):
                 await self._stopping.wait()
             if self._stopping.is_set():
                 return
@@ -50,7 +62,7 @@ class NatsChild:
                 await self.start()
             except NatsServerError as error:
                 self.state.detail = str(error)
-            changed()
+                self._changed()
 
     async def stop(self) -> None:
         """End it, with its store synced."""

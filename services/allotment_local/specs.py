@@ -27,7 +27,7 @@ def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
     """Watcher, filter, scorer, binder."""
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
     if policy_file is not None:
-        watcher += ["--policy-file", str(policy_file.absolute())]
+        watcher += ["--policy-file", str(policy_file.expanduser().absolute())]
     return (
         _service("watcher", *watcher),
         _service("filter"),

@@ -24,6 +24,7 @@ from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.settings import SettingsError
 from allotment.adapters.world import World, full_reporter, open_world
 from allotment.core.policy import PolicyError
+from allotment.core.state import ClusterState
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
 from allotment_watcher.diary import Diary, subject_of
@@ -135,7 +136,7 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
     ctx.ready("kubernetes", True, client.address.url)
     while True:
         await _active(ctx, world)
-        loaded = await _current_policy(ctx, loaded)
+        loaded = await _current_policy(ctx, world.fold.state, loaded)
         async with anyio.create_task_group() as group:
             diary = Diary()
             diary.begin(world.fold.state)
@@ -184,14 +185,20 @@ async def _active(ctx: Context, world: World) -> None:
         ctx.ready(condition, False, "not listed yet")
 
 
-async def _current_policy(ctx: Context, earlier: Loaded) -> Loaded:
+async def _current_policy(ctx: Context, state: ClusterState, earlier: Loaded) -> Loaded:
     """The file as it is now: it may have changed while another watcher was the active one."""
     try:
         return await load_policy(ctx.settings.policy_file, ctx.settings.scheduler_names)
     except PolicyError as error:
-        for problem in error.problems:
-            ctx.log.error("policy not loaded, the old one stays in force", reason=problem)
-        return earlier
+        _say_not_loaded(ctx, error)
+        policy = state.policy if state.policy_seq else earlier.event.policy
+        event = msgspec.structs.replace(earlier.event, policy=policy)
+        return earlier._replace(event=event)
+
+
+def _say_not_loaded(ctx: Context, error: PolicyError) -> None:
+    for problem in error.problems:
+        ctx.log.error("policy not loaded, the old one stays in force", reason=problem)
 
 
 async def _first_policy(ctx: Context) -> Loaded:
@@ -210,7 +217,7 @@ async def _reload_policy(ctx: Context, watcher: Watcher, first: Loaded) -> None:
     path = ctx.settings.policy_file
     if path is None:
         return
-    seen, in_force = await fingerprint(path), first
+    seen, in_force = first.seen, first
     while True:
         await anyio.sleep(POLL_S)
         now = await fingerprint(path)
@@ -220,8 +227,7 @@ async def _reload_policy(ctx: Context, watcher: Watcher, first: Loaded) -> None:
         try:
             loaded = await load_policy(path, ctx.settings.scheduler_names)
         except PolicyError as error:
-            for problem in error.problems:
-                ctx.log.error("policy not loaded, the old one stays in force", reason=problem)
+            _say_not_loaded(ctx, error)
             continue
         for warning in loaded.warnings:
             ctx.log.warning(warning)

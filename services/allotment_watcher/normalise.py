@@ -8,6 +8,8 @@ problem: it is refused with that text, and no other pod suffers.
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+import msgspec
+
 from allotment.core import quantities, reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import ContainerSource, NodeSource, PodSource
@@ -31,6 +33,8 @@ from allotment_watcher import objects
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
+REQUEST_BYTES_MAX = 128 * 1024
+"""One pod's huge affinity must never fill a record of the log, which would hold up all others."""
 NOT_COUNTED = frozenset((CPU, MEMORY, PODS, "ephemeral-storage"))
 _UNADVERTISED = frozenset().union(*(family.unadvertised for family in FAMILIES.values()))
 
@@ -52,6 +56,8 @@ def pod_fact(pod: objects.PodObject, policy: Policy) -> PodObserved:
         request = _request(pod, source, policy)
     except _Invalid as error:
         request, problem = PodRequest(), error.problem
+        if spec.node_name:
+            request = _running_request(pod, source)
     node = spec.node_name or ""
     annotations = meta.annotations or {}
     return PodObserved(
@@ -68,7 +74,7 @@ def pod_fact(pod: objects.PodObject, policy: Policy) -> PodObserved:
         phase=(pod.status.phase if pod.status else None) or "Pending",
         node=node,
         holdings=_holdings(source) if node else (),
-        bind_phase=annotations.get(keys.BIND_PHASE, "") if node else "",
+        bind_phase=_bind_phase(annotations) if node else "",
         group=_group(meta.namespace, annotations),
         problem=problem,
     )
@@ -77,7 +83,11 @@ def pod_fact(pod: objects.PodObject, policy: Policy) -> PodObserved:
 def unreadable_pod_fact(
     namespace: str, name: str, uid: str, scheduler: str, node: str, error: str
 ) -> PodObserved:
-    """The fact about a pod that exists but does not fit the API's types."""
+    """The fact about a pod that exists but does not fit the API's types.
+
+    Without a version, so that it never displaces what was read of the pod before: its cards must
+    not count as free because an annotation broke.
+    """
     return PodObserved(
         uid=uid,
         namespace=namespace,
@@ -139,14 +149,14 @@ def _request(pod: objects.PodObject, source: PodSource, policy: Policy) -> PodRe
         if problem is not None:
             raise _Invalid(problem)
         devices.extend(wanted)
-    _check_containers(devices, policy)
+    _check_containers(source, devices, policy)
     chosen = Selection()
     if devices:
         chosen, problems = selection.decode(source.annotations)
         if problems and not pod.spec.node_name:
             raise _Invalid(problems[0])
     cpu_milli, memory_bytes, extended = _amounts(pod, source)
-    return PodRequest(
+    request = PodRequest(
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,
         extended=tuple(sorted(extended.items())),
@@ -154,27 +164,53 @@ def _request(pod: objects.PodObject, source: PodSource, policy: Policy) -> PodRe
         selection=chosen,
         constraints=_constraints(pod.spec),
     )
+    size_bytes = len(msgspec.json.encode(request))
+    if size_bytes > REQUEST_BYTES_MAX:
+        raise _Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                "the pod's constraints",
+                f"take {size_bytes} bytes; at most {REQUEST_BYTES_MAX}",
+            )
+        )
+    return request
 
 
-def _check_containers(devices: list[DeviceRequest], policy: Policy) -> None:
-    families = {request.family for request in devices}
+def _running_request(pod: objects.PodObject, source: PodSource) -> PodRequest:
+    """What a pod that runs although we would refuse it takes of its host, as far as it says so."""
+    try:
+        cpu_milli, memory_bytes, extended = _amounts(pod, source)
+    except _Invalid:
+        return PodRequest()
+    return PodRequest(cpu_milli, memory_bytes, tuple(sorted(extended.items())))
+
+
+def _check_containers(source: PodSource, devices: list[DeviceRequest], policy: Policy) -> None:
+    families = sorted({request.family for request in devices})
     if len(families) > 1:
         raise _Invalid(
             Problem(
                 reasons.INVALID_REQUEST,
                 "resources.limits",
-                f"asks for devices of several kinds at once ({', '.join(sorted(families))}); "
+                f"asks for devices of several kinds at once ({', '.join(families)}); "
                 "a pod can have one kind",
             )
         )
-    containers = sorted({request.container_name for request in devices})
-    if len(containers) > 1 and not policy.multi_container:
+    if not families or policy.multi_container:
+        return
+    names = FAMILIES[families[0]].resources
+    asking = [
+        container.name
+        for container in source.containers
+        if any(_amount(n, container.limits[n], container.name) for n in names & {*container.limits})
+    ]
+    if len(asking) > 1:
         raise _Invalid(
             Problem(
                 reasons.INVALID_REQUEST,
-                f"containers {', '.join(containers)}",
-                "ask for vGPUs, but the device plugin can serve only one GPU container in a pod: "
-                "put them into one container or into several pods",
+                f"containers {', '.join(asking)}",
+                "ask for parts of a GPU, but the device plugin can serve only one such container "
+                "in a pod: put them into one container or into several pods",
             )
         )
 
@@ -256,6 +292,13 @@ def _taints(taints: Iterable[objects.TaintObject]) -> list[Taint]:
 
 def _holdings(source: PodSource) -> tuple[Holding, ...]:
     return tuple(h for family in FAMILIES.values() for h in family.holdings(source)[0])
+
+
+def _bind_phase(annotations: Mapping[str, str]) -> str:
+    """What the device plugin says about a bound pod; the legacy one only says that it is done."""
+    if annotations.get(keys.GPU_ASSIGNED, "false") != "false":
+        return keys.PHASE_SUCCESS
+    return annotations.get(keys.BIND_PHASE, "")
 
 
 def _pod_source(pod: objects.PodObject) -> PodSource:

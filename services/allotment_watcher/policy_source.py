@@ -18,23 +18,30 @@ POLL_S = 2.0
 BUILT_IN = "built in"
 
 
+Fingerprint = tuple[int, int]
+
+
 class Loaded(NamedTuple):
+    """A policy, and the file's fingerprint from just before it was read."""
+
     event: PolicyLoaded
     warnings: tuple[str, ...]
+    seen: Fingerprint | None = None
 
 
 async def load_policy(path: Path | None, scheduler_names: tuple[str, ...]) -> Loaded:
     """The policy of the file, or the built-in one. Raises PolicyError naming every mistake."""
     if path is None:
         return _loaded("", BUILT_IN, Parsed(Policy(scheduler_names=scheduler_names), ()))
+    seen = await fingerprint(path)
     try:
         text = await anyio.Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError((f"{path}: cannot be read: {error}",)) from error
-    return _loaded(text, str(path), parse(text, str(path), scheduler_names))
+    return _loaded(text, str(path), parse(text, str(path), scheduler_names))._replace(seen=seen)
 
 
-async def fingerprint(path: Path) -> tuple[int, int] | None:
+async def fingerprint(path: Path) -> Fingerprint | None:
     """Changes when the file does; None while it cannot be looked at."""
     try:
         stat = await anyio.Path(path).stat()

@@ -9,7 +9,6 @@ import random
 from typing import Any
 
 import pytest
-
 from tests.contract.local_apiserver import Api, node, pod, running
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +100,22 @@ _CREATED: list[tuple[str, Any]] = [
         {"metadata": {"name": "pc"}, "value": 1, "globalDefault": True},
     ),
     (DEFINITIONS, _definition()),
+    (
+        f"{API}/services",
+        {
+            "metadata": {"name": "sv"},
+            "spec": {"ports": [{"port": 1}], "externalIPs": ["1.1.1.1"], "clusterIP": "1.1.1.1"},
+        },
+    ),
+    (f"{API}/serviceaccounts", {"metadata": {"name": "sa"}, "secrets": [{"name": "x"}]}),
+    (
+        "/apis/apps/v1/namespaces/default/deployments",
+        {
+            "metadata": {"name": "d"},
+            "spec": {"replicas": 1, "template": {"spec": {"containers": []}}},
+            "status": {"readyReplicas": 1},
+        },
+    ),
     ("/api/v1/namespaces", {"metadata": {"name": "ns"}, "spec": {}}),
 ]
 

@@ -189,6 +189,27 @@ def test_two_pending_records_of_one_size_can_be_swapped(world: World) -> None:
     assert holders == {0: [late], 1: [early]}
 
 
+def test_swapping_equal_records_is_harmless(world: World) -> None:
+    for name in ("a", "b"):
+        world.pod(name, ask())
+        world.bind_vgpu(name, (0, 4000, 25))
+    patch = {"metadata": {"annotations": {keys.VGPU_TIME: "0"}}}
+    world.store.merge_patch(PODS, "default", "b", patch)
+    world.pass_time()
+    assert world.incidents() == []
+    assert world.used("v")[0] == (2, 8000, 50)
+
+
+def test_gpu_memory_of_equal_size_can_be_swapped_too(world: World) -> None:
+    for name, card in (("late", 0), ("early", 1)):
+        world.pod(name, {keys.GPU_MEMORY: 4096})
+        world.bind_share(name, card)
+    patch = {"metadata": {"annotations": {keys.PREDICATE_TIME: "0"}}}
+    world.store.merge_patch(PODS, "default", "early", patch)
+    world.pass_time()
+    assert world.incidents() == ["Misdelivered", "Misdelivered"]
+
+
 def test_records_of_different_sizes_are_told_apart(world: World) -> None:
     world.pod("two", ask(2))
     world.pod("one", ask(1))

@@ -10,7 +10,6 @@ frozen and started again. Leaving the block ends every process, however the test
 
 import contextlib
 import json
-import os
 import selectors
 import signal
 import subprocess
@@ -168,6 +167,8 @@ class Stack:
     # Processes
 
     def launch(self, name: str, arguments: Sequence[str]) -> Process:
+        if name in self.processes:
+            self.processes[name].kill()
         process = self.processes[name] = Process(name, arguments, self.directory)
         return process
 
@@ -313,7 +314,3 @@ def vgpu(memory: int = 0, cores: int = 0, number: int = 1) -> dict[str, str]:
     """Limits of a vGPU container; a 0 is left out."""
     amounts = {"number": number, "memory": memory, "cores": cores}
     return {f"volcano.sh/vgpu-{name}": str(n) for name, n in amounts.items() if n}
-
-
-def environment_without_tracing() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("OTEL_")}

@@ -158,9 +158,11 @@ class Filter(Actor):
         if self.open is not None and world.now_ms < self.deadline_ms:
             return moved
         self.open = None
-        pods = due(state, self.tried)[: world.dice.choice((1, 2, 8))]
+        pods = due(state, self.tried)
         if not pods:
             return moved
+        first = world.dice.choice((0, 0, world.dice.randrange(len(pods))))
+        pods = pods[first:][: world.dice.choice((1, 2, 8))]
         classes: dict[bytes, ClassFeasible] = {}
         for position, pod in enumerate(pods):
             verdicts = self.follower.evaluator.verdicts(pod.fact.request)
@@ -181,7 +183,7 @@ class Filter(Actor):
 
 
 class Scorer(Actor):
-    """Places the batch on its own, possibly older or newer, state."""
+    """Places the batch on its own state, which may be newer than the filter's."""
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
@@ -196,10 +198,10 @@ class Scorer(Actor):
 
     def step(self) -> bool:
         moved = self.follow()
-        if not self.inbox:
-            return moved
-        asked = self.inbox.pop(0)
         state = self.follower.state
+        if not self.inbox or self.inbox[0].basis > state.seq:
+            return moved  # on an older state than the filter's, a new pod would not even be seen
+        asked = self.inbox.pop(0)
         outcome = run_cycle(state, asked.batch, self.follower.evaluator)
         proposal = Proposal(
             v=MESSAGE_VERSION,

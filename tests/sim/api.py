@@ -1,7 +1,5 @@
 """The API server as a stub: pods, nodes, one Binding per pod, and what runs where in truth."""
 
-from collections import Counter
-
 import msgspec
 
 from allotment_proto.events import NodeObserved, PodObserved
@@ -19,8 +17,8 @@ class Api:
         self.rv = 0
         self.denied: set[tuple[str, str]] = set()
         """(pod, node) pairs whose Binding an admission rule refuses, for as long as they stand."""
-        self.accepted: Counter[str] = Counter()
-        """How many Bindings were accepted per pod: never more than one."""
+        self.started: dict[str, set[str]] = {}
+        """Where a kubelet started each pod: what once runs on a node is not undone by a Binding."""
         self.excused: set[tuple[str, str]] = set()
         """(node, card) that may run too much: it shrank, or a stranger put something there."""
         self._refuses_second_binding = refuses_second_binding
@@ -50,13 +48,17 @@ class Api:
             return "conflict"
         if (uid, node) in self.denied:
             return "denied"
-        self.accepted[uid] += 1
+        self.started.setdefault(uid, set()).add(node)
         self.put_pod(msgspec.structs.replace(pod, node=node, holdings=holdings))
         return "ok"
 
     def running(self) -> dict[str, PodObserved]:
         """The pods that hold something: bound and not ended."""
         return {uid: pod for uid, pod in self.pods.items() if pod.node and pod.phase not in ENDED}
+
+    def doubled(self) -> list[str]:
+        """Pods that run on more than one node."""
+        return sorted(uid for uid, nodes in self.started.items() if len(nodes) > 1)
 
     def oversold(self) -> list[str]:
         """Cards on which more runs than they have, though nobody but us put it there."""
@@ -78,3 +80,13 @@ class Api:
                     ):
                         found.append(f"{node.name}/{card.id}")
         return found
+
+
+def as_annotated(holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
+    """What the pod's annotations will say: whole shared cards are listed by index alone."""
+    return tuple(
+        Holding(h.family, h.container, h.card, 0, h.cores_pct)
+        if h.family == "gpushare" and h.cores_pct
+        else h
+        for h in holdings
+    )

@@ -17,6 +17,7 @@ from allotment_proto.events import BindFailed, Bound, Decided, Dropped, Event, P
 from allotment_proto.facts import Holding
 from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
 from tests.sim.actors import Actor
+from tests.sim.api import as_annotated
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -195,13 +196,3 @@ class Binder(Actor):
         if held is None or held.seq != decision or held.phase != RESERVED:
             return None
         return held.node, held.holdings
-
-
-def as_annotated(holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
-    """What the pod's annotations will say: whole shared cards are listed by index alone."""
-    return tuple(
-        Holding(h.family, h.container, h.card, 0, h.cores_pct)
-        if h.family == "gpushare" and h.cores_pct
-        else h
-        for h in holdings
-    )

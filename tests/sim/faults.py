@@ -30,7 +30,7 @@ class Faults:
     node_shrunk: float = 0.02
     node_gone: float = 0.02
     policy_changed: float = 0.01
-    stolen: float = 0.03
+    stolen: float = 0.06
 
     def heal(self) -> None:
         for field in fields(self):

@@ -9,6 +9,7 @@ import msgspec
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Policy, Selection
 from tests import build
+from tests.sim.api import as_annotated
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -193,10 +194,16 @@ def _stranger_binds(world: "World") -> None:
         wanted = [d for d in pod.request.devices if d.family == inventory.family]
         cards = world.dice.sample(inventory.cards, min(1, len(inventory.cards)))
         holdings += tuple(
-            Holding(d.family, d.container, card.id, d.memory_mib, d.cores_pct)
+            Holding(
+                d.family,
+                d.container,
+                card.id,
+                card.memory_mib * d.memory_pct // 100 if d.memory_pct else d.memory_mib,
+                d.cores_pct,
+            )
             for d in wanted
             for card in cards
         )
     world.api.excused.update((node.name, held.card) for held in holdings)
-    answer = world.api.bind(pod.uid, node.name, holdings)
+    answer = world.api.bind(pod.uid, node.name, as_annotated(holdings))
     world.say(f"stranger: binds {pod.uid} to {node.name}: {answer}")

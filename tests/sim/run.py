@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from tests.sim.auditor import Broken
 from tests.sim.world import World
 
+SHOWN_MAX = 5
+
 
 def failing(
     seeds: range,
@@ -42,7 +44,7 @@ def main() -> int:
         return 0
     started = time.perf_counter()
     found = failing(range(options.seeds))
-    for seed, what in found.items():
+    for seed, what in list(found.items())[:SHOWN_MAX]:
         print(f"seed {seed}: {what}\n  again: python -m tests.sim.run --seed {seed} --verbose")
     elapsed_s = time.perf_counter() - started
     print(f"{options.seeds} worlds, {len(found)} broken, {elapsed_s:.1f} s")

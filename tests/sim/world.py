@@ -18,9 +18,9 @@ from allotment_proto.facts import Holding
 from tests import oracle
 from tests.sim import happenings
 from tests.sim.actors import Actor, Filter, Scorer, Watcher
-from tests.sim.api import Api
+from tests.sim.api import Api, as_annotated
 from tests.sim.auditor import Auditor, Broken, require
-from tests.sim.binder import Binder, as_annotated
+from tests.sim.binder import Binder
 from tests.sim.faults import draw
 from tests.sim.follower import Follower
 from tests.sim.replay import verify
@@ -60,7 +60,8 @@ class World:
         self.gone_nodes: list[NodeObserved] = []
         self._ids = 0
         self._post: list[tuple[int, int, Callable[[], object]]] = []
-        self.filters: list[Actor] = [Filter(self, "filter")]
+        names = ("filter-a", "filter-b")[: self.dice.choice((1, 2))]
+        self.filters: list[Actor] = [Filter(self, name) for name in names]
         self.scorers: list[Actor] = [Scorer(self, "scorer")]
         self.binders: list[Actor] = [Binder(self, "binder-a"), Binder(self, "binder-b")]
         self.watcher = Watcher(self, "watcher")
@@ -143,7 +144,8 @@ class World:
     def _take(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str:
         answer = self.api.bind(uid, node, holdings)
         self.say(f"api: bind {uid} to {node} {[h.card for h in holdings]}: {answer}")
-        oversold = self.api.oversold()
+        doubled, oversold = self.api.doubled(), self.api.oversold()
+        require(not doubled, f"{doubled} run on two nodes")
         require(not oversold, f"more runs on {oversold} than they have")
         return answer
 
@@ -201,7 +203,9 @@ class World:
             for uid, pod in state.pods.items()
             if pod.allocation is not None
         }
-        require(running == booked, f"running {running}, booked {booked}")
+        for uid in sorted(running.keys() | booked.keys()):
+            runs, holds = running.get(uid), booked.get(uid)
+            require(runs == holds, f"{uid} runs with {runs}, but the log books {holds}")
         if not self.bugs:
             verify(self.log.records)
 

@@ -7,61 +7,37 @@ its decision was made on.
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Iterable
 
 import msgspec
 
-from allotment.core import reasons
-from allotment.core.closest import closest, fragmentation, holders
-from allotment.core.cycle import Evaluator, Place, Trial
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Free, card_refusal
+from allotment.core.closest import closest, fragmentation
+from allotment.core.competition import competition, decided_by
 from allotment.core.explanation import (
     SCHEMA,
     AsOf,
     Candidate,
-    CardStep,
-    DecidedBy,
     DecisionRef,
     DeviceAsk,
     Explanation,
     Held,
-    HostStep,
-    NodeSteps,
     Placed,
     Request,
     Status,
-    Step,
     Subject,
     TraceRef,
 )
-from allotment.core.figures import cpu_text, mib_text, rfc3339
+from allotment.core.figures import rfc3339
+from allotment.core.funnel import FITS, codes, funnel
+from allotment.core.node_steps import node_steps
 from allotment.core.pod_story import Attempt, PodStory
-from allotment.core.predicates import STEPS, accepts, by_family, fits
-from allotment.core.replay import proposed
+from allotment.core.pod_views import pod_status
+from allotment.core.predicates import fits
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.texts import problem_text
 from allotment.core.timeline import timeline
-from allotment.core.views import MIB, card_name, device_name, pod_status
+from allotment.core.views import MIB, device_name, plain
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding, PodRequest, Policy
-
-CANDIDATES_SHOWN = 8
-FITS = "fits"
-
-STEP_KEYS = (
-    "nodeReady",
-    "nodeConstraints",
-    "hostRoom",
-    "devices",
-    "gpuModel",
-    "sharing",
-    "gpuMemory",
-    "gpuCompute",
-    "otherResources",
-)
-"""The stable names of `predicates.STEPS`, in the same order."""
 
 
 def explain(
@@ -84,25 +60,27 @@ def explain(
     pod = state.pods.get(story.uid)
     waits = pod is not None and pod.allocation is None and fact.uid in state.pending
     placed = story.placed
-    steps = tuple(_funnel(_codes(state, fact.request)))
+    steps = tuple(funnel(codes(state, fact.request)))
     candidates: tuple[Candidate, ...] = ()
     total = 0
     if placed is not None and before is not None:
-        steps, candidates, total = _competition(before, placed, fact)
+        steps, candidates, total = competition(before, placed, fact)
     elif not waits or fact.problem is not None:
         steps = ()
+    status = _status(state, story, fact, pod, as_of_ms)
     short_of_room = waits and fact.problem is None and steps[-1].left == 0
+    one_day = short_of_room and status.fits_empty_cluster is True
     return Explanation(
         schema=SCHEMA,
         subject=Subject(kind="Pod", namespace=fact.namespace, name=fact.name, uid=fact.uid),
         as_of=AsOf(seq=state.seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
-        status=_status(state, story, fact, pod, as_of_ms),
+        status=status,
         request=request_of(fact.request),
         funnel=steps,
         closest=tuple(closest(state, fact.request)) if short_of_room else (),
-        fragmentation=fragmentation(state, fact.request) if short_of_room else None,
+        fragmentation=fragmentation(state, fact.request) if one_day else None,
         placement=_placed(state, story, pod),
-        candidates=candidates[:CANDIDATES_SHOWN],
+        candidates=candidates,
         candidates_total=total,
         decided_by=decided_by(candidates),
         decision=_decision(state, placed, before),
@@ -135,7 +113,7 @@ def request_of(request: PodRequest) -> Request:
         not_ids=chosen.nouse_ids or (),
         indexes=chosen.indexes or (),
         mode=chosen.mode or "",
-        extended=dict(request.extended),
+        extended=plain(request.extended),
         cpu_milli=request.cpu_milli,
         host_memory_bytes=request.memory_bytes,
         devices=tuple(
@@ -175,7 +153,7 @@ def _status(
     phase, cause = ("Gone", "") if pod is None else pod_status(state, pod)
     first_ms = story.first.time_ms if story.first is not None else as_of_ms
     waits = phase == "Pending" and pod is not None
-    codes = _codes(state, fact.request) if waits and fact.problem is None else []
+    answers = codes(state, fact.request) if waits and fact.problem is None else []
     refused = story.refused
     return Status(
         phase=phase,
@@ -189,8 +167,8 @@ def _status(
         ),
         latency_ms=None if story.placed is None else max(story.placed.time_ms - first_ms, 0),
         bound_ms=None if story.bound is None else max(story.bound.time_ms - first_ms, 0),
-        nodes=len(codes),
-        fits_now=sum(code == FITS for code in codes),
+        nodes=len(answers),
+        fits_now=sum(code == FITS for code in answers),
         fits_empty_cluster=(
             fits_empty_cluster(state, fact.request) if waits and fact.problem is None else None
         ),
@@ -205,97 +183,6 @@ def _where(story: PodStory, pod: Pod | None) -> str:
     return story.fact.node if story.fact is not None else ""
 
 
-def _codes(state: ClusterState, request: PodRequest) -> list[str]:
-    """Every present node's first obstacle, or `FITS`."""
-    codes = []
-    for node in state.nodes.values():
-        if node.fact is not None:
-            answer = fits(node, request, state.policy)
-            codes.append(answer if isinstance(answer, str) else FITS)
-    return codes
-
-
-def _funnel(codes: Iterable[str]) -> list[Step]:
-    counts = Counter(codes)
-    left = counts.total()
-    counts.pop(FITS, None)
-    steps = [Step(step="all", text="all nodes", left=left, lost=0, reasons={})]
-    known: set[str] = set()
-    named = [(key, text, found) for key, (text, found) in zip(STEP_KEYS, STEPS, strict=True)]
-    for _, _, found in named:
-        known |= found
-    if unnamed := frozenset(counts.keys() - known):
-        named.append(("other", "everything else", unnamed))
-    for key, text, found in named:
-        here = sorted(((c, counts[c]) for c in found if counts[c]), key=lambda i: (-i[1], i[0]))
-        lost = sum(count for _, count in here)
-        left -= lost
-        steps.append(Step(step=key, text=text, left=left, lost=lost, reasons=dict(here)))
-    return steps
-
-
-def _competition(
-    before: ClusterState, placed: Attempt, fact: PodObserved
-) -> tuple[tuple[Step, ...], tuple[Candidate, ...], int]:
-    """Funnel and ranking as the decision saw them, with earlier pods of its batch assumed."""
-    evaluator, trial = Evaluator(before), Trial(before)
-    order = {uid: number for number, uid in enumerate(placed.decided.batch)}
-    mine = order[fact.uid]
-    for placement in proposed(placed.decided):
-        if order.get(placement.uid, mine) < mine and placement.node in before.nodes:
-            trial.assume(placement)
-    verdicts = evaluator.verdicts(fact.request, trial)
-    places = sorted(v for v in verdicts.values() if isinstance(v, Place))
-    codes = [FITS if isinstance(v, Place) else v for v in verdicts.values()]
-    node = placed.placement.node if placed.placement is not None else ""
-    candidates = tuple(
-        _candidate(rank, place, trial.node(place.rank[2]), node)
-        for rank, place in enumerate(places[:CANDIDATES_SHOWN], 1)
-    )
-    return tuple(_funnel(codes)), candidates, len(places)
-
-
-def _candidate(rank: int, place: Place, node: Node | None, chosen: str) -> Candidate:
-    assert node is not None
-    before = 0
-    for holding in place.holdings:
-        before += node.ledgers[holding.family].by_id[holding.card].free_memory_mib
-    taken = sum(holding.memory_mib for holding in place.holdings)
-    return Candidate(
-        rank=rank,
-        node=node.name,
-        devices=tuple(device_name(node, holding) for holding in place.holdings),
-        free_before_bytes=before * MIB,
-        free_after_bytes=(before - taken) * MIB,
-        terms=dict(place.score.terms),
-        total_micro=place.score.total_micro,
-        chosen=node.name == chosen,
-    )
-
-
-def decided_by(candidates: tuple[Candidate, ...]) -> DecidedBy | None:
-    """The term without which the second would have won; else the one that gave most of the lead."""
-    if not candidates:
-        return None
-    first = candidates[0]
-    if len(candidates) == 1:
-        return DecidedBy(term="only")
-    second = candidates[1]
-    lead = first.total_micro - second.total_micro
-    if lead == 0:
-        equal = first.free_after_bytes == second.free_after_bytes
-        return DecidedBy(term="name" if equal else "leftover", second=second.node)
-    gains = {name: value - second.terms.get(name, 0) for name, value in first.terms.items()}
-    term = max(gains, key=lambda name: (gains[name], name))
-    return DecidedBy(
-        term=term,
-        lead_micro=lead,
-        second=second.node,
-        winner_without_micro=first.total_micro - first.terms[term],
-        second_without_micro=second.total_micro - second.terms.get(term, 0),
-    )
-
-
 def _placed(state: ClusterState, story: PodStory, pod: Pod | None) -> Placed | None:
     held = pod.allocation if pod is not None else None
     placement = story.placed.placement if story.placed is not None else None
@@ -307,7 +194,7 @@ def _placed(state: ClusterState, story: PodStory, pod: Pod | None) -> Placed | N
         node=source.node,
         phase=held.phase if held is not None else "released",
         devices=tuple(_held(node, holding) for holding in source.holdings),
-        extended=dict(source.extended),
+        extended=plain(source.extended),
         cpu_milli=source.cpu_milli,
         host_memory_bytes=source.memory_bytes,
         others=held is not None and held.phase == BOUND and held.seq == 0,
@@ -351,81 +238,3 @@ def policy_name(policy: Policy) -> str:
     if policy.host_policy == policy.device_policy:
         return policy.device_policy
     return f"{policy.device_policy} (hosts {policy.host_policy})"
-
-
-def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeSteps:
-    """Every step on one node, and for each of its cards the first thing that it lacks."""
-    answer = fits(node, request, state.policy)
-    cards = []
-    for family, wanted in by_family(request).items():
-        ledger = node.ledgers.get(family)
-        for card in ledger.cards if ledger is not None else ():
-            codes = [
-                card_refusal(Free(card), ask, request.selection, FAMILIES[family]) for ask in wanted
-            ]
-            refused = [code for code in codes if code is not None]
-            cards.append(
-                CardStep(
-                    device=card_name(card),
-                    id=card.fact.id,
-                    model=card.fact.model,
-                    family=family,
-                    free_slots=card.free_slots,
-                    free_memory_bytes=card.free_memory_mib * MIB,
-                    free_compute_percent=card.free_cores_pct,
-                    verdict=refused[0] if len(refused) == len(codes) else FITS,
-                    holders=holders(state, card),
-                )
-            )
-    return NodeSteps(
-        node=node.name,
-        verdict=answer if isinstance(answer, str) else FITS,
-        host=tuple(_host_steps(node, request)),
-        cards=tuple(cards),
-    )
-
-
-def _host_steps(node: Node, request: PodRequest) -> list[HostStep]:
-    fact = node.fact
-    if fact is None:
-        return [HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")]
-    refused = accepts(node, request.constraints)
-    rows = [
-        ("nodeReady", not fact.ready, reasons.NODE_NOT_READY, "Ready condition"),
-        (
-            "nodeConstraints",
-            refused is not None,
-            refused or "",
-            "cordon, taints, selector, affinity",
-        ),
-        (
-            "pods",
-            node.pods_free < 1,
-            reasons.POD_LIMIT_REACHED,
-            f"{node.pods_free} of {fact.pods} pods free",
-        ),
-        (
-            "cpu",
-            bool(request.cpu_milli) and node.cpu_milli_free < request.cpu_milli,
-            reasons.INSUFFICIENT_CPU,
-            f"{cpu_text(request.cpu_milli)} wanted, {cpu_text(node.cpu_milli_free)} free",
-        ),
-        (
-            "memory",
-            bool(request.memory_bytes) and node.memory_bytes_free < request.memory_bytes,
-            reasons.INSUFFICIENT_MEMORY,
-            f"{mib_text(request.memory_bytes // MIB)} wanted, "
-            f"{mib_text(node.memory_bytes_free // MIB)} free",
-        ),
-    ]
-    for name, amount in request.extended:
-        free = node.extended_free.get(name, 0)
-        short = reasons.NOT_ENOUGH_GPUS_ON_NODE if name.endswith("/gpu") else ""
-        code = short or reasons.INSUFFICIENT_RESOURCE
-        if name.endswith("/gpu") and name not in node.extended_free:
-            code = reasons.NO_GPU
-        rows.append((name, free < amount, code, f"{amount} wanted, {free} free"))
-    return [
-        HostStep(step=step, verdict=code if bad else FITS, detail=detail)
-        for step, bad, code, detail in rows
-    ]

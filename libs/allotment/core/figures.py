@@ -44,6 +44,11 @@ def duration_text(ms: int) -> str:
     return f"{seconds // _DAY_S}d{seconds % _DAY_S // 3600:02}h"
 
 
+def age_text(seconds: int) -> str:
+    """A span known to the second only: ``7s``, then as `duration_text`."""
+    return f"{seconds}s" if seconds < 60 else duration_text(seconds * 1000)
+
+
 def rfc3339(ms: int) -> str:
     """Unix milliseconds as RFC 3339 in UTC: ``2026-11-20T14:15:46.000Z``.
 

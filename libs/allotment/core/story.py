@@ -7,9 +7,10 @@ in log order.
 
 from collections.abc import Collection, Iterable
 
+from allotment.core.pod_views import asks_text
 from allotment.core.state import ENDED
 from allotment.core.texts import problem_text, refusal_text
-from allotment.core.views import asks_text
+from allotment.core.views import plain
 from allotment_proto.events import (
     BindFailed,
     Bound,
@@ -218,6 +219,6 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
 
 def placed_text(placement: Placement) -> str:
     cards = ", ".join(h.card for h in placement.holdings)
-    cards = cards or ", ".join(f"{name}: {amount}" for name, amount in placement.extended)
+    cards = cards or ", ".join(f"{name}: {n}" for name, n in plain(placement.extended).items())
     where = f"{placement.node} ({cards})" if cards else placement.node
     return f"{placement.namespace}/{placement.name} → {where}"

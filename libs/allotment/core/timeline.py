@@ -33,7 +33,7 @@ def _attempt(first_ms: int, number: int, attempt: Attempt) -> Iterator[Line]:
         yield _line(
             first_ms,
             stage.finished_us // 1000,
-            stage.instance or stage.stage,
+            f"{stage.stage}/{stage.instance}",
             _stage_text(number, attempt, stage),
         )
     yield _line(first_ms, attempt.time_ms, attempt.by, _outcome_text(number, attempt), attempt.seq)
@@ -48,9 +48,11 @@ def _stage_text(number: int, attempt: Attempt, stage: StageTime) -> str:
         if attempt.refusal is not None:
             return f"{said}: 0/{attempt.refusal.nodes} nodes fit"
         return said
-    if stage.stage == "scorer" and placement is not None:
+    if stage.stage == "scorer":
+        if placement is None:
+            return "no place found"
         return f"best {placement.node} ({points_text(placement.score_micro)})"
-    return f"{stage.stage} done"
+    return f"asked again on ledger {decided.checked}"
 
 
 def _outcome_text(number: int, attempt: Attempt) -> str:
@@ -64,7 +66,7 @@ def _outcome_text(number: int, attempt: Attempt) -> str:
         case pod_story.DROPPED:
             said = f"no longer fits on {where}: {attempt.code}"
         case pod_story.REFUSED if attempt.refusal is not None:
-            said = f"refused: {refusal_text(attempt.refusal)}"
+            said = f"refused: {refusal_text(attempt.refusal).removesuffix('.')}"
         case pod_story.UNCHANGED:
             said = "refused for the same reasons"
         case _:

@@ -1,4 +1,4 @@
-"""Nodes, cards and pods of a state as plain facts: what `get`, `ledger` and the pages show.
+"""Nodes and cards of a state as plain facts: what `get`, `ledger` and the pages show.
 
 The structs are the JSON (camelCase, integers with their unit in the name); text is made from them,
 so nothing is known to one form only.
@@ -6,15 +6,15 @@ so nothing is known to one form only.
 
 import msgspec
 
+from allotment.core.devices import FAMILIES
 from allotment.core.ledger import Card
-from allotment.core.state import ENDED, RESERVED, ClusterState, Node, Pod
-from allotment_proto.facts import DeviceRequest, Holding, Problem
+from allotment.core.state import ClusterState, Node
+from allotment_proto.facts import Amounts, Holding, Problem
 
 MIB = 1 << 20
 
+_FAMILY_RESOURCES = frozenset(name for family in FAMILIES.values() for name in family.resources)
 GONE = "Gone"
-NOT_OURS = "NotOurs"
-QUEUED = "Queued"
 
 
 class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -95,23 +95,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     problems: tuple[NodeProblem, ...]
 
 
-class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One pod: where it is in its life, what it asks for, and what it holds."""
-
-    namespace: str
-    name: str
-    uid: str
-    status: str
-    cause: str
-    scheduler: str
-    node: str
-    cards: tuple[str, ...]
-    memory_bytes: int
-    compute_percent: int
-    extended: dict[str, int]
-    asks: str
-    seq: int
-    created_ms: int
+def plain(extended: Amounts) -> dict[str, int]:
+    """The resources that are only counted: those of device families are told as devices."""
+    return {name: amount for name, amount in extended if name not in _FAMILY_RESOURCES}
 
 
 def device_name(node: Node | None, holding: Holding) -> str:
@@ -180,7 +166,7 @@ def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
 def counted_of(state: ClusterState, node: Node) -> list[CountedView]:
     """The counted GPU resources of a node, and others that somebody holds."""
     views = []
-    for name, total in node.fact.extended if node.fact else ():
+    for name, total in plain(node.fact.extended).items() if node.fact else ():
         shares = []
         for held in node.allocations.values():
             amount = dict(held.extended).get(name, 0)
@@ -218,8 +204,8 @@ def node_view(node: Node) -> NodeView:
         cards_idle=sum(card.used_slots == 0 for card in cards),
         memory_bytes=sum(card.fact.memory_mib for card in cards) * MIB,
         free_memory_bytes=sum(card.free_memory_mib for card in cards) * MIB,
-        extended=dict(fact.extended) if fact else {},
-        free_extended=dict(sorted(node.extended_free.items())),
+        extended=plain(fact.extended) if fact else {},
+        free_extended=plain(tuple(sorted(node.extended_free.items()))),
         cpu_milli=fact.cpu_milli if fact else 0,
         free_cpu_milli=node.cpu_milli_free,
         host_memory_bytes=fact.memory_bytes if fact else 0,
@@ -277,69 +263,3 @@ def node_problems(node: Node) -> list[NodeProblem]:
 
 def _problem(problem: Problem) -> NodeProblem:
     return NodeProblem(code=problem.code, place=problem.place, message=problem.message)
-
-
-def pod_views(state: ClusterState) -> list[PodView]:
-    """All pods by namespace and name."""
-    ordered = sorted(
-        state.pods.values(), key=lambda p: (p.fact.namespace, p.fact.name, p.fact.created_ms)
-    )
-    return [pod_view(state, pod) for pod in ordered]
-
-
-def pod_view(state: ClusterState, pod: Pod) -> PodView:
-    fact, held = pod.fact, pod.allocation
-    status, cause = pod_status(state, pod)
-    holdings = held.holdings if held is not None else ()
-    node = state.nodes.get(held.node) if held is not None else None
-    return PodView(
-        namespace=fact.namespace,
-        name=fact.name,
-        uid=fact.uid,
-        status=status,
-        cause=cause,
-        scheduler=fact.scheduler,
-        node=held.node if held is not None else fact.node,
-        cards=tuple(device_name(node, holding) for holding in holdings),
-        memory_bytes=sum(h.memory_mib for h in holdings) * MIB,
-        compute_percent=sum(h.cores_pct for h in holdings),
-        extended=dict(held.extended if held is not None else fact.request.extended),
-        asks=asks_text(fact.request.devices, fact.request.extended),
-        seq=held.seq if held is not None else 0,
-        created_ms=fact.created_ms,
-    )
-
-
-def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
-    """A word for where the pod is in its life, and the reason code that keeps it there."""
-    fact, held = pod.fact, pod.allocation
-    if fact.phase in ENDED:
-        return fact.phase, ""
-    if fact.deleting:
-        return "Terminating", ""
-    if held is not None:
-        if held.phase == RESERVED:
-            return "Reserved", ""
-        return ("Bound" if fact.phase == "Pending" else fact.phase), ""
-    if fact.problem is not None:
-        return "Pending", fact.problem.code
-    if fact.gated:
-        return "Pending", "Gated"
-    if fact.scheduler not in state.policy.scheduler_names:
-        return "Pending", NOT_OURS
-    refusal = pod.refusal
-    if refusal is None:
-        return "Pending", QUEUED
-    if refusal.problem is not None:
-        return "Pending", refusal.problem.code
-    return "Pending", refusal.reasons[0][0] if refusal.reasons else "NoNodes"
-
-
-def asks_text(devices: tuple[DeviceRequest, ...], extended: tuple[tuple[str, int], ...]) -> str:
-    """A request in one short line: ``2 × (3000 MiB, 50%)``, ``nvidia.com/gpu: 2``."""
-    parts = []
-    for wanted in devices:
-        memory = f"{wanted.memory_pct}% memory" if wanted.memory_pct else f"{wanted.memory_mib} MiB"
-        parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
-    parts += [f"{name}: {amount}" for name, amount in extended]
-    return ", ".join(parts)

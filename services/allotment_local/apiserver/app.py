@@ -30,6 +30,7 @@ from allotment_local.apiserver.requests import (
     is_dry_run,
     split_path,
 )
+from allotment_local.apiserver.resources import CONTAINER_ACCESS
 from allotment_local.apiserver.reviews import answer
 from allotment_local.apiserver.store import Store
 from allotment_local.apiserver.watch import serve_watch
@@ -161,7 +162,7 @@ class _Api:
 
     async def _resource(self, request: web.Request, target: Target) -> web.StreamResponse:
         store, method = self._store, request.method
-        if target.subresource in ("binding", "eviction", "log"):
+        if target.subresource in ("binding", "eviction", *CONTAINER_ACCESS):
             return await self._pod_action(request, target)
         if method in ("GET", "HEAD"):
             if target.name is not None:
@@ -191,10 +192,9 @@ class _Api:
         return await handlers[method](store, request, target)
 
     async def _pod_action(self, request: web.Request, target: Target) -> web.Response:
-        if target.subresource == "log":
-            raise ApiError(
-                501, "NotImplemented", "local mode runs no containers: there are no logs"
-            )
+        if target.subresource in CONTAINER_ACCESS:
+            why = f"local mode runs no containers: there is nothing to {target.subresource}"
+            raise ApiError(501, "NotImplemented", why)
         if request.method != "POST":
             raise method_not_allowed(request.method, request.path)
         act = bind if target.subresource == "binding" else evict

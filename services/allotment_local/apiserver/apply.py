@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allotment_local.apiserver.errors import JsonObject
-from allotment_local.apiserver.patches import MERGED_PRIMITIVES, merge_by_key, merge_key
+from allotment_local.apiserver.patches import MERGED_PRIMITIVES, identity, merge_by_key, merge_key
 
 KeyOf = Callable[[str, list[Any]], str | None]
 # Lists of custom resources are replaced, except those that every object's metadata has.
@@ -76,14 +76,14 @@ def _pruned_list(name: str, live: list[Any], wanted: Any, before: list[Any], key
     key = key_of(name, before)
     if key is None or not isinstance(wanted, list):
         return live
-    now = {item.get(key): item for item in wanted if isinstance(item, dict)}
-    past = {item.get(key): item for item in before}
+    now = {identity(item, key): item for item in wanted if isinstance(item, dict)}
+    past = {identity(item, key): item for item in before}
     kept = []
     for item in live:
-        identity = item.get(key) if isinstance(item, dict) else None
-        if identity in past and identity not in now:
+        name_of = identity(item, key) if isinstance(item, dict) else None
+        if name_of in past and name_of not in now:
             continue
-        kept.append(_pruned(item, now.get(identity), past.get(identity), key_of))
+        kept.append(_pruned(item, now.get(name_of), past.get(name_of), key_of))
     return kept
 
 

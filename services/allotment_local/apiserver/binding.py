@@ -15,18 +15,17 @@ from allotment_local.apiserver.errors import (
 )
 from allotment_local.apiserver.meta import copied_metadata
 from allotment_local.apiserver.resources import PODS
+from allotment_local.apiserver.shapes import BINDING, shaped
 from allotment_local.apiserver.store import Store
 
 
 def _target_node(name: str, binding: JsonObject) -> str:
-    target = binding.get("target")
-    if not isinstance(target, dict):
-        raise bad_request(f"target: {target!r} is not an object with the name of a Node")
+    target = binding.get("target") or {}
     errors: list[FieldError] = []
     if target.get("kind") not in (None, "", "Node"):
         errors.append(unsupported_value("target.kind", target["kind"], ("Node", "<empty>")))
     node = target.get("name")
-    if not node or not isinstance(node, str):
+    if not node:
         errors.append(required("target.name"))
     if errors:
         raise invalid("Binding", "", name, errors)
@@ -37,6 +36,7 @@ def bind(
     store: Store, namespace: str, name: str, binding: JsonObject, *, dry_run: bool = False
 ) -> None:
     """Assign the Pod. ApiError 409: another Pod or version than meant, ending, assigned, gated."""
+    binding = shaped(BINDING, binding, "")
     kind = binding.get("kind", "Binding")
     if kind != "Binding":
         raise bad_request(f"{kind} cannot be handled as a Binding")

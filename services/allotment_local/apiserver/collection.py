@@ -89,8 +89,9 @@ class Collection:
         return [entry for objects in self._by_namespace.values() for entry in objects.values()]
 
     def oldest(self) -> Entry | None:
-        """The entry of the first namespace in use that was created first."""
-        return next((e for objects in self._by_namespace.values() for e in objects.values()), None)
+        """The entry that was created first, among those not written to since; None when empty."""
+        firsts = [next(iter(objects.values())) for objects in self._by_namespace.values()]
+        return min(firsts, key=attrgetter("version"), default=None)
 
     def record(self, event: Event) -> None:
         """Apply one write and wake whoever waits for it."""

@@ -3,28 +3,32 @@
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
-    bad_request,
     bad_value,
+    duplicate,
     invalid,
     required,
 )
 from allotment_local.apiserver.printers import custom_columns
-from allotment_local.apiserver.resources import META_FIELDS, Convert, Resource, ResourceKey
+from allotment_local.apiserver.resources import (
+    BUILTINS,
+    META_FIELDS,
+    Convert,
+    Resource,
+    ResourceKey,
+)
 
 
 def check_definition(definition: JsonObject) -> None:
-    """ApiError 422 (or 400 for a wrong shape) unless resources can be served from it."""
-    spec = definition.get("spec")
-    if not isinstance(spec, dict):
-        raise bad_request("spec: a CustomResourceDefinition needs a spec object")
-    names, versions = spec.get("names"), spec.get("versions")
-    if not isinstance(names, dict) or not isinstance(versions, list):
-        raise bad_request("spec.names must be an object and spec.versions a list")
+    """ApiError 422 unless resources can be served from it."""
+    spec = definition.get("spec") or {}
+    names, versions = spec.get("names") or {}, spec.get("versions") or []
     errors: list[FieldError] = [
         required(f"spec.names.{name}") for name in ("plural", "kind") if not names.get(name)
     ]
     if not spec.get("group"):
         errors.append(required("spec.group"))
+    if any(r.key == (spec.get("group"), names.get("plural")) for r in BUILTINS):
+        errors.append(bad_value("spec.names.plural", names["plural"], "is a built-in resource"))
     if spec.get("scope") not in ("Namespaced", "Cluster"):
         errors.append(
             bad_value("spec.scope", spec.get("scope", ""), 'must be "Namespaced" or "Cluster"')
@@ -42,7 +46,15 @@ def check_definition(definition: JsonObject) -> None:
                 "must have exactly one version marked as storage version",
             )
         )
+    version_names: set[str] = set()
     for index, version in enumerate(versions):
+        if not version.get("name"):
+            errors.append(required(f"spec.versions[{index}].name"))
+        elif version["name"] in version_names:
+            errors.append(duplicate(f"spec.versions[{index}].name", version["name"]))
+        version_names.add(version.get("name", ""))
+        if any("jsonPath" not in field for field in version.get("selectableFields") or ()):
+            errors.append(required(f"spec.versions[{index}].selectableFields[*].jsonPath"))
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             errors.append(
                 required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required")

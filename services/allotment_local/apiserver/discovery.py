@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from allotment_local.apiserver.errors import JsonObject, no_such_path
 from allotment_local.apiserver.registry import Registry
-from allotment_local.apiserver.resources import Resource
+from allotment_local.apiserver.resources import CONTAINER_ACCESS, Resource
 
 AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -29,7 +29,7 @@ VIRTUALS = (
 _SUBRESOURCES = {
     "binding": ("Binding", "", "v1", ["create"]),
     "eviction": ("Eviction", "policy", "v1", ["create"]),
-    "log": ("Pod", "", "v1", ["get"]),
+    **{name: ("Pod", "", "v1", ["create", "get"]) for name in CONTAINER_ACCESS},
     "finalize": ("Namespace", "", "v1", ["update"]),
 }
 

@@ -59,8 +59,7 @@ def check_micro_time(value: Any, field: str) -> None:
 def event_errors(event: JsonObject) -> list[FieldError]:
     """What is wrong with a new Event (core/v1 form). ApiError 400 for a malformed MicroTime."""
     check_micro_time(event.get("eventTime"), "eventTime")
-    if isinstance(series := event.get("series"), dict):
-        check_micro_time(series.get("lastObservedTime"), "series.lastObservedTime")
+    check_micro_time((event.get("series") or {}).get("lastObservedTime"), "series.lastObservedTime")
     about = event.get("involvedObject") or {}
     namespace = event["metadata"]["namespace"]
     errors: list[FieldError] = []
@@ -82,6 +81,6 @@ def event_errors(event: JsonObject) -> list[FieldError]:
         errors.append(
             bad_value("type", event.get("type", ""), 'has invalid value; use "Normal" or "Warning"')
         )
-    if len(str(event.get("message", "")).encode()) > _NOTE_BYTES_MAX:
+    if len(event.get("message", "").encode()) > _NOTE_BYTES_MAX:
         errors.append(bad_value("note", "…", f"can have at most {_NOTE_BYTES_MAX} bytes"))
     return errors

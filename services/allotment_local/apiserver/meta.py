@@ -16,6 +16,7 @@ from allotment_local.apiserver.errors import (
     required,
 )
 from allotment_local.apiserver.resources import NAMESPACES, Resource
+from allotment_local.apiserver.shapes import METADATA, shaped
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -43,41 +44,10 @@ _CARRIED = (
 )
 
 
-def _require_map(metadata: JsonObject, name: str) -> None:
-    value = metadata.get(name)
-    if value is None:
-        metadata.pop(name, None)
-        return
-    if not isinstance(value, dict):
-        raise bad_request(f"metadata.{name}: {value!r} is not a map of strings")
-    for key, text in value.items():
-        if not isinstance(text, str):
-            raise bad_request(f"metadata.{name}[{key}]: {text!r} is not a string; quote it")
-
-
 def copied_metadata(obj: JsonObject) -> JsonObject:
     """A copy of the object's metadata whose shape is right; ApiError 400 names what is not."""
     metadata = obj.get("metadata")
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, dict):
-        raise bad_request(f"metadata: {metadata!r} is not an object")
-    metadata = dict(metadata)
-    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
-        if not isinstance(metadata.get(name, ""), str):
-            raise bad_request(f"metadata.{name}: {metadata[name]!r} is not a string")
-    _require_map(metadata, "labels")
-    _require_map(metadata, "annotations")
-    for name, item in (("finalizers", str), ("ownerReferences", dict)):
-        if metadata.get(name) is None:
-            metadata.pop(name, None)
-        elif not isinstance(metadata[name], list) or not all(
-            isinstance(value, item) for value in metadata[name]
-        ):
-            raise bad_request(
-                f"metadata.{name}: {metadata[name]!r} is not a list of {item.__name__}"
-            )
-    return metadata
+    return dict(shaped(METADATA, {} if metadata is None else metadata, "metadata"))
 
 
 def check_type(resource: Resource, obj: JsonObject) -> None:

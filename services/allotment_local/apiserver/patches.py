@@ -55,6 +55,8 @@ def merge(target: Any, patch: Any) -> Any:
 
 def json_patch(target: JsonObject, operations: Any) -> JsonObject:
     """RFC 6902. ApiError 422 when an operation cannot be done, 400 when it is none."""
+    if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
+        raise bad_request("a JSON patch must be a list of operations")
     try:
         patched = jsonpatch.apply_patch(copy.deepcopy(target), operations, in_place=True)
     except (jsonpatch.InvalidJsonPatch, TypeError) as error:
@@ -94,13 +96,15 @@ def strategic(target: Any, patch: Any) -> Any:
     for key, value in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):
             name = key.partition("/")[2]
-            merged[name] = [item for item in merged.get(name) or [] if item not in value]
+            merged[name] = [
+                item for item in _as_list(merged.get(name)) if item not in _as_list(value)
+            ]
         if key.startswith(_DIRECTIVES):
             continue
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, list):
-            merged[key] = _strategic_list(key, merged.get(key) or [], value)
+            merged[key] = _strategic_list(key, _as_list(merged.get(key)), value)
         else:
             merged[key] = strategic(merged.get(key), value)
     for key, order in patch.items():
@@ -108,6 +112,10 @@ def strategic(target: Any, patch: Any) -> Any:
         if name != key and isinstance(merged.get(name), list):
             merged[name] = _ordered(name, merged[name], order)
     return merged
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _strategic_list(name: str, current: list[Any], patch: list[Any]) -> list[Any]:
@@ -126,16 +134,26 @@ def _strategic_list(name: str, current: list[Any], patch: list[Any]) -> list[Any
     return merge_by_key(kept, [item for item in patch if "$patch" not in item], key, strategic)
 
 
+def identity(item: JsonObject, key: str) -> str | int | None:
+    """What tells an item from the others of its list. ApiError 400 when it cannot."""
+    value = item.get(key)
+    if value is not None and not isinstance(value, str | int):
+        raise bad_request(f"{key}: {value!r} cannot tell the items of a list apart")
+    return value
+
+
 def merge_by_key(
     current: list[Any], items: list[Any], key: str, combine: Callable[[Any, Any], Any]
 ) -> list[Any]:
     """Merge each item into the one with the same key, or append it."""
     merged = list(current)
-    places = {item.get(key): index for index, item in enumerate(merged) if isinstance(item, dict)}
+    places = {
+        identity(item, key): index for index, item in enumerate(merged) if isinstance(item, dict)
+    }
     for item in items:
-        place = places.get(item.get(key))
+        place = places.get(identity(item, key))
         if place is None:
-            places[item.get(key)] = len(merged)
+            places[identity(item, key)] = len(merged)
             merged.append(combine({}, item))
         else:
             merged[place] = combine(merged[place], item)
@@ -148,8 +166,10 @@ def _ordered(name: str, items: list[Any], order: Any) -> list[Any]:
         raise bad_request(f"$setElementOrder/{name}: {order!r} is not a list")
     key = merge_key(name, [item for item in order if isinstance(item, dict)])
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if isinstance(item, dict) else item
+    def named(item: Any) -> Any:
+        return identity(item, key) if isinstance(item, dict) and key else item
 
-    ranks = {identity(item): rank for rank, item in enumerate(order)}
-    return sorted(items, key=lambda item: ranks.get(identity(item), len(ranks)))
+    ranked = [named(item) for item in order]
+    return sorted(
+        items, key=lambda item: ranked.index(named(item)) if named(item) in ranked else len(ranked)
+    )

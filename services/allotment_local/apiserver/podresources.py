@@ -1,11 +1,8 @@
 """Resource amounts on Pods and Nodes: their syntax, and the rules between requests and limits."""
 
-from typing import Any
-
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
-    bad_request,
     bad_value,
     required,
 )
@@ -19,12 +16,8 @@ def _is_extended(name: str) -> bool:
     return name not in _NATIVE and not name.startswith(("hugepages-", "attachable-volumes-"))
 
 
-def read_amounts(path: str, amounts: Any) -> tuple[dict[str, str], list[FieldError]]:
+def read_amounts(path: str, amounts: JsonObject) -> tuple[dict[str, str], list[FieldError]]:
     """A map of resource name to quantity, numbers as strings, and what is wrong with it."""
-    if amounts is None:
-        return {}, []
-    if not isinstance(amounts, dict):
-        raise bad_request(f"{path}: {amounts!r} is not a map of resource names to quantities")
     read: dict[str, str] = {}
     errors: list[FieldError] = []
     for name, value in amounts.items():
@@ -47,13 +40,11 @@ def read_amounts(path: str, amounts: Any) -> tuple[dict[str, str], list[FieldErr
 def defaulted_resources(container: JsonObject, path: str) -> tuple[JsonObject, list[FieldError]]:
     """A container's resources with requests filled in from limits, and what is wrong with them."""
     resources = container.get("resources") or {}
-    if not isinstance(resources, dict):
-        raise bad_request(f"{path}.resources: {resources!r} is not an object")
     if not resources.get("limits") and not resources.get("requests"):
         return resources, []
     where = f"{path}.resources"
-    limits, errors = read_amounts(f"{where}.limits", resources.get("limits"))
-    requests, more = read_amounts(f"{where}.requests", resources.get("requests"))
+    limits, errors = read_amounts(f"{where}.limits", resources.get("limits") or {})
+    requests, more = read_amounts(f"{where}.requests", resources.get("requests") or {})
     errors += more
     if not errors:
         for name, value in requests.items():

@@ -1,12 +1,10 @@
 """Pods: defaults, resource rules, what may change after creation, and how long they take to die."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
-    bad_request,
     duplicate,
     forbidden_field,
     invalid,
@@ -37,30 +35,22 @@ _UPDATE_RULE = (
 )
 
 
-def _containers(spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    """Every container with its path. ApiError 400 when the shape is not a list of objects."""
+def _containers(spec: JsonObject) -> Iterator[tuple[str, int, JsonObject]]:
+    """Every container with its list's name and its place there."""
     for group in ("initContainers", "containers"):
-        containers = spec.get(group)
-        if containers is None:
-            continue
-        if not isinstance(containers, list):
-            raise bad_request(f"spec.{group}: {containers!r} is not a list")
-        for index, container in enumerate(containers):
-            if not isinstance(container, dict):
-                raise bad_request(f"spec.{group}[{index}]: {container!r} is not an object")
-            yield f"spec.{group}[{index}]", container
+        for index, container in enumerate(spec.get(group) or ()):
+            yield group, index, container
 
 
 def _defaulted_container(container: JsonObject, path: str) -> tuple[JsonObject, list[FieldError]]:
     resources, errors = defaulted_resources(container, path)
     name, image = container.get("name"), container.get("image")
-    if not name or not isinstance(name, str):
+    if not name:
         errors.append(required(f"{path}.name"))
-    if not image or not isinstance(image, str):
+    if not image:
         errors.append(required(f"{path}.image"))
-        image = ""
-    tag = image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[2]
-    latest = "@" not in image and tag in ("", "latest")
+    tag = (image or "").rsplit("/", 1)[-1].partition("@")[0].partition(":")[2]
+    latest = "@" not in (image or "") and tag in ("", "latest")
     return {
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
@@ -73,7 +63,7 @@ def _defaulted_container(container: JsonObject, path: str) -> tuple[JsonObject, 
 def _quality_of_service(spec: JsonObject) -> str:
     """BestEffort without cpu and memory, Guaranteed when limits equal requests, else Burstable."""
     guaranteed, any_amount = True, False
-    for _, container in _containers(spec):
+    for _, _, container in _containers(spec):
         resources = container.get("resources") or {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for name in ("cpu", "memory"):
@@ -84,12 +74,10 @@ def _quality_of_service(spec: JsonObject) -> str:
     return "BestEffort" if not any_amount else "Guaranteed" if guaranteed else "Burstable"
 
 
-def _tolerations(given: Any) -> list[JsonObject]:
+def _tolerations(given: list[JsonObject] | None) -> list[JsonObject]:
     """The node life-cycle tolerations every Pod gets unless it names these taints itself."""
-    if given is None:
+    if not given:
         return _DEFAULT_TOLERATIONS
-    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
-        raise bad_request(f"spec.tolerations: {given!r} is not a list of objects")
     return given + [
         default
         for default in _DEFAULT_TOLERATIONS
@@ -116,13 +104,15 @@ def _defaulted_spec(given: JsonObject) -> tuple[JsonObject, list[FieldError]]:
     errors: list[FieldError] = []
     defaulted: dict[str, list[JsonObject]] = {"initContainers": [], "containers": []}
     names: set[str] = set()
-    for path, container in _containers(given):
+    for group, index, container in _containers(given):
+        path = f"spec.{group}[{index}]"
         filled, problems = _defaulted_container(container, path)
         errors += problems
-        if (name := str(container.get("name"))) in names:
+        name = container.get("name", "")
+        if name in names:
             errors.append(duplicate(f"{path}.name", name))
         names.add(name)
-        defaulted[path[5 : path.index("[")]].append(filled)
+        defaulted[group].append(filled)
     if not defaulted["containers"]:
         errors.append(required("spec.containers"))
     spec.update({group: containers for group, containers in defaulted.items() if containers})
@@ -132,18 +122,9 @@ def _defaulted_spec(given: JsonObject) -> tuple[JsonObject, list[FieldError]]:
     return spec, errors
 
 
-def _spec_of(pod: JsonObject) -> JsonObject:
-    spec = pod.get("spec")
-    if spec is None:
-        return {}
-    if not isinstance(spec, dict):
-        raise bad_request(f"spec: {spec!r} is not an object")
-    return spec
-
-
 def new_pod(pod: JsonObject, now: str) -> JsonObject:
     """The Pod as first stored: defaults filled in, status Pending. ApiError 422 on bad fields."""
-    spec, errors = _defaulted_spec(_spec_of(pod))
+    spec, errors = _defaulted_spec(pod.get("spec") or {})
     if errors:
         raise invalid("Pod", "", pod["metadata"]["name"], errors)
     status: JsonObject = {"phase": "Pending", "qosClass": _quality_of_service(spec)}
@@ -174,7 +155,7 @@ def _frozen(spec: JsonObject) -> JsonObject:
         if group in spec:
             frozen[group] = [
                 {name: value for name, value in container.items() if name != "image"}
-                for _, container in _containers({group: spec[group]})
+                for container in spec[group]
             ]
     return frozen
 
@@ -185,7 +166,7 @@ def updated_pod(new: JsonObject, old: JsonObject) -> JsonObject:
     if new.get("spec") is before:
         return new
     admitted = {name: before[name] for name in _ADMITTED if name in before}
-    after, errors = _defaulted_spec({**admitted, **_spec_of(new)})
+    after, errors = _defaulted_spec({**admitted, **(new.get("spec") or {})})
     gates = before.get("schedulingGates") or []
     gates_left = after.get("schedulingGates") or []
     kept, now = _frozen(before), _frozen(after)

@@ -14,6 +14,9 @@ from allotment_local.apiserver.resources import Resource
 CLOCK: web.AppKey[Callable[[], datetime]] = web.AppKey("clock")
 
 
+_DIGITS_MAX = 18  # more would not fit the 64 bits such numbers have
+
+
 class Target(NamedTuple):
     """What a path names. `namespace` is None for all namespaces, "" for cluster-wide resources."""
 
@@ -79,7 +82,7 @@ def number(request: web.Request, name: str) -> int | None:
     value = request.query.get(name)
     if value is None or value == "":
         return None
-    if not (value.isascii() and value.isdigit()):
+    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX):
         raise bad_request(f"{name}: {value!r} is not a whole number from 0 on")
     return int(value)
 

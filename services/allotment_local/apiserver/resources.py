@@ -138,6 +138,8 @@ NODES = ResourceKey("", "nodes")
 NAMESPACES = ResourceKey("", "namespaces")
 CONFIG_MAPS = ResourceKey("", "configmaps")
 SECRETS = ResourceKey("", "secrets")
+SERVICES = ResourceKey("", "services")
+SERVICE_ACCOUNTS = ResourceKey("", "serviceaccounts")
 EVENTS = ResourceKey("", "events")
 LEASES = ResourceKey("coordination.k8s.io", "leases")
 PRIORITY_CLASSES = ResourceKey("scheduling.k8s.io", "priorityclasses")
@@ -145,11 +147,13 @@ POD_DISRUPTION_BUDGETS = ResourceKey("policy", "poddisruptionbudgets")
 CUSTOM_RESOURCE_DEFINITIONS = ResourceKey("apiextensions.k8s.io", "customresourcedefinitions")
 
 _STATUS = ("status",)
+# Known so that they can be refused in plain words: no container runs behind these Pods.
+CONTAINER_ACCESS = ("attach", "exec", "log", "portforward")
 BUILTINS: tuple[Resource, ...] = (
     _builtin(
         *("", "v1", "pods", "Pod"),
         short=("po",),
-        subresources=("status", "binding", "eviction", "log"),
+        subresources=("status", "binding", "eviction", *CONTAINER_ACCESS),
         columns=printers.POD,
         fields=_POD_FIELDS,
         categories=("all",),

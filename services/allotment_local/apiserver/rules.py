@@ -12,7 +12,6 @@ from allotment_local.apiserver.crds import check_definition, established
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
-    bad_request,
     forbidden,
     forbidden_field,
     invalid,
@@ -92,9 +91,6 @@ def _update_pod(_world: World, new: JsonObject, old: JsonObject, subresource: st
 
 def _check_node(_world: World, node: JsonObject) -> JsonObject:
     errors: list[FieldError] = []
-    for group in ("spec", "status"):
-        if not isinstance(node.get(group) or {}, dict):
-            raise bad_request(f"{group}: {node[group]!r} is not an object")
     given = node.get("status") or {}
     status = dict(given)
     for field in ("capacity", "allocatable"):
@@ -125,8 +121,6 @@ def _create_secret(_world: World, secret: JsonObject) -> JsonObject:
     """Plain strings are stored encoded among the data."""
     kept = {name: value for name, value in secret.items() if name != "stringData"}
     plain = secret.get("stringData") or {}
-    if not isinstance(plain, dict) or not all(isinstance(text, str) for text in plain.values()):
-        raise bad_request("stringData: not a map of strings")
     if plain:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
         kept["data"] = {**(secret.get("data") or {}), **encoded}
@@ -157,10 +151,7 @@ def _update_lease(world: World, new: JsonObject, _old: JsonObject, _subresource:
 
 
 def _create_priority_class(_world: World, priority_class: JsonObject) -> JsonObject:
-    value = priority_class.get("value", 0)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise bad_request(f"value: {value!r} is not an integer")
-    return {"preemptionPolicy": "PreemptLowerPriority", **priority_class, "value": value}
+    return {"preemptionPolicy": "PreemptLowerPriority", "value": 0, **priority_class}
 
 
 def _update_priority_class(

@@ -33,6 +33,7 @@ from allotment_local.apiserver.resources import (
 )
 from allotment_local.apiserver.rules import RULES
 from allotment_local.apiserver.schema import conform
+from allotment_local.apiserver.shapes import shaped_object
 
 __all__ = ["ApiError", "JsonObject", "Store"]
 
@@ -131,6 +132,8 @@ class Store(Objects):
             new.pop("status", None)
         if kind.schema is not None:
             new = conform(kind, new, strict=strict)
+        else:
+            new = shaped_object(resource, new, None)
         if rules := RULES.get(resource):
             new = rules.create(self, new)
         if collection.get(namespace, name) is not None:
@@ -163,6 +166,8 @@ class Store(Objects):
         new = _within(kind, subresource, old.obj, made, metadata)
         if kind.schema is not None:
             new = conform(kind, new, strict=strict)
+        else:
+            new = shaped_object(resource, new, old.obj)
         if rules := RULES.get(resource):
             new = rules.update(self, new, old.obj, subresource)
         if new.get("spec") != old.obj.get("spec") and "generation" in metadata:

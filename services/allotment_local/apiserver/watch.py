@@ -202,7 +202,8 @@ async def _stream(
         # A version from the future is from an earlier life of this server.
         await response.write(_error_line(expired(options.version, collection.oldest_version)))
         return
-    position = collection.position_after(options.version or store.resource_version)
+    version = options.version or store.resource_version
+    position = collection.position_after(version)
     if options.initial:
         lines = view.initial_lines()
     if options.mark_initial_end:
@@ -215,10 +216,11 @@ async def _stream(
     while True:
         events = collection.since(position, BATCH_MAX)
         if events is None:
-            await response.write(_error_line(expired(position, collection.oldest_version)))
+            await response.write(_error_line(expired(version, collection.oldest_version)))
             return
         if events:
             position += len(events)
+            version = events[-1].version
             lines = [line for event in events if (line := view.line(event)) is not None]
             if lines:
                 if clock() - last_write < GATHER_S:

@@ -22,6 +22,7 @@ from allotment_local.apiserver.patches import json_patch, merge, strategic
 from allotment_local.apiserver.reads import json_response, selected, shown
 from allotment_local.apiserver.requests import Target, is_dry_run, number, write_mode
 from allotment_local.apiserver.resources import PODS, Resource
+from allotment_local.apiserver.shapes import DELETE_OPTIONS, shaped
 from allotment_local.apiserver.store import Propagation, Store
 from allotment_local.apiserver.tables import wire, wire_bytes
 
@@ -161,10 +162,7 @@ def _patch_function(
 
 def _grace_s(request: web.Request, options: JsonObject) -> int | None:
     from_query = number(request, "gracePeriodSeconds")
-    given = from_query if from_query is not None else options.get("gracePeriodSeconds")
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool)):
-        raise bad_request(f"gracePeriodSeconds: {given!r} is not a whole number of seconds")
-    return given
+    return from_query if from_query is not None else options.get("gracePeriodSeconds")
 
 
 def _propagation(request: web.Request, options: JsonObject) -> Propagation:
@@ -184,12 +182,11 @@ def _propagation(request: web.Request, options: JsonObject) -> Propagation:
 
 async def delete(store: Store, request: web.Request, target: Target) -> web.Response:
     """One object, or with no name all that the selectors choose."""
-    options = await _body(request) if request.can_read_body else {}
+    given = await _body(request) if request.can_read_body else {}
+    options: JsonObject = shaped(DELETE_OPTIONS, given, "")
     if options.get("kind", "DeleteOptions") != "DeleteOptions":
         raise bad_request(f"{options['kind']} cannot be handled as DeleteOptions")
     preconditions = options.get("preconditions") or {}
-    if not isinstance(preconditions, dict):
-        raise bad_request(f"preconditions: {preconditions!r} is not an object")
     dry_run = is_dry_run(request) or bool(options.get("dryRun"))
     grace_s, propagation = _grace_s(request, options), _propagation(request, options)
     key = target.resource.key

@@ -14,7 +14,7 @@ INCIDENTS_MAX = 1000
 OVERSOLD = "Oversold"
 """A card holds more pods, memory or compute than it has, or shares what was given exclusively."""
 MISDELIVERED = "Misdelivered"
-"""The plugin served a container with another pod's record: two were pending at once."""
+"""A container got devices that its pod was not given: two pods were pending at once."""
 REFUSED = "Refused"
 """The kubelet found too little left for a pod that was bound to the node."""
 NOT_OFFERED = "NotOffered"

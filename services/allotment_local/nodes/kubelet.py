@@ -97,7 +97,8 @@ class Kubelet:
     def _allocate(self, pod: JsonObject) -> Rejection | None:
         metadata = pod["metadata"]
         uid, label = metadata["uid"], _label(pod)
-        fails = pod_fault((metadata.get("annotations") or {}).get(FAULT, "")) is True
+        annotations = metadata.get("annotations") or {}
+        fails = pod_fault(annotations.get(FAULT, "")) is True
         for container in containers(pod):
             for name, amount in sorted(amounts(limits(container)).items()):
                 if name not in self.allocatable or not is_extended(name) or not amount:
@@ -105,9 +106,16 @@ class Kubelet:
                 served = self.plugins.allocate(name, amount, fails=fails)
                 if isinstance(served, str):
                     return _unexpected(f"rpc error: code = Unknown desc = {served}")
-                if served.record_uid not in (None, uid):
-                    why = f"container {container['name']} was served with the record of another pod"
-                    self._incident(MISDELIVERED, pod, f"{why} ({served.record_uid})")
+                # Another pod's record is harmless as long as it says the same.
+                if (
+                    served.record is not None
+                    and annotations.get(served.record[0]) != served.record[1]
+                ):
+                    key, text = served.record
+                    why = (
+                        f"is {annotations.get(key)!r}, but container {container['name']} was served"
+                    )
+                    self._incident(MISDELIVERED, pod, f"{key} {why} {text!r} of another pod")
                 for grant in served.grants:
                     self._books.hand_out(Holder(uid, label, container["name"]), grant)
         return None

@@ -24,10 +24,11 @@ _ASKED_FOR = f"annotation {FAULT} asks for it"
 
 
 class Served(NamedTuple):
-    """Devices for one container, and the pod on whose record they were handed out."""
+    """Devices for one container."""
 
     grants: tuple[Grant, ...] = ()
-    record_uid: str | None = None
+    record: tuple[str, str] | None = None
+    """The annotation, with its value, of the pod on whose record they were handed out."""
 
 
 class Plugins:
@@ -75,6 +76,7 @@ class Plugins:
         if pod_fault(annotations.get(FAULT, "")) is True:
             return self._failed(waiting, _ASKED_FOR)
         text = annotations[keys.DEVICES_TO_ALLOCATE]
+        record = (keys.VGPU_IDS, annotations.get(keys.VGPU_IDS, ""))
         groups = text.split(";")
         position = next((i for i, group in enumerate(groups) if _is_served(group)), None)
         if position is None:
@@ -95,7 +97,7 @@ class Plugins:
         self._annotate(waiting, {keys.DEVICES_TO_ALLOCATE: erased})
         if "GPU" not in erased:
             self._finished(waiting, keys.PHASE_SUCCESS)
-        return Served(tuple(grants), waiting.uid)
+        return Served(tuple(grants), record)
 
     def _failed(self, waiting: Waiting, why: str) -> str:
         self._finished(waiting, keys.PHASE_FAILED)
@@ -136,7 +138,7 @@ class Plugins:
                 )
                 for index in indexes
             ),
-            waiting.uid,
+            (keys.GPU_INDEX, annotations[keys.GPU_INDEX]),
         )
 
     # Whole cards: the kubelet itself chooses among those that are free

@@ -122,6 +122,7 @@ class _Reader:
             return []
         if ("name" in node) == ("prefix" in node):
             self._wrong(field, node.get("name"), "either name, or prefix with count")
+            return []
         count = self._whole(field, node, "count", 1, NODES_MAX, default=1)
         if "name" in node and "count" in node:
             self._wrong(field / "count", node["count"], "prefix instead of name for several nodes")

@@ -1,0 +1,74 @@
+"""Who else would have taken a pod when it was placed, and what made the winner win."""
+
+from allotment.core.cycle import Evaluator, Place, Trial
+from allotment.core.explanation import Candidate, DecidedBy, Step
+from allotment.core.funnel import FITS, funnel
+from allotment.core.pod_story import Attempt
+from allotment.core.replay import proposed
+from allotment.core.state import ClusterState, Node
+from allotment.core.views import MIB, device_name
+from allotment_proto.events import PodObserved
+
+CANDIDATES_SHOWN = 8
+
+
+def competition(
+    before: ClusterState, placed: Attempt, fact: PodObserved
+) -> tuple[tuple[Step, ...], tuple[Candidate, ...], int]:
+    """Funnel and ranking as the decision saw them, with earlier pods of its batch assumed."""
+    evaluator, trial = Evaluator(before), Trial(before)
+    order = {uid: number for number, uid in enumerate(placed.decided.batch)}
+    mine = order[fact.uid]
+    for placement in proposed(placed.decided):
+        if order.get(placement.uid, mine) < mine and placement.node in before.nodes:
+            trial.assume(placement)
+    verdicts = evaluator.verdicts(fact.request, trial)
+    places = sorted(v for v in verdicts.values() if isinstance(v, Place))
+    codes = [FITS if isinstance(v, Place) else v for v in verdicts.values()]
+    node = placed.placement.node if placed.placement is not None else ""
+    candidates = tuple(
+        _candidate(rank, place, trial.node(place.rank[2]), node)
+        for rank, place in enumerate(places[:CANDIDATES_SHOWN], 1)
+    )
+    return tuple(funnel(codes)), candidates, len(places)
+
+
+def _candidate(rank: int, place: Place, node: Node | None, chosen: str) -> Candidate:
+    assert node is not None
+    before = 0
+    for holding in place.holdings:
+        before += node.ledgers[holding.family].by_id[holding.card].free_memory_mib
+    taken = sum(holding.memory_mib for holding in place.holdings)
+    return Candidate(
+        rank=rank,
+        node=node.name,
+        devices=tuple(device_name(node, holding) for holding in place.holdings),
+        free_before_bytes=before * MIB,
+        free_after_bytes=(before - taken) * MIB,
+        terms=dict(place.score.terms),
+        total_micro=place.score.total_micro,
+        chosen=node.name == chosen,
+    )
+
+
+def decided_by(candidates: tuple[Candidate, ...]) -> DecidedBy | None:
+    """The term without which the second would have won; else the one that gave most of the lead."""
+    if not candidates:
+        return None
+    first = candidates[0]
+    if len(candidates) == 1:
+        return DecidedBy(term="only")
+    second = candidates[1]
+    lead = first.total_micro - second.total_micro
+    if lead == 0:
+        equal = first.free_after_bytes == second.free_after_bytes
+        return DecidedBy(term="name" if equal else "leftover", second=second.node)
+    gains = {name: value - second.terms.get(name, 0) for name, value in first.terms.items()}
+    term = max(gains, key=lambda name: (gains[name], name))
+    return DecidedBy(
+        term=term,
+        lead_micro=lead,
+        second=second.node,
+        winner_without_micro=first.total_micro - first.terms[term],
+        second_without_micro=second.total_micro - second.terms.get(term, 0),
+    )

@@ -1,0 +1,91 @@
+"""Every step on one node, for a pod: each check of the host, and each card's first lack."""
+
+from allotment.core import reasons
+from allotment.core.closest import holders
+from allotment.core.devices import FAMILIES
+from allotment.core.devices.base import Free, card_refusal
+from allotment.core.explanation import CardStep, HostStep, NodeSteps
+from allotment.core.figures import cpu_text, mib_text
+from allotment.core.funnel import FITS
+from allotment.core.predicates import accepts, by_family, fits
+from allotment.core.state import ClusterState, Node
+from allotment.core.views import MIB, card_name
+from allotment_proto.facts import PodRequest
+
+
+def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeSteps:
+    """Every step on one node, and for each of its cards the first thing that it lacks."""
+    answer = fits(node, request, state.policy)
+    cards = []
+    for family, wanted in by_family(request).items():
+        ledger = node.ledgers.get(family)
+        for card in ledger.cards if ledger is not None else ():
+            codes = [
+                card_refusal(Free(card), ask, request.selection, FAMILIES[family]) for ask in wanted
+            ]
+            refused = [code for code in codes if code is not None]
+            cards.append(
+                CardStep(
+                    device=card_name(card),
+                    id=card.fact.id,
+                    model=card.fact.model,
+                    family=family,
+                    free_slots=card.free_slots,
+                    free_memory_bytes=card.free_memory_mib * MIB,
+                    free_compute_percent=card.free_cores_pct,
+                    verdict=refused[0] if len(refused) == len(codes) else FITS,
+                    holders=holders(state, card),
+                )
+            )
+    return NodeSteps(
+        node=node.name,
+        verdict=answer if isinstance(answer, str) else FITS,
+        host=tuple(_host_steps(node, request)),
+        cards=tuple(cards),
+    )
+
+
+def _host_steps(node: Node, request: PodRequest) -> list[HostStep]:
+    fact = node.fact
+    if fact is None:
+        return [HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")]
+    refused = accepts(node, request.constraints)
+    rows = [
+        ("nodeReady", not fact.ready, reasons.NODE_NOT_READY, "Ready condition"),
+        (
+            "nodeConstraints",
+            refused is not None,
+            refused or "",
+            "cordon, taints, selector, affinity",
+        ),
+        (
+            "pods",
+            node.pods_free < 1,
+            reasons.POD_LIMIT_REACHED,
+            f"{node.pods_free} of {fact.pods} pods free",
+        ),
+        (
+            "cpu",
+            bool(request.cpu_milli) and node.cpu_milli_free < request.cpu_milli,
+            reasons.INSUFFICIENT_CPU,
+            f"{cpu_text(request.cpu_milli)} wanted, {cpu_text(node.cpu_milli_free)} free",
+        ),
+        (
+            "memory",
+            bool(request.memory_bytes) and node.memory_bytes_free < request.memory_bytes,
+            reasons.INSUFFICIENT_MEMORY,
+            f"{mib_text(request.memory_bytes // MIB)} wanted, "
+            f"{mib_text(node.memory_bytes_free // MIB)} free",
+        ),
+    ]
+    for name, amount in request.extended:
+        free = node.extended_free.get(name, 0)
+        short = reasons.NOT_ENOUGH_GPUS_ON_NODE if name.endswith("/gpu") else ""
+        code = short or reasons.INSUFFICIENT_RESOURCE
+        if name.endswith("/gpu") and name not in node.extended_free:
+            code = reasons.NO_GPU
+        rows.append((name, free < amount, code, f"{amount} wanted, {free} free"))
+    return [
+        HostStep(step=step, verdict=code if bad else FITS, detail=detail)
+        for step, bad, code, detail in rows
+    ]

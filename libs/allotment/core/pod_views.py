@@ -1,0 +1,120 @@
+"""Pods of a state as plain facts: where each is in its life, what it holds, why it waits."""
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.state import ENDED, RESERVED, ClusterState, Pod
+from allotment.core.views import MIB, device_name, plain
+from allotment_proto.facts import Amounts, DeviceRequest
+
+NOT_OURS = "NotOurs"
+QUEUED = "Queued"
+CURED_BY_ROOM = frozenset(
+    (
+        reasons.POD_LIMIT_REACHED,
+        reasons.INSUFFICIENT_CPU,
+        reasons.INSUFFICIENT_MEMORY,
+        reasons.INSUFFICIENT_RESOURCE,
+        reasons.NOT_ENOUGH_GPUS_ON_NODE,
+        reasons.SHARE_LIMIT_REACHED,
+        reasons.EXCLUSIVE_CONFLICT,
+        reasons.INSUFFICIENT_GPU_MEMORY,
+        reasons.INSUFFICIENT_GPU_COMPUTE,
+    )
+)
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One pod: where it is in its life, what it asks for, and what it holds."""
+
+    namespace: str
+    name: str
+    uid: str
+    status: str
+    cause: str
+    scheduler: str
+    node: str
+    cards: tuple[str, ...]
+    memory_bytes: int
+    compute_percent: int
+    extended: dict[str, int]
+    asks: str
+    seq: int
+    created_ms: int
+
+
+def pod_views(state: ClusterState) -> list[PodView]:
+    """All pods by namespace and name."""
+    ordered = sorted(
+        state.pods.values(), key=lambda p: (p.fact.namespace, p.fact.name, p.fact.created_ms)
+    )
+    return [pod_view(state, pod) for pod in ordered]
+
+
+def pod_view(state: ClusterState, pod: Pod) -> PodView:
+    fact, held = pod.fact, pod.allocation
+    status, cause = pod_status(state, pod)
+    holdings = held.holdings if held is not None else ()
+    node = state.nodes.get(held.node) if held is not None else None
+    return PodView(
+        namespace=fact.namespace,
+        name=fact.name,
+        uid=fact.uid,
+        status=status,
+        cause=cause,
+        scheduler=fact.scheduler,
+        node=held.node if held is not None else fact.node,
+        cards=tuple(device_name(node, holding) for holding in holdings),
+        memory_bytes=sum(h.memory_mib for h in holdings) * MIB,
+        compute_percent=sum(h.cores_pct for h in holdings),
+        extended=plain(held.extended if held is not None else fact.request.extended),
+        asks=asks_text(fact.request.devices, fact.request.extended),
+        seq=held.seq if held is not None else 0,
+        created_ms=fact.created_ms,
+    )
+
+
+def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
+    """A word for where the pod is in its life, and the reason code that keeps it there."""
+    fact, held = pod.fact, pod.allocation
+    if fact.phase in ENDED:
+        return fact.phase, ""
+    if fact.deleting:
+        return "Terminating", ""
+    if held is not None:
+        if held.phase == RESERVED:
+            return "Reserved", ""
+        return ("Bound" if fact.phase == "Pending" else fact.phase), ""
+    if fact.problem is not None:
+        return "Pending", fact.problem.code
+    if fact.gated:
+        return "Pending", "Gated"
+    if fact.scheduler not in state.policy.scheduler_names:
+        return "Pending", NOT_OURS
+    refusal = pod.refusal
+    if refusal is None:
+        return "Pending", QUEUED
+    if refusal.problem is not None:
+        return "Pending", refusal.problem.code
+    return "Pending", main_cause(refusal.reasons)
+
+
+def main_cause(counted: tuple[tuple[str, int], ...]) -> str:
+    """The reason worth naming first: the most frequent that a release could cure, else any.
+
+    In a mixed cluster most nodes are of another kind, and that is not why the pod waits.
+    """
+    if not counted:
+        return "NoNodes"
+    code, _ = min(counted, key=lambda item: (item[0] not in CURED_BY_ROOM, -item[1], item[0]))
+    return code
+
+
+def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
+    """A request in one short line: ``2 × (3000 MiB, 50%)``, ``nvidia.com/gpu: 2``."""
+    parts = []
+    for wanted in devices:
+        memory = f"{wanted.memory_pct}% memory" if wanted.memory_pct else f"{wanted.memory_mib} MiB"
+        parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
+    parts += [f"{name}: {amount}" for name, amount in plain(extended).items()]
+    return ", ".join(parts)

@@ -1,0 +1,101 @@
+"""`allot up`, `down`, `status`: local mode."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from allotment_cli.errors import CliError
+from allotment_cli.output import emit, emit_json, heading, note, suggest, table
+from allotment_cli.source import home_option
+from allotment_local.orchestrator import LocalModeError
+from allotment_local.orchestrator import down as stop_local
+from allotment_local.orchestrator import status as ask_local
+from allotment_local.orchestrator import up as start_local
+
+
+@click.command()
+@home_option
+@click.option("-d", "--detach", is_flag=True, help="Return when everything is ready.")
+@click.option(
+    "--nodes",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="YAML of node shapes; without it a mixed cluster of seven nodes.",
+)
+@click.option(
+    "--policy",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Scheduler configuration (volcano-scheduler.conf).",
+)
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+def up(home: Path, detach: bool, nodes: Path | None, policy: Path | None, output: str) -> None:
+    """Start local mode: NATS, an API server, fake GPU nodes and all services."""
+    found = local_mode(
+        lambda: anyio.run(
+            lambda: start_local(home, nodes_file=nodes, policy_file=policy, detach=detach, say=note)
+        )
+    )
+    if detach:
+        show_status(found, output)
+
+
+@click.command()
+@home_option
+def down(home: Path) -> None:
+    """Stop local mode; no process is left."""
+    local_mode(lambda: anyio.run(lambda: stop_local(home, say=note)))
+
+
+@click.command()
+@home_option
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+def status(home: Path, output: str) -> None:
+    """What runs in local mode, with every address."""
+    show_status(local_mode(lambda: anyio.run(ask_local, home)), output)
+
+
+def local_mode(act: Callable[[], Any]) -> Any:
+    """Do something with local mode; what it cannot do becomes a `CliError`."""
+    try:
+        return act()
+    except LocalModeError as error:
+        first, *rest = error.problems or ["local mode failed"]
+        raise CliError(first, "\nallot: ".join(rest)) from error
+
+
+def show_status(found: dict[str, Any], output: str) -> None:
+    """Print what `status` found."""
+    if output == "json":
+        emit_json(found)
+        return
+    emit(
+        f"{label:<12}{value}"
+        for label, value in (
+            ("Ready", "yes" if found["ready"] else "no"),
+            ("Home", found["home"]),
+            ("Kubeconfig", found["kubeconfig"] or "-"),
+            ("API server", found["apiserver"] or "-"),
+            ("NATS", found["nats"] or "-"),
+        )
+    )
+    if found["services"]:
+        rows = [
+            [
+                row["name"],
+                "ready" if row["ready"] else "not ready",
+                str(row["pid"] or ""),
+                str(row["restarts"]),
+                row["http"] or "",
+                row["log"],
+            ]
+            for row in found["services"]
+        ]
+        headers = ("SERVICE", "STATE", "PID", "RESTARTS", "HTTP", "LOG")
+        first, *rest = table(headers, rows, right=("PID", "RESTARTS"))
+        emit(["", heading(first), *rest])
+    if found["problems"]:
+        emit(["", heading("Problems"), *(f"  {problem}" for problem in found["problems"])])
+    if found["ready"]:
+        suggest(f"kubectl --kubeconfig {found['kubeconfig']} apply -f deploy/examples/")

@@ -1,0 +1,144 @@
+"""`allot demo`: local mode in a directory of its own, the examples, and what the log tells of them.
+
+Everything it starts it ends, however it is left. The last line is ``demo: ok``.
+"""
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from allotment.core.state import ClusterState
+from allotment_cli import demo_watch, explain, replay
+from allotment_cli.demo_apply import apply_examples
+from allotment_cli.errors import CliError
+from allotment_cli.explain_text import explanation_lines
+from allotment_cli.ledger import ledger_lines, ledgers
+from allotment_cli.output import emit, heading, note, table
+from allotment_cli.source import Origin
+from allotment_local.orchestrator import LocalModeError, down, up
+
+WITHIN_S = 110.0
+PLACES = (
+    Path(__file__).resolve().parents[2] / "deploy" / "examples",
+    Path(__file__).resolve().parent / "examples",
+)
+"""Where the examples are: in a checkout, and in an installed package."""
+
+
+class DemoFailed(Exception):
+    """Raised with the reason when something did not go as it must."""
+
+
+@click.command()
+@click.option(
+    "--examples",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Directory of manifests (default: deploy/examples).",
+)
+@click.pass_context
+def demo(ctx: click.Context, examples: Path | None) -> None:
+    """Local mode, the examples, two explanations, the card map, a verified replay."""
+    place = examples or next((path for path in PLACES if path.is_dir()), None)
+    if place is None:
+        raise CliError("the examples are not installed", "say where they are: --examples DIR")
+    home = Path(tempfile.mkdtemp(prefix="allotment-demo-"))
+    reason = anyio.run(_guarded, lambda: _demo(home, place), home)
+    if reason:
+        note(f"demo: failed: {reason}")
+        note(f"demo: the logs are in {home / 'logs'}")
+        ctx.exit(1)
+    shutil.rmtree(home)
+    emit(["", "demo: ok"])
+
+
+async def _guarded(act: Callable[[], Awaitable[None]], home: Path) -> str:
+    """Run the demo, end local mode whatever happened; why it failed, or nothing."""
+    reason = f"not finished within {WITHIN_S:g} s"
+    async with anyio.create_task_group() as tasks:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+
+            async def end_on_signal(scope: anyio.CancelScope) -> None:
+                nonlocal reason
+                async for number in signals:
+                    reason = f"stopped by {number.name}"
+                    scope.cancel()
+
+            try:
+                with anyio.move_on_after(WITHIN_S) as scope:
+                    tasks.start_soon(end_on_signal, scope)
+                    await act()
+                    reason = ""
+            except (DemoFailed, LocalModeError) as error:
+                reason = str(error)
+            except CliError as error:
+                reason = f"{error.message} {error.remedy}".strip()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    reason = await _end(home) or reason
+            tasks.cancel_scope.cancel()
+    return reason
+
+
+async def _end(home: Path) -> str:
+    try:
+        await down(home, say=note)
+    except LocalModeError as error:
+        return f"local mode could not be ended: {error}"
+    return ""
+
+
+async def _demo(home: Path, examples: Path) -> None:
+    note(f"demo: starting local mode in {home}")
+    found: dict[str, Any] = await up(home, detach=True, say=note)
+    origin = Origin(home, nats=found["nats"])
+    applied = await apply_examples(Path(found["kubeconfig"]), examples)
+    note(f"demo: {len(applied)} pods applied from {examples}")
+    settled = await demo_watch.settle(origin, applied)
+    _title("Placements")
+    emit(_placements(settled))
+    placed = next((pod for pod in settled.pods if pod.placement is not None), None)
+    waiting = next((pod for pod in settled.pods if pod.never), None)
+    if placed is None or waiting is None:
+        raise DemoFailed("expected a pod that was placed and one that can never fit")
+    for pod in (placed, waiting):
+        _title(f"allot explain pod {pod.namespace}/{pod.name}")
+        emit(explanation_lines(await explain.run(origin, pod.namespace, pod.name, None, None)))
+    _title("allot ledger")
+    emit(ledger_lines(ledgers(settled.state)))
+    _title("allot replay --verify")
+    document = await replay.run(origin, True, None, None)
+    emit(replay.report_lines(document))
+    report = document.report
+    if report.identical != report.decisions or not report.decisions:
+        raise DemoFailed("the replay differs from what was recorded")
+
+
+def _title(text: str) -> None:
+    emit(["", heading(f"=== {text}"), ""])
+
+
+def _placements(settled: demo_watch.Settled) -> list[str]:
+    rows = [
+        [
+            f"{pod.namespace}/{pod.name}",
+            pod.status,
+            pod.placement.node if pod.placement is not None else "",
+            *_cards(settled.state, pod),
+        ]
+        for pod in settled.pods
+    ]
+    headers = ("POD", "STATUS", "NODE", "CARDS", "MEMORY", "CORES", "WHY NOT")
+    return table(headers, rows)
+
+
+def _cards(state: ClusterState, pod: demo_watch.DemoPod) -> list[str]:
+    """Cards, memory and cores per card of what the pod got, and why it got nothing."""
+    if pod.placement is None:
+        return ["", "", "", pod.cause]
+    return [*demo_watch.held_text(state, pod.placement), ""]

@@ -1,0 +1,107 @@
+"""Wait until every example pod has come to rest, and tell where each one went."""
+
+from typing import NamedTuple
+
+import anyio
+
+from allotment.core.explain import fits_empty_cluster
+from allotment.core.figures import mib_text
+from allotment.core.logport import Record
+from allotment.core.pod_views import pod_status
+from allotment.core.state import ClusterState
+from allotment.core.views import device_name, plain
+from allotment_cli.demo_apply import Applied
+from allotment_cli.errors import CliError
+from allotment_cli.folding import fold
+from allotment_cli.source import Origin, open_source
+from allotment_proto.events import Decided, Envelope, Placement
+
+SETTLED_WITHIN_S = 60.0
+POLL_S = 0.25
+AT_REST = frozenset(("Running", "Succeeded", "Failed"))
+
+
+class DemoPod(NamedTuple):
+    """One example pod. `never`: it would not even fit if nobody held anything."""
+
+    namespace: str
+    name: str
+    status: str
+    cause: str
+    never: bool
+    placement: Placement | None
+
+
+class Settled(NamedTuple):
+    state: ClusterState
+    pods: list[DemoPod]
+
+
+async def settle(origin: Origin, applied: list[Applied]) -> Settled:
+    """Wait until each pod runs, has ended, or was refused for good.
+
+    Raises `CliError` naming the pods that are still on their way after `SETTLED_WITHIN_S`.
+    """
+    pods: list[DemoPod] = []
+    async with open_source(origin) as source:
+        with anyio.move_on_after(SETTLED_WITHIN_S):
+            while True:
+                placements: dict[str, Placement] = {}
+
+                def observe(
+                    record: Record,
+                    envelope: Envelope,
+                    state: ClusterState,
+                    found: dict[str, Placement] = placements,
+                ) -> None:
+                    found.update(_upheld(record, envelope, state))
+
+                folded = await fold(source, None, observe)
+                pods = [_pod(folded.state, each, placements) for each in applied]
+                if all(pod.status in AT_REST or pod.never for pod in pods):
+                    return Settled(folded.state, pods)
+                await anyio.sleep(POLL_S)
+    late = ", ".join(f"{p.name} ({p.status} {p.cause})" for p in pods if p.status not in AT_REST)
+    raise CliError(f"not settled within {SETTLED_WITHIN_S:g} s: {late}")
+
+
+def _upheld(record: Record, envelope: Envelope, state: ClusterState) -> dict[str, Placement]:
+    """The placements of a record that the fold upheld."""
+    return {
+        placement.uid: placement
+        for event in envelope.events
+        if isinstance(event, Decided)
+        for placement in event.placements
+        if state.voided.get(placement.uid) != record.seq
+    }
+
+
+def _pod(state: ClusterState, applied: Applied, placements: dict[str, Placement]) -> DemoPod:
+    pod = state.pods.get(applied.uid)
+    if pod is None:
+        return DemoPod(applied.namespace, applied.name, "Unseen", "", False, None)
+    status, cause = pod_status(state, pod)
+    refused = pod.refusal is not None and pod.allocation is None
+    return DemoPod(
+        applied.namespace,
+        applied.name,
+        status,
+        cause,
+        refused and status == "Pending" and not fits_empty_cluster(state, pod.fact.request),
+        placements.get(applied.uid),
+    )
+
+
+def held_text(state: ClusterState, placement: Placement) -> tuple[str, str, str]:
+    """Cards, memory and cores of a placement; amounts are per card."""
+    if not placement.holdings:
+        return ", ".join(f"{name}: {n}" for name, n in plain(placement.extended).items()), "", ""
+    node = state.nodes.get(placement.node)
+    memory = {mib_text(h.memory_mib) for h in placement.holdings}
+    cores = {f"{h.cores_pct}%" for h in placement.holdings}
+    each = " each" if len(placement.holdings) > 1 else ""
+    return (
+        ",".join(device_name(node, holding) for holding in placement.holdings),
+        "/".join(sorted(memory)) + each,
+        "/".join(sorted(cores)) + each,
+    )

@@ -1,0 +1,103 @@
+"""`allot explain pod`: why a pod is where it is, or why it waits."""
+
+from difflib import get_close_matches
+from pathlib import Path
+
+import anyio
+import click
+
+from allotment.core.explain import explain as explain_pod
+from allotment.core.explanation import Explanation
+from allotment.core.logport import Record
+from allotment.core.pod_story import PodStory
+from allotment.core.state import ClusterState
+from allotment_cli.errors import CliError
+from allotment_cli.explain_text import explanation_lines
+from allotment_cli.folding import Folded, fold, fold_at
+from allotment_cli.moments import AtSequence
+from allotment_cli.names import pod_name
+from allotment_cli.output import emit, emit_json, suggest
+from allotment_cli.source import Origin, Source, open_source, source_options
+from allotment_proto.events import Envelope
+
+PENDING_EXIT = 3
+
+
+@click.group()
+def explain() -> None:
+    """Why a pod is where it is."""
+
+
+@explain.command()
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@source_options
+@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@click.option("--node", help="Also every step for every card of this node.")
+@click.option("--all", "all_", is_flag=True, help="Every candidate, every step of the timeline.")
+@click.option("--exit-code", is_flag=True, help="Exit 0 if it has a place, 3 if it waits.")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@click.pass_context
+def pod(
+    ctx: click.Context,
+    name: str,
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    at: str | None,
+    node: str | None,
+    all_: bool,
+    exit_code: bool,
+    output: str,
+) -> None:
+    """Why this pod is where it is, or why it waits."""
+    namespace, bare = pod_name(name)
+    found = anyio.run(run, Origin(home, nats, file), namespace, bare, at, node)
+    if output == "json":
+        emit_json(found)
+    else:
+        emit(explanation_lines(found, everything=all_))
+        suggest(_next(found))
+    if exit_code and found.status.phase == "Pending":
+        ctx.exit(PENDING_EXIT)
+
+
+async def run(
+    origin: Origin, namespace: str, name: str, at: str | None, node: str | None
+) -> Explanation:
+    """Fold to the moment; for a placed pod fold again to what its decision read."""
+    story = PodStory(namespace, name)
+
+    def observe(record: Record, envelope: Envelope, state: ClusterState) -> None:
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+
+    async with open_source(origin) as source:
+        folded = await fold_at(source, at, observe)
+        if story.fact is None:
+            raise CliError(
+                f"pod {namespace}/{name} is not in the log up to seq {folded.seq}",
+                _similar(folded, namespace, name),
+            )
+        if node is not None and node not in folded.state.nodes:
+            raise CliError(f"node {node} is not known at seq {folded.seq}", "see: allot get nodes")
+        before = None if story.placed is None else await _before(source, story)
+    return explain_pod(folded.state, story, folded.time_ms, before=before, node=node)
+
+
+async def _before(source: Source, story: PodStory) -> ClusterState:
+    assert story.placed is not None
+    return (await fold(source, AtSequence(story.placed.decided.basis))).state
+
+
+def _similar(folded: Folded, namespace: str, name: str) -> str:
+    known = [f"{p.fact.namespace}/{p.fact.name}" for p in folded.state.pods.values()]
+    close = get_close_matches(f"{namespace}/{name}", known, n=1)
+    return f"did you mean {close[0]}?" if close else "see: allot get pods"
+
+
+def _next(found: Explanation) -> str:
+    name = f"{found.subject.namespace}/{found.subject.name}"
+    if found.placement is not None:
+        return f"allot ledger --node {found.placement.node}"
+    if found.closest and found.node_steps is None:
+        return f"allot explain pod {name} --node {found.closest[0].node}"
+    return f"allot log --pod {name}"

@@ -1,0 +1,190 @@
+"""The sections of an explanation on a screen: tables and sentences made from the JSON structs."""
+
+from collections.abc import Sequence
+
+from allotment.core.explanation import (
+    Candidate,
+    Closest,
+    DecidedBy,
+    Explanation,
+    Holder,
+    Line,
+    NodeSteps,
+    Request,
+    Step,
+)
+from allotment.core.figures import bytes_text, duration_text, points_text
+from allotment_cli.moments import local_text
+from allotment_cli.output import table
+
+TIMELINE_SHOWN = 14
+CANDIDATES_SHOWN = 3
+
+
+def competition(found: Explanation, everything: bool) -> list[str]:
+    first = found.funnel[0].left if found.funnel else found.candidates_total
+    shown = found.candidates if everything else found.candidates[:CANDIDATES_SHOWN]
+    terms = list(found.candidates[0].terms)
+    lines = [f"  {first} nodes -> {found.candidates_total} fit -> 1 chosen"]
+    headers = ["RANK", "CARDS", "FREE BEFORE", "FREE AFTER", *terms, "TOTAL", ""]
+    rows = [_candidate(candidate, terms) for candidate in shown]
+    named = table(headers, rows, right=headers[:1] + headers[2:-1], indent="  ")
+    lines += [line.removesuffix("  -").rstrip() for line in named]
+    more = found.candidates_total - len(shown)
+    if more > 0:
+        hint = "" if everything else ": --all"
+        lines.append(f"  {more} more{hint}")
+    if found.decided_by is not None:
+        lines.append(f"  {_decided_by(found.decided_by)}")
+    return lines
+
+
+def _candidate(candidate: Candidate, terms: Sequence[str]) -> list[str]:
+    cards = ",".join(candidate.devices)
+    has_cards = bool(cards)
+    return [
+        str(candidate.rank),
+        f"{candidate.node}/{cards}" if has_cards else candidate.node,
+        bytes_text(candidate.free_before_bytes) if has_cards else "",
+        bytes_text(candidate.free_after_bytes) if has_cards else "",
+        *(points_text(candidate.terms.get(term, 0)) for term in terms),
+        points_text(candidate.total_micro),
+        "chosen" if candidate.chosen else "",
+    ]
+
+
+def _decided_by(by: DecidedBy) -> str:
+    match by.term:
+        case "only":
+            return "Nothing else fitted."
+        case "leftover":
+            return f"Equal scores with {by.second}; it leaves less memory unused on its cards."
+        case "name":
+            return f"Equal scores and equal leftovers with {by.second}; the name comes first."
+        case _:
+            winner, second = by.winner_without_micro or 0, by.second_without_micro or 0
+            won = f"Won by {points_text(by.lead_micro)}."
+            with_ = f"{points_text(max(winner, second))} to {points_text(min(winner, second))}"
+            if second > winner:
+                said = f"Deciding term: {by.term} (without it, {by.second} wins {with_})."
+            elif second == winner:
+                said = f"Deciding term: {by.term} (without it, a tie at {points_text(winner)})."
+            else:
+                said = f"Most of it: {by.term} (without it, still ahead {with_})."
+            return f"{won} {said}"
+
+
+def rejected(funnel: Sequence[Step]) -> list[str]:
+    reasons: dict[str, int] = {}
+    for step in funnel:
+        for code, count in step.reasons.items():
+            reasons[code] = reasons.get(code, 0) + count
+    counted = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    lost = sum(reasons.values())
+    text = ", ".join(f"{code} {count}" for code, count in counted)
+    return [f"  {lost} of {funnel[0].left} rejected: {text}"]
+
+
+def funnel(funnel: Sequence[Step], request: Request) -> list[str]:
+    rows = [
+        [
+            _step_text(step, request),
+            str(step.left),
+            str(step.lost) if step.lost else "",
+            ", ".join(f"{code} {count}" for code, count in step.reasons.items()),
+        ]
+        for step in funnel
+        if step.lost or step.step == "all"
+    ]
+    lines = table(["STEP", "LEFT", "LOST", "REASON"], rows, right=("LEFT", "LOST"), indent="  ")
+    return [line.removesuffix("  -").rstrip().removesuffix("  -").rstrip() for line in lines]
+
+
+def _step_text(step: Step, request: Request) -> str:
+    """The step in the words of this very request, where it has some."""
+    if step.step == "gpuModel" and request.models:
+        return f"has a card of model {' or '.join(request.models)}"
+    if step.step == "gpuMemory" and request.memory_bytes:
+        return f"enough cards with {bytes_text(request.memory_bytes)} unreserved"
+    if step.step == "gpuCompute":
+        return f"those cards also have {max(request.compute_percent, 1)}% compute"
+    return step.text
+
+
+def closest(closest: Sequence[Closest]) -> list[str]:
+    rows = []
+    for entry in closest:
+        counted = entry.free_count is not None
+        holders = [_holder(holder) for holder in entry.holders] or [""]
+        free = str(entry.free_count) if counted else bytes_text(entry.free_memory_bytes or 0)
+        compute = "" if counted else f"{entry.free_compute_percent}%"
+        rows.append([f"{entry.node}/{entry.device}", free, compute, _short(entry), holders[0]])
+        rows += [[" ", " ", " ", " ", holder] for holder in holders[1:]]
+    headers = ["CARD", "FREE", "FREE COMPUTE", "SHORT BY", "HELD BY"]
+    return table(headers, rows, right=("FREE", "FREE COMPUTE"), indent="  ")
+
+
+def _short(entry: Closest) -> str:
+    words = {
+        "memoryBytes": lambda n: f"{bytes_text(n)} memory",
+        "computePercent": lambda n: f"{n}% compute",
+        "slots": lambda n: f"{n} share{'s' * (n > 1)}",
+        "otherHolders": lambda n: f"{n} other holder{'s' * (n > 1)}",
+        "count": lambda n: f"{n}",
+    }
+    return ", ".join(words[name](amount) for name, amount in entry.short.items())
+
+
+def _holder(holder: Holder) -> str:
+    if not holder.memory_bytes:
+        return f"{holder.namespace}/{holder.name}"
+    return (
+        f"{holder.namespace}/{holder.name} {bytes_text(holder.memory_bytes)}, "
+        f"{holder.compute_percent}%"
+    )
+
+
+def node(steps: NodeSteps) -> list[str]:
+    rows = [[step.step, step.verdict, step.detail] for step in steps.host]
+    lines = [f"  the node answers: {steps.verdict}", ""]
+    lines += table(["STEP", "VERDICT", "DETAIL"], rows, indent="  ")
+    if steps.cards:
+        cards = [
+            [
+                card.device,
+                card.model,
+                str(card.free_slots),
+                bytes_text(card.free_memory_bytes),
+                f"{card.free_compute_percent}%",
+                card.verdict,
+                "; ".join(_holder(holder) for holder in card.holders),
+            ]
+            for card in steps.cards
+        ]
+        headers = ["CARD", "MODEL", "SHARES", "FREE", "COMPUTE", "VERDICT", "HELD BY"]
+        lines += ["", *table(headers, cards, right=("SHARES", "FREE", "COMPUTE"), indent="  ")]
+    return lines
+
+
+def timeline(timeline: Sequence[Line], everything: bool) -> list[str]:
+    shown = timeline if everything else timeline[-TIMELINE_SHOWN:]
+    rows = [
+        [
+            local_text(line.time_ms, millis=True),
+            _offset(line.offset_ms),
+            str(line.seq or ""),
+            line.by,
+            line.text,
+        ]
+        for line in shown
+    ]
+    hidden = len(timeline) - len(shown)
+    lines = [f"  {hidden} earlier: --all"] if hidden else []
+    first, *rest = table(
+        ["TIME", "OFFSET", "SEQ", "BY", "WHAT"], rows, right=("OFFSET", "SEQ"), indent="  "
+    )
+    return [first, *lines, *rest]
+
+
+def _offset(ms: int) -> str:
+    return f"+{duration_text(ms)}" if ms >= 0 else f"-{duration_text(-ms)}"

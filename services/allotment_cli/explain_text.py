@@ -1,0 +1,149 @@
+"""An explanation on a screen: its head, and the sections that apply.
+
+Everything is read from the JSON structs, so nothing is known to the text alone.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from allotment.core.explanation import (
+    Explanation,
+    Request,
+    Status,
+)
+from allotment.core.figures import age_text, bytes_text, duration_text
+from allotment_cli import explain_sections as sections
+from allotment_cli.output import heading
+
+LABEL = 11
+
+
+def explanation_lines(found: Explanation, *, everything: bool = False) -> list[str]:
+    """The whole screen; `everything` leaves nothing out of the long sections."""
+    lines = list(_head(found))
+    waits = found.status.phase == "Pending" and found.placement is None
+    if found.candidates:
+        title = "Why this GPU" if found.candidates[0].devices else "Why this node"
+        lines += _section(title, sections.competition(found, everything))
+    if found.funnel:
+        if waits:
+            lines += _section("Where the nodes went", sections.funnel(found.funnel, found.request))
+        elif found.funnel[-1].left < found.funnel[0].left:
+            lines += _section("Where the nodes went", sections.rejected(found.funnel))
+    if found.fragmentation is not None:
+        piece = found.fragmentation
+        lines += _section(
+            "Not a shortage, a shape problem",
+            [
+                f"  {bytes_text(piece.free_bytes)} of suitable card memory is free; the largest "
+                f"piece with enough compute is {bytes_text(piece.largest_usable_bytes)}."
+            ],
+        )
+    if found.closest:
+        lines += _section("Closest cards", sections.closest(found.closest))
+    if found.node_steps is not None:
+        lines += _section(f"On node {found.node_steps.node}", sections.node(found.node_steps))
+    if found.timeline:
+        title = "Timeline (when each step finished)"
+        lines += _section(title, sections.timeline(found.timeline, everything))
+    return lines
+
+
+def _section(title: str, body: Sequence[str]) -> list[str]:
+    return ["", heading(title), *body]
+
+
+def _field(label: str, text: str) -> str:
+    return f"{label:<{LABEL}}{text}"
+
+
+def _head(found: Explanation) -> Iterator[str]:
+    who, status, decision = found.subject, found.status, found.decision
+    yield _field("Pod", f"{who.namespace}/{who.name}   uid {who.uid}")
+    yield _field("Status", _status(found))
+    yield _field("Wants", wants_text(found.request))
+    if status.problem:
+        yield _field("Problem", status.problem)
+    elif status.cause:
+        yield _field("Cause", status.cause + _ever(status))
+    if found.placement is not None:
+        held = found.placement
+        verb = "Held" if held.phase == "released" else "Holds"
+        parts = [
+            f"{held.node}/{d.device} ({d.model}, {d.id}): "
+            f"{bytes_text(d.memory_bytes)} memory, {d.compute_percent}% compute"
+            for d in held.devices
+        ]
+        parts += [f"{held.node}: {name} {count}" for name, count in held.extended.items()]
+        for text in parts or [f"{held.node}, no device"]:
+            yield _field(verb, text)
+            verb = ""
+    if decision is not None:
+        yield _field(
+            "Decision",
+            f"{decision.id}   policy {decision.policy}@{decision.policy_version}   "
+            f"read ledger {decision.basis}, checked {decision.checked}, wrote seq {decision.seq}",
+        )
+    yield _field("As of", f"seq {found.as_of.seq}, {found.as_of.time}")
+    if found.trace is not None:
+        yield _field("Trace", found.trace.trace_id)
+
+
+def _ever(status: Status) -> str:
+    if status.fits_empty_cluster is None:
+        return ""
+    return f"   (fits an empty cluster: {'yes' if status.fits_empty_cluster else 'no'})"
+
+
+def _status(found: Explanation) -> str:
+    status, placement = found.status, found.placement
+    if status.phase == "Pending" and placement is None:
+        text = f"Pending {age_text(status.since_seconds or 0)}"
+        if status.problem:
+            return f"{text}: the request cannot be granted as it is written"
+        if status.fits_empty_cluster is False:
+            text += ", can never fit on these nodes"
+        text += f": {status.fits_now}/{status.nodes} nodes fit"
+        tries = f"{status.attempts} attempt{'s' * (status.attempts != 1)} in the log"
+        notes = [tries if status.attempts else "not tried yet"]
+        if status.unchanged_seconds is not None:
+            notes.append(f"reasons unchanged for {age_text(status.unchanged_seconds)}")
+        return f"{text} ({'; '.join(notes)})"
+    if placement is None or placement.others:
+        return status.phase + (f" on {status.node}, placed by another scheduler" * bool(placement))
+    text = f"{status.phase} on {status.node}"
+    if status.latency_ms is not None:
+        text += f", reserved {duration_text(status.latency_ms)}"
+        if status.bound_ms is not None:
+            text += f" and bound {duration_text(status.bound_ms)}"
+        text += " after it was first seen"
+    return text + (f" (attempt {status.attempts})" if status.attempts else "")
+
+
+def wants_text(request: Request) -> str:
+    """A request in words: ``2 GPUs, each 2.9 GiB memory, 50% compute; model A100 or V100``."""
+    parts = []
+    for ask in request.devices:
+        memory = (
+            f"{ask.memory_percent}% of the memory"
+            if ask.memory_percent
+            else f"{bytes_text(ask.memory_bytes)} memory"
+        )
+        each = "each " if ask.count > 1 else ""
+        container = f" (container {ask.container})" if len(request.devices) > 1 else ""
+        parts.append(
+            f"{ask.count} GPU{'s' * (ask.count > 1)}: {each}{memory}, "
+            f"{ask.compute_percent}% compute{container}"
+        )
+    parts += [f"{name}: {count}" for name, count in request.extended.items()]
+    for words, join in (
+        (request.models, "model {}"),
+        (request.not_models, "not model {}"),
+        (request.ids, "card {}"),
+        (request.not_ids, "not card {}"),
+        (tuple(map(str, request.indexes)), "card index {}"),
+    ):
+        if words:
+            parts.append(join.format(" or ".join(words)))
+    if request.mode:
+        parts.append(f"mode {request.mode}")
+    return "; ".join(parts) or "no device"

@@ -1,0 +1,251 @@
+"""`allot log`: the allocation log, one line an event; whole, or one object's story."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import click
+import msgspec
+
+from allotment.core import story
+from allotment.core.figures import rfc3339
+from allotment.core.logport import Record
+from allotment.core.story import EVENT_TYPES, Everything, NodeSubject, PodSubject
+from allotment_cli import export, moments
+from allotment_cli.errors import CliError
+from allotment_cli.moments import At, AtSequence
+from allotment_cli.names import pod_name
+from allotment_cli.output import emit, emit_json, note, suggest
+from allotment_cli.source import Origin, Source, open_source, source_options
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event
+
+TYPE_WIDTH = max(map(len, EVENT_TYPES))
+UNREADABLE = "Unreadable"
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One event as JSON; `event` is None for a record that cannot be read."""
+
+    seq: int
+    time: str
+    by: str
+    type: str
+    text: str
+    event: Event | None
+
+
+class Wanted(NamedTuple):
+    """Which events to show. `since` and `types` hide lines, `subject` follows one object."""
+
+    subject: story.Subject
+    types: Collection[str]
+    since: At | None
+
+    def shows(self, record: Record, event: Event) -> bool:
+        takes = self.subject.takes(event)  # always asked: it remembers
+        return (
+            takes
+            and self.reaches(record)
+            and (not self.types or type(event).__name__ in self.types)
+        )
+
+    def reaches(self, record: Record) -> bool:
+        if self.since is None:
+            return True
+        if isinstance(self.since, AtSequence):
+            return record.seq >= self.since.seq
+        return record.time_ns >= self.since.ms * 1_000_000
+
+
+@click.group(invoke_without_command=True)
+@source_options
+@click.option("--pod", metavar="NS/NAME", help="Only what concerns this pod.")
+@click.option("--node", help="Only what concerns this node.")
+@click.option("--card", metavar="NODE/INDEX", help="Only what concerns this card.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help=f"{', '.join(EVENT_TYPES)}.")
+@click.option("--since", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for what comes.")
+@click.option("-o", "--output", type=click.Choice(("text", "json", "jsonl")), default="text")
+@click.pass_context
+def log(
+    ctx: click.Context,
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    pod: str | None,
+    node: str | None,
+    card: str | None,
+    types: tuple[str, ...],
+    since: str | None,
+    follow: bool,
+    output: str,
+) -> None:
+    """The allocation log, one line an event. -o jsonl exports whole records for --file."""
+    ctx.obj = Origin(home, nats, file)
+    if ctx.invoked_subcommand is not None:
+        return
+    if follow and output == "json":
+        raise CliError("-o json is one document and cannot follow", "use -o jsonl with --follow")
+    if follow and file is not None:
+        raise CliError("a file does not grow", "follow a live log: without --file")
+    subject = _subject(pod, node, card)
+    try:
+        anyio.run(_show, ctx.obj, subject, tuple(map(_type, types)), since, follow, output)
+    except KeyboardInterrupt:
+        note("stopped")
+
+
+@log.command()
+@click.argument("seq", type=click.IntRange(min=1))
+@click.pass_obj
+def show(origin: Origin, seq: int) -> None:
+    """One record as it is stored, what it stood on and what came of it."""
+    anyio.run(_show_one, origin, seq)
+
+
+def _subject(pod: str | None, node: str | None, card: str | None) -> story.Subject:
+    if sum(given is not None for given in (pod, node, card)) > 1:
+        raise CliError("--pod, --node and --card are three questions", "ask one of them")
+    if pod is not None:
+        return PodSubject(*pod_name(pod))
+    if node is not None:
+        return NodeSubject(node)
+    if card is not None:
+        name, _, index = card.rpartition("/")
+        if not name or not index:
+            raise CliError(f"--card {card!r} names no card", "give NODE/INDEX like gpu-07/3")
+        return NodeSubject(name, index.removeprefix("GPU-") if index[4:].isdigit() else index)
+    return Everything()
+
+
+def _type(text: str) -> str:
+    for name in EVENT_TYPES:
+        if name.lower() == text.lower():
+            return name
+    raise CliError(f"--type {text!r} is not a type of event", f"one of {', '.join(EVENT_TYPES)}")
+
+
+async def _show(
+    origin: Origin,
+    subject: story.Subject,
+    types: tuple[str, ...],
+    since: str | None,
+    follow: bool,
+    output: str,
+) -> None:
+    async with open_source(origin) as source:
+        at = None if since is None else moments.parse(since, source.now_ms(), "--since")
+        wanted = Wanted(subject, types, at)
+        collected: list[LogLine] = []
+        last_seq = await source.last_seq()
+        batches = source.follow(0) if follow else source.read(1, last_seq)
+        async with aclosing(batches):
+            async for batch in batches:
+                for record in batch:
+                    _one(record, wanted, output, collected)
+        if output == "json":
+            emit_json(collected)
+        elif output == "text" and isinstance(subject, PodSubject) and not follow:
+            suggest(f"allot explain pod {subject.namespace}/{subject.name}")
+
+
+def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) -> None:
+    lines = _lines(record, wanted)
+    if not lines:
+        return
+    if output == "jsonl":
+        emit([export.encode(record)])
+    elif output == "json":
+        collected += lines
+    else:
+        time = moments.local_day_text(record.time_ns // 1_000_000)
+        emit(f"{x.seq:>7}  {time}  {x.type:<{TYPE_WIDTH}}  {x.text}" for x in lines)
+
+
+def _lines(record: Record, wanted: Wanted) -> list[LogLine]:
+    time = rfc3339(record.time_ns // 1_000_000)
+    try:
+        envelope = decode_envelope(record.payload)
+    except UndecodableError as error:
+        if isinstance(wanted.subject, Everything) and not wanted.types and wanted.reaches(record):
+            return [LogLine(record.seq, time, "", UNREADABLE, error.reason, None)]
+        return []
+    return [
+        LogLine(
+            record.seq,
+            time,
+            envelope.by,
+            type(event).__name__,
+            story.line(event, wanted.subject.uids),
+            event,
+        )
+        for event in envelope.events
+        if wanted.shows(record, event)
+    ]
+
+
+async def _show_one(origin: Origin, seq: int) -> None:
+    async with open_source(origin) as source:
+        last_seq = await source.last_seq()
+        if seq > last_seq:
+            raise CliError(f"sequence {seq} is not in the log yet", f"the last is {last_seq}")
+        record = await _record(source, seq)
+        emit(
+            [
+                f"Sequence  {record.seq}",
+                f"Subject   {record.subject}",
+                f"Time      {rfc3339(record.time_ns // 1_000_000)}",
+                f"Id        {record.msg_id or '-'}",
+            ]
+        )
+        try:
+            envelope = decode_envelope(record.payload)
+        except UndecodableError as error:
+            emit([f"Unreadable  {error.reason}", record.payload.decode(errors="backslashreplace")])
+            return
+        emit(f"Stood on  {text}" for text in _causes(envelope))
+        async for text in _effects(source, envelope, seq, last_seq):
+            emit([f"Led to    {text}"])
+        emit_json(msgspec.to_builtins(envelope))
+
+
+async def _record(source: Source, seq: int) -> Record:
+    async with aclosing(source.read(seq, seq)) as batches:
+        async for batch in batches:
+            return batch[0]
+    raise CliError(f"sequence {seq} is missing from the log", "the log is damaged")
+
+
+def _causes(envelope: Envelope) -> list[str]:
+    found: list[str] = []
+    for event in envelope.events:
+        if isinstance(event, Decided):
+            found.append(
+                f"seq {event.basis} (placed), seq {event.checked} (checked), "
+                f"policy of seq {event.policy}"
+            )
+        elif isinstance(event, Bound | BindFailed):
+            found.append(f"decision at seq {event.decision}")
+    return found
+
+
+async def _effects(
+    source: Source, envelope: Envelope, seq: int, last_seq: int
+) -> AsyncIterator[str]:
+    """The outcomes of a decision, as lines."""
+    if not any(isinstance(event, Decided) for event in envelope.events):
+        return
+    async with aclosing(source.read(seq + 1, last_seq)) as batches:
+        async for batch in batches:
+            for record in batch:
+                try:
+                    later = decode_envelope(record.payload)
+                except UndecodableError:
+                    note(f"record {record.seq} cannot be read and was passed over")
+                    continue
+                for event in later.events:
+                    if isinstance(event, Bound | BindFailed) and event.decision == seq:
+                        yield f"seq {record.seq}: {story.line(event)}"

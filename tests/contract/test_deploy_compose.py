@@ -1,0 +1,176 @@
+"""compose.yaml against the code: modules, settings, ports, health checks, what listens where."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import aiohttp
+import anyio
+import pytest
+import yaml
+from tests.contract.test_deploy_kubernetes import ROOT, SETTINGS, load_settings
+
+from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.service_http import Readiness, serve_http
+from allotment.adapters.settings import KubeSettings
+
+Object = dict[str, Any]
+COMPOSE: Object = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES: dict[str, Object] = COMPOSE["services"]
+KUBECONFIG: Object = yaml.safe_load((ROOT / "deploy/local/kubeconfig").read_text())
+START_S = 20.0
+
+
+def ours() -> dict[str, Object]:
+    """The services that run our image, by the module each runs."""
+    return {
+        service["command"][0]: service
+        for service in SERVICES.values()
+        if service["image"].startswith("allotment:")
+    }
+
+
+def server(context: str) -> tuple[str | None, int | None]:
+    """Host and port of the API server in a context of the kubeconfig."""
+    (names,) = (c["context"] for c in KUBECONFIG["contexts"] if c["name"] == context)
+    (cluster,) = (c["cluster"] for c in KUBECONFIG["clusters"] if c["name"] == names["cluster"])
+    address = urlsplit(cluster["server"])
+    return address.hostname, address.port
+
+
+def test_no_key_that_an_older_compose_refuses() -> None:
+    assert {key for key in COMPOSE if not key.startswith("x-")} == {"services", "volumes"}
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is missing")
+def test_docker_compose_takes_the_file() -> None:
+    done = subprocess.run(
+        ["docker-compose", "-f", ROOT / "compose.yaml", "config", "--quiet"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_is_confined(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+    assert service["stop_grace_period"] == "20s"
+    for port in service.get("ports", ()):
+        assert port.startswith("127.0.0.1:"), "nothing may listen outside this machine"
+    for mount in service.get("volumes", ()):
+        source, _, rest = mount.partition(":")
+        if source.startswith("."):
+            assert (ROOT / source).is_file()
+            assert rest.endswith(":ro")
+        else:
+            assert source in COMPOSE["volumes"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_waited_for_says_that_it_is_healthy(name: str) -> None:
+    for other, how in SERVICES[name].get("depends_on", {}).items():
+        assert how == {"condition": "service_healthy"}
+        assert "test" in SERVICES[other]["healthcheck"]
+
+
+def test_the_image_is_built_once_and_before_it_is_needed() -> None:
+    """Several builds of one tag at a time get into each other's way."""
+    builders = [name for name, service in SERVICES.items() if "build" in service]
+    assert builders == ["cluster"]
+    assert (ROOT / SERVICES["cluster"]["build"]["dockerfile"]).is_file()
+    for service in ours().values():
+        assert "build" in service or "cluster" in service["depends_on"]
+
+
+def test_all_services_are_there() -> None:
+    assert ours().keys() == {*SETTINGS, "allotment_local.cluster"}
+
+
+@pytest.mark.parametrize("module", SETTINGS)
+def test_every_setting_is_known_and_its_value_taken(module: str) -> None:
+    assert importlib.util.find_spec(f"{module}.__main__")
+    service = ours()[module]
+    assert service["command"] == [module]
+    mounts = [mount.split(":") for mount in service.get("volumes", ())]
+    files = {target: ROOT / source for source, target, _ in mounts}
+    settings = load_settings(module, service["environment"], files)
+    nats = urlsplit(settings.nats_url)
+    assert (nats.hostname in SERVICES, nats.port) == (True, 4222)
+    monitor = urlsplit(settings.nats_monitor_url or "")
+    assert (monitor.hostname in SERVICES, monitor.port) == (True, 8222)
+    assert settings.http_host == "0.0.0.0"
+    if isinstance(settings, KubeSettings):
+        assert settings.kubeconfig == ROOT / "deploy/local/kubeconfig"
+        host, port = server(settings.kube_context or "")
+        assert host == "cluster"
+        assert str(port) in SERVICES["cluster"]["command"]
+
+
+def test_the_kubeconfig_shows_people_the_published_port() -> None:
+    (published,) = SERVICES["cluster"]["ports"]
+    host, port = server(KUBECONFIG["current-context"])
+    assert published.startswith(f"{host}:{port}:")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", [name for name in SERVICES if name != "nats"])
+async def test_the_health_check_believes_readyz(name: str) -> None:
+    service = SERVICES[name]
+    how, python, flag, script = service["healthcheck"]["test"]
+    assert (how, python, flag) == ("CMD", "python", "-c")
+    port = service.get("environment", {}).get("ALLOT_HTTP_PORT") or service["command"][-1]
+    assert script.count(port) == 1
+    readiness = Readiness()
+    metrics = ServiceMetrics("test", "")
+    async with serve_http("127.0.0.1", 0, "test", readiness, metrics) as address:
+        here = script.replace(port, address.rpartition(":")[2])
+        for ready, status in ((False, 1), (True, 0)):
+            readiness.set("all", ready)
+            done = await anyio.run_process([sys.executable, "-c", here], check=False)
+            assert done.returncode == status, done.stderr
+
+
+@pytest.mark.anyio
+async def test_the_cluster_takes_its_arguments() -> None:
+    """It must listen where other containers reach it; here on loopback and a free port."""
+    command = list(SERVICES["cluster"]["command"])
+    module, *flags = command
+    assert dict(zip(flags[::2], flags[1::2], strict=True)).keys() == {"--host", "--port"}
+    command = [sys.executable, "-m", module, "--host", "127.0.0.1", "--port", "0"]
+    async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
+        try:
+            assert process.stdout is not None
+            with anyio.fail_after(START_S):
+                announced = await process.stdout.receive()
+            http = cast(str, json.loads(announced)["http"])
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"http://{http}/readyz") as answer:
+                    assert answer.status == 200
+                async with session.get(f"http://{http}/api/v1/nodes") as answer:
+                    assert (await answer.json())["items"]
+        finally:
+            process.terminate()
+            with anyio.fail_after(START_S):
+                assert await process.wait() == 0
+
+
+def test_compose_and_kubernetes_run_the_same_nats() -> None:
+    statefulset = yaml.safe_load((ROOT / "deploy/nats/statefulset.yaml").read_text())
+    (container,) = statefulset["spec"]["template"]["spec"]["containers"]
+    nats = SERVICES["nats"]
+    assert nats["image"] == container["image"]
+    assert nats["command"] == container["command"]
+    assert nats["healthcheck"]["test"][1] == "wget", "all that the alpine image has"
+    assert Path(nats["command"][-1]).name == "nats.conf"

@@ -1,0 +1,222 @@
+"""The kustomize base and its overlay, rendered, against the API's schema and against the code.
+
+A manifest that names a module, a setting or a port that does not exist is found on somebody's
+cluster otherwise.
+"""
+
+import importlib.util
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import kubernetes_validate
+import msgspec
+import pytest
+import yaml
+
+from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.service_http import Readiness, serve_http
+from allotment.adapters.settings import CommonSettings, load
+from allotment.adapters.settings_fields import variable_of
+from allotment.core.policy import parse
+from allotment_binder.settings import BinderSettings
+from allotment_filter.settings import FilterSettings
+from allotment_watcher.settings import WatcherSettings
+
+ROOT = Path(__file__).parents[2]
+KUSTOMIZATIONS = ("deploy/base", "deploy/overlays/default")
+SCHEMAS = ("1.32", "1.37")
+SETTINGS: dict[str, type[CommonSettings]] = {
+    "allotment_watcher": WatcherSettings,
+    "allotment_filter": FilterSettings,
+    "allotment_scorer": CommonSettings,
+    "allotment_binder": BinderSettings,
+}
+READ_ELSEWHERE = {"ALLOT_COMMIT", "ALLOT_TRACE_FILE"}
+"""Variables of ours that are no service's setting."""
+
+Object = dict[str, Any]
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
+both = pytest.mark.parametrize("where", KUSTOMIZATIONS)
+pytestmark = needs_kubectl
+
+
+@cache
+def rendered(where: str) -> tuple[Object, ...]:
+    done = subprocess.run(
+        ["kubectl", "kustomize", ROOT / where],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return tuple(yaml.safe_load_all(done.stdout))
+
+
+def of_kind(where: str, *kinds: str) -> list[Object]:
+    return [found for found in rendered(where) if found["kind"] in kinds]
+
+
+def named(where: str, kind: str, name: str) -> Object:
+    (found,) = (found for found in of_kind(where, kind) if found["metadata"]["name"] == name)
+    return found
+
+
+def services(where: str) -> dict[str, Object]:
+    """The pod specs of the four services, by the module that each runs."""
+    specs = [found["spec"]["template"]["spec"] for found in of_kind(where, "Deployment")]
+    return {spec["containers"][0]["args"][0]: spec for spec in specs}
+
+
+def environment(where: str, container: Object) -> dict[str, str]:
+    """The variables that a container is started with."""
+    told: dict[str, str] = {}
+    for source in container.get("envFrom", ()):
+        told |= named(where, "ConfigMap", source["configMapRef"]["name"])["data"]
+    return told | {variable["name"]: variable["value"] for variable in container.get("env", ())}
+
+
+def load_settings(
+    module: str, environ: Mapping[str, str], files: Mapping[str, Path]
+) -> CommonSettings:
+    """The service's settings as it would read them; `files`: what is mounted where."""
+    kind = SETTINGS[module]
+    settings = {name for name in environ if name.startswith("ALLOT_")} - READ_ELSEWHERE
+    known = {variable_of(field) for field in msgspec.structs.fields(kind)}
+    assert settings <= known, f"{module} has no settings {sorted(settings - known)}"
+    here = {name: str(files.get(value, value)) for name, value in environ.items()}
+    return load(kind, [], here, module, "")
+
+
+@both
+@pytest.mark.parametrize("version", SCHEMAS)
+def test_every_object_fits_the_schema(where: str, version: str) -> None:
+    for found in rendered(where):
+        kubernetes_validate.validate(found, version, strict=True)
+
+
+@both
+def test_the_four_services_are_there_and_can_be_started(where: str) -> None:
+    assert services(where).keys() == SETTINGS.keys()
+    for module, spec in services(where).items():
+        assert importlib.util.find_spec(f"{module}.__main__")
+        (container,) = spec["containers"]
+        assert "command" not in container, "the image's entrypoint is python -m"
+        assert container["args"] == [module]
+
+
+@both
+def test_every_setting_is_known_and_its_value_taken(where: str, tmp_path: Path) -> None:
+    for module, spec in services(where).items():
+        (container,) = spec["containers"]
+        files: dict[str, Path] = {}
+        for mount in container["volumeMounts"]:
+            (volume,) = (v for v in spec["volumes"] if v["name"] == mount["name"])
+            if "configMap" not in volume:
+                continue
+            content = named(where, "ConfigMap", volume["configMap"]["name"])["data"]
+            for name, text in content.items():
+                files[f"{mount['mountPath']}/{name}"] = tmp_path / name
+                (tmp_path / name).write_text(text)
+        settings = load_settings(module, environment(where, container), files)
+        (port,) = container["ports"]
+        assert port["containerPort"] == settings.http_port
+        assert settings.http_host == "0.0.0.0"
+        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert str(settings.snapshot_dir) in mounted
+        if isinstance(settings, WatcherSettings):
+            assert settings.policy_file is not None
+            parsed = parse(settings.policy_file.read_text(), "policy", settings.scheduler_names)
+            assert parsed.warnings == ()
+
+
+@both
+def test_the_log_has_as_many_replicas_as_there_are_servers(where: str) -> None:
+    servers = named(where, "StatefulSet", "allotment-nats")["spec"]["replicas"]
+    for spec in services(where).values():
+        told = environment(where, spec["containers"][0])
+        assert int(told.get("ALLOT_LOG_REPLICAS", "1")) == servers
+
+
+@pytest.mark.anyio
+@both
+async def test_probes_ask_what_the_services_answer(where: str) -> None:
+    readiness = Readiness()
+    readiness.set("all", True)
+    async with (
+        serve_http("127.0.0.1", 0, "test", readiness, ServiceMetrics("test", "")) as address,
+        aiohttp.ClientSession() as session,
+    ):
+        for spec in services(where).values():
+            (container,) = spec["containers"]
+            (port,) = container["ports"]
+            paths = {}
+            for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+                probe = container[kind]["httpGet"]
+                assert probe["port"] == port["name"]
+                paths[kind] = probe["path"]
+                async with session.get(f"http://{address}{probe['path']}") as answer:
+                    assert answer.status == 200
+            assert paths["readinessProbe"] == "/readyz"
+            assert paths["livenessProbe"] == "/healthz"
+
+
+@both
+def test_nothing_runs_with_more_rights_than_it_needs(where: str) -> None:
+    (namespace,) = of_kind(where, "Namespace")
+    level = namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    assert level == "restricted"
+    for found in of_kind(where, "Deployment", "StatefulSet"):
+        spec = found["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["limits"]["memory"]
+
+
+@both
+def test_every_selector_finds_its_pods_and_every_port_its_name(where: str) -> None:
+    pods = [found["spec"]["template"] for found in of_kind(where, "Deployment", "StatefulSet")]
+    for found in of_kind(where, "Service", "PodDisruptionBudget", "Deployment", "StatefulSet"):
+        selector = found["spec"]["selector"]
+        if found["kind"] == "Service":
+            selector = {"matchLabels": selector}
+        chosen = select(pods, selector)
+        assert len(chosen) == 1, found["metadata"]["name"]
+        for port in found["spec"].get("ports", ()):
+            assert port["targetPort"] in ports_of(chosen)
+    for policy in of_kind(where, "NetworkPolicy"):
+        chosen = select(pods, policy["spec"]["podSelector"])
+        assert chosen, policy["metadata"]["name"]
+        for rule in policy["spec"].get("ingress", ()):
+            assert {port["port"] for port in rule["ports"]} <= ports_of(chosen)
+            assert all(select(pods, peer["podSelector"]) for peer in rule.get("from", ()))
+        for rule in policy["spec"].get("egress", ()):
+            to = [pod for peer in rule.get("to", ()) for pod in select(pods, peer["podSelector"])]
+            names = {port["port"] for port in rule["ports"] if isinstance(port["port"], str)}
+            assert names <= ports_of(to)
+
+
+def select(pods: list[Object], selector: Object) -> list[Object]:
+    def fits(labels: Mapping[str, str]) -> bool:
+        wanted = selector.get("matchLabels", {})
+        return all(labels.get(name) == value for name, value in wanted.items()) and all(
+            labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", ())
+        )
+
+    return [pod for pod in pods if fits(pod["metadata"]["labels"])]
+
+
+def ports_of(pods: list[Object]) -> set[str]:
+    containers = [container for pod in pods for container in pod["spec"]["containers"]]
+    return {port["name"] for container in containers for port in container["ports"]}

@@ -1,0 +1,162 @@
+"""The NATS configurations we ship, read and run by a real nats-server."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+import yaml
+from tests.contract.test_deploy_kubernetes import ROOT
+
+from allotment.adapters.connection import Connection, connect
+from allotment.adapters.log import JetStreamLog
+from allotment.adapters.monitor import check_synced
+from allotment.adapters.nats_server import find_binary
+from allotment.adapters.versions import check_server_version
+from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable
+from allotment_proto import subjects
+
+SINGLE = ROOT / "deploy/nats/nats.conf"
+CLUSTER = ROOT / "deploy/overlays/default/cluster.conf"
+MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
+START_S = 20.0
+FORM_S = 30.0
+
+
+@pytest.mark.parametrize("conf", [SINGLE, CLUSTER], ids=lambda path: path.name)
+def test_the_server_takes_the_file_as_it_is(conf: Path, tmp_path: Path) -> None:
+    for path in (SINGLE, CLUSTER):  # side by side, as in the ConfigMap
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    done = subprocess.run(
+        [find_binary().path, "-t", "-c", tmp_path / conf.name],
+        env={**os.environ, "SERVER_NAME": "nats-0"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_image_is_a_server_that_needs_no_warning() -> None:
+    statefulset = yaml.safe_load((ROOT / "deploy/nats/statefulset.yaml").read_text())
+    (container,) = statefulset["spec"]["template"]["spec"]["containers"]
+    name, _, tag = container["image"].partition(":")
+    assert name == "nats"
+    version, _, variant = tag.partition("-")
+    assert variant == "alpine", "the health check of compose.yaml needs its wget"
+    assert check_server_version(f"{version}.99") == ()
+
+
+@pytest.mark.anyio
+async def test_one_server_syncs_before_it_answers(tmp_path: Path) -> None:
+    text = on_loopback(SINGLE.read_text(), tmp_path / "store")
+    with running([text], tmp_path) as ((url, monitor_url),):
+        assert await check_synced(monitor_url, replicas=1, allow_unsynced=False) == ((), ())
+        async with connect([url], "test") as connection:
+            assert connection.client.max_payload == MAX_PAYLOAD_BYTES
+            log = await JetStreamLog.open(connection, monitor_url=monitor_url)
+            assert log.warnings == ()
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
+    """And the log goes on when one of them is gone, as in a rolling update."""
+    ports = free_ports(3)
+    texts = []
+    for number, port in enumerate(ports):
+        cluster = CLUSTER.read_text().replace("0.0.0.0:6222", f"127.0.0.1:{port}")
+        for other, other_port in enumerate(ports):
+            cluster = cluster.replace(
+                f"allotment-nats-{other}.allotment-nats:6222", f"127.0.0.1:{other_port}"
+            )
+        single = on_loopback(SINGLE.read_text(), tmp_path / f"store-{number}")
+        (tmp_path / f"include-{number}.conf").write_text(single)
+        texts.append(cluster.replace('include "nats.conf"', f'include "include-{number}.conf"'))
+    with running(texts, tmp_path) as servers, anyio.fail_after(FORM_S):
+        urls = [url for url, _ in servers]
+        async with connect(urls, "test") as connection:
+            log = await open_when_formed(connection, servers[0][1])
+            assert isinstance(await log.append(subjects.CONFIG, b"1", msg_id="1"), Landed)
+        async with connect(urls[1:], "test") as connection:
+            os.kill(pid_of(tmp_path, 0), signal.SIGKILL)
+            log = await open_when_formed(connection, servers[1][1])
+            assert isinstance(await log.append(subjects.CONFIG, b"2", msg_id="2"), Landed)
+            assert await log.last_seq() == 2
+
+
+async def open_when_formed(connection: Connection, monitor_url: str) -> JetStreamLog:
+    """The log, three times; servers that have not found each other yet cannot make it."""
+    while True:
+        try:
+            return await JetStreamLog.open(connection, replicas=3, monitor_url=monitor_url)
+        except (LogUnavailable, LogMisconfigured):
+            await anyio.sleep(0.2)
+
+
+def on_loopback(text: str, store: Path) -> str:
+    """The same configuration, on free loopback ports and with a store of the test's own."""
+    for shipped, here in (
+        ('"0.0.0.0:4222"', '"127.0.0.1:-1"'),
+        ('"0.0.0.0:8222"', '"127.0.0.1:-1"'),
+        ('"/data"', json.dumps(str(store))),
+    ):
+        assert text.count(shipped) == 1, shipped
+        text = text.replace(shipped, here)
+    return text
+
+
+@contextlib.contextmanager
+def running(texts: Sequence[str], folder: Path) -> Iterator[list[tuple[str, str]]]:
+    """A server for each configuration; (client, monitoring) addresses of each."""
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for number, text in enumerate(texts):
+            conf = folder / f"server-{number}.conf"
+            conf.write_text(f"{text}\nports_file_dir: {json.dumps(str(folder))}\n")
+            process = subprocess.Popen(
+                [find_binary().path, "-c", conf, "--pid", folder / f"{number}.pid"],
+                env={**os.environ, "SERVER_NAME": f"nats-{number}"},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(end, process)
+            pids.append(process.pid)
+        yield [addresses_of(folder, pid) for pid in pids]
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def addresses_of(folder: Path, pid: int) -> tuple[str, str]:
+    """What the server says that it listens on, once it does."""
+    ports = folder / f"nats-server_{pid}.ports"
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # not written yet
+            listed = json.loads(ports.read_text())
+            return listed["nats"][0], listed["monitoring"][0]
+        time.sleep(0.02)
+    raise AssertionError(f"the nats-server {pid} did not listen within {START_S} s")
+
+
+def pid_of(folder: Path, number: int) -> int:
+    return int((folder / f"{number}.pid").read_text())
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

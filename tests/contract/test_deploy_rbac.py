@@ -1,0 +1,189 @@
+"""What the services may ask of Kubernetes is what they ask: no more, no less.
+
+The table is not written down but taken: the code that speaks to the API server is run against a
+server that records, and its requests are turned into the verbs of RBAC. A second test finds calls
+that were added elsewhere, so that the first one cannot silently miss them.
+"""
+
+import ast
+import re
+from pathlib import Path
+from random import Random
+
+import anyio
+import msgspec
+import pytest
+from aiohttp import web
+from tests.contract.kube_server import client_of, scripted
+from tests.contract.test_deploy_kubernetes import (
+    KUSTOMIZATIONS,
+    ROOT,
+    Object,
+    needs_kubectl,
+    of_kind,
+    services,
+)
+
+from allotment.adapters.kube import KubeClient
+from allotment.adapters.kube_watch import WatchEvent, list_and_watch
+from allotment.core.state import RESERVED, Allocation
+from allotment_binder.bindings import Target, bind
+from allotment_binder.notices import Notices, Refused, Scheduled
+from allotment_watcher import __main__ as watcher
+from allotment_watcher import objects
+
+PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/[^/]+)?"
+    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>[^/]+))?)?"
+)
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+CLIENT_METHODS = {name for name in vars(KubeClient) if not name.startswith("_")}
+CALLS = {
+    "allotment_binder/bindings.py": {"bind", "get"},
+    "allotment/adapters/kube_events.py": {"create", "patch"},
+    "allotment/adapters/kube_watch.py": {"list", "watch"},
+}
+"""Where the services call the client; each of these is run below."""
+
+Right = tuple[str, str, str]
+"""API group, resource with its subresource, verb."""
+
+
+def right_of(request: web.Request) -> Right:
+    found = PATH.fullmatch(request.path)
+    assert found, request.path
+    verb = VERBS.get(request.method)
+    if verb is None:
+        verb = "get" if found["name"] else "watch" if request.query.get("watch") else "list"
+    resource = found["resource"]
+    if found["subresource"]:
+        resource += f"/{found['subresource']}"
+    return found["group"] or "", resource, verb
+
+
+async def binder_asks(client: KubeClient) -> None:
+    allocation = Allocation("uid", "node", (), 0, 0, (), phase=RESERVED, seq=7)
+    await bind(client, Target("default", "pod", allocation), 0, look_first=True)
+    notices = Notices(client, "test")
+    notices.put(Refused("a", "default", "a", "does not fit", is_news=True))
+    notices.put(Scheduled("b", "default", "b", "node"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(notices.run)
+        while notices.sent < 2:
+            await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+
+
+async def watcher_asks(client: KubeClient) -> None:
+    paths = {
+        value
+        for value in vars(watcher).values()
+        if isinstance(value, str) and value.startswith(("/api/", "/apis/"))
+    }
+    assert paths
+
+    async def ignore(_: WatchEvent[objects.PodObject]) -> None:
+        pass
+
+    decoder = msgspec.json.Decoder(objects.PodObject)
+    for path in paths:
+        with anyio.move_on_after(0.5):
+            await list_and_watch(client, path, decoder, ignore, random=Random(1))
+
+
+async def answer(request: web.Request) -> web.StreamResponse:
+    """An empty list, a pod that is not bound, or success."""
+    if request.query.get("watch"):
+        return web.Response()
+    if request.method == "GET" and right_of(request)[2] == "list":
+        return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
+    return web.json_response({"metadata": {"uid": "uid"}, "spec": {}})
+
+
+@pytest.mark.anyio
+@needs_kubectl
+@pytest.mark.parametrize("where", KUSTOMIZATIONS)
+@pytest.mark.parametrize("service", ["watcher", "binder"])
+async def test_the_roles_hold_what_the_code_asks_for(
+    where: str, service: str, tmp_path: Path
+) -> None:
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.otherwise = answer
+        with anyio.fail_after(20):
+            await {"watcher": watcher_asks, "binder": binder_asks}[service](client)
+        asked = {right_of(request) for request in script.requests}
+    assert granted(where, f"allotment-{service}") == asked
+
+
+@needs_kubectl
+@pytest.mark.parametrize("where", KUSTOMIZATIONS)
+def test_filter_and_scorer_have_no_rights_and_no_token(where: str) -> None:
+    for service in ("filter", "scorer"):
+        spec = services(where)[f"allotment_{service}"]
+        assert spec["automountServiceAccountToken"] is False
+        assert granted(where, spec["serviceAccountName"]) == set()
+
+
+@needs_kubectl
+@pytest.mark.parametrize("where", KUSTOMIZATIONS)
+def test_each_service_has_an_account_of_its_own(where: str) -> None:
+    accounts = {found["metadata"]["name"] for found in of_kind(where, "ServiceAccount")}
+    used = [spec["serviceAccountName"] for spec in services(where).values()]
+    assert sorted(used) == sorted(accounts)
+
+
+def test_the_client_is_called_where_this_test_looks() -> None:
+    found: dict[str, set[str]] = {}
+    for service in ("watcher", "filter", "scorer", "binder"):
+        collect(ROOT / "services", ROOT / "services" / f"allotment_{service}", found)
+    collect(ROOT / "libs", ROOT / "libs" / "allotment" / "adapters", found)
+    del found["allotment/adapters/kube.py"]
+    assert found == CALLS, "another request to Kubernetes: run it above and grant it in rbac.yaml"
+
+
+def collect(root: Path, folder: Path, found: dict[str, set[str]]) -> None:
+    """Calls of a method of the Kubernetes client in the files that mention the client."""
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text()
+        if "KubeClient" not in text:
+            continue
+        calls = {
+            node.func.attr
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in CLIENT_METHODS
+            and ast.unparse(node.func.value).endswith(("client", "self"))
+        }
+        if calls:
+            found[str(path.relative_to(root))] = calls
+
+
+def granted(where: str, account: str) -> set[Right]:
+    """Every right that the bindings give to an account."""
+    rights: set[Right] = set()
+    for binding in of_kind(where, "ClusterRoleBinding", "RoleBinding"):
+        if account not in [subject["name"] for subject in binding["subjects"]]:
+            continue
+        for subject in binding["subjects"]:
+            assert subject["namespace"] == "allotment-system"
+        role = role_of(where, binding)
+        for rule in role["rules"]:
+            assert rule.keys() == {"apiGroups", "resources", "verbs"}
+            rights |= {
+                (group, resource, verb)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for verb in rule["verbs"]
+            }
+    return rights
+
+
+def role_of(where: str, binding: Object) -> Object:
+    wanted = binding["roleRef"]
+    (role,) = (
+        found
+        for found in of_kind(where, wanted["kind"])
+        if found["metadata"]["name"] == wanted["name"]
+    )
+    return role

@@ -1,0 +1,155 @@
+"""What must hold after any amount of killing: the log, the API and the device plugins agree.
+
+Cards are recomputed from the pods' annotations as text, without any code of the product's core, and
+compared with what the log folds to and with what the fake plugins handed out.
+"""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from tests.e2e.stack import Json, Stack
+
+from allotment.core import snapshot
+from allotment.core.check import check, oversold
+from allotment.core.logport import Record
+from allotment.core.replay import Index, Replayer, Report
+from allotment.core.state import BOUND, ClusterState, apply_all, pass_over
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+
+ENDED = ("Succeeded", "Failed")
+Share = tuple[str, int, int]
+"""(card, MiB, percent of cores)"""
+
+
+def fold(records: list[Record]) -> ClusterState:
+    """The state that the log means, folded here and now from nothing."""
+    state = ClusterState()
+    for record in records:
+        try:
+            envelope = decode_envelope(record.payload)
+        except UndecodableError:
+            pass_over(state, record.seq, is_decision=record.subject == subjects.DECISION)
+        else:
+            apply_all(state, envelope.events, record.seq)
+    return state
+
+
+def replay(records: list[Record]) -> Report:
+    """Every decision made again."""
+    index = Index()
+    for record in records:
+        index.feed(record)
+    replayer = Replayer(index.stops)
+    for record in records:
+        replayer.feed(record)
+    return replayer.report()
+
+
+def held(pod: Json) -> list[Share]:
+    """The vGPU shares in a pod's annotation, read as text."""
+    text = (pod["metadata"].get("annotations") or {}).get("volcano.sh/vgpu-ids-new", "")
+    out = []
+    for group in text.split(";"):
+        for piece in group.split(":"):
+            if piece:
+                card, _, memory_mib, cores_pct = piece.split(",")
+                out.append((card, int(memory_mib), int(cores_pct)))
+    return out
+
+
+def registered(node: Json) -> dict[str, tuple[int, int]]:
+    """Slots and MiB of each card of a node's register string."""
+    text = (node["metadata"].get("annotations") or {}).get("volcano.sh/node-vgpu-register", "")
+    pieces = [piece.split(",") for piece in text.split(":") if piece.count(",") >= 5]
+    return {fields[0]: (int(fields[1]), int(fields[2])) for fields in pieces}
+
+
+def assert_not_oversold(pods: list[Json], nodes: list[Json]) -> None:
+    """No card holds more pods, memory or compute than it has, going by the pods' annotations."""
+    shares: dict[str, list[Share]] = defaultdict(list)
+    for pod in pods:
+        if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ENDED:
+            for share in held(pod):
+                shares[share[0]].append(share)
+    cards = {card: limits for node in nodes for card, limits in registered(node).items()}
+    for card, found in shares.items():
+        slots, memory_mib = cards[card]
+        assert len(found) <= slots, f"{card}: {len(found)} holders of {slots}"
+        assert sum(s[1] for s in found) <= memory_mib, f"{card}: memory oversold: {found}"
+        assert sum(s[2] for s in found) <= 100, f"{card}: compute oversold: {found}"
+        assert len(found) == 1 or all(s[2] < 100 for s in found), f"{card} was to be one's alone"
+
+
+def assert_delivered(pods: list[Json], books: Json) -> None:
+    """What the device plugins handed out is what was decided.
+
+    A plugin may take the record of another pod for the same number of devices. That does no harm,
+    and is allowed, exactly if both records say the same cards and amounts.
+    """
+    shares = {pod["metadata"]["uid"]: held(pod) for pod in pods}
+    uids = {f"default/{pod['metadata']['name']}": pod["metadata"]["uid"] for pod in pods}
+    for incident in books["incidents"]:
+        assert incident["code"] == "Misdelivered", incident
+        record = incident["message"].rpartition("(")[2].rstrip(")")
+        assert shares[record] == shares[uids[incident["pod"]]], incident
+    for card in books["cards"]:
+        given = [(card["card"], h["memory_mib"], h["cores_pct"]) for h in card["holders"]]
+        decided = [
+            share for h in card["holders"] for share in shares[h["uid"]] if share[0] == card["card"]
+        ]
+        assert card["family"] != "vgpu" or sorted(given) == sorted(decided), card
+
+
+def assert_sound(stack: Stack) -> ClusterState:
+    """The whole audit, for a stack that has come to rest."""
+    pods = stack.pods()
+    assert_not_oversold(pods, stack.call("GET", "/api/v1/nodes")["items"])
+    assert_delivered(pods, stack.books())
+    records = stack.records()
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    state = fold(records)
+    assert check(state) == []
+    assert oversold(state) == []
+    assert snapshot.encode(fold(records)) == snapshot.encode(state)
+    assert snapshot.encode(snapshot.decode(snapshot.encode(state))) == snapshot.encode(state)
+    report = replay(records)
+    assert report.identical == report.decisions > 0, (report.first_difference, report.first_skipped)
+    assert not state.reserved, sorted(state.reserved)
+    for pod in pods:
+        _assert_told(state, pod)
+    assert set(state.pods) == {pod["metadata"]["uid"] for pod in pods}
+    _assert_bound_once(records)
+    return state
+
+
+def _assert_told(state: ClusterState, pod: Json) -> None:
+    """The API's pod and the log's are one."""
+    known = state.pods[pod["metadata"]["uid"]]
+    name, node = pod["metadata"]["name"], pod["spec"].get("nodeName") or ""
+    assert known.fact.node == node, name
+    if not node or pod["status"].get("phase") in ENDED:
+        assert known.allocation is None, name
+        return
+    allocation = known.allocation
+    assert allocation is not None, name
+    assert (allocation.node, allocation.phase) == (node, BOUND), name
+    ours = [(h.card, h.memory_mib, h.cores_pct) for h in allocation.holdings if h.family == "vgpu"]
+    assert sorted(ours) == sorted(held(pod)), name
+    annotations: dict[str, Any] = pod["metadata"].get("annotations") or {}
+    if allocation.seq:
+        assert annotations["allotment.dev/log-seq"] == str(allocation.seq), name
+
+
+def _assert_bound_once(records: list[Record]) -> None:
+    """No decision of the log was bound twice over under different decisions."""
+    bound: dict[str, set[int]] = defaultdict(set)
+    kinds: Counter[str] = Counter()
+    for record in records:
+        for event in decode_envelope(record.payload).events:
+            kinds[type(event).__name__] += 1
+            if type(event).__name__ == "Bound":
+                bound[event.uid].add(event.decision)  # type: ignore[union-attr]
+    assert kinds["Bound"], kinds
+    twice = {uid: seqs for uid, seqs in bound.items() if len(seqs) > 1}
+    assert not twice, twice

@@ -1,0 +1,83 @@
+"""Two of each: the lease decides who works, the log alone decides what is true."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.audit import assert_sound
+from tests.e2e.stack import ROLES, Stack, vgpu
+
+NODES = """
+- prefix: g
+  count: 4
+  gpus: {model: Tesla T4, count: 4, memory_mib: 16000, slots: 10}
+  cpu: 64
+  memory: 256Gi
+"""
+DOUBLED = ("filter", "scorer", "binder")
+WORK_DONE = {
+    "filter": "allot_cycles_total",
+    "scorer": "allot_proposals_total",
+    "binder": "allot_decisions_total",
+}
+FROZEN_S = 4.0
+"""Longer than a lease lives."""
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    services = (*ROLES, *(f"{role}-2" for role in DOUBLED))
+    with Stack(tmp_path, NODES, services=services) as running:
+        yield running
+
+
+def active(stack: Stack, role: str) -> str:
+    """The replica that did the work so far."""
+    work = {name: stack.metric(name, WORK_DONE[role]) for name in (role, f"{role}-2")}
+    idle, busy = sorted(work, key=lambda name: work[name])
+    assert work[idle] == 0 < work[busy], work
+    return busy
+
+
+def create(stack: Stack, first: int, last: int) -> None:
+    for number in range(first, last):
+        stack.create_pod(f"p{number}", vgpu(1600, 10))
+
+
+def all_bound(stack: Stack, number: int) -> None:
+    stack.until(lambda: len(stack.bound()) == number, f"{number} pods are bound", 30)
+    stack.until(
+        lambda: all(pod["status"]["phase"] == "Running" for pod in stack.pods()), "all run"
+    )
+    time.sleep(0.5)
+
+
+def test_standbys_take_over_from_the_killed(stack: Stack) -> None:
+    create(stack, 0, 40)
+    all_bound(stack, 40)
+    for number, role in enumerate(DOUBLED, start=1):
+        busy = active(stack, role)
+        create(stack, number * 40, number * 40 + 20)
+        stack.kill(busy)
+        create(stack, number * 40 + 20, number * 40 + 40)
+        all_bound(stack, number * 40 + 40)
+    assert_sound(stack)
+
+
+def test_a_frozen_binder_that_wakes_up_late_does_no_harm(stack: Stack) -> None:
+    create(stack, 0, 40)
+    all_bound(stack, 40)
+    frozen = stack.processes[active(stack, "binder")]
+    create(stack, 40, 60)
+    frozen.signal(signal.SIGSTOP)
+    try:
+        create(stack, 60, 100)
+        time.sleep(FROZEN_S)
+    finally:
+        frozen.signal(signal.SIGCONT)
+    create(stack, 100, 140)
+    all_bound(stack, 140)
+    assert frozen.is_running
+    assert_sound(stack)

@@ -1,0 +1,105 @@
+"""A test of the test: `python -m tests.sim.mutants --seeds N` plants bugs and wants them caught.
+
+A simulator that finds nothing must first show that it can. Some bugs are planted in pairs, because
+the design answers one mistake with a second line of defence: a log that takes any append is
+harmless as long as the fold voids what does not fit, and the other way round. Where one line alone
+is taken away, survival is what the design promises, and a catch would be news.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+from allotment.core import state as fold
+from tests.sim.run import failing
+
+PATCHES: dict[str, tuple[str, Any]] = {
+    "fold does not void": ("covers", lambda node, placement: node.fact is not None),
+    "fold keeps what ended pods held": ("ENDED", frozenset()),
+    "fold releases whatever failed": ("_bind_failed", None),
+}
+
+
+class Mutant(NamedTuple):
+    """Bugs planted together; `is_harmless` when another line of defence must hold."""
+
+    bugs: frozenset[str]
+    is_harmless: bool = False
+
+    @property
+    def name(self) -> str:
+        return " + ".join(sorted(self.bugs))
+
+
+def _mutant(*bugs: str, is_harmless: bool = False) -> Mutant:
+    return Mutant(frozenset(bugs), is_harmless)
+
+
+MUTANTS = (
+    _mutant("log takes any append", "fold does not void"),
+    _mutant("log takes any append", "binds void placements"),
+    _mutant("forgets to release"),
+    _mutant("second Binding is accepted"),
+    _mutant("takes unknown for refused"),
+    _mutant("takes an unanswered Binding for refused"),
+    _mutant("skips the recheck", "fold does not void"),
+    _mutant("skips the recheck", "binds void placements"),
+    _mutant("fold keeps what ended pods held"),
+    _mutant("fold releases whatever failed"),
+    _mutant("log takes any append", is_harmless=True),
+    _mutant("skips the recheck", is_harmless=True),
+)
+
+
+@contextmanager
+def planted(bugs: frozenset[str]) -> Iterator[None]:
+    """The patches that some bugs need; the others are flags that the world asks for."""
+    patches = []
+    for bug in sorted(bugs & PATCHES.keys()):
+        name, replacement = PATCHES[bug]
+        if replacement is None:
+            replacement = _release_always
+        patches.append(mock.patch.object(fold, name, replacement))
+    for patch in patches:
+        patch.start()
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.stop()
+
+
+def _release_always(state: fold.ClusterState, event: Any, seq: int) -> None:
+    """A `_bind_failed` that asks neither for the decision nor for the pod's node."""
+    pod = state.pods.get(event.uid)
+    if pod is not None and pod.allocation is not None:
+        fold._release(state, pod, seq)
+        fold._sort_in(state, pod)
+
+
+def hunt(mutant: Mutant, seeds: range, *, first_only: bool = False) -> dict[int, str]:
+    """Seed → how it was caught."""
+    return failing(seeds, mutant.bugs, planted(mutant.bugs), first_only=first_only)
+
+
+def main(say: Callable[[str], None] = print) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many worlds per mutant")
+    seeds = range(parser.parse_args().seeds)
+    say(f"{'planted bug':<76} caught in {len(seeds)}   first seen as")
+    wrong = 0
+    for mutant in MUTANTS:
+        found = hunt(mutant, seeds)
+        first = next((f"seed {seed}: {what}" for seed, what in found.items()), "")
+        verdict = "must survive" if mutant.is_harmless and not found else first[:90]
+        say(f"{mutant.name:<76} {len(found):>9}   {verdict}")
+        wrong += bool(found) == mutant.is_harmless
+    say(f"{len(MUTANTS)} mutants, {wrong} not as expected")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Node shapes: what the YAML means, and what is said about every way to get it wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allotment_local.nodes.annotations import Mistake, duration_s
+from allotment_local.nodes.objects import card_id, node_objects
+from allotment_local.nodes.shape_reader import (
+    ShapesError,
+    default_shapes,
+    parse_shapes,
+    read_shapes,
+)
+from allotment_proto.volcano import keys, vgpu
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+def nodes(text: str) -> dict[str, dict[str, Any]]:
+    made = node_objects(parse_shapes(text, "nodes.yaml"), NOW)
+    return {node["metadata"]["name"]: node for node in made}
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ShapesError) as caught:
+        parse_shapes(text, "nodes.yaml")
+    return caught.value.problems
+
+
+def test_the_default_cluster_is_mixed() -> None:
+    made = {node["metadata"]["name"]: node for node in node_objects(default_shapes(), NOW)}
+    shown = {
+        name: {k: v for k, v in node["status"]["allocatable"].items() if "/" in k}
+        for name, node in made.items()
+    }
+    assert shown == {
+        "gpu-rtx4090": vgpu_amounts(80, 8 * 24564, 800),
+        "gpu-a100": vgpu_amounts(80, 8 * 40960, 800),
+        "gpu-v100": vgpu_amounts(40, 4 * 32768, 400),
+        "gpu-t4": vgpu_amounts(40, 4 * 15360, 400),
+        "gpu-whole": {"nvidia.com/gpu": "8"},
+        "gpu-share": {keys.GPU_MEMORY: str(4 * 16384), keys.GPU_NUMBER: "4"},
+        "cpu": {},
+    }
+    models = {
+        vgpu.decode_register(node["metadata"]["annotations"][keys.NODE_VGPU_REGISTER])
+        .cards[0]
+        .model
+        for node in made.values()
+        if "annotations" in node["metadata"]
+    }
+    assert models == {
+        "NVIDIA-NVIDIA GeForce RTX 4090",
+        "NVIDIA-NVIDIA A100-PCIE-40GB",
+        "NVIDIA-Tesla V100-SXM2-32GB",
+        "NVIDIA-Tesla T4",
+    }
+
+
+def vgpu_amounts(number: int, memory_mib: int, cores: int) -> dict[str, str]:
+    return {
+        keys.VGPU_NUMBER: str(number),
+        keys.VGPU_MEMORY: str(memory_mib),
+        keys.VGPU_CORES: str(cores),
+    }
+
+
+def test_a_prefix_makes_several_nodes_with_cards_of_their_own() -> None:
+    made = nodes(
+        """
+        - prefix: g
+          count: 3
+          gpus: {model: Tesla T4, count: 2, memory_mib: 15360}
+          cpu: 8
+          memory: 64Gi
+          labels: {zone: a}
+          taints: [{key: gpu, value: "yes", effect: NoExecute}, {key: other}]
+        """
+    )
+    assert list(made) == ["g-0", "g-1", "g-2"]
+    node = made["g-1"]
+    assert node["metadata"]["labels"]["zone"] == "a"
+    assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "Tesla-T4"
+    assert node["spec"]["taints"] == [
+        {"key": "gpu", "value": "yes", "effect": "NoExecute"},
+        {"key": "other", "effect": "NoSchedule"},
+    ]
+    ids = {
+        card.id
+        for each in made.values()
+        for card in vgpu.decode_register(
+            each["metadata"]["annotations"][keys.NODE_VGPU_REGISTER]
+        ).cards
+    }
+    assert ids == {card_id(name, index) for name in made for index in (0, 1)}
+    assert len(ids) == 6
+
+
+def test_card_ids_never_change() -> None:
+    """Examples and recorded logs name cards."""
+    assert card_id("gpu-t4", 0) == "GPU-e8257a7c-5d10-5cb5-b728-359ce8443ff8"
+
+
+def test_the_plugins_prefix_may_be_written_or_left_out() -> None:
+    for model in ("Tesla T4", "NVIDIA-Tesla T4"):
+        text = f"- {{name: n, gpus: {{model: {model}, count: 1, memory_mib: 1}}}}"
+        register = nodes(text)["n"]["metadata"]["annotations"][keys.NODE_VGPU_REGISTER]
+        assert vgpu.decode_register(register).cards[0].model == "NVIDIA-Tesla T4"
+
+
+GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "nodes.yaml:1: the document: is missing; wanted: a list of nodes: - name: gpu-0 …"),
+        ("{}", "nodes.yaml:1: the document: {}; wanted: a list of nodes: - name: gpu-0 …"),
+        ("- name: [", "nodes.yaml:1: not valid YAML: expected the node content, but found '<str"),
+        ("- a", "nodes.yaml:1: [0]: 'a'; wanted: a mapping of names to values"),
+        ("- {cpu: 1}", "nodes.yaml:1: [0]: is missing; wanted: either name, or prefix with count"),
+        ("- name: N", "nodes.yaml:1: [0].name: 'N'; wanted: lower case letters, digits, -"),
+        (
+            "- name: n\n  count: 2",
+            "nodes.yaml:2: [0].count: 2; wanted: prefix instead of name for several nodes",
+        ),
+        ("- prefix: n\n  count: 0", "nodes.yaml:2: [0].count: 0; wanted: a whole number from 1 "),
+        ("- name: n\n  kind: gpu", "nodes.yaml:2: [0].kind: 'gpu'; wanted: one of vgpu, gpushare"),
+        ("- name: n\n  kind: vgpu", "nodes.yaml:1: [0].gpus: is missing; wanted: the cards, as k"),
+        (f"- name: n\n  {GPUS}\n  kind: cpu", "nodes.yaml:2: [0].gpus: '…'; wanted: no gpus on a"),
+        ("- name: n\n  cpu: many", "nodes.yaml:2: [0].cpu: 'many'; wanted: cores like 64 or 500m"),
+        ("- name: n\n  memory: -1Gi", "nodes.yaml:2: [0].memory: '-1Gi'; wanted: bytes like 256G"),
+        ("- name: n\n  spped: 1", "nodes.yaml:2: [0].spped: 'spped' is not known; wanted: one of"),
+        ("- name: n\n  labels: {a: 1}", "nodes.yaml:2: [0].labels.a: 1; wanted: a text like"),
+        ("- name: n\n  taints: {}", "nodes.yaml:2: [0].taints: {}; wanted: a list of {key, value"),
+        (
+            "- name: n\n  taints:\n  - {key: k, effect: Never}",
+            "nodes.yaml:3: [0].taints[0].effect: 'Never'; wanted: one of NoSchedule",
+        ),
+        ("- name: n\n  name: m", "nodes.yaml:2: [0].name: 'name' is repeated; wanted: each key"),
+        ("- name: n\n- name: n", "nodes.yaml:2: [1]: 'n' is taken; wanted: a name for each node"),
+        (
+            "- name: n\n  gpus:\n    model: a,b\n    count: 1\n    memory_mib: 1",
+            "nodes.yaml:3: [0].gpus.model: 'a,b'; wanted: a card's name, without , : or ;",
+        ),
+        (
+            "- name: n\n  gpus: {model: M, count: 1.5, memory_mib: 1}",
+            "nodes.yaml:2: [0].gpus.count: 1.5; wanted: a whole number from 1 to 64",
+        ),
+        (
+            "- name: n\n  gpus: {model: M, count: 1, memory_mib: 1, resource: nvidia.com/gpu}",
+            "nodes.yaml:2: [0].gpus.resource: 'nvidia.com/gpu'; wanted: a resource like nvidia.co",
+        ),
+        ("- prefix: n\n  count: 5000\n- name: x", "nodes.yaml:1: the document: 5001; wanted: at m"),
+    ],
+)
+def test_every_mistake_is_named_with_its_place(text: str, expected: str) -> None:
+    (problem,) = problems(text)
+    assert problem.startswith(expected)
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    assert len(problems("- name: N\n  cpu: x\n- name: n\n  kind: k\n- 7")) == 4
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ShapesError, match=r"gone\.yaml: cannot be read"):
+        read_shapes(tmp_path / "gone.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("5s", 5.0), ("500ms", 0.5), ("2m", 120.0), ("1h30m", 5400.0), ("0s", 0.0), ("1.5s", 1.5)],
+)
+def test_durations(text: str, expected: float) -> None:
+    assert duration_s("key", text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "1d", "5 s", "9999999h", "1s!", "ms5"])
+def test_what_is_no_duration_is_a_mistake(text: str) -> None:
+    assert isinstance(duration_s("key", text), Mistake)

@@ -1,0 +1,217 @@
+"""Decisions made again: identical when the log is honest, and every kind of lie is found."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from allotment.core.logport import Record
+from allotment.core.replay import Index, Replayer, Report
+from allotment_proto import subjects
+from allotment_proto.codec import decode_envelope, encode
+from allotment_proto.events import Decided
+from allotment_proto.facts import Policy
+from tests.recording import Recorder, busy_cluster, vgpu
+
+
+def verify(records: list[Record], first: int = 1, last: int | None = None) -> Report:
+    index = Index(first, last)
+    for record in records:
+        index.feed(record)
+    replayer = Replayer(index.stops)
+    for record in records if last is None else records[:last]:
+        replayer.feed(record)
+    return replayer.report()
+
+
+def tampered(records: list[Record], change: Callable[[Decided], Decided]) -> list[Record]:
+    """The log with its last decision rewritten."""
+    at = max(i for i, record in enumerate(records) if record.subject == subjects.DECISION)
+    envelope = decode_envelope(records[at].payload)
+    decided = envelope.events[0]
+    assert isinstance(decided, Decided)
+    lie = msgspec.structs.replace(envelope, events=(change(decided),))
+    forged = msgspec.structs.replace(records[at], payload=encode(lie))
+    return [*records[:at], forged, *records[at + 1 :]]
+
+
+def two_on_one_node() -> Recorder:
+    """A scorer that lags: its second proposal was made before the first decision landed."""
+    log = Recorder()
+    log.node("n1", cards=1)
+    a, b, c = (log.pod(name, vgpu(1, 30000, 60)) for name in "abc")
+    basis = log.seq
+    log.decide(a, basis=basis)
+    log.node("n2", cards=1)
+    log.decide(b, c, basis=basis)
+    return log
+
+
+def test_an_honest_log_is_identical() -> None:
+    log = busy_cluster()
+    report = verify(log.records)
+    assert (report.decisions, report.identical, report.different) == (3, 3, 0)
+    assert report.seq == log.seq
+
+
+def test_what_the_binder_dropped_is_dropped_again() -> None:
+    log = two_on_one_node()
+    envelope = decode_envelope(log.records[-1].payload)
+    decided = envelope.events[0]
+    assert isinstance(decided, Decided)
+    assert [d.code for d in decided.dropped] == ["InsufficientGPUMemory"]
+    assert decided.basis < decided.checked
+    report = verify(log.records)
+    assert (report.identical, report.different) == (2, 0)
+
+
+def test_stamps_keep_their_order_when_the_clock_does_not_move() -> None:
+    log = Recorder()
+    log.node("n1", cards=4)
+    log.decide(*(log.pod(f"p{i}", vgpu(1, 1000, 10)) for i in range(4)))
+    assert verify(log.records).identical == 1
+
+
+LIES: dict[str, tuple[str, Callable[[Decided], Decided]]] = {
+    "another node": (
+        "placements",
+        lambda d: msgspec.structs.replace(
+            d, placements=(msgspec.structs.replace(d.placements[0], node="n2"),)
+        ),
+    ),
+    "another score": (
+        "placements",
+        lambda d: msgspec.structs.replace(
+            d, placements=(msgspec.structs.replace(d.placements[0], score_micro=1),)
+        ),
+    ),
+    "another stamp": (
+        "stamped placements",
+        lambda d: msgspec.structs.replace(
+            d, placements=(msgspec.structs.replace(d.placements[0], stamp_s=1),)
+        ),
+    ),
+    "another policy": ("policy", lambda d: msgspec.structs.replace(d, policy=99)),
+    "a refusal left out": ("refusals", lambda d: msgspec.structs.replace(d, refusals=())),
+    "a basis in the future": ("basis", lambda d: msgspec.structs.replace(d, basis=99)),
+    "a check before the basis": ("basis", lambda d: msgspec.structs.replace(d, checked=1)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_every_lie_is_found(lie: str) -> None:
+    log = Recorder()
+    log.node("n1", cards=1)
+    log.node("n2", cards=1, memory_mib=50000)
+    fits, never = log.pod("fits"), log.pod("never", vgpu(1, 99999, 10))
+    log.decide(fits, never)
+    field, change = LIES[lie]
+    report = verify(tampered(log.records, change))
+    assert (report.identical, report.different) == (0, 1)
+    assert report.first_difference is not None
+    assert (report.first_difference.seq, report.first_difference.field) == (log.seq, field)
+    assert report.first_difference.recorded != report.first_difference.recomputed
+
+
+def test_the_first_difference_is_the_one_with_the_lowest_sequence() -> None:
+    log = Recorder()
+    log.node("n1", cards=4)
+    seqs = [log.decide(log.pod(name)) for name in ("a", "b")]
+    forged = list(log.records)
+    for seq in seqs:
+        part = tampered(forged[:seq], lambda d: msgspec.structs.replace(d, policy=d.policy + 50))
+        forged = [*part, *forged[seq:]]
+    report = verify(forged)
+    assert report.different == 2
+    assert report.first_difference is not None
+    assert report.first_difference.seq == seqs[0]
+
+
+def test_a_landed_decision_that_did_not_see_its_predecessor_is_a_difference() -> None:
+    log = Recorder()
+    log.node("n1", cards=4)
+    a, b = log.pod("a"), log.pod("b")
+    before = log.seq
+    log.decide(a)
+    log.decide(b, basis=before)
+    assert verify(log.records).identical == 2
+    report = verify(tampered(log.records, lambda d: msgspec.structs.replace(d, checked=before)))
+    assert report.first_difference is not None
+    assert report.first_difference.field == "previous decision"
+    assert report.first_difference.recorded == log.seq - 1
+
+
+def test_cycles_and_stages_are_not_compared() -> None:
+    log = busy_cluster()
+    renamed = tampered(log.records, lambda d: msgspec.structs.replace(d, cycle="other", stages=()))
+    assert verify(renamed).identical == 3
+
+
+def test_what_this_release_cannot_make_again_is_skipped_with_the_reason() -> None:
+    log = Recorder()
+    log.node("n1")
+    log.decide(log.pod("a"))
+    assumed = tampered(log.records, lambda d: msgspec.structs.replace(d, assumed=("c0",)))
+    report = verify(assumed)
+    assert (report.skipped, report.identical, report.different) == (1, 0, 0)
+    assert report.first_skipped is not None
+    assert "c0" in report.first_skipped.reason
+    other = Recorder()
+    other.policy(Policy(families=("vgpu", "quantum")))
+    other.node("n1")
+    other.decide(other.pod("a"))
+    found = verify(other.records).first_skipped
+    assert found is not None
+    assert "quantum" in found.reason
+
+
+def test_unreadable_records_are_counted_and_change_nothing() -> None:
+    log = Recorder()
+    log.node("n1")
+    log.append_bytes("allot.log.pod.x", b'{"v":9,"at_ms":0,"by":"future","events":[]}')
+    log.decide(log.pod("a"))
+    report = verify(log.records)
+    assert (report.undecodable, report.identical) == (1, 1)
+
+
+def test_a_range_is_verified_alone() -> None:
+    log = busy_cluster()
+    assert verify(log.records, first=12).decisions == 2
+    assert verify(log.records, first=1, last=20).decisions == 1
+
+
+def test_the_hash_is_that_of_the_state_and_nothing_else() -> None:
+    log = busy_cluster()
+    again = verify(log.records)
+    assert verify(log.records).state_sha256 == again.state_sha256
+    assert verify(log.records[:-1]).state_sha256 != again.state_sha256
+
+
+def test_what_is_held_is_bounded_by_how_far_decisions_look_back() -> None:
+    log = Recorder()
+    log.node("n1", cards=8)
+    for i in range(40):
+        uid = log.pod(f"p{i}", vgpu(1, 1000, 1))
+        log.decide(uid)
+        log.bind(uid)
+    index = Index()
+    for record in log.records:
+        index.feed(record)
+    replayer, held = Replayer(index.stops), 0
+    for record in log.records:
+        replayer.feed(record)
+        held = max(held, replayer.buffered)
+    assert held <= 3
+    assert replayer.report().identical == 40
+
+
+def test_a_log_that_ends_before_an_indexed_decision_is_an_error() -> None:
+    log = busy_cluster()
+    index = Index()
+    for record in log.records:
+        index.feed(record)
+    replayer = Replayer(index.stops)
+    for record in log.records[:15]:
+        replayer.feed(record)
+    with pytest.raises(ValueError, match="decision 21 is in the index, the records end at 15"):
+        replayer.report()
