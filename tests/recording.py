@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.core.cycle import Evaluator, Trial, recheck, run_cycle, stamped
 from allotment.core.logport import Record
-from allotment.core.state import Allocation, ClusterState, apply_all
+from allotment.core.state import Allocation, ClusterState, apply_all, pass_over
 from allotment_cli import export
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
@@ -80,10 +80,14 @@ class Recorder:
         return self.append_bytes(subject, encode(envelope), events)
 
     def append_bytes(self, subject: str, payload: bytes, events: tuple[Event, ...] = ()) -> int:
+        """A record as it is; without `events` it is one that cannot be read."""
         seq = self.seq + 1
         record = Record(seq, subject, payload, self.now_ms * 1_000_000, f"test/{seq}")
         self.records.append(record)
-        apply_all(self.state, events, seq)
+        if events:
+            apply_all(self.state, events, seq)
+        else:
+            pass_over(self.state, seq, is_decision=subject == subjects.DECISION)
         return seq
 
     def policy(self, policy: Policy) -> int:

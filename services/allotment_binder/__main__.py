@@ -112,10 +112,11 @@ class Binder:
         fold = self.world.fold
         for attempt in range(self.ctx.settings.decision_retries + 1):
             stage = StageTime("binder", self.ctx.settings.instance, received_us, _now_us())
-            decided = decide(fold.state, proposal, time.time_ns() // 1_000_000_000, stage)
+            at_ms = time.time_ns() // 1_000_000
+            decided = decide(fold.state, proposal, at_ms // 1000, stage)
             if not isinstance(decided, Decided):
                 return _settled(proposal, decided)
-            answer = await self._append(decided, attempt)
+            answer = await self._append(decided, at_ms, attempt)
             if isinstance(answer, Landed):
                 await fold.wait_for(answer.seq)
                 self._landed(decided, answer.seq)
@@ -128,13 +129,9 @@ class Binder:
             await fold.wait_for(answer.last_subject_seq or 0)
         return _settled(proposal, "conflict")
 
-    async def _append(self, decided: Decided, attempt: int) -> Landed | Refused:
-        envelope = Envelope(
-            v=ENVELOPE_VERSION,
-            at_ms=time.time_ns() // 1_000_000,
-            by=self._by,
-            events=(decided,),
-        )
+    async def _append(self, decided: Decided, at_ms: int, attempt: int) -> Landed | Refused:
+        """One compare-and-append. `at_ms` is the one clock the stamps were made from, too."""
+        envelope = Envelope(v=ENVELOPE_VERSION, at_ms=at_ms, by=self._by, events=(decided,))
         return await self.world.log.compare_and_append(
             subjects.DECISION,
             encode(envelope),
@@ -186,7 +183,18 @@ class Binder:
     ) -> None:
         uid = target.allocation.uid
         bind_time_s = time.time_ns() // 1_000_000_000
-        ending = await bind(self.client, target, bind_time_s, look_first=look_first)
+        ending = await bind(
+            self.client,
+            target,
+            bind_time_s,
+            look_first=look_first,
+            on_problem=lambda text: self.ctx.log.warning(
+                "whether the pod is bound cannot be read, asking again",
+                namespace=target.namespace,
+                pod=target.name,
+                reason=text,
+            ),
+        )
         outcomes.put([ending])
         ended.add(uid)
         if isinstance(ending, Bound):

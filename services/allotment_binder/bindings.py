@@ -6,9 +6,12 @@
     any other refusal         failed, with the server's words
 
 Unknown is never an ending: the pod is read until it tells, and while it is not bound the very same
-Binding is sent again, because at most one of them can take effect.
+Binding is sent again, because at most one of them can take effect. A read that is refused, or
+answered with something that is no pod, tells nothing either: cards must not count as free because
+we may not look.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
@@ -62,15 +65,23 @@ def annotations(allocation: Allocation, bind_time_s: int) -> dict[str, str]:
 
 
 async def bind(
-    client: KubeClient, target: Target, bind_time_s: int, *, look_first: bool
+    client: KubeClient,
+    target: Target,
+    bind_time_s: int,
+    *,
+    look_first: bool,
+    on_problem: Callable[[str], None] = lambda _: None,
 ) -> Bound | BindFailed:
-    """Bind until there is an ending. `look_first`: an earlier life may have bound it already."""
+    """Bind until there is an ending. `look_first`: an earlier life may have bound it already.
+
+    `on_problem` hears why the pod could not be read, each time it could not.
+    """
     allocation = target.allocation
     body = annotations(allocation, bind_time_s)
     wait_s = RETRY_FIRST_S
     while True:
         if look_first:
-            ending = await _look(client, target)
+            ending = await _look(client, target, on_problem)
             if ending is not None:
                 return ending
         answer = await client.bind(
@@ -84,7 +95,7 @@ async def bind(
             await anyio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
         else:
-            ending = await _look(client, target)
+            ending = await _look(client, target, on_problem)
             if ending is not None:
                 return ending
             assert isinstance(answer, Refused)
@@ -102,20 +113,26 @@ def _ending(target: Target, answer: KubeResult) -> Bound | BindFailed | None:
     return failed(target, reasons.API_ERROR, f"{answer.status} {answer.message}")
 
 
-async def _look(client: KubeClient, target: Target) -> Bound | BindFailed | None:
-    """What the pod itself says; None while it is not bound. Asks until the server answers."""
+async def _look(
+    client: KubeClient, target: Target, on_problem: Callable[[str], None]
+) -> Bound | BindFailed | None:
+    """What the pod itself says; None while it is not bound. Asks until the server tells."""
     allocation = target.allocation
     wait_s = RETRY_FIRST_S
     while True:
         answer = await client.get(pod_path(target.namespace, target.name))
-        if not isinstance(answer, Unknown):
-            break
+        if isinstance(answer, Refused) and answer.status == 404:
+            return failed(target, reasons.POD_GONE, answer.message)
+        if isinstance(answer, Ok):
+            try:
+                pod = _decode_pod(answer.body)
+                break
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                on_problem(f"the answer is not a pod: {error}")
+        else:
+            on_problem(answer.message)
         await anyio.sleep(wait_s)
         wait_s = min(wait_s * 2, RETRY_MAX_S)
-    if isinstance(answer, Refused):
-        code = reasons.POD_GONE if answer.status == 404 else reasons.API_ERROR
-        return failed(target, code, answer.message)
-    pod = _decode_pod(answer.body)
     if pod.metadata.uid != allocation.uid:
         return failed(target, reasons.POD_GONE, "another pod has this name now")
     if not pod.spec.node_name:

@@ -9,6 +9,7 @@ from allotment.core.explanation import (
     Explanation,
     Request,
     Status,
+    WaitingFor,
 )
 from allotment.core.figures import age_text, bytes_text, duration_text
 from allotment_cli import explain_sections as sections
@@ -40,6 +41,8 @@ def explanation_lines(found: Explanation, *, everything: bool = False) -> list[s
         )
     if found.closest:
         lines += _section("Closest cards", sections.closest(found.closest))
+    if found.waiting_for is not None:
+        lines += ["", _field("Waiting", _waiting(found.waiting_for))]
     if found.node_steps is not None:
         lines += _section(f"On node {found.node_steps.node}", sections.node(found.node_steps))
     if found.timeline:
@@ -117,6 +120,13 @@ def _status(found: Explanation) -> str:
             text += f" and bound {duration_text(status.bound_ms)}"
         text += " after it was first seen"
     return text + (f" (attempt {status.attempts})" if status.attempts else "")
+
+
+def _waiting(waiting: WaitingFor) -> str:
+    nodes = f"one of {waiting.nodes} nodes" if waiting.nodes > 1 else "one node"
+    if waiting.kind == "Release":
+        return f"for a release on {nodes} (tried again on every release)"
+    return f"for a change of {nodes} that has the room (not ready, or cordoned)"
 
 
 def wants_text(request: Request) -> str:

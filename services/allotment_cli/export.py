@@ -15,15 +15,15 @@ from allotment.core.logport import Record
 from allotment_cli.errors import CliError
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of an exported log."""
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of an exported log: the bytes as `record`, or as `base64`."""
 
     seq: int
     subject: str
     time_ns: int = 0
     msg_id: str = ""
-    record: msgspec.Raw = msgspec.Raw(b"")
-    base64: str = ""
+    record: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    base64: str | msgspec.UnsetType = msgspec.UNSET
 
 
 _encoder = msgspec.json.Encoder()
@@ -32,27 +32,39 @@ _decoder = msgspec.json.Decoder(Line)
 
 def encode(record: Record) -> str:
     """One line, without its end."""
-    try:
-        msgspec.json.decode(record.payload)
-        is_one_line = b"\n" not in record.payload
-    except msgspec.DecodeError:
-        is_one_line = False
+    plain = _is_plain(record.payload)
     line = Line(
         seq=record.seq,
         subject=record.subject,
         time_ns=record.time_ns,
         msg_id=record.msg_id,
-        record=msgspec.Raw(record.payload if is_one_line else b""),
-        base64="" if is_one_line else base64.b64encode(record.payload).decode(),
+        record=msgspec.Raw(record.payload) if plain else msgspec.UNSET,
+        base64=msgspec.UNSET if plain else base64.b64encode(record.payload).decode(),
     )
     return _encoder.encode(line).decode()
+
+
+def _is_plain(payload: bytes) -> bool:
+    """Whether the bytes are a JSON object on one line, fit to stand in one as they are."""
+    if not (payload.startswith(b"{") and payload.endswith(b"}")) or set(payload) & set(b"\r\n"):
+        return False
+    try:
+        msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def decode(text: str, place: str) -> Record:
     """Raises `CliError` naming the place for a line that is not one of an exported log."""
     try:
         line = _decoder.decode(text)
-        payload = base64.b64decode(line.base64, validate=True) or bytes(line.record)
+        if isinstance(line.record, msgspec.Raw):
+            payload = bytes(line.record)
+        elif isinstance(line.base64, str):
+            payload = base64.b64decode(line.base64, validate=True)
+        else:
+            raise ValueError("it has neither record nor base64")
     except (msgspec.DecodeError, ValueError) as error:
         raise CliError(
             f"{place} is not a record: {error}", "write such files with: allot log -o jsonl"

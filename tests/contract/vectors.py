@@ -218,12 +218,14 @@ DEVIATIONS = (
         "whole cards by number are taken lowest index first, not at random",
         lambda v: bool(v.get("nondeterministic")),
         DECISION,
+        may_be_unseen=True,
     ),
     Deviation(
         "Q21",
         "a hole in the register string is no card; upstream dereferences nil",
         lambda v: "::" in _register(v),
         DECISION | {"panic"},
+        may_be_unseen=True,
     ),
     Deviation(
         "Q22",
@@ -248,5 +250,6 @@ DEVIATIONS = (
         "an empty list of types means neither all nor none, and an unknown mode matches nothing",
         _has_bad_selection,
         DECISION,
+        may_be_unseen=True,
     ),
 )

@@ -7,8 +7,6 @@ compared with what the log folds to and with what the fake plugins handed out.
 from collections import Counter, defaultdict
 from typing import Any
 
-from tests.e2e.stack import Json, Stack
-
 from allotment.core import snapshot
 from allotment.core.check import check, oversold
 from allotment.core.logport import Record
@@ -16,6 +14,7 @@ from allotment.core.replay import Index, Replayer, Report
 from allotment.core.state import BOUND, ClusterState, apply_all, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
+from tests.e2e.stack import Json, Stack
 
 ENDED = ("Succeeded", "Failed")
 Share = tuple[str, int, int]

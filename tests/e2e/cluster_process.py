@@ -1,7 +1,7 @@
 """The cluster of the end-to-end tests: a local API server with fake nodes, in a process of its own.
 
 `python -m tests.e2e.cluster_process NODES.yaml PORT` prints its addresses as one line of JSON.
-`GET /debug/cards` at `books` tells what the fake device plugins handed out: the independent witness.
+`GET /debug/cards` at `books` tells what the fake device plugins handed out, whatever the log says.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from aiohttp import web
@@ -20,16 +20,17 @@ from allotment_local.apiserver.app import build_app
 from allotment_local.nodes.fake import FakeNodes
 from allotment_local.nodes.objects import node_objects
 from allotment_local.nodes.shape_reader import parse_shapes
+from allotment_local.nodes.shapes import NodeShape
 from allotment_local.nodes.timers import Timers
 
 
-async def serve(nodes: Path, port: int) -> None:
+async def serve(shapes: Sequence[NodeShape], port: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     store = new_store()
     timers = Timers(time.monotonic)
     fake = FakeNodes(store, timers, now)
-    fake.start(node_objects(parse_shapes(nodes.read_text(), str(nodes)), store.now()))
+    fake.start(node_objects(shapes, store.now()))
 
     async def cards(_: web.Request) -> web.Response:
         return web.json_response(fake.report())
@@ -57,4 +58,5 @@ async def _served(app: web.Application, port: int) -> AsyncIterator[str]:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2])))
+    file = Path(sys.argv[1])
+    asyncio.run(serve(parse_shapes(file.read_text(), str(file)), int(sys.argv[2])))

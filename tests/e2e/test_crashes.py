@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.audit import assert_not_oversold, assert_sound
 from tests.e2e.stack import ROLES, Stack, vgpu
 

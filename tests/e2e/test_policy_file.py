@@ -3,10 +3,9 @@
 import time
 from pathlib import Path
 
+from allotment_proto.facts import Policy
 from tests.e2e.audit import fold
 from tests.e2e.stack import Stack
-
-from allotment_proto.facts import Policy
 
 NODES = "- {name: g, gpus: {model: Tesla T4, count: 1, memory_mib: 16000}}\n"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.audit import assert_sound
 from tests.e2e.stack import ROLES, Stack, vgpu
 
@@ -48,9 +49,7 @@ def create(stack: Stack, first: int, last: int) -> None:
 
 def all_bound(stack: Stack, number: int) -> None:
     stack.until(lambda: len(stack.bound()) == number, f"{number} pods are bound", 30)
-    stack.until(
-        lambda: all(pod["status"]["phase"] == "Running" for pod in stack.pods()), "all run"
-    )
+    stack.until(lambda: all(pod["status"]["phase"] == "Running" for pod in stack.pods()), "all run")
     time.sleep(0.5)
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from tests.e2e.audit import assert_sound, held
 from tests.e2e.stack import Json, Stack, vgpu
 
@@ -129,7 +130,7 @@ def test_invalid_pods_are_told_why_and_hold_nobody_up(stack: Stack) -> None:
     bind(stack, "fine")
     wanted = {
         "memory-only": "given without volcano.sh/vgpu-number",
-        "two": "only one GPU container",
+        "two": "only one such container",
         "mode": "'magic'; wanted: hami-core",
         "absurd": "is 1000; at most",
     }

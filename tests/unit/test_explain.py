@@ -80,6 +80,19 @@ def test_a_cordon_is_not_never() -> None:
     assert not fits_empty_cluster(log.state, vgpu(count=3))
 
 
+def test_what_would_wake_a_waiting_pod() -> None:
+    log = busy_cluster()
+    for name, kind in (("llama", "Release"), ("never", None)):
+        waiting = explained(log, "research", name).waiting_for
+        assert (waiting.kind if waiting is not None else None) == kind
+    cordoned = Recorder()
+    cordoned.node("n1", unschedulable=True)
+    cordoned.pod("a")
+    change = explained(cordoned, "default", "a").waiting_for
+    assert change is not None
+    assert (change.kind, change.nodes) == ("NodeChange", 1)
+
+
 def test_fragmentation_is_said_when_the_pieces_would_do() -> None:
     log = Recorder()
     log.node("n1", cards=2)
@@ -175,7 +188,7 @@ def candidate(node: str, *, free_after_bytes: int = 0, **terms: int) -> Candidat
 @pytest.mark.parametrize(
     ("second", "term"),
     [
-        (candidate("n2", device=80, host=30), "device"),
+        (candidate("n2", device=80, host=25), "device"),
         (candidate("n2", device=99, host=5), "host"),
         (candidate("n2", device=90, host=20, free_after_bytes=7), "leftover"),
         (candidate("n2", device=90, host=20), "name"),

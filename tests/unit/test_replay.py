@@ -169,9 +169,10 @@ def test_unreadable_records_are_counted_and_change_nothing() -> None:
     log = Recorder()
     log.node("n1")
     log.append_bytes("allot.log.pod.x", b'{"v":9,"at_ms":0,"by":"future","events":[]}')
+    log.append_bytes(subjects.DECISION, b"not even JSON")
     log.decide(log.pod("a"))
     report = verify(log.records)
-    assert (report.undecodable, report.identical) == (1, 1)
+    assert (report.undecodable, report.identical) == (2, 1)
 
 
 def test_a_range_is_verified_alone() -> None:

@@ -7,7 +7,7 @@ from allotment.core.pod_story import PodStory
 from allotment.core.state import ClusterState, apply_all
 from allotment.core.story import Everything, NodeSubject, PodSubject, Subject, line
 from allotment_proto.codec import decode_envelope
-from tests.recording import Recorder, busy_cluster, uid_of, vgpu
+from tests.recording import Recorder, busy_cluster, vgpu
 
 
 def told(log: Recorder, subject: Subject) -> list[tuple[int, str]]:

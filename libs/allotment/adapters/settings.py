@@ -80,10 +80,9 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     nats_monitor_url: Annotated[
-        str | None,
+        Annotated[str, Meta(pattern=r"^https?://[^\s,]+$")] | None,
         Meta(
             description="the NATS server's monitoring address, to check that it syncs every write",
-            pattern=r"^https?://[^\s,]+$",
             examples=["http://127.0.0.1:8222"],
         ),
     ] = None

@@ -25,12 +25,13 @@ from allotment.core.explanation import (
     Status,
     Subject,
     TraceRef,
+    WaitingFor,
 )
 from allotment.core.figures import rfc3339
 from allotment.core.funnel import FITS, codes, funnel
 from allotment.core.node_steps import node_steps
 from allotment.core.pod_story import Attempt, PodStory
-from allotment.core.pod_views import pod_status
+from allotment.core.pod_views import CURED_BY_ROOM, pod_status
 from allotment.core.predicates import fits
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.texts import problem_text
@@ -79,6 +80,7 @@ def explain(
         funnel=steps,
         closest=tuple(closest(state, fact.request)) if short_of_room else (),
         fragmentation=fragmentation(state, fact.request) if one_day else None,
+        waiting_for=waiting_for(state, fact.request) if short_of_room else None,
         placement=_placed(state, story, pod),
         candidates=candidates,
         candidates_total=total,
@@ -132,11 +134,27 @@ def request_of(request: PodRequest) -> Request:
 
 def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
     """Whether a node would take it if nobody held anything; cordons and outages do not count."""
-    return any(
-        not isinstance(fits(_emptied(node), request, state.policy), str)
-        for node in state.nodes.values()
-        if node.fact is not None
-    )
+    return any(_fits_emptied(state, node, request) for node in state.nodes.values())
+
+
+def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
+    """What has to happen for the request to fit; None if nothing that happens to nodes can help."""
+    room, change = 0, 0
+    for node in state.nodes.values():
+        if _fits_emptied(state, node, request):
+            if fits(node, request, state.policy) in CURED_BY_ROOM:
+                room += 1
+            else:
+                change += 1
+    if room:
+        return WaitingFor(kind="Release", nodes=room)
+    return WaitingFor(kind="NodeChange", nodes=change) if change else None
+
+
+def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
+    if node.fact is None:
+        return False
+    return not isinstance(fits(_emptied(node), request, state.policy), str)
 
 
 def _emptied(node: Node) -> Node:

@@ -120,6 +120,13 @@ class Fragmentation(_Fact, frozen=True, kw_only=True):
     needed_bytes: int
 
 
+class WaitingFor(_Fact, frozen=True, kw_only=True):
+    """What would wake the pod: ``Release`` on one of `nodes`, or ``NodeChange`` of one of them."""
+
+    kind: str
+    nodes: int
+
+
 class Held(_Fact, frozen=True, kw_only=True):
     device: str
     id: str
@@ -235,6 +242,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     request: Request
     funnel: tuple[Step, ...] = ()
     fragmentation: Fragmentation | None = None
+    waiting_for: WaitingFor | None = None
     closest: tuple[Closest, ...] = ()
     placement: Placed | None = None
     candidates: tuple[Candidate, ...] = ()

@@ -66,13 +66,17 @@ class Family(Protocol):
     def accepts_model(self, model: str) -> bool:
         """Whether cards of this model belong to the family at all."""
 
-    def order(self, cards: "Sequence[Free]", policy: str) -> "list[Free]":
-        """The cards in the order in which a container's request tries them."""
+    def order_word(self, policy: str) -> str:
+        """In which order a container's request tries the cards, one of `ORDERS`."""
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
         """What travels in the Binding of a pod that got these holdings."""
+
+
+ORDERS = ("fullest", "emptiest", "first", "last")
+"""Most used memory first; fewest holders first; lowest index first; highest index first."""
 
 
 class Free:
@@ -111,6 +115,19 @@ def need_memory_mib(request: DeviceRequest, capacity_mib: int) -> int:
     return request.memory_mib
 
 
+def in_order(cards: "Sequence[Free]", word: str) -> "list[Free]":
+    """The cards (given by index) in the order that `word` names; equals stay by index."""
+    match word:
+        case "fullest":
+            return sorted(cards, key=lambda free: -free.used_memory_mib)
+        case "emptiest":
+            return sorted(cards, key=lambda free: free.used_slots)
+        case "last":
+            return list(reversed(cards))
+        case _:
+            return list(cards)
+
+
 REFUSAL_ORDER = (
     reasons.GPU_NOT_SELECTED,
     reasons.GPU_MODEL_MISMATCH,
@@ -131,7 +148,7 @@ def card_refusal(
     fact = free.card.fact
     if not _selected(fact.id, fact.index, selection):
         return reasons.GPU_NOT_SELECTED
-    if not (family.accepts_model(fact.model) and _model_wanted(fact.model, selection)):
+    if not (family.accepts_model(fact.model) and model_wanted(fact.model, selection)):
         return reasons.GPU_MODEL_MISMATCH
     if not fact.healthy:
         return reasons.GPU_UNHEALTHY
@@ -179,7 +196,7 @@ def choose_cards(
         if wanted.count > len(cards):
             return reasons.NOT_ENOUGH_GPUS_ON_NODE
         missing, furthest = wanted.count, -1
-        for free in family.order(cards, policy):
+        for free in in_order(cards, family.order_word(policy)):
             code = card_refusal(free, wanted, selection, family)
             if code is not None:
                 furthest = max(furthest, _PROGRESS[code])
@@ -209,7 +226,8 @@ def _selected(card_id: str, index: int, selection: Selection) -> bool:
     return selection.indexes is None or index in selection.indexes
 
 
-def _model_wanted(model: str, selection: Selection) -> bool:
+def model_wanted(model: str, selection: Selection) -> bool:
+    """Whether the pod's lists of card types admit this model (case does not matter)."""
     if selection.use_types is None and selection.nouse_types is None:
         return True
     lowered = model.lower()

@@ -4,13 +4,10 @@ Both live on one ledger. A memory request is one card for the whole pod; a numbe
 cards that nobody else holds, with all their memory.
 """
 
-from collections.abc import Sequence
-
 from allotment.core import quantities, reasons
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     ContainerSource,
-    Free,
     NodeSource,
     PodSource,
 )
@@ -90,9 +87,9 @@ class Gpushare:
     def accepts_model(self, model: str) -> bool:
         return True
 
-    def order(self, cards: Sequence[Free], policy: str) -> list[Free]:
+    def order_word(self, policy: str) -> str:
         """Lowest index first under every policy, as the legacy scheduler does."""
-        return list(cards)
+        return "first"
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int

@@ -1,12 +1,9 @@
 """vGPU in hami-core mode: software slices of NVIDIA cards by memory and compute."""
 
-from collections.abc import Sequence
-
 from allotment.core import quantities, reasons
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     ContainerSource,
-    Free,
     NodeSource,
     PodSource,
 )
@@ -153,13 +150,9 @@ class Vgpu:
     def accepts_model(self, model: str) -> bool:
         return wire.ENTRY_TYPE in model
 
-    def order(self, cards: Sequence[Free], policy: str) -> list[Free]:
+    def order_word(self, policy: str) -> str:
         """binpack: fullest memory first; spread: fewest holders first; else last index first."""
-        if policy == "binpack":
-            return sorted(cards, key=lambda f: (-f.used_memory_mib, f.card.fact.index))
-        if policy == "spread":
-            return sorted(cards, key=lambda f: (f.used_slots, f.card.fact.index))
-        return list(reversed(cards))
+        return {"binpack": "fullest", "spread": "emptiest"}.get(policy, "last")
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int

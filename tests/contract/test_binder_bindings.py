@@ -1,0 +1,275 @@
+"""Binding one pod against a server that answers everything a real one may answer."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.contract.kube_server import (
+    Answer,
+    Script,
+    client_of,
+    hang_up,
+    refuse,
+    reply,
+    scripted,
+    slow,
+)
+
+from allotment.core import reasons
+from allotment.core.state import RESERVED, Allocation
+from allotment_binder.bindings import Target, bind
+from allotment_proto.events import BindFailed, Bound
+from allotment_proto.facts import Holding
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
+POD = "/api/v1/namespaces/default/pods/trainer"
+BINDING = f"{POD}/binding"
+HOLDINGS = (Holding("vgpu", 0, "GPU-0a", 3000, 50), Holding("vgpu", 2, "GPU-0b", 4000, 0))
+ALLOCATION = Allocation(
+    "uid-1",
+    "node.1",
+    HOLDINGS,
+    500,
+    1 << 30,
+    (("volcano.sh/vgpu-number", 2),),
+    phase=RESERVED,
+    seq=42,
+    stamp_s=1_000,
+)
+TARGET = Target("default", "trainer", ALLOCATION)
+OK = Bound(uid="uid-1", namespace="default", name="trainer", node="node.1", decision=42)
+CREATED = reply({"kind": "Status", "status": "Success"}, 201)
+CONFLICT = refuse(409, "Conflict", "pod trainer is already assigned")
+
+
+def pod(node: str = "", seq: str | None = None, uid: str = "uid-1") -> Answer:
+    annotations: dict[str, str] | None = None if seq is None else {"allotment.dev/log-seq": seq}
+    spec: dict[str, Any] = {"nodeName": node} if node else {}
+    return reply({"metadata": {"uid": uid, "annotations": annotations}, "spec": spec})
+
+
+OURS = pod("node.1", "42")
+
+
+async def ending(
+    tmp_path: Path, *answers: Answer, look_first: bool = False, **options: Any
+) -> tuple[Bound | BindFailed, Script]:
+    async with scripted() as script, client_of(script, tmp_path, **options) as client:
+        script.then(*answers)
+        with anyio.fail_after(10):
+            found = await bind(client, TARGET, 2_000, look_first=look_first)
+        assert not script.answers, "not everything was asked"
+    return found, script
+
+
+def asked(script: Script) -> list[str]:
+    return [f"{r.method} {r.path.removeprefix(POD) or 'pod'}" for r in script.requests]
+
+
+def failed(found: Bound | BindFailed, code: str, words: str) -> None:
+    """A failure repeats all that was reserved, so that it can be given back without a lookup."""
+    assert isinstance(found, BindFailed), found
+    assert found.code == code
+    assert words in found.message
+    assert (found.uid, found.node, found.decision) == ("uid-1", "node.1", 42)
+    assert (found.holdings, found.cpu_milli, found.memory_bytes) == (HOLDINGS, 500, 1 << 30)
+    assert found.extended == (("volcano.sh/vgpu-number", 2),)
+
+
+async def test_accepted_and_the_exact_request(tmp_path: Path) -> None:
+    found, script = await ending(tmp_path, CREATED)
+    assert found == OK
+    assert asked(script) == ["POST /binding"]
+    assignment = "GPU-0a,NVIDIA,3000,50:;GPU-0b,NVIDIA,4000,0:"
+    assert script.bodies == [
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": "trainer",
+                "namespace": "default",
+                "uid": "uid-1",
+                "annotations": {
+                    "allotment.dev/log-seq": "42",
+                    "volcano.sh/vgpu-node": "node.1",
+                    "volcano.sh/vgpu-time": "1000",
+                    "volcano.sh/vgpu-ids-new": assignment,
+                    "volcano.sh/devices-to-allocate": assignment,
+                    "volcano.sh/bind-phase": "allocating",
+                    "volcano.sh/bind-time": "2000",
+                },
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "node.1"},
+        }
+    ]
+
+
+async def test_shared_and_whole_cards_carry_their_own_annotations(tmp_path: Path) -> None:
+    bodies = []
+    for holdings in ((Holding("gpushare", 0, "3", 4096, 0),), ()):
+        allocation = Allocation(
+            "uid-1", "n", holdings, 0, 0, (), phase=RESERVED, seq=7, stamp_s=1_000
+        )
+        async with scripted() as script, client_of(script, tmp_path) as client:
+            script.then(CREATED)
+            await bind(client, Target("default", "trainer", allocation), 1, look_first=False)
+        bodies.append(script.bodies[0]["metadata"]["annotations"])
+    assert bodies == [
+        {
+            "allotment.dev/log-seq": "7",
+            "volcano.sh/gpu-index": "3",
+            "volcano.sh/predicate-time": "1000000000000",
+        },
+        {"allotment.dev/log-seq": "7"},
+    ]
+
+
+async def test_a_conflict_because_it_is_bound_by_us_already_is_bound(tmp_path: Path) -> None:
+    found, script = await ending(tmp_path, CONFLICT, OURS)
+    assert found == OK
+    assert asked(script) == ["POST /binding", "GET pod"]
+
+
+@pytest.mark.parametrize(
+    "there",
+    [pod("other-node"), pod("other-node", "42"), pod("node.1", "41"), pod("node.1")],
+    ids=["elsewhere", "our number elsewhere", "an older decision", "here without our number"],
+)
+async def test_a_conflict_because_others_bound_it_is_a_failure(
+    tmp_path: Path, there: Answer
+) -> None:
+    found, _ = await ending(tmp_path, CONFLICT, there)
+    failed(found, reasons.BIND_CONFLICT, "somebody else bound it")
+
+
+async def test_a_conflict_because_it_is_being_deleted_is_a_failure_in_the_servers_words(
+    tmp_path: Path,
+) -> None:
+    deleting = refuse(409, "Conflict", "pod trainer is being deleted")
+    found, _ = await ending(tmp_path, deleting, pod())
+    failed(found, reasons.BIND_CONFLICT, "is being deleted")
+
+
+async def test_a_pod_made_anew_under_the_name_is_not_ours(tmp_path: Path) -> None:
+    found, _ = await ending(tmp_path, CONFLICT, pod("node.1", "42", uid="uid-2"))
+    failed(found, reasons.POD_GONE, "another pod has this name")
+    found, _ = await ending(tmp_path, CONFLICT, pod(uid="uid-2"))
+    failed(found, reasons.POD_GONE, "another pod has this name")
+
+
+async def test_not_found_is_gone(tmp_path: Path) -> None:
+    missing = refuse(404, "NotFound", 'pods "trainer" not found')
+    found, script = await ending(tmp_path, missing)
+    failed(found, reasons.POD_GONE, "not found")
+    assert asked(script) == ["POST /binding"]
+    found, _ = await ending(tmp_path, CONFLICT, missing)
+    failed(found, reasons.POD_GONE, "not found")
+
+
+@pytest.mark.parametrize("code", [400, 403, 422])
+async def test_other_refusals_are_failures_in_the_servers_words(tmp_path: Path, code: int) -> None:
+    found, script = await ending(tmp_path, refuse(code, "Nope", "may not bind pods"))
+    failed(found, reasons.API_ERROR, f"{code} may not bind pods")
+    assert asked(script) == ["POST /binding"]
+
+
+async def test_a_very_long_refusal_is_cut(tmp_path: Path) -> None:
+    found, _ = await ending(tmp_path, refuse(422, "Invalid", "x" * 100_000))
+    assert isinstance(found, BindFailed)
+    assert len(found.message) == 500
+
+
+@pytest.mark.parametrize("code", [500, 503, 504])
+async def test_a_server_error_after_the_write_is_settled_by_reading(
+    tmp_path: Path, code: int
+) -> None:
+    found, script = await ending(tmp_path, refuse(code, "InternalError"), OURS)
+    assert found == OK
+    assert asked(script) == ["POST /binding", "GET pod"]
+
+
+async def test_a_lost_answer_is_settled_by_reading(tmp_path: Path) -> None:
+    found, script = await ending(tmp_path, hang_up, OURS)
+    assert found == OK
+    assert asked(script) == ["POST /binding", "GET pod"]
+
+
+async def test_an_answer_that_never_comes_is_settled_by_reading(tmp_path: Path) -> None:
+    found, _ = await ending(tmp_path, slow(5, CREATED), OURS, timeout_s=0.1)
+    assert found == OK
+
+
+async def test_a_lost_request_is_sent_again_word_for_word(tmp_path: Path) -> None:
+    found, script = await ending(tmp_path, hang_up, pod(), CREATED)
+    assert found == OK
+    assert asked(script) == ["POST /binding", "GET pod", "POST /binding"]
+    assert script.bodies[0] == script.bodies[2]
+
+
+async def test_the_first_request_may_arrive_late_and_win(tmp_path: Path) -> None:
+    """Not seen bound, sent again, refused: meanwhile the first one took effect after all."""
+    found, script = await ending(tmp_path, hang_up, pod(), CONFLICT, OURS)
+    assert found == OK
+    assert len(script.requests) == 4
+
+
+async def test_reading_is_repeated_until_the_server_answers(tmp_path: Path) -> None:
+    found, script = await ending(
+        tmp_path, hang_up, refuse(500, "x"), hang_up, refuse(503, "x"), OURS
+    )
+    assert found == OK
+    assert asked(script) == ["POST /binding", *["GET pod"] * 4]
+
+
+async def test_after_a_lost_answer_the_pod_may_be_gone_or_taken(tmp_path: Path) -> None:
+    found, _ = await ending(tmp_path, hang_up, refuse(404, "NotFound", "gone"))
+    failed(found, reasons.POD_GONE, "gone")
+    found, _ = await ending(tmp_path, hang_up, pod("other"))
+    failed(found, reasons.BIND_CONFLICT, "somebody else bound it to other")
+
+
+@pytest.mark.parametrize("code", [400, 401, 403])
+async def test_a_refused_look_is_no_ending(tmp_path: Path, code: int) -> None:
+    """The lost Binding may have landed: giving the cards back would give them out twice."""
+    found, script = await ending(tmp_path, hang_up, refuse(code, "Nope", "may not look"), OURS)
+    assert found == OK
+    assert asked(script) == ["POST /binding", "GET pod", "GET pod"]
+
+
+async def test_why_a_pod_cannot_be_read_is_told(tmp_path: Path) -> None:
+    problems: list[str] = []
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.then(CONFLICT, refuse(403, "Forbidden", "may not get pods"), reply([]), OURS)
+        found = await bind(client, TARGET, 2_000, look_first=False, on_problem=problems.append)
+    assert found == OK
+    assert problems[0] == "may not get pods"
+    assert problems[1].startswith("the answer is not a pod: Expected `object`")
+
+
+async def test_what_an_earlier_life_left_is_looked_at_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
+    found, script = await ending(tmp_path, OURS, look_first=True)
+    assert found == OK
+    assert asked(script) == ["GET pod"]
+    found, script = await ending(tmp_path, pod(), CREATED, look_first=True)
+    assert found == OK
+    assert asked(script) == ["GET pod", "POST /binding"]
+    found, _ = await ending(tmp_path, pod("other"), look_first=True)
+    failed(found, reasons.BIND_CONFLICT, "somebody else bound it to other")
+
+
+async def test_throttling_is_waited_for(tmp_path: Path) -> None:
+    throttled = refuse(429, "TooManyRequests", "slow down", Retry_After="0")
+    found, script = await ending(tmp_path, throttled, CREATED)
+    assert found == OK
+    assert asked(script) == ["POST /binding"] * 2
+
+
+async def test_a_reply_that_is_no_pod_is_asked_for_again(tmp_path: Path) -> None:
+    """A proxy's page with status 200 tells nothing about the pod, and must not end the binder."""
+    page = reply("<html>maintenance</html>")
+    found, script = await ending(tmp_path, hang_up, page, OURS)
+    assert found == OK
+    assert asked(script) == ["POST /binding", "GET pod", "GET pod"]

@@ -1,0 +1,63 @@
+"""The command on a live log: the same answers as on an exported one; clear words without one."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+from tests.recording import Recorder, busy_cluster
+
+from allotment.adapters.connection import connect
+from allotment.adapters.log import JetStreamLog
+from allotment.adapters.nats_server import NatsServer
+from allotment_cli.main import main
+
+
+async def fill(url: str, log: Recorder) -> None:
+    async with connect(url, "test-cli") as connection:
+        live = await JetStreamLog.open(connection)
+        for record in log.records:
+            await live.append(record.subject, record.payload, msg_id=record.msg_id)
+
+
+def allot(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorder:
+    return busy_cluster()
+
+
+def test_a_live_log_answers_as_its_export(
+    own_nats_server: NatsServer, recorded: Recorder, tmp_path: Path
+) -> None:
+    url = own_nats_server.url
+    anyio.run(fill, url, recorded)
+    exported = tmp_path / "live.jsonl"
+    exported.write_text(allot("log", "-o", "jsonl", "--nats", url).stdout)
+    for words in (
+        ("replay", "--verify", "-o", "json"),
+        ("get", "pods", "-o", "wide"),
+        ("ledger", "--node", "gpu-01"),
+    ):
+        live = allot(*words, "--nats", url)
+        assert live.exit_code == 0, live.stderr
+        assert live.stdout == allot(*words, "--file", str(exported)).stdout
+    report = json.loads(allot("replay", "--verify", "-o", "json", "--nats", url).stdout)
+    assert report["identical"] == report["decisions"] == 3
+
+
+def test_a_server_without_a_log_is_said_to_be_one(own_nats_server: NatsServer) -> None:
+    result = allot("get", "nodes", "--nats", own_nats_server.url)
+    assert result.exit_code == 2
+    assert "has no stream ALLOTMENT_LOG" in result.stderr
+
+
+def test_no_server_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allotment_cli.source.CONNECT_WITHIN_S", 0.5)
+    result = allot("get", "nodes", "--nats", "nats://127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "NATS cannot be reached" in result.stderr
+    assert len(result.stderr.splitlines()) == 2

@@ -1,0 +1,299 @@
+"""The live fold: what cannot be read is passed over and said, and a snapshot changes nothing."""
+
+import contextlib
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.build import decided, node, placement, pod, policy
+
+from allotment.adapters import fold as fold_module
+from allotment.adapters.fold import BooksBroken, Fold
+from allotment.adapters.service_log import Logger, LogSink
+from allotment.adapters.snapshots import SnapshotDirectory
+from allotment.core import snapshot
+from allotment.core.logport import LogDamaged, Record
+from allotment.core.state import ClusterState
+from allotment.testing.memory_log import MemoryLog
+from allotment_proto import subjects
+from allotment_proto.codec import encode
+from allotment_proto.events import ENVELOPE_VERSION, Bound, Envelope, Event
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
+
+
+def bytes_of(*events: Event, v: int = ENVELOPE_VERSION) -> bytes:
+    return encode(Envelope(v=v, at_ms=1, by="test", events=events))
+
+
+class Scene:
+    """A log in memory, where it may be folded again and again."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.log = MemoryLog()
+        self.said = io.StringIO()
+        self.directory = tmp_path / "snapshots"
+        self._ids = 0
+
+    async def add(self, *payloads: bytes | Event, subject: str = subjects.FACTS) -> None:
+        for payload in payloads:
+            self._ids += 1
+            data = payload if isinstance(payload, bytes) else bytes_of(payload)
+            await self.log.append(subject, data, msg_id=str(self._ids))
+
+    def store(self) -> SnapshotDirectory:
+        return SnapshotDirectory(self.directory, log_identity=self.log.identity)
+
+    @contextlib.asynccontextmanager
+    async def following(self, *, snapshots: bool = False) -> AsyncIterator[Fold]:
+        """A fold that runs, and is caught up."""
+        logger = Logger(LogSink("fold", "0", stream=self.said))
+        fold = Fold(self.log, logger, self.store() if snapshots else None)
+        async with anyio.create_task_group() as group:
+            group.start_soon(fold.run)
+            with anyio.fail_after(10):
+                await fold.caught_up.wait()
+            yield fold
+            group.cancel_scope.cancel()
+
+    async def state(self, *, snapshots: bool = False) -> ClusterState:
+        async with self.following(snapshots=snapshots) as fold:
+            return fold.state
+
+    def lines(self, msg: str) -> list[dict[str, object]]:
+        found = [json.loads(line) for line in self.said.getvalue().splitlines()]
+        return [line for line in found if line["msg"] == msg]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+HISTORY: tuple[Event, ...] = (
+    policy(scheduler_names=("allotment", "volcano")),
+    node("n1"),
+    node("n2"),
+    pod("a"),
+    pod("b"),
+    pod("c"),
+    decided(placement("a", "n1", stamp_s=7)),
+    Bound(uid="a", namespace="default", name="pod-a", node="n1", decision=7),
+    decided(placement("b", "n2", stamp_s=9)),
+    pod("a", rv=2, node="n1", phase="Succeeded"),
+)
+
+UNREADABLE: dict[str, bytes] = {
+    "garbage": b"\x00\xffgarbage",
+    "empty": b"",
+    "not an envelope": b'{"hello": 1}',
+    "a wrong type": b'{"v":1,"at_ms":"now","by":"x","events":[]}',
+    "an unknown event": b'{"v":1,"at_ms":1,"by":"x","events":[{"type":"Teleported"}]}',
+    "a newer version": bytes_of(pod("x"), v=ENVELOPE_VERSION + 1),
+    "version nought": bytes_of(pod("x"), v=0),
+    "nested without end": b"[" * 100_000,
+    "cut short": bytes_of(pod("x"))[:-3],
+}
+
+
+async def test_an_empty_log_is_caught_up_at_once(scene: Scene) -> None:
+    async with scene.following() as fold:
+        assert (fold.state.seq, fold.head) == (0, 0)
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+@pytest.mark.parametrize("subject", [subjects.FACTS, subjects.DECISION, "allot.log.unheard-of"])
+async def test_an_unreadable_record_is_passed_over_and_everything_goes_on(
+    scene: Scene, name: str, subject: str
+) -> None:
+    await scene.add(node("n1"))
+    async with scene.following() as fold:
+        before = fold.state.decision_seq
+        await scene.add(UNREADABLE[name], subject=subject)
+        await scene.add(pod("a"))
+        with anyio.fail_after(5):
+            await fold.wait_for(3)
+        assert set(fold.state.pods) == {"a"}
+        assert fold.unreadable_total == 1
+        (passed,) = fold.unreadable
+        assert (passed.seq, passed.subject) == (2, subject)
+        assert passed.reason
+        # Its place counts: the next decision must be appended after it.
+        assert fold.state.decision_seq == (2 if subject == subjects.DECISION else before)
+    (line,) = scene.lines("record passed over")
+    assert (line["seq"], line["subject"], line["level"]) == (2, subject, "warning")
+    assert snapshot.encode(await scene.state()) == snapshot.encode(await scene.state())
+
+
+async def test_a_newer_version_says_to_upgrade(scene: Scene) -> None:
+    await scene.add(UNREADABLE["a newer version"])
+    async with scene.following() as fold:
+        assert "upgrade this service" in fold.unreadable[0].reason
+
+
+async def test_only_the_last_unreadable_records_are_kept_and_all_are_counted(scene: Scene) -> None:
+    await scene.add(*[b"x"] * 250)
+    async with scene.following() as fold:
+        assert fold.unreadable_total == 250
+        assert [fold.unreadable[0].seq, fold.unreadable[-1].seq] == [151, 250]
+
+
+async def test_decisions_go_on_after_an_unreadable_one(scene: Scene) -> None:
+    """The binder expects the sequence of the last record on the subject, readable or not."""
+    await scene.add(node("n1"), pod("a"))
+    await scene.add(UNREADABLE["an unknown event"], subject=subjects.DECISION)
+    async with scene.following() as fold:
+        answer = await scene.log.compare_and_append(
+            subjects.DECISION,
+            bytes_of(decided(placement("a"))),
+            msg_id="d",
+            expected_seq=fold.state.decision_seq,
+        )
+        assert getattr(answer, "seq", None) == 4
+        with anyio.fail_after(5):
+            await fold.wait_for(4)
+        assert list(fold.state.reserved) == ["a"]
+
+
+async def test_listeners_hear_each_readable_record_after_it_took_effect(scene: Scene) -> None:
+    heard: list[tuple[int, int, int]] = []
+    async with scene.following() as fold:
+
+        def listen(record: Record, envelope: Envelope) -> None:
+            heard.append((record.seq, fold.state.seq, len(envelope.events)))
+
+        fold.listeners.append(listen)
+        await scene.add(bytes_of(node("n1"), pod("a")), b"garbage", pod("b"))
+        with anyio.fail_after(5):
+            await fold.wait_for(3)
+    assert heard == [(1, 1, 2), (3, 3, 1)]
+
+
+async def test_waiting_for_a_sequence_and_for_anything_new(scene: Scene) -> None:
+    woken: list[str] = []
+    async with scene.following() as fold, anyio.create_task_group() as group:
+
+        async def wait(name: str, until: Callable[[], object]) -> None:
+            await until()  # type: ignore[misc]
+            woken.append(name)
+
+        group.start_soon(wait, "at 2", lambda: fold.wait_for(2))
+        group.start_soon(wait, "news", fold.changed)
+        group.start_soon(wait, "at 0", lambda: fold.wait_for(0))
+        await anyio.wait_all_tasks_blocked()
+        assert woken == ["at 0"]
+        await scene.add(pod("a"))
+        await anyio.wait_all_tasks_blocked()
+        assert woken == ["at 0", "news"]
+        await scene.add(pod("b"))
+        await anyio.wait_all_tasks_blocked()
+        assert woken == ["at 0", "news", "at 2"]
+
+
+# Snapshots
+
+
+@pytest.mark.parametrize("cut", range(len(HISTORY) + 1))
+async def test_a_start_with_a_snapshot_ends_in_the_same_bytes(scene: Scene, cut: int) -> None:
+    await scene.add(*HISTORY[:cut])
+    async with scene.following(snapshots=True) as fold:
+        await fold.save_snapshot()
+        await scene.add(*HISTORY[cut:])
+        with anyio.fail_after(5):
+            await fold.wait_for(len(HISTORY))
+        live = snapshot.encode(fold.state)
+    assert snapshot.encode(await scene.state(snapshots=True)) == live
+    assert snapshot.encode(await scene.state()) == live
+    assert not scene.lines("snapshot ignored")
+    assert scene.directory.exists() == (cut > 0)
+
+
+async def test_a_snapshot_is_not_written_twice_for_one_sequence(scene: Scene) -> None:
+    await scene.add(*HISTORY)
+    async with scene.following(snapshots=True) as fold:
+        await fold.save_snapshot()
+        (first,) = scene.directory.iterdir()
+        first.unlink()
+        await fold.save_snapshot()
+        assert list(scene.directory.iterdir()) == []
+
+
+async def test_a_damaged_snapshot_is_ignored_and_said(scene: Scene) -> None:
+    await scene.add(*HISTORY)
+    async with scene.following(snapshots=True) as fold:
+        await fold.save_snapshot()
+        wanted = snapshot.encode(fold.state)
+    (file,) = scene.directory.iterdir()
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert snapshot.encode(await scene.state(snapshots=True)) == wanted
+    (line,) = scene.lines("snapshot ignored")
+    assert "checksum" in str(line["reason"])
+
+
+async def test_a_sound_file_that_holds_no_state_of_ours_is_ignored_and_said(scene: Scene) -> None:
+    await scene.add(*HISTORY)
+    await scene.store().save(5, b"\x91another release wrote this")
+    wanted = snapshot.encode(await scene.state())
+    assert snapshot.encode(await scene.state(snapshots=True)) == wanted
+    (line,) = scene.lines("snapshot ignored")
+    assert "not a snapshot" in str(line["reason"])
+
+
+async def test_a_snapshot_ahead_of_the_log_is_ignored_and_said(scene: Scene) -> None:
+    await scene.add(*HISTORY)
+    async with scene.following(snapshots=True) as fold:
+        await fold.save_snapshot()
+    del scene.log.core.records[5:]
+    state = await scene.state(snapshots=True)
+    assert state.seq == 5
+    (line,) = scene.lines("snapshot ignored")
+    assert "the log at 5" in str(line["reason"])
+
+
+async def test_a_directory_that_cannot_be_written_is_a_warning(scene: Scene) -> None:
+    scene.directory.write_text("a file where the directory should be")
+    await scene.add(*HISTORY)
+    async with scene.following() as fold:
+        fold._snapshots = scene.store()
+        await fold.save_snapshot()
+        assert fold.state.seq == len(HISTORY)
+    (line,) = scene.lines("snapshot not written")
+    assert line["level"] == "warning"
+
+
+async def test_snapshots_are_taken_now_and_then(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_module, "SNAPSHOT_EVERY_RECORDS", 3)
+    monkeypatch.setattr(fold_module, "CHECK_EVERY_RECORDS", 2)
+    async with scene.following(snapshots=True) as fold:
+        for event in HISTORY:
+            await scene.add(event)
+            with anyio.fail_after(5):
+                await fold.wait_for(scene.log.core.last_seq)
+        kept = sorted(path.name[-2:] for path in scene.directory.glob("snapshot-*"))
+        assert kept == ["06", "09"]
+        wanted = snapshot.encode(fold.state)
+    assert snapshot.encode(await scene.state(snapshots=True)) == wanted
+
+
+# What must end a service
+
+
+async def test_books_that_do_not_balance_end_it(scene: Scene) -> None:
+    await scene.add(*HISTORY)
+    async with scene.following(snapshots=True) as fold:
+        fold.state.nodes["n2"].cpu_milli_free += 1
+        with pytest.raises(BooksBroken, match="at sequence 10: node n2: cpu_milli_free"):
+            fold._check()
+
+
+async def test_a_log_shorter_than_the_state_ends_it(scene: Scene) -> None:
+    await scene.add(*HISTORY)
+    fold = Fold(scene.log, Logger(LogSink("fold", "0", stream=scene.said)))
+    fold.state.seq = 99
+    with pytest.raises(LogDamaged, match="ends at 10"):
+        await fold.run()

@@ -1,0 +1,75 @@
+"""`allot demo` as `make demo` calls it: all in order, `demo: ok` last, nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HEADINGS = (
+    "=== Placements",
+    "=== allot explain pod default/hami-core",
+    "=== allot explain pod default/never-fits",
+    "=== allot ledger",
+    "=== allot replay --verify",
+)
+
+
+def start(temporary: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "allotment_cli.main", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+
+
+def left_behind(temporary: Path) -> list[str]:
+    """Command lines of processes that name the demo's directory."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = each.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if str(temporary) in words:
+            found.append(words)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_the_demo(tmp_path: Path) -> None:
+    demo = start(tmp_path)
+    out, err = demo.communicate(timeout=140)
+    assert demo.returncode == 0, err
+    assert out.splitlines()[-1] == "demo: ok"
+    places = [out.index(heading) for heading in HEADINGS]
+    assert places == sorted(places)
+    assert "can never fit" in out
+    rows = out[places[0] : places[1]]
+    assert rows.count(" Running ") == 14
+    assert rows.count(" Succeeded ") == 1
+    shares = {line.split("GPU-")[1][0] for line in rows.splitlines() if "/share-" in line}
+    assert len(shares) == 1
+    assert left_behind(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("after_s", [1.0, 4.0])
+def test_the_demo_stopped_in_the_middle_leaves_no_process(tmp_path: Path, after_s: float) -> None:
+    demo = start(tmp_path)
+    time.sleep(after_s)
+    demo.send_signal(signal.SIGTERM)
+    out, err = demo.communicate(timeout=90)
+    assert demo.returncode == 1
+    assert "demo: ok" not in out
+    assert "stopped by SIGTERM" in err
+    assert "the logs are in" in err
+    assert left_behind(tmp_path) == []

@@ -1,0 +1,227 @@
+"""Hypothesis strategies for the domain's values: small worlds, where things collide often."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Event,
+    NodeGone,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+)
+from allotment_proto.facts import (
+    CardFact,
+    Constraints,
+    DeviceRequest,
+    Expression,
+    Holding,
+    Inventory,
+    NodeTerm,
+    PodRequest,
+    Policy,
+    Problem,
+    Selection,
+    Taint,
+    Toleration,
+)
+from tests import build
+
+NODES = ("n1", "n2", "n3")
+PODS = tuple("abcdefgh")
+MODELS = ("NVIDIA-Tesla-T4", "NVIDIA-A100", "AMD-MI300")
+names = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+def cards(node: str) -> st.SearchStrategy[tuple[CardFact, ...]]:
+    @st.composite
+    def draw_cards(draw: st.DrawFn) -> tuple[CardFact, ...]:
+        return tuple(
+            build.card(
+                index,
+                id=f"{node}-{index}",
+                slots=draw(st.sampled_from((0, 1, 2, 10))),
+                memory_mib=draw(st.sampled_from((0, 4_000, 16_000, 16_001))),
+                model=draw(st.sampled_from(MODELS)),
+                healthy=draw(st.integers(0, 5)) > 0,
+            )
+            for index in range(draw(st.integers(1, 3)))
+        )
+
+    return draw_cards()
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
+    """A node with cards of one family or both, sometimes tainted, cordoned or tiny."""
+    inventories = []
+    if draw(st.integers(0, 3)) == 0:
+        shared = tuple(
+            CardFact(str(i), i, "shared GPU", 1_000_000, 8_000, 100, i != 2, "") for i in range(3)
+        )
+        inventories.append(Inventory("gpushare", "", shared))
+    if draw(st.integers(0, 5)):
+        inventories.append(Inventory("vgpu", "hami-core", draw(cards(name))))
+    return build.node(
+        name,
+        0,
+        uid=draw(st.sampled_from((f"uid-{name}", f"uid-{name}", f"new-{name}"))),
+        rv=rv,
+        labels=draw(st.sampled_from(((), (("tier", "5"),), (("tier", "x"), ("zone", "a"))))),
+        taints=draw(
+            st.sampled_from(
+                ((), (), (Taint("k", "v", "NoSchedule"),), (Taint("k", "v", "PreferNoSchedule"),))
+            )
+        ),
+        unschedulable=draw(st.integers(0, 7)) == 0,
+        ready=draw(st.integers(0, 7)) > 0,
+        pods=draw(st.sampled_from((1, 3, 20))),
+        cpu_milli=draw(st.sampled_from((0, 300, 8_000))),
+        extended=draw(st.sampled_from(((), (("example.com/x", 1), ("nvidia.com/gpu", 2))))),
+        inventories=tuple(inventories),
+    )
+
+
+def devices() -> st.SearchStrategy[tuple[DeviceRequest, ...]]:
+    vgpu = st.builds(
+        lambda memory, cores, count, container: build.wants(
+            0 if memory < 0 else memory,
+            cores,
+            count,
+            memory_pct=-memory if memory < 0 else 0,
+            container=container,
+        ),
+        st.sampled_from((1, 1_000, 4_000, 8_000, 16_000, -1, -30, -100)),
+        st.sampled_from((0, 0, 25, 50, 100)),
+        st.sampled_from((1, 1, 1, 2, 5)),
+        st.just(0),
+    )
+    two = st.tuples(vgpu, vgpu.map(lambda d: build.wants(d.memory_mib, d.cores_pct, container=1)))
+    shared = st.sampled_from(
+        (
+            build.wants(2_000, 0, family="gpushare"),
+            build.wants(8_001, 0, family="gpushare"),
+            build.wants(0, 100, 2, memory_pct=100, family="gpushare"),
+        )
+    )
+    return st.one_of(st.tuples(vgpu), st.tuples(vgpu), two, st.tuples(shared), st.just(()))
+
+
+selections = st.one_of(
+    st.just(Selection()),
+    st.sampled_from(
+        (
+            Selection(mode="hami-core"),
+            Selection(mode="mig"),
+            Selection(use_types=("t4", "H100")),
+            Selection(nouse_types=("A100",)),
+            Selection(use_ids=("n1-0", "n2-1")),
+            Selection(nouse_ids=("n1-0",), use_ids=("n1-0", "n3-0")),
+            Selection(indexes=(0, 2)),
+        )
+    ),
+)
+expressions = st.builds(
+    Expression,
+    st.sampled_from(("tier", "zone", "absent")),
+    st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
+    st.sampled_from((("4",), ("5",), ("6",))),
+)
+constraints = st.one_of(
+    st.just(Constraints()),
+    st.builds(
+        Constraints,
+        st.sampled_from(((), (("zone", "a"),))),
+        st.lists(
+            st.builds(
+                NodeTerm,
+                st.lists(expressions, max_size=2).map(tuple),
+                st.sampled_from(((), (Expression("metadata.name", "In", ("n1", "n2")),))),
+            ),
+            max_size=2,
+        ).map(tuple),
+        st.sampled_from(
+            ((), (Toleration("k", "Equal", "v", ""),), (Toleration("", "Exists", "", ""),))
+        ),
+    ),
+)
+requests = st.builds(
+    PodRequest,
+    st.sampled_from((0, 100, 200)),
+    st.sampled_from((0, build.GIB)),
+    st.sampled_from(((), (), (("nvidia.com/gpu", 0),), (("nvidia.com/gpu", 1),))),
+    devices(),
+    selections,
+    constraints,
+)
+policies = st.builds(
+    Policy,
+    device_policy=st.sampled_from(("binpack", "spread", "none")),
+    device_weight=st.sampled_from((0, 10)),
+    host_policy=st.sampled_from(("binpack", "spread", "none")),
+    host_weight=st.sampled_from((0, 1, 100)),
+    families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),
+)
+
+
+@st.composite
+def pods(draw: st.DrawFn, uid: str = "a", rv: int = 1) -> PodObserved:
+    """A pending pod, mostly ours."""
+    return build.pod(
+        uid,
+        draw(requests),
+        rv=rv,
+        priority=draw(st.sampled_from((0, 0, 10))),
+        created_ms=draw(st.integers(0, 3)),
+        gated=draw(st.integers(0, 9)) == 0,
+        scheduler=draw(st.sampled_from(("allotment", "allotment", "allotment", "other"))),
+    )
+
+
+holdings = st.lists(
+    st.builds(
+        Holding,
+        st.sampled_from(("vgpu", "gpushare")),
+        st.integers(0, 1),
+        st.sampled_from(("n1-0", "n1-1", "n2-0", "0", "1", "unheard")),
+        st.sampled_from((0, 2_000, 16_000)),
+        st.sampled_from((0, 50, 100)),
+    ),
+    max_size=3,
+).map(tuple)
+
+
+def events() -> st.SearchStrategy[Event]:
+    """Any event, with any text in its names: for encoding, not for folding."""
+    named: dict[str, Any] = {"uid": names, "namespace": names, "name": names}
+    numbers = st.integers(0, 1 << 53)
+    return st.one_of(
+        st.sampled_from(NODES).flatmap(nodes),
+        st.sampled_from(PODS).flatmap(pods),
+        st.builds(NodeGone, name=names, uid=names, rv=numbers),
+        st.builds(PodGone, **named, rv=numbers),
+        st.builds(PolicyLoaded, policy=policies, source=names, text_sha256=names),
+        st.builds(Bound, **named, node=names, decision=numbers),
+        st.builds(
+            BindFailed,
+            **named,
+            node=names,
+            decision=numbers,
+            code=names,
+            message=names,
+            holdings=holdings,
+        ),
+        st.builds(
+            PodObserved,
+            **named,
+            rv=numbers,
+            created_ms=numbers,
+            scheduler=names,
+            request=requests,
+            problem=st.none() | st.builds(Problem, names, names, names),
+        ),
+    )

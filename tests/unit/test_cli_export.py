@@ -1,0 +1,54 @@
+"""An exported log is the log: byte for byte there and back, and broken files are named."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.core.logport import Record
+from allotment_cli import export
+from allotment_cli.errors import CliError
+from tests.recording import busy_cluster
+
+
+@given(
+    payload=st.binary(max_size=60)
+    | st.sampled_from([b'{"v":1}', b'{\n"v":1}', b"[1]", b"", b" {}", b'{"a":\r1}', b"{"]),
+    msg_id=st.text(max_size=8),
+    seq=st.integers(1, 1 << 50),
+)
+def test_records_survive_whatever_they_hold(payload: bytes, msg_id: str, seq: int) -> None:
+    record = Record(seq, "allot.log.pod.x", payload, 12, msg_id)
+    line = export.encode(record)
+    assert "\n" not in line
+    assert export.decode(line, "here") == record
+
+
+def test_a_log_survives(tmp_path: Path) -> None:
+    log = busy_cluster()
+    assert list(export.read_file(log.write(tmp_path / "log.jsonl"))) == log.records
+
+
+@pytest.mark.parametrize(
+    "text", ["no json", "{}", '{"seq":1,"subject":"x"}', '{"seq":1,"subject":"x","base64":"?"}']
+)
+def test_a_broken_line_is_named(tmp_path: Path, text: str) -> None:
+    path = busy_cluster().write(tmp_path / "log.jsonl")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], text, *lines[2:]]))
+    with pytest.raises(CliError, match=r"log\.jsonl:2 is not a record"):
+        list(export.read_file(path))
+
+
+def test_a_gap_is_named(tmp_path: Path) -> None:
+    path = busy_cluster().write(tmp_path / "log.jsonl")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[:3] + lines[4:]))
+    with pytest.raises(CliError, match=r"log\.jsonl:4 holds sequence 5 where 4 is due"):
+        list(export.read_file(path))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"none\.jsonl cannot be read"):
+        list(export.read_file(tmp_path / "none.jsonl"))
