@@ -137,7 +137,8 @@ def _node(
                 device_micro += part
             elif policy.device_policy == "spread":
                 device_micro += 100_000_000 - part
-    host_micro = (_part(cpu, fact.cpu_milli) + _part(memory, fact.memory_bytes)) // 2
+    kib = _part(memory // 1024, fact.memory_bytes // 1024)
+    host_micro = (_part(cpu, fact.cpu_milli) + kib) // 2
     if policy.host_policy == "spread":
         host_micro = 100_000_000 - host_micro
     elif policy.host_policy != "binpack":
@@ -147,7 +148,8 @@ def _node(
 
 
 def _part(used: int, capacity: int) -> int:
-    return 100_000_000 * used // capacity if capacity else 0
+    """An overbooked host counts as full."""
+    return min(100_000_000 * used // capacity, 100_000_000) if capacity else 0
 
 
 def _cards(

@@ -17,7 +17,8 @@ from allotment.adapters.bus import Message
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, full_reporter, open_world
-from allotment.core.logport import Landed, Refused
+from allotment.core import reasons
+from allotment.core.logport import Landed, Record, Refused
 from allotment.core.state import RESERVED, Allocation, ClusterState
 from allotment.core.texts import refusal_text
 from allotment_binder import notices
@@ -25,10 +26,20 @@ from allotment_binder.bindings import Target, bind
 from allotment_binder.deciding import accepted, decide
 from allotment_binder.notices import Notices
 from allotment_binder.pacing import bindable
+from allotment_binder.records import Unserved, erase
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
-from allotment_proto.events import ENVELOPE_VERSION, Bound, Decided, Envelope, StageTime
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    BindFailed,
+    Bound,
+    Decided,
+    Envelope,
+    PodGone,
+    PodObserved,
+    StageTime,
+)
 from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
 
 CATCH_UP_S = 2.0
@@ -52,9 +63,16 @@ class Binder:
         self.bound = 0
         self.failed = 0
         self.notices = Notices(client, ctx.settings.instance)
+        self.unserved = Unserved()
+        world.fold.listeners.append(self._on_record)
         self._stirred = anyio.Event()
         self._by = f"binder/{ctx.settings.instance}"
         self._full = full_reporter(ctx)
+
+    def _on_record(self, record: Record, envelope: Envelope) -> None:
+        for event in envelope.events:
+            if isinstance(event, PodObserved | PodGone):
+                self.unserved.look(self.world.fold.state, event.uid)
 
     async def on_proposal(self, message: Message) -> None:
         if not self.world.lease.is_held:
@@ -71,6 +89,7 @@ class Binder:
         """Work while the lease is held; settle first what an earlier life left reserved."""
         state = self.world.fold.state
         inherited = set(state.reserved)
+        self.unserved.begin(state)
         outcomes = Recorder(self.world.log, self._by, lambda _: subjects.OUTCOME, self._full)
         for uid in state.pending:
             refusal = state.pods[uid].refusal
@@ -166,11 +185,16 @@ class Binder:
         state = self.world.fold.state
         in_flight: dict[str, Allocation] = {}
         ended: set[str] = set()
+        erasing: set[str] = set()
         while True:
+            erasing &= self.unserved.pods.keys()
+            for uid in self.unserved.pods.keys() - erasing:
+                erasing.add(uid)
+                group.start_soon(self._erase, state.pods[uid].fact)
             for uid in [uid for uid in ended if not _is_reserved(state, in_flight[uid])]:
                 ended.discard(uid)
                 del in_flight[uid]
-            for allocation in bindable(state, in_flight):
+            for allocation in bindable(state, in_flight, self.unserved.places()):
                 uid = allocation.uid
                 in_flight[uid] = allocation
                 fact = state.pods[uid].fact
@@ -183,11 +207,13 @@ class Binder:
     ) -> None:
         uid = target.allocation.uid
         bind_time_s = time.time_ns() // 1_000_000_000
+        node = self.world.fold.state.nodes.get(target.allocation.node)
         ending = await bind(
             self.client,
             target,
             bind_time_s,
             look_first=look_first,
+            is_node_there=node is not None and node.fact is not None,
             on_problem=lambda text: self.ctx.log.warning(
                 "whether the pod is bound cannot be read, asking again",
                 namespace=target.namespace,
@@ -204,6 +230,8 @@ class Binder:
             )
             return
         self.failed += 1
+        if ending.code == reasons.API_ERROR:
+            self._tell_failed(target, ending)
         self.ctx.log.warning(
             "pod not bound",
             namespace=target.namespace,
@@ -212,6 +240,26 @@ class Binder:
             code=ending.code,
             reason=ending.message,
         )
+
+    async def _erase(self, fact: PodObserved) -> None:
+        def say(text: str) -> None:
+            self.ctx.log.warning(
+                "a failed pod still waits for the device plugin and cannot be taken back",
+                namespace=fact.namespace,
+                pod=fact.name,
+                node=fact.node,
+                reason=text,
+            )
+
+        await erase(self.client, fact.namespace, fact.name, fact.uid, say)
+
+    def _tell_failed(self, target: Target, ending: BindFailed) -> None:
+        """Only whoever runs the cluster can cure this, so the pod says what is wrong. Once."""
+        uid = target.allocation.uid
+        pod = self.world.fold.state.pods.get(uid)
+        text = f"{ending.code}: chosen was {ending.node}, but the Binding failed: {ending.message}"
+        is_news = pod is not None and pod.bind_failures == 0
+        self.notices.put(notices.Refused(uid, target.namespace, target.name, text, is_news))
 
 
 async def run(ctx: Context) -> None:

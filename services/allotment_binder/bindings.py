@@ -70,11 +70,13 @@ async def bind(
     bind_time_s: int,
     *,
     look_first: bool,
+    is_node_there: bool = True,
     on_problem: Callable[[str], None] = lambda _: None,
 ) -> Bound | BindFailed:
     """Bind until there is an ending. `look_first`: an earlier life may have bound it already.
 
-    `on_problem` hears why the pod could not be read, each time it could not.
+    To a node that is gone nothing is bound (the API server would not mind, and the pod would be
+    lost with it). `on_problem` hears why the pod could not be read, each time it could not.
     """
     allocation = target.allocation
     body = annotations(allocation, bind_time_s)
@@ -84,6 +86,8 @@ async def bind(
             ending = await _look(client, target, on_problem)
             if ending is not None:
                 return ending
+        if not is_node_there:
+            return failed(target, reasons.NODE_NOT_READY, f"node {allocation.node} is gone")
         answer = await client.bind(
             target.namespace, target.name, allocation.uid, allocation.node, body
         )

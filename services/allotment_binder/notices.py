@@ -1,7 +1,8 @@
 """What the users of refused and bound pods see: PodScheduled=False and Events.
 
 Notices never hold up a decision: they wait in a bounded queue of their own, the newest word about a
-pod replaces an older one, and what the API server does not take after a few tries is counted.
+pod replaces an older one, and what the API server does not take after a few tries is counted. One
+pod's notices go one after the other, and a refusal that is not true any more is not tried again.
 """
 
 import secrets
@@ -57,6 +58,7 @@ class Notices:
         self._client = client
         self._instance = instance
         self._waiting: dict[str, Notice] = {}
+        self._sending: dict[str, Notice] = {}
         self._stirred = anyio.Event()
 
     def put(self, notice: Notice) -> None:
@@ -69,8 +71,9 @@ class Notices:
 
     def withdraw(self, uid: str) -> None:
         """Forget a refusal that is not true any more."""
-        if isinstance(self._waiting.get(uid), Refused):
-            del self._waiting[uid]
+        for notices in (self._waiting, self._sending):
+            if isinstance(notices.get(uid), Refused):
+                del notices[uid]
 
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
@@ -79,13 +82,21 @@ class Notices:
 
     async def _work(self) -> None:
         while True:
-            while not self._waiting:
-                self._stirred = anyio.Event()
+            uid = next((uid for uid in self._waiting if uid not in self._sending), None)
+            if uid is None:
+                if self._stirred.is_set():
+                    self._stirred = anyio.Event()
                 await self._stirred.wait()
-            notice = self._waiting.pop(next(iter(self._waiting)))
-            done = await (
-                self._refuse(notice) if isinstance(notice, Refused) else self._tell(notice)
-            )
+                continue
+            notice = self._sending[uid] = self._waiting.pop(uid)
+            try:
+                done = await (
+                    self._refuse(notice) if isinstance(notice, Refused) else self._tell(notice)
+                )
+            finally:
+                if self._sending.get(uid) is notice:
+                    del self._sending[uid]
+                self._stirred.set()
             self.sent += done
             self.lost += not done
 
@@ -98,6 +109,8 @@ class Notices:
             if not isinstance(answer, Unknown):
                 break
             await anyio.sleep(RETRY_S * (attempt + 1))
+            if self._sending.get(notice.uid) is not notice:
+                return True  # withdrawn meanwhile
         else:
             return False
         if notice.is_news:

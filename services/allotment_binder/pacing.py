@@ -10,6 +10,7 @@ of its node, with the same question but another assignment, was bound and is not
 from collections.abc import Collection
 
 from allotment.core.state import Allocation, ClusterState, Pod
+from allotment_proto.facts import Holding
 from allotment_proto.volcano import gpushare, keys
 
 Question = tuple[str, str, int]
@@ -25,18 +26,25 @@ def is_acknowledged(pod: Pod) -> bool:
     )
 
 
-def bindable(state: ClusterState, in_flight: Collection[str]) -> list[Allocation]:
+def bindable(
+    state: ClusterState,
+    in_flight: Collection[str],
+    blocked: Collection[tuple[str, Question]] = (),
+) -> list[Allocation]:
     """Reserved pods whose Binding may be sent now, oldest decision first.
 
-    `in_flight` are pods whose Binding is under way.
+    `in_flight` are pods whose Binding is under way, `blocked` the nodes and questions for which a
+    plugin would not find the right pod.
     """
     out: list[Allocation] = []
     busy: dict[str, dict[Question, Assignment]] = {}
     waiting = [uid for uid in state.reserved if uid not in in_flight]
     allocations = [a for uid in waiting if (a := state.pods[uid].allocation) is not None]
     for allocation in sorted(allocations, key=lambda a: (a.seq, a.stamp_s, a.uid)):
-        question = plugin_question(allocation)
+        question = plugin_question(allocation.holdings)
         if question is not None:
+            if (allocation.node, question) in blocked:
+                continue
             taken = busy.get(allocation.node)
             if taken is None:
                 taken = busy[allocation.node] = _unacknowledged(state, allocation.node, in_flight)
@@ -47,14 +55,14 @@ def bindable(state: ClusterState, in_flight: Collection[str]) -> list[Allocation
     return out
 
 
-def plugin_question(allocation: Allocation) -> Question | None:
+def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
     """What the device plugin will be asked; None if no plugin of ours is involved."""
-    if not allocation.holdings:
+    if not holdings:
         return None
-    first = allocation.holdings[0]
+    first = holdings[0]
     if first.family == gpushare.FAMILY and first.cores_pct == 0:
         return first.family, "MiB", first.memory_mib
-    return first.family, "devices", len(allocation.holdings)
+    return first.family, "devices", len(holdings)
 
 
 def assignment(allocation: Allocation) -> Assignment:
@@ -70,7 +78,7 @@ def _unacknowledged(
     """Per question, the assignment that the node's plugin still has to serve."""
     taken: dict[Question, Assignment] = {}
     for uid, allocation in state.nodes[node_name].allocations.items():
-        question = plugin_question(allocation)
+        question = plugin_question(allocation.holdings)
         if question is None or is_acknowledged(state.pods[uid]):
             continue
         if uid in in_flight or uid not in state.reserved:

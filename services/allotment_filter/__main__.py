@@ -13,7 +13,7 @@ import anyio
 from allotment.adapters.bus import Message
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, open_world
-from allotment.core.cycle import Evaluator
+from allotment.core.board import Board
 from allotment.core.logport import Record
 from allotment_filter.batches import Batch, Round, next_round
 from allotment_filter.settings import FilterSettings
@@ -24,6 +24,8 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
+CONFLICT_PAUSE_S = 0.01
+CONFLICT_PAUSE_MAX_S = 1.0
 
 Context = ServiceContext[FilterSettings]
 
@@ -39,6 +41,8 @@ class Filter:
         """Pods whose Binding failed → the monotonic time at which they are worth another try."""
         self.cycles = 0
         self.reissued = 0
+        self._conflicts = 0
+        """How many cycles in a row came back as a conflict."""
         self._cycle = ""
         self._over = anyio.Event()
         self._outcome = ""
@@ -72,12 +76,12 @@ class Filter:
     async def run(self) -> None:
         """Open cycles while this replica is the active one."""
         fold = self.world.fold
-        evaluator = Evaluator(fold.state)
+        board = Board(fold.state)
         numbers = itertools.count(1)
         epoch = self.world.lease.epoch
         while self.world.lease.is_held:
             received_us = _now_us()
-            turn = self._next_round(evaluator)
+            turn = self._next_round(board)
             for uid in turn.in_vain:
                 self.tried[uid] = turn.batch.basis
             if turn.batch.uids:
@@ -86,13 +90,13 @@ class Filter:
             elif not turn.in_vain:
                 await self._sleep_until_news()
 
-    def _next_round(self, evaluator: Evaluator) -> Round:
+    def _next_round(self, board: Board) -> Round:
         now = time.monotonic()
         self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
         state = self.world.fold.state
         if len(self.tried) > 2 * len(state.pending) + 1000:
             self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
-        return next_round(state, evaluator, self.tried, self.held_back, self.ctx.settings.batch_max)
+        return next_round(state, board, self.tried, self.held_back, self.ctx.settings.batch_max)
 
     async def _sleep_until_news(self) -> None:
         """Until the log moves, or a held-back pod's time has come; the lease is looked at often."""
@@ -130,7 +134,12 @@ class Filter:
         if deadline.cancelled_caught:
             self.reissued += 1
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=cycle)
-        elif self._outcome != "conflict":
+        elif self._outcome == "conflict":
+            pause_s = CONFLICT_PAUSE_S * 2.0 ** min(self._conflicts, 16)
+            self._conflicts += 1
+            await anyio.sleep(min(pause_s, CONFLICT_PAUSE_MAX_S))
+        else:
+            self._conflicts = 0
             for uid in batch.uids:
                 self.tried[uid] = batch.basis
 

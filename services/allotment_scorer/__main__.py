@@ -9,7 +9,8 @@ from allotment.adapters.bus import Message
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.settings import CommonSettings
 from allotment.adapters.world import World, open_world
-from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.board import Board
+from allotment.core.cycle import run_cycle
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import StageTime
@@ -27,7 +28,7 @@ class Scorer:
         self.ctx = ctx
         self.world = world
         self.proposals = 0
-        self._evaluator: Evaluator | None = None
+        self._board: Board | None = None
 
     async def on_feasible(self, message: Message) -> None:
         received_us = _now_us()
@@ -62,9 +63,9 @@ class Scorer:
 
     def _propose(self, opened: Feasible, received_us: int) -> Proposal:
         state = self.world.fold.state
-        if self._evaluator is None or self._evaluator.state is not state:
-            self._evaluator = Evaluator(state)
-        outcome = run_cycle(state, opened.batch, self._evaluator)
+        if self._board is None or self._board.state is not state:
+            self._board = Board(state)
+        outcome = run_cycle(state, opened.batch, self._board)
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         return Proposal(
             v=MESSAGE_VERSION,

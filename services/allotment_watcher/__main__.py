@@ -27,7 +27,7 @@ from allotment.core.policy import PolicyError
 from allotment.core.state import ClusterState
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
-from allotment_watcher.diary import Diary, subject_of
+from allotment_watcher.diary import Diary, Fact, subject_of
 from allotment_watcher.normalise import node_fact, pod_fact, unreadable_pod_fact
 from allotment_watcher.policy_source import POLL_S, Loaded, fingerprint, load_policy
 from allotment_watcher.settings import WatcherSettings
@@ -41,6 +41,10 @@ Context = ServiceContext[WatcherSettings]
 T = TypeVar("T")
 
 
+AUDIT_S = 5.0
+"""How often the log is compared with what was told; what differs twice in a row is corrected."""
+
+
 class Watcher:
     """Turns watch events into facts; one per process life."""
 
@@ -52,6 +56,7 @@ class Watcher:
         self._pods: dict[str, objects.PodObject] = {}
         self._nodes: dict[str, str] = {}
         self._unreadable: set[str] = set()
+        self._listed: set[str] = set()
 
     async def on_pod(self, event: WatchEvent[objects.PodObject]) -> None:
         match event:
@@ -66,6 +71,7 @@ class Watcher:
                 self._unreadable_pod(event)
             case Synced():
                 self.recorder.put(self.diary.only_pods([*self._pods, *self._unreadable]))
+                self._listed.add("pods")
                 self.ctx.ready("pods", True, f"{event.objects} listed")
 
     async def on_node(self, event: WatchEvent[objects.NodeObject]) -> None:
@@ -78,9 +84,11 @@ class Watcher:
                     del self._nodes[event.identity.name]
                 self.recorder.put(self.diary.node_gone(event.identity.name, event.identity.uid))
             case Undecodable():
+                self._nodes.setdefault(event.name, event.uid)  # it is there, as it was last read
                 self.ctx.log.warning("node cannot be read", node=event.name, reason=event.error)
             case Synced():
                 self.recorder.put(self.diary.only_nodes(self._nodes))
+                self._listed.add("nodes")
                 self.ctx.ready("nodes", True, f"{event.objects} listed")
 
     def _unreadable_pod(self, event: Undecodable) -> None:
@@ -107,6 +115,20 @@ class Watcher:
                 )
             )
         )
+
+    async def audit(self, state: ClusterState) -> None:
+        """Take back, for ever and again, what the log believes and the cluster does not show."""
+        before: list[Fact] = []
+        while True:
+            await anyio.sleep(AUDIT_S)
+            if len(self._listed) < 2:
+                continue
+            found = self.diary.corrections(state)
+            twice = [fact for fact in found if fact in before] if before else []
+            for fact in twice:
+                self.ctx.log.warning("the log believed what is not so", correction=fact)
+            self.recorder.put(twice)
+            before = found
 
     def use(self, policy: Policy) -> None:
         """Read every known pod again under another policy."""
@@ -147,6 +169,7 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
             if state.policy_seq == 0 or state.policy != loaded.event.policy:
                 recorder.put([loaded.event])
             group.start_soon(recorder.run)
+            group.start_soon(watcher.audit, state)
             group.start_soon(_reload_policy, ctx, watcher, loaded)
             group.start_soon(_reflect, ctx, client, NODES, objects.NodeObject, watcher.on_node)
             group.start_soon(_reflect, ctx, client, PODS, objects.PodObject, watcher.on_pod)
@@ -162,12 +185,16 @@ async def _reflect(
     kind: type[T],
     on_event: Callable[[WatchEvent[T]], Awaitable[None]],
 ) -> None:
+    """Never from the server's cache: the log may know more than it, and what an old list lacks
+    would be told as gone while it runs.
+    """
     await Reflector(
         client,
         path,
         msgspec.json.Decoder(kind),
         on_event,
         random=Random(secrets.randbits(64)),
+        first_list_from_cache=False,
         on_problem=lambda text: ctx.log.warning("watch interrupted", path=path, reason=text),
     ).run()
 

@@ -83,6 +83,27 @@ class Diary:
             for f in self.node_gone(name, self._nodes[name].uid)
         ]
 
+    def corrections(self, state: ClusterState) -> list[Fact]:
+        """What the log believes although it was never told so here.
+
+        A watcher that lost its lease may have had a fact on its way; landing after its object's end
+        it would stand for ever, because nothing about that object ever comes again.
+        """
+        out: list[Fact] = []
+        for uid, pod in state.pods.items():
+            if uid not in self._pods:
+                fact = pod.fact
+                out.append(PodGone(uid=uid, namespace=fact.namespace, name=fact.name, rv=fact.rv))
+        for name, node in state.nodes.items():
+            told = self._nodes.get(name)
+            if node.fact is None:
+                continue
+            if told is None:
+                out.append(NodeGone(name=name, uid=node.fact.uid, rv=node.fact.rv))
+            elif told.uid != node.fact.uid:
+                out.append(told)
+        return out
+
 
 def same_content(told: Fact, seen: Fact) -> bool:
     """Whether two observations differ in nothing but their resourceVersion."""

@@ -35,6 +35,10 @@ MEMORY = "memory"
 PODS = "pods"
 REQUEST_BYTES_MAX = 128 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
+AMOUNT_MAX = 1 << 50
+"""Of bytes, of thousandths of a CPU, of anything: more than any node has. Sums over all pods of a
+node stay far within 64 bits, on which the scheduling services reckon."""
+VERSION_DIGITS_MAX = 18
 NOT_COUNTED = frozenset((CPU, MEMORY, PODS, "ephemeral-storage"))
 _UNADVERTISED = frozenset().union(*(family.unadvertised for family in FAMILIES.values()))
 
@@ -118,7 +122,8 @@ def node_fact(node: objects.NodeObject) -> NodeObserved:
 
     def amount(name: str, text: str) -> int:
         try:
-            return quantities.milli(text) if name == CPU else quantities.whole_up(text)
+            value = quantities.milli(text) if name == CPU else quantities.whole_up(text)
+            return _bounded(value)
         except quantities.QuantityError as error:
             problems.append(Problem("BrokenQuantity", f"status.allocatable {name}", str(error)))
             return 0
@@ -237,6 +242,12 @@ def _amounts(pod: objects.PodObject, source: PodSource) -> tuple[int, int, dict[
     total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in {**running, **peak}}
     for name, text in _texts(pod.spec.overhead).items():
         total[name] = total.get(name, 0) + _amount(name, text, "spec.overhead")
+    for name, value in total.items():
+        try:
+            _bounded(value)
+        except quantities.QuantityError as error:
+            place = f"{name} of all containers"
+            raise _Invalid(Problem(reasons.INVALID_REQUEST, place, str(error))) from error
     cpu_milli, memory_bytes = total.pop(CPU, 0), total.pop(MEMORY, 0)
     return cpu_milli, memory_bytes, {n: v for n, v in total.items() if v and _is_counted(n)}
 
@@ -255,6 +266,12 @@ def _amount(name: str, text: str, place: str) -> int:
         return quantities.count(text) if _is_counted(name) else quantities.whole_up(text)
     except quantities.QuantityError as error:
         raise _Invalid(Problem(reasons.INVALID_REQUEST, f"{place}, {name}", str(error))) from error
+
+
+def _bounded(value: int) -> int:
+    if value > AMOUNT_MAX:
+        raise quantities.QuantityError(f"{value} is absurdly large (at most {AMOUNT_MAX})")
+    return value
 
 
 def _is_counted(name: str) -> bool:
@@ -325,7 +342,8 @@ def _group(namespace: str, annotations: Mapping[str, str]) -> str:
 
 def _version(text: str) -> int:
     """resourceVersions are whole numbers on every API server in use; 0 where one is not."""
-    return int(text) if text.isascii() and text.isdigit() else 0
+    is_version = text.isascii() and text.isdigit() and len(text) <= VERSION_DIGITS_MAX
+    return int(text) if is_version else 0
 
 
 def _time_ms(text: str | None) -> int:

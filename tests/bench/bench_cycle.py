@@ -4,7 +4,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from allotment.core import snapshot
-from allotment.core.cycle import BATCH_MAX, Evaluator, run_cycle
+from allotment.core.board import Board
+from allotment.core.cycle import BATCH_MAX, run_cycle
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Decided
 from tests.bench.clusters import add_pods, cluster
@@ -15,8 +16,8 @@ from tests.bench.clusters import add_pods, cluster
 def bench_cycle_of_256(benchmark: BenchmarkFixture, nodes: int, shapes: int) -> None:
     state = cluster(nodes)
     batch = add_pods(state, BATCH_MAX, shapes)
-    evaluator = Evaluator(state)
-    outcome = benchmark(lambda: run_cycle(state, batch, evaluator))
+    board = Board(state)
+    outcome = benchmark(lambda: run_cycle(state, batch, board))
     assert len(outcome.placements) == BATCH_MAX
     benchmark.extra_info["pods_per_cycle"] = BATCH_MAX
 
@@ -24,7 +25,7 @@ def bench_cycle_of_256(benchmark: BenchmarkFixture, nodes: int, shapes: int) -> 
 def bench_fold_of_a_decision(benchmark: BenchmarkFixture) -> None:
     state = cluster(100)
     batch = add_pods(state, BATCH_MAX)
-    placements = run_cycle(state, batch, Evaluator(state)).placements
+    placements = run_cycle(state, batch, Board(state)).placements
     saved = snapshot.encode(state)
     decided = Decided(
         cycle="bench", basis=state.seq, checked=state.seq, policy=0, batch=batch,

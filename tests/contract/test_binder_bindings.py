@@ -53,12 +53,12 @@ OURS = pod("node.1", "42")
 
 
 async def ending(
-    tmp_path: Path, *answers: Answer, look_first: bool = False, **options: Any
+    tmp_path: Path, *answers: Answer, look_first: bool = False, gone: bool = False, **options: Any
 ) -> tuple[Bound | BindFailed, Script]:
     async with scripted() as script, client_of(script, tmp_path, **options) as client:
         script.then(*answers)
         with anyio.fail_after(10):
-            found = await bind(client, TARGET, 2_000, look_first=look_first)
+            found = await bind(client, TARGET, 2_000, look_first=look_first, is_node_there=not gone)
         assert not script.answers, "not everything was asked"
     return found, script
 
@@ -258,6 +258,17 @@ async def test_what_an_earlier_life_left_is_looked_at_before_anything_is_sent(
     assert asked(script) == ["GET pod", "POST /binding"]
     found, _ = await ending(tmp_path, pod("other"), look_first=True)
     failed(found, reasons.BIND_CONFLICT, "somebody else bound it to other")
+
+
+async def test_nothing_is_bound_to_a_node_that_is_gone(tmp_path: Path) -> None:
+    found, script = await ending(tmp_path, gone=True)
+    failed(found, reasons.NODE_NOT_READY, "node node.1 is gone")
+    assert asked(script) == []
+    found, script = await ending(tmp_path, pod(), look_first=True, gone=True)
+    failed(found, reasons.NODE_NOT_READY, "node node.1 is gone")
+    assert asked(script) == ["GET pod"]
+    found, _ = await ending(tmp_path, OURS, look_first=True, gone=True)
+    assert found == OK
 
 
 async def test_throttling_is_waited_for(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from allotment.adapters.kube_watch import WatchEvent, list_and_watch
 from allotment.core.state import RESERVED, Allocation
 from allotment_binder.bindings import Target, bind
 from allotment_binder.notices import Notices, Refused, Scheduled
+from allotment_binder.records import erase
 from allotment_watcher import __main__ as watcher
 from allotment_watcher import objects
 
@@ -40,6 +41,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 CLIENT_METHODS = {name for name in vars(KubeClient) if not name.startswith("_")}
 CALLS = {
     "allotment_binder/bindings.py": {"bind", "get"},
+    "allotment_binder/records.py": {"patch"},
     "allotment/adapters/kube_events.py": {"create", "patch"},
     "allotment/adapters/kube_watch.py": {"list", "watch"},
 }
@@ -64,6 +66,7 @@ def right_of(request: web.Request) -> Right:
 async def binder_asks(client: KubeClient) -> None:
     allocation = Allocation("uid", "node", (), 0, 0, (), phase=RESERVED, seq=7)
     await bind(client, Target("default", "pod", allocation), 0, look_first=True)
+    await erase(client, "default", "pod", "uid", lambda text: None)
     notices = Notices(client, "test")
     notices.put(Refused("a", "default", "a", "does not fit", is_news=True))
     notices.put(Scheduled("b", "default", "b", "node"))

@@ -80,18 +80,11 @@ def assert_not_oversold(pods: list[Json], nodes: list[Json]) -> None:
         assert len(found) == 1 or all(s[2] < 100 for s in found), f"{card} was to be one's alone"
 
 
-def assert_delivered(pods: list[Json], books: Json) -> None:
-    """What the device plugins handed out is what was decided.
-
-    A plugin may take the record of another pod for the same number of devices. That does no harm,
-    and is allowed, exactly if both records say the same cards and amounts.
-    """
+def assert_delivered(pods: list[Json], books: Json, rejected: frozenset[str]) -> None:
+    """What the device plugins handed out is what was decided; the kubelet rejected only these."""
     shares = {pod["metadata"]["uid"]: held(pod) for pod in pods}
-    uids = {f"default/{pod['metadata']['name']}": pod["metadata"]["uid"] for pod in pods}
-    for incident in books["incidents"]:
-        assert incident["code"] == "Misdelivered", incident
-        record = incident["message"].rpartition("(")[2].rstrip(")")
-        assert shares[record] == shares[uids[incident["pod"]]], incident
+    incidents = [(i["code"], i["pod"].rpartition("/")[2]) for i in books["incidents"]]
+    assert incidents == [("Refused", name) for name in sorted(rejected)], books["incidents"]
     for card in books["cards"]:
         given = [(card["card"], h["memory_mib"], h["cores_pct"]) for h in card["holders"]]
         decided = [
@@ -100,11 +93,11 @@ def assert_delivered(pods: list[Json], books: Json) -> None:
         assert card["family"] != "vgpu" or sorted(given) == sorted(decided), card
 
 
-def assert_sound(stack: Stack) -> ClusterState:
+def assert_sound(stack: Stack, rejected: frozenset[str] = frozenset()) -> ClusterState:
     """The whole audit, for a stack that has come to rest."""
     pods = stack.pods()
     assert_not_oversold(pods, stack.call("GET", "/api/v1/nodes")["items"])
-    assert_delivered(pods, stack.books())
+    assert_delivered(pods, stack.books(), rejected)
     records = stack.records()
     assert [record.seq for record in records] == list(range(1, len(records) + 1))
     state = fold(records)

@@ -28,7 +28,7 @@ import yaml
 from allotment.adapters.connection import connect
 from allotment.adapters.log import JetStreamLog
 from allotment.adapters.nats_server import NatsServer
-from allotment.core.logport import Record
+from allotment.core.logport import Landed, Record
 
 Json = dict[str, Any]
 ROLES = ("watcher", "filter", "scorer", "binder")
@@ -290,6 +290,16 @@ class Stack:
     def records(self) -> list[Record]:
         """The whole log, read afresh."""
         return anyio.run(self._records)
+
+    def append(self, subject: str, payload: bytes, msg_id: str) -> None:
+        """Append to the log past all services."""
+        anyio.run(self._append, subject, payload, msg_id)
+
+    async def _append(self, subject: str, payload: bytes, msg_id: str) -> None:
+        async with connect(self.nats.url, "e2e-writer") as connection:
+            log = await JetStreamLog.open(connection)
+            answer = await log.append(subject, payload, msg_id=msg_id)
+            assert isinstance(answer, Landed), answer
 
     async def _records(self) -> list[Record]:
         async with connect(self.nats.url, "e2e-reader") as connection:

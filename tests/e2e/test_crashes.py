@@ -24,7 +24,8 @@ DOWN_S = 0.5
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    with Stack(tmp_path, NODES) as running:
+    keep = ["--snapshot-dir", str(tmp_path / "snapshots")]
+    with Stack(tmp_path, NODES, options=dict.fromkeys(ROLES, keep)) as running:
         yield running
 
 
@@ -134,8 +135,10 @@ def test_sigterm_ends_each_service_in_order_and_it_is_not_ready_meanwhile(stack:
             assert stack.readiness(role)[0] != 200 or time.monotonic() - begin < 0.2
         assert process.wait(10) == 0, process.tail()
         assert time.monotonic() - begin < 10
+        assert list((stack.directory / "snapshots" / role).iterdir()), role
     for role in ROLES:
         stack.start(role)
+        assert "ignored" not in stack.processes[role].log_path.read_text()
     create(stack, 50, PODS)
     all_that_fit(stack)
     settled(stack)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.audit import assert_sound
+from tests.e2e.audit import assert_sound, fold
 from tests.e2e.stack import ROLES, Stack, vgpu
 
 NODES = """
@@ -79,4 +79,21 @@ def test_a_frozen_binder_that_wakes_up_late_does_no_harm(stack: Stack) -> None:
     create(stack, 100, 140)
     all_bound(stack, 140)
     assert frozen.is_running
+    assert_sound(stack)
+
+
+def test_a_fact_that_lands_after_its_objects_end_is_taken_back(stack: Stack) -> None:
+    """What a watcher had on its way when it was cut off may arrive much later."""
+    create(stack, 0, 4)
+    all_bound(stack, 4)
+    late = [
+        record
+        for record in stack.records()
+        if b'"name":"p0"' in record.payload and b'"phase":"Running"' in record.payload
+    ][-1]
+    stack.delete_pod("p0")
+    stack.until(lambda: len(fold(stack.records()).pods) == 3, "p0 is gone from the log")
+    stack.append(late.subject, late.payload, "a watcher of the past")
+    assert len(fold(stack.records()).pods) == 4
+    stack.until(lambda: len(fold(stack.records()).pods) == 3, "it is taken back", 30)
     assert_sound(stack)

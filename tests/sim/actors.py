@@ -27,7 +27,7 @@ from tests.sim.follower import Follower
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-DEADLINE_MS = 150
+DEADLINE_MS = 80
 
 
 class Actor:

@@ -35,6 +35,8 @@ class Binder(Actor):
         self.to_bind: dict[str, int] = {}
         """Pods whose Binding is mine to see through → the decision that placed them."""
         self.outcomes: list[Event] = []
+        self.written_off: set[str] = set()
+        """Appends that a planted bug took for refused: what they did is nobody's."""
         self.takes_over_at: int | None = self.world.log.last_seq
         """Once the fold is here, everything reserved is mine: nobody else may be left to do it."""
 
@@ -48,8 +50,8 @@ class Binder(Actor):
     def seen(self, seq: int, event: Event) -> None:
         if not isinstance(event, Decided):
             return
-        mine = self.world.log.records[seq - 1].msg_id.startswith(self.name + "/")
-        if not mine:
+        msg_id = self.world.log.records[seq - 1].msg_id
+        if not msg_id.startswith(self.name + "/") or msg_id in self.written_off:
             return
         for placement in event.placements:
             pod = self.follower.state.pods.get(placement.uid)
@@ -127,6 +129,7 @@ class Binder(Actor):
         answer = self.world.append(append)
         if answer is None:
             if self.world.has("takes unknown for refused"):
+                self.written_off.add(append.msg_id)
                 self.in_flight = None
             return
         self.in_flight = None

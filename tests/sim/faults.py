@@ -13,17 +13,17 @@ class Faults:
     """Probabilities of one trouble per occasion; `heal` ends them all."""
 
     append_lost: float = 0.3
-    append_answer_lost: float = 0.3
-    append_late: float = 0.3
+    append_answer_lost: float = 0.5
+    append_late: float = 0.5
     bind_lost: float = 0.3
-    bind_answer_lost: float = 0.3
-    bind_late: float = 0.3
+    bind_answer_lost: float = 0.5
+    bind_late: float = 0.5
     bind_denied: float = 0.2
     message_lost: float = 0.4
     message_doubled: float = 0.4
-    message_late: float = 0.4
+    message_late: float = 0.6
     follower_late: float = 0.7
-    crash: float = 0.02
+    crash: float = 0.01
     pod_deleted: float = 0.03
     pod_ended: float = 0.05
     node_changed: float = 0.03

@@ -54,7 +54,7 @@ def a_policy(dice: random.Random) -> Policy:
 def a_node(dice: random.Random, name: str, uid: str) -> NodeObserved:
     cards = [
         build.card(i, id=f"{name}-{i}", slots=dice.choice((1, 2, 10)))
-        for i in range(dice.randint(1, 3))
+        for i in range(dice.choice((1, 1, 2, 3)))
     ]
     inventories = [Inventory("vgpu", "hami-core", tuple(cards))]
     if dice.random() < 0.3:

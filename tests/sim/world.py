@@ -60,7 +60,7 @@ class World:
         self.gone_nodes: list[NodeObserved] = []
         self._ids = 0
         self._post: list[tuple[int, int, Callable[[], object]]] = []
-        names = ("filter-a", "filter-b")[: self.dice.choice((1, 2))]
+        names = ("filter-a", "filter-b")[: self.dice.choice((1, 2, 2))]
         self.filters: list[Actor] = [Filter(self, name) for name in names]
         self.scorers: list[Actor] = [Scorer(self, "scorer")]
         self.binders: list[Actor] = [Binder(self, "binder-a"), Binder(self, "binder-b")]

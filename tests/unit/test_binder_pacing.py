@@ -172,7 +172,9 @@ def test_never_two_different_answers_for_one_number_on_one_node(
         for uid in in_flight:
             held = state.pods[uid].allocation
             assert held is not None
-            answers.setdefault((held.node, plugin_question(held)), set()).add(assignment(held))
+            answers.setdefault((held.node, plugin_question(held.holdings)), set()).add(
+                assignment(held)
+            )
         assert all(len(found) == 1 for found in answers.values())
         waiting = set(state.reserved) - in_flight
         assert not waiting or in_flight

@@ -108,7 +108,7 @@ def test_a_change_of_policy_asks_everything_again() -> None:
 
 
 def proposal(state: ClusterState) -> Placement:
-    found = place(state.pods["a"].fact, Evaluator(state), Trial(state))
+    found = place(state.pods["a"].fact, Evaluator(state))
     assert isinstance(found, Placement)
     return found
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from allotment.core.check import check
+from allotment.core.state import apply
 from allotment_proto import subjects
 from allotment_proto.events import NodeGone, PodGone
 from allotment_watcher.diary import Diary, subject_of
@@ -86,6 +88,38 @@ def test_a_node_the_log_only_knows_by_its_pods_is_told_when_it_is_seen() -> None
     assert diary.only_nodes([]) == []
     back = node("n1", uid="uid-again")
     assert diary.node_seen(back) == [back]
+
+
+def test_a_late_fact_of_an_earlier_watcher_is_taken_back() -> None:
+    """It landed after its object's end: nothing about the object would ever come again."""
+    state = state_of(policy(), node("n1"), node("n2"), pod("a"))
+    diary = Diary()
+    diary.begin(state)
+    assert diary.corrections(state) == []
+    apply(state, pod("ghost", node="n1", rv=7), 5)
+    apply(state, node("ghost-node", rv=8), 6)
+    reborn = node("n2", uid="uid-again", rv=9)
+    assert diary.node_seen(reborn)[1] == reborn
+    apply(state, reborn, 7)
+    apply(state, node("n2", rv=1), 8)  # the old one's fact, late
+    found = diary.corrections(state)
+    assert found == [
+        PodGone(uid="ghost", namespace="default", name="pod-ghost", rv=7),
+        reborn,
+        NodeGone(name="ghost-node", uid="uid-ghost-node", rv=8),
+    ]
+    for seq, fact in enumerate(found, 9):
+        apply(state, fact, seq)
+    assert diary.corrections(state) == []
+    assert set(state.nodes) == {"n1", "n2"}
+    assert check(state) == []
+
+
+def test_a_node_that_only_its_pods_remember_needs_no_correction() -> None:
+    state = state_of(node("n1"), pod("a", node="n1"), NodeGone(name="n1", uid="uid-n1", rv=1))
+    diary = Diary()
+    diary.begin(state)
+    assert diary.corrections(state) == []
 
 
 def test_subjects() -> None:

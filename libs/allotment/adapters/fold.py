@@ -66,7 +66,7 @@ class Fold:
         await self._restore(start)
         if self.state.seq >= start:
             self.caught_up.set()
-        async with aclosing(self._log.follow(self.state.seq)) as batches:  # type: ignore[type-var]
+        async with aclosing(self._log.follow(self.state.seq)) as batches:
             async for batch in batches:
                 for record in batch:
                     self._take(record)
@@ -97,7 +97,7 @@ class Fold:
         seq = self.state.seq
         try:
             await self._snapshots.save(seq, snapshot.encode(self.state))
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # no disk; a number that no snapshot can hold
             self._logger.warning("snapshot not written", seq=seq, reason=str(error))
             return
         self._snapshot_seq = seq

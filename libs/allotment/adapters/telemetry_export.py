@@ -139,7 +139,7 @@ def traces_json(spans: Sequence[ReadableSpan]) -> bytes:
 
     Protobuf's own JSON differs in one point only: OTLP writes ids in hex instead of base64.
     """
-    from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
+    from google.protobuf.json_format import MessageToDict
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
     data: dict[str, Any] = MessageToDict(encode_spans(spans), use_integers_for_enums=True)

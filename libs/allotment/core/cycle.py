@@ -11,7 +11,8 @@ were touched since. It is a cache: with a fresh one the answers are the same.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from heapq import nsmallest
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -80,6 +81,29 @@ class _Row:
         self.verdicts: dict[int, Verdict] = {}
 
 
+class Ranking(NamedTuple):
+    """The best place for a request, if there is one, and the next best."""
+
+    best: Place | None
+    runners_up: tuple[RunnerUp, ...]
+    feasible: int
+    nodes: int
+
+
+class Ranker(Protocol):
+    """What a cycle needs to know of the nodes. `begin` … `end` bracket what is assumed."""
+
+    def begin(self) -> None: ...
+
+    def rank(self, request: PodRequest) -> Ranking: ...
+
+    def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]: ...
+
+    def assume(self, placement: Placement) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class Evaluator:
     """Verdicts of all nodes for requests, kept up to date from the state's list of changes."""
 
@@ -87,8 +111,37 @@ class Evaluator:
         self.state = state
         self._rows: dict[PodRequest, _Row] = {}
         self._policy_seq = state.policy_seq
+        self._trial: Trial | None = None
         self.asked = 0
         """How many verdicts were computed: the work done, for tests and benches."""
+
+    def begin(self) -> None:
+        """Start to assume placements on top of the state."""
+        self._trial = Trial(self.state)
+
+    def assume(self, placement: Placement) -> None:
+        """Charge a placement until `end`."""
+        assert self._trial is not None
+        self._trial.assume(placement)
+
+    def end(self) -> None:
+        """Forget what was assumed."""
+        self._trial = None
+
+    def rank(self, request: PodRequest) -> Ranking:
+        """The best places for a request now, and on how many nodes it fits."""
+        verdicts = self.verdicts(request, self._trial)
+        places = [v for v in verdicts.values() if isinstance(v, Place)]
+        ranked = nsmallest(RUNNERS_UP + 1, places)
+        runners_up = tuple(
+            RunnerUp(p.rank[2], p.score.total_micro, tuple(h.card for h in p.holdings))
+            for p in ranked[1:]
+        )
+        return Ranking(ranked[0] if ranked else None, runners_up, len(places), len(verdicts))
+
+    def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
+        """Why the nodes on which the request does not fit refuse it, most frequent first."""
+        return counted(self.verdicts(request, self._trial).values())
 
     def verdicts(self, request: PodRequest, trial: Trial | None = None) -> Mapping[int, Verdict]:
         """Every present node's verdict by row; `trial` lays assumed placements over the state.
@@ -125,7 +178,8 @@ class Evaluator:
         if row.cursor < state.changes_dropped:
             dirty: Iterable[int] = range(len(state.rows))
         else:
-            dirty = row.stale.union(state.changes[row.cursor - state.changes_dropped :])
+            recent = state.changes[row.cursor - state.changes_dropped :]
+            dirty = row.stale.union(index for index, _, _ in recent)
         for index in dirty:
             node = state.rows[index]
             if node is None or node.fact is None:
@@ -157,37 +211,40 @@ class Outcome(NamedTuple):
     suppressed: tuple[str, ...]
 
 
-def run_cycle(state: ClusterState, batch: Sequence[str], evaluator: Evaluator) -> Outcome:
+def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:
     """Place the pods of a batch in order. Pods that are not pending (any more) are passed over."""
-    trial = Trial(state)
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     suppressed: list[str] = []
-    for uid in dict.fromkeys(batch):
-        pod = state.pods.get(uid)
-        if pod is None or uid not in state.pending:
-            continue
-        answer = place(pod.fact, evaluator, trial)
-        if isinstance(answer, Placement):
-            trial.assume(answer)
-            placements.append(answer)
-        elif same_refusal(pod.refusal, answer):
-            suppressed.append(uid)
-        else:
-            refusals.append(answer)
+    ranker.begin()
+    try:
+        once = tuple(dict.fromkeys(batch))
+        for number, uid in enumerate(once, start=1):
+            pod = state.pods.get(uid)
+            if pod is None or uid not in state.pending:
+                continue
+            answer = place(pod.fact, ranker)
+            if isinstance(answer, Placement):
+                if number < len(once):
+                    ranker.assume(answer)
+                placements.append(answer)
+            elif same_refusal(pod.refusal, answer):
+                suppressed.append(uid)
+            else:
+                refusals.append(answer)
+    finally:
+        ranker.end()
     return Outcome(tuple(placements), tuple(refusals), tuple(suppressed))
 
 
-def place(pod: PodObserved, evaluator: Evaluator, trial: Trial) -> Placement | Refusal:
+def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     """The best place for one pod, or its refusal with counted reasons."""
     if pod.problem is not None:
         return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
-    verdicts = evaluator.verdicts(pod.request, trial)
-    places = [v for v in verdicts.values() if isinstance(v, Place)]
-    if not places:
-        return refuse(pod, verdicts)
-    ranked = sorted(places)[: RUNNERS_UP + 1] if len(places) <= 64 else _best(places)
-    best = ranked[0]
+    ranking = ranker.rank(pod.request)
+    best = ranking.best
+    if best is None:
+        return refuse(pod, ranking.nodes, ranker.reasons(pod.request))
     return Placement(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -199,33 +256,21 @@ def place(pod: PodObserved, evaluator: Evaluator, trial: Trial) -> Placement | R
         extended=pod.request.extended,
         score_micro=best.score.total_micro,
         terms=best.score.terms,
-        runners_up=tuple(
-            RunnerUp(p.rank[2], p.score.total_micro, tuple(h.card for h in p.holdings))
-            for p in ranked[1:]
-        ),
-        feasible=len(places),
-        nodes=len(verdicts),
+        runners_up=ranking.runners_up,
+        feasible=ranking.feasible,
+        nodes=ranking.nodes,
     )
 
 
-def _best(places: list[Place]) -> list[Place]:
-    """The winner and its runners-up without sorting the rest."""
-    worst_first: list[Place] = []
-    for candidate in places:
-        if len(worst_first) <= RUNNERS_UP:
-            worst_first.append(candidate)
-            worst_first.sort(reverse=True)
-        elif candidate.rank < worst_first[0].rank:
-            worst_first[0] = candidate
-            worst_first.sort(reverse=True)
-    return worst_first[::-1]
+def refuse(pod: PodObserved, nodes: int, counts: tuple[tuple[str, int], ...]) -> Refusal:
+    """A refusal that counts every node once."""
+    return Refusal(pod.uid, pod.namespace, pod.name, nodes, counts)
 
 
-def refuse(pod: PodObserved, verdicts: Mapping[int, Verdict]) -> Refusal:
-    """A refusal that counts every node once, most frequent reason first, then by code."""
-    counts = Counter(v for v in verdicts.values() if isinstance(v, str))
-    ordered = tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    return Refusal(pod.uid, pod.namespace, pod.name, len(verdicts), ordered)
+def counted(verdicts: Iterable[Verdict]) -> tuple[tuple[str, int], ...]:
+    """The reasons among the verdicts, most frequent first, then by code."""
+    counts = Counter(v for v in verdicts if isinstance(v, str))
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:

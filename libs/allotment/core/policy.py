@@ -14,7 +14,7 @@ import yaml
 from allotment_proto.facts import Policy
 
 POLICIES = ("binpack", "spread", "none")
-WEIGHT_MAX = 1000
+WEIGHT_MAX = 100
 KNOWN_ACTIONS = frozenset(
     (
         "enqueue",

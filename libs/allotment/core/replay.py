@@ -21,7 +21,8 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core import snapshot
-from allotment.core.cycle import Evaluator, Trial, recheck, run_cycle, stamped
+from allotment.core.board import Board
+from allotment.core.cycle import Trial, recheck, run_cycle, stamped
 from allotment.core.devices import FAMILIES
 from allotment.core.logport import Record
 from allotment.core.state import ClusterState, apply_all, pass_over
@@ -119,7 +120,7 @@ class Replayer:
 
     def __init__(self, stops: Sequence[Stop]) -> None:
         self.state = ClusterState()
-        self._evaluator = Evaluator(self.state)
+        self._board = Board(self.state)
         self._stops = {stop.key: stop for stop in stops}
         self._unsettled = set(self._stops)
         sound = [stop for stop in stops if stop.basis <= stop.checked < stop.key[0]]
@@ -219,7 +220,7 @@ class Replayer:
         reason = self._why_not(event)
         if reason:
             return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), ()
-        again = run_cycle(self.state, event.batch, self._evaluator)
+        again = run_cycle(self.state, event.batch, self._board)
         finding = _first_difference(
             stop.key,
             event,

@@ -14,6 +14,8 @@ from allotment_proto.facts import PodRequest, Policy
 
 POINT_MICRO = 1_000_000
 FULL_MICRO = 100 * POINT_MICRO
+KIB_BITS = 10
+HOST_USED_MAX = 1 << 35
 
 
 class Score(NamedTuple):
@@ -62,15 +64,26 @@ def _device(node: Node, request: PodRequest, fit: Fit, policy: str) -> tuple[int
 
 
 def _host(node: Node, request: PodRequest, policy: str) -> int:
+    assert node.fact is not None
+    cpu_used = node.fact.cpu_milli - node.cpu_milli_free + request.cpu_milli
+    memory_used = node.fact.memory_bytes - node.memory_bytes_free + request.memory_bytes
+    return host_micro(
+        (cpu_used, node.fact.cpu_milli), (memory_used, node.fact.memory_bytes), policy
+    )
+
+
+def host_micro(cpu_milli: tuple[int, int], memory_bytes: tuple[int, int], policy: str) -> int:
+    """The host term before its weight, from (used after, size) of CPU and of memory.
+
+    It lies between 0 and 100 points: an overbooked host counts as full. Memory counts in KiB and
+    use up to `HOST_USED_MAX`, so that the same arithmetic fits 64 bits.
+    """
     if policy not in ("binpack", "spread"):
         return 0
-    assert node.fact is not None
-    cpu = share_micro(
-        node.fact.cpu_milli - node.cpu_milli_free + request.cpu_milli, node.fact.cpu_milli
-    )
-    memory = share_micro(
-        node.fact.memory_bytes - node.memory_bytes_free + request.memory_bytes,
-        node.fact.memory_bytes,
-    )
-    mean = (cpu + memory) // 2
+    used, size = memory_bytes
+    mean = (_host_share(*cpu_milli) + _host_share(used >> KIB_BITS, size >> KIB_BITS)) // 2
     return mean if policy == "binpack" else FULL_MICRO - mean
+
+
+def _host_share(used: int, size: int) -> int:
+    return min(share_micro(min(used, HOST_USED_MAX), size), FULL_MICRO)

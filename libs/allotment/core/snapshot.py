@@ -87,6 +87,13 @@ def decode(payload: bytes) -> ClusterState:
         raise SnapshotError(f"not a snapshot: {error}") from error
     if image.v != SNAPSHOT_VERSION:
         raise SnapshotError(f"snapshot version {image.v}, known is {SNAPSHOT_VERSION}")
+    try:
+        return _restored(image)
+    except (LookupError, ValueError) as error:
+        raise SnapshotError(f"snapshot contradicts itself: {error!r}") from error
+
+
+def _restored(image: _Snapshot) -> ClusterState:
     state = ClusterState()
     state.seq, state.decision_seq, state.room_seq = image.seq, image.decision_seq, image.room_seq
     state.policy, state.policy_seq = image.policy, image.policy_seq

@@ -77,6 +77,10 @@ class Allocation:
         self.stamp_s = stamp_s
 
 
+Change = tuple[int, Allocation | None, int]
+"""A node's row, and the allocation that was booked (1) or released (−1) there, if that is all."""
+
+
 class Node:
     """One node: its last observed fact, its ledgers, what is free on the host, who is on it.
 
@@ -193,12 +197,15 @@ class ClusterState:
         """The last sequence at which room may have appeared somewhere."""
         self.voided: dict[str, int] = {}
         """Pods whose last placement did not stand → the sequence of that decision."""
-        self.changes: list[int] = []
+        self.changes: list[Change] = []
         self.changes_dropped = 0
-        """Rows touched, in order, for caches; `changes_dropped` counts forgotten entries."""
+        """What happened to nodes, in order, for caches; how many entries were forgotten."""
 
-    def touch(self, node: Node) -> None:
-        self.changes.append(node.row)
+    def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
+        """Note that a node changed: an allocation was booked (1) or released (−1), or, without
+        one, anything about it.
+        """
+        self.changes.append((node.row, allocation, sign))
         if len(self.changes) > CHANGES_MAX:
             self.changes_dropped += len(self.changes)
             self.changes.clear()
@@ -435,7 +442,7 @@ def _charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
     if allocation.phase == RESERVED:
         state.reserved[allocation.uid] = None
     node.charge(allocation)
-    state.touch(node)
+    state.touch(node, allocation, 1)
 
 
 def _release(state: ClusterState, pod: Pod, seq: int) -> None:
@@ -446,7 +453,7 @@ def _release(state: ClusterState, pod: Pod, seq: int) -> None:
     node.release(allocation)
     pod.allocation = None
     state.reserved.pop(allocation.uid, None)
-    state.touch(node)
+    state.touch(node, allocation, -1)
     state.room_seq = seq
     _forget_if_empty(state, node)
 

@@ -17,8 +17,9 @@ FAMILY = "vgpu"
 ENTRY_TYPE = "NVIDIA"
 CORES_PCT = 100
 REGISTER_FIELDS = 6
-DIGITS_MAX = 18
-"""Longer numbers are garbage (and would not fit the integers of any reader)."""
+REGISTER_DIGITS_MAX = 9
+"""Longer numbers are garbage: no card has a PiB, and readers reckon in 64 bits."""
+U32_DIGITS_MAX = 10
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 
 
@@ -69,10 +70,11 @@ def decode_register(text: str) -> Register:
             return _broken(piece, f"card id {uuid} occurs twice")
         seen.add(uuid)
         for name, value in (("count", count), ("memory", memory)):
-            if not _is_whole(value):
+            if not _is_whole(value, REGISTER_DIGITS_MAX):
                 problems.append(
                     _problem(
-                        f"entry {index}: {name} is {_shown(value)}, not a whole number; read as 0"
+                        f"entry {index}: {name} is {_shown(value)}, not a whole number of at most "
+                        f"{REGISTER_DIGITS_MAX} digits; read as 0"
                     )
                 )
         cards.append(
@@ -162,15 +164,15 @@ def binding_annotations(
 
 
 def _whole(text: str) -> int:
-    return int(text) if _is_whole(text) else 0
+    return int(text) if _is_whole(text, REGISTER_DIGITS_MAX) else 0
 
 
-def _is_whole(text: str) -> bool:
-    return len(text) <= DIGITS_MAX and text.isascii() and text.isdigit()
+def _is_whole(text: str, digits_max: int) -> bool:
+    return len(text) <= digits_max and text.isascii() and text.isdigit()
 
 
 def _is_u32(text: str) -> bool:
-    return _is_whole(text) and int(text) < 1 << 32
+    return _is_whole(text, U32_DIGITS_MAX) and int(text) < 1 << 32
 
 
 def _broken(piece: str, message: str) -> Register:

@@ -19,6 +19,8 @@ POD_LEVEL = 0
 """Requests of all containers are one request of the pod; it is booked under container 0."""
 CARDS_MAX = 1024
 """More than any node has: a larger number is a mistake, and is said to be one."""
+CARD_MEMORY_MIB_MAX = 10**9
+"""More than any card has."""
 
 
 class Gpushare:
@@ -37,14 +39,13 @@ class Gpushare:
             except quantities.QuantityError as error:
                 return None, (Problem("BrokenCapacity", f"status.capacity {key}", str(error)),)
         memory_mib, number = amounts
-        if number > CARDS_MAX:
-            return None, (
-                Problem(
-                    "BrokenCapacity",
-                    f"status.capacity {keys.GPU_NUMBER}",
-                    f"is {number}; at most {CARDS_MAX}",
-                ),
-            )
+        for key, value, most in (
+            (keys.GPU_NUMBER, number, CARDS_MAX),
+            (keys.GPU_MEMORY, memory_mib, max(number, 1) * CARD_MEMORY_MIB_MAX),
+        ):
+            if value > most:
+                message = f"is {value}; at most {most}"
+                return None, (Problem("BrokenCapacity", f"status.capacity {key}", message),)
         unhealthy, problems = wire.decode_indexes(
             node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""),
             f"annotation {keys.GPU_UNHEALTHY_IDS}",

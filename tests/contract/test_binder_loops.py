@@ -1,0 +1,296 @@
+"""One active life of the binder on a log in memory and a scripted API server."""
+
+import asyncio
+import contextlib
+import io
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from aiohttp import web
+from tests.build import node, pod, policy, request, wants
+from tests.contract.kube_server import client_of, scripted
+
+from allotment.adapters.bus import Message
+from allotment.adapters.fold import Fold
+from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.service import ServiceContext
+from allotment.adapters.service_log import Logger, LogSink
+from allotment.adapters.telemetry import start_tracing
+from allotment.adapters.world import World
+from allotment.core.cycle import Evaluator, run_cycle
+from allotment.testing.memory_log import MemoryLog, MemoryLogCore
+from allotment_binder.__main__ import Binder
+from allotment_binder.settings import BinderSettings
+from allotment_proto import subjects
+from allotment_proto.codec import decode_envelope, decode_message, encode
+from allotment_proto.events import ENVELOPE_VERSION, Decided, Envelope, Event
+from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
+
+pytestmark = pytest.mark.anyio
+HUGE = request(wants(memory_mib=1_000_000))
+
+
+class Bus:
+    def __init__(self) -> None:
+        self.settled: list[Settled] = []
+
+    async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+        assert subject == subjects.SETTLED
+        self.settled.append(decode_message(Settled, payload))
+
+
+class Lease:
+    is_held = True
+
+    def __init__(self) -> None:
+        self.gone = anyio.Event()
+
+    async def lost(self) -> None:
+        await self.gone.wait()
+
+
+class Api:
+    """Answers Bindings with `status`, remembers them and what pods were told."""
+
+    def __init__(self) -> None:
+        self.status = 201
+        self.there: dict[str, Any] = {}
+        self.bindings: list[str] = []
+        self.looks: list[str] = []
+        self.told: list[str] = []
+        self.events: list[tuple[str, str]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        name = request.path.split("/")[6] if "/pods/" in request.path else ""
+        body = await request.json() if request.method in ("POST", "PATCH") else {}
+        if request.path.endswith("/binding"):
+            self.bindings.append(name)
+            return web.json_response({"message": "may not bind"}, status=self.status)
+        if request.method == "GET":
+            self.looks.append(name)
+            return web.json_response(self.there[name])
+        if request.method == "PATCH":
+            self.told.append(f"{name}: {body['status']['conditions'][0]['message']}")
+        else:
+            self.events.append((body["regarding"]["name"], body["reason"]))
+        return web.json_response({}, status=201)
+
+
+class Scene:
+    """A binder at work, and all that it touches."""
+
+    def __init__(self, log: MemoryLog, fold: Fold, binder: Binder, bus: Bus, api: Api) -> None:
+        self.log, self.fold, self.binder, self.bus, self.api = log, fold, binder, bus, api
+
+    async def propose(self, *uids: str, cycle: str = "c1") -> Proposal:
+        """Score these pods on the state as it is and send the proposal."""
+        state = self.fold.state
+        outcome = run_cycle(state, uids, Evaluator(state))
+        proposal = Proposal(
+            v=MESSAGE_VERSION,
+            cycle=cycle,
+            basis=state.seq,
+            policy=state.policy_seq,
+            batch=uids,
+            placements=outcome.placements,
+            refusals=outcome.refusals,
+        )
+        await self.send(proposal)
+        return proposal
+
+    async def send(self, proposal: Proposal) -> None:
+        before = len(self.bus.settled)
+        await self.binder.on_proposal(Message(subjects.PROPOSAL, encode(proposal), {}, ""))
+        await until(lambda: len(self.bus.settled) > before)
+
+    async def add(self, *events: Event) -> None:
+        await add(self.log, *events)
+        await self.fold.wait_for(self.log.core.last_seq)
+
+    def decisions(self) -> list[Decided]:
+        return [e for e in self.events() if isinstance(e, Decided)]
+
+    def events(self) -> list[Event]:
+        return [e for r in self.log.core.records for e in decode_envelope(r.payload).events]
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.events()]
+
+
+async def until(holds: Callable[[], object]) -> None:
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came to that")
+
+
+async def add(log: MemoryLog, *events: Event) -> None:
+    for event in events:
+        envelope = Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=(event,))
+        subject = subjects.DECISION if isinstance(event, Decided) else subjects.FACTS
+        await log.append(subject, encode(envelope), msg_id=f"test/{log.core.last_seq}")
+
+
+@contextlib.asynccontextmanager
+async def at_work(
+    tmp_path: Path, *history: Event, log: MemoryLog | None = None, api: Api | None = None
+) -> AsyncIterator[Scene]:
+    log = log or MemoryLog()
+    api = api or Api()
+    await add(log, *history)
+    logger = Logger(LogSink("binder", "0", stream=io.StringIO()))
+    tracer = start_tracing("binder", "0", {"OTEL_SDK_DISABLED": "true"})
+    settings = BinderSettings(instance="binder-0")
+    async with (
+        scripted() as script,
+        client_of(script, tmp_path) as client,
+        anyio.create_task_group() as group,
+    ):
+        script.otherwise = api.answer
+        fold, bus = Fold(log, logger), Bus()
+        world = cast(World, type("W", (), {})())
+        world.log, world.fold = cast(Any, log), fold
+        world.bus, world.lease = cast(Any, bus), cast(Any, Lease())
+        ctx = ServiceContext("binder", settings, logger, ServiceMetrics("binder"), tracer, group)
+        binder = Binder(ctx, world, client)
+        group.start_soon(fold.run)
+        await fold.caught_up.wait()
+        group.start_soon(binder.run)
+        await anyio.wait_all_tasks_blocked()
+        yield Scene(log, fold, binder, bus, api)
+        group.cancel_scope.cancel()
+
+
+async def test_a_proposal_is_decided_bound_recorded_and_told(tmp_path: Path) -> None:
+    async with at_work(tmp_path, policy(), node(), pod("a"), pod("h", HUGE)) as scene:
+        await scene.propose("a", "h")
+        await until(lambda: scene.kinds()[-1] == "Bound")
+        await until(lambda: len(scene.api.events) == 2)
+        assert scene.kinds()[4:] == ["Decided", "Bound"]
+        assert [(s.outcome, s.seq) for s in scene.bus.settled] == [("decided", 5)]
+        assert scene.api.bindings == ["pod-a"]
+        assert sorted(scene.api.events) == [("pod-a", "Scheduled"), ("pod-h", "FailedScheduling")]
+        assert scene.api.told == ["pod-h: 0/1 nodes are available: 1 InsufficientGPUMemory."]
+
+
+async def test_a_doubled_proposal_decides_and_tells_once_and_the_log_is_not_full(
+    tmp_path: Path,
+) -> None:
+    async with at_work(tmp_path, policy(), node(), pod("a"), pod("h", HUGE)) as scene:
+        proposal = await scene.propose("a", "h")
+        await scene.send(proposal)
+        await until(lambda: len(scene.api.events) == 2)
+        await anyio.sleep(0.05)
+        assert len(scene.decisions()) == 1
+        assert len(scene.api.events) == 2
+        assert [s.outcome for s in scene.bus.settled] == ["decided", "conflict"]
+        assert scene.binder.ctx.readiness.reasons().get("log space") is None
+
+
+async def test_two_proposals_for_one_cycle_with_different_news_are_both_decided(
+    tmp_path: Path,
+) -> None:
+    """Two scorers, each thinking that it is the active one, answer the same cycle."""
+    async with at_work(tmp_path, policy(), node(), pod("h", HUGE), pod("i", HUGE)) as scene:
+        await scene.propose("h")
+        await scene.propose("i")
+        assert [s.outcome for s in scene.bus.settled] == ["decided", "decided"]
+        assert len(scene.decisions()) == 2
+
+
+async def test_a_decision_that_lost_its_place_is_checked_again(tmp_path: Path) -> None:
+    async with at_work(tmp_path, policy(), node(), pod("a"), pod("b")) as scene:
+        other = Decided(cycle="x", basis=1, checked=1, policy=1, batch=())
+        append = scene.log.compare_and_append
+        late = [other]
+
+        async def beaten(subject: str, payload: bytes, *, msg_id: str, expected_seq: int) -> Any:
+            if late:
+                await add(scene.log, late.pop())
+            return await append(subject, payload, msg_id=msg_id, expected_seq=expected_seq)
+
+        scene.log.compare_and_append = beaten  # type: ignore[method-assign]
+        await scene.propose("a", "b")
+        assert [s.outcome for s in scene.bus.settled] == ["decided"]
+        assert [d.checked for d in scene.decisions()] == [1, 5]
+
+
+async def test_a_full_log_stops_deciding_says_so_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment_binder.__main__.FULL_WAIT_S", 0.01)
+    core = MemoryLogCore(max_bytes=3000)
+    async with at_work(tmp_path, policy(), node(), pod("a"), log=MemoryLog(core)) as scene:
+        core._max_bytes = core._bytes + 10
+        await scene.propose("a")
+        assert [s.outcome for s in scene.bus.settled] == ["conflict"]
+        assert "log space" in scene.binder.ctx.readiness.reasons()
+        assert scene.api.bindings == []
+        core._max_bytes = 1 << 20
+        await scene.propose("a")
+        assert scene.bus.settled[-1].outcome == "decided"
+        assert "log space" not in scene.binder.ctx.readiness.reasons()
+
+
+async def test_a_binding_that_is_forbidden_is_told_once_and_gives_the_cards_back(
+    tmp_path: Path,
+) -> None:
+    api = Api()
+    api.status = 403
+    async with at_work(tmp_path, policy(), node(), pod("a"), api=api) as scene:
+        for attempt in (1, 2):
+            await scene.propose("a", cycle=f"c{attempt}")
+            await until(lambda n=attempt: scene.kinds().count("BindFailed") == n)  # type: ignore[misc]
+            await until(lambda n=attempt: len(api.told) == n)  # type: ignore[misc]
+        await anyio.sleep(0.05)
+        assert api.told[0].startswith("pod-a: APIError: chosen was n1, but the Binding failed: 403")
+        assert api.events == [("pod-a", "FailedScheduling")]
+        assert list(scene.fold.state.pending) == ["a"]
+
+
+async def test_what_an_earlier_binder_reserved_is_looked_at_and_settled(tmp_path: Path) -> None:
+    first = at_work(tmp_path, policy(), node("n1"), node("n2"), pod("a"), pod("b"))
+    async with first as scene:
+        scene.binder.client.bind = _never  # type: ignore[method-assign, assignment]
+        await scene.propose("a", "b")
+        log = scene.log
+    assert sorted(scene.fold.state.reserved) == ["a", "b"]
+    api = Api()
+    meta = {"uid": "a", "annotations": {"allotment.dev/log-seq": "6"}}
+    held = scene.fold.state.pods["a"].allocation
+    assert held is not None
+    api.there["pod-a"] = {"metadata": meta, "spec": {"nodeName": held.node}}
+    api.there["pod-b"] = {"metadata": {"uid": "b"}, "spec": {}}
+    async with at_work(tmp_path, log=log, api=api) as scene:
+        await until(lambda: scene.kinds().count("Bound") == 2)
+        assert sorted(api.looks) == ["pod-a", "pod-b"]
+        assert api.bindings == ["pod-b"]
+        await until(lambda: not scene.fold.state.reserved)
+
+
+async def _never(*_: object) -> Any:
+    await anyio.sleep_forever()
+
+
+async def test_losing_the_lease_ends_this_life_and_only_this(tmp_path: Path) -> None:
+    async with at_work(tmp_path, policy(), node(), pod("a")) as scene:
+        lease = cast(Any, scene.binder.world.lease)
+        lease.is_held = False
+        proposal = Proposal(
+            v=MESSAGE_VERSION, cycle="c", basis=1, policy=1, batch=(), placements=(), refusals=()
+        )
+        message = Message(subjects.PROPOSAL, encode(proposal), {}, "")
+        await scene.binder.on_proposal(message)
+        await scene.binder.on_proposal(Message(subjects.PROPOSAL, b"garbage", {}, ""))
+        assert not scene.binder.proposals
+        lease.gone.set()
+        await anyio.wait_all_tasks_blocked()
+        lease.is_held = True
+        await scene.binder.on_proposal(Message(subjects.PROPOSAL, b"garbage", {}, ""))
+        await scene.binder.on_proposal(message)
+        await anyio.wait_all_tasks_blocked()
+        assert scene.bus.settled == []  # nobody works until the next life begins

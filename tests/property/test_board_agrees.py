@@ -1,0 +1,51 @@
+"""The board, on columns and kept up to date, answers as the evaluator that asks node by node.
+
+The board lives through everything that happens (nodes join, change, leave; pods come and go; the
+policy changes), the evaluator is made anew for each comparison.
+"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.core.board import Board
+from allotment.core.check import check
+from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.state import ClusterState, apply
+from allotment_proto.events import Event
+from tests import strategies as own
+from tests.build import decided, node, pod, state_of
+
+
+@given(
+    st.lists(own.events(), min_size=5, max_size=40),
+    st.lists(st.permutations(own.PODS), min_size=1, max_size=6),
+    st.data(),
+)
+def test_same_outcome(events: list[Event], batches: list[list[str]], data: st.DataObject) -> None:
+    state = ClusterState()
+    board = Board(state)
+    cuts = sorted(data.draw(st.integers(0, len(events))) for _ in batches)
+    seq, done = 0, 0
+    for cut, batch in zip(cuts, batches, strict=True):
+        for event in events[done:cut]:
+            seq += 1
+            apply(state, event, seq)
+        done = cut
+        wanted = run_cycle(state, batch, Evaluator(state))
+        found = run_cycle(state, batch, board)
+        assert found == wanted
+        assert run_cycle(state, batch, board) == wanted, "what was assumed was not given back"
+        if data.draw(st.booleans()):
+            seq += 1
+            apply(state, decided(*wanted.placements), seq)
+            assert check(state) == []
+
+
+def test_a_gone_node_and_one_with_more_cards() -> None:
+    state = state_of(node("n1", 2), node("n2", 2), pod("a"), pod("b"))
+    board = Board(state)
+    assert run_cycle(state, ["a"], board).placements[0].node == "n1"
+    apply(state, node("n2", 5, rv=9), 9)
+    apply(state, node("n0", 1), 10)
+    wanted = run_cycle(state, ["b", "a"], Evaluator(state))
+    assert run_cycle(state, ["b", "a"], board) == wanted
