@@ -16,7 +16,7 @@ from allotment.adapters import kube
 from allotment.adapters.bus import Message
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.world import World, full_reporter, open_world
+from allotment.adapters.world import World, full_reporter, open_world, too_large_reporter
 from allotment.core import reasons
 from allotment.core.logport import Landed, Record, Refused
 from allotment.core.state import RESERVED, Allocation, ClusterState
@@ -90,7 +90,13 @@ class Binder:
         state = self.world.fold.state
         inherited = set(state.reserved)
         self.unserved.begin(state)
-        outcomes = Recorder(self.world.log, self._by, lambda _: subjects.OUTCOME, self._full)
+        outcomes = Recorder(
+            self.world.log,
+            self._by,
+            lambda _: subjects.OUTCOME,
+            self._full,
+            too_large_reporter(self.ctx),
+        )
         for uid in state.pending:
             refusal = state.pods[uid].refusal
             if refusal is not None:

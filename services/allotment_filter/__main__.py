@@ -55,10 +55,18 @@ class Filter:
                 if event.cycle == self._cycle:
                     self._end("decided", record.seq)
             elif isinstance(event, BindFailed):
-                pod = self.world.fold.state.pods.get(event.uid)
-                failures = pod.bind_failures if pod else 1
-                delay_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16))
-                self.held_back[event.uid] = time.monotonic() + delay_s
+                self._hold_back(event, record)
+
+    def _hold_back(self, event: BindFailed, record: Record) -> None:
+        """A pod whose Binding failed waits; what the log tells of earlier failures waited since."""
+        fold = self.world.fold
+        pod = fold.state.pods.get(event.uid)
+        failures = pod.bind_failures if pod else 1
+        delay_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16))
+        if not fold.caught_up.is_set():
+            delay_s -= max(0, time.time_ns() - record.time_ns) / 1e9
+        if delay_s > 0:
+            self.held_back[event.uid] = time.monotonic() + delay_s
 
     async def on_settled(self, message: Message) -> None:
         try:

@@ -22,7 +22,7 @@ from allotment.adapters.kube_watch import (
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.settings import SettingsError
-from allotment.adapters.world import World, full_reporter, open_world
+from allotment.adapters.world import World, full_reporter, open_world, too_large_reporter
 from allotment.core.policy import PolicyError
 from allotment.core.state import ClusterState
 from allotment_proto.facts import Policy
@@ -163,7 +163,9 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
             diary = Diary()
             diary.begin(world.fold.state)
             by = f"watcher/{ctx.settings.instance}"
-            recorder = Recorder(world.log, by, subject_of, full_reporter(ctx))
+            recorder = Recorder(
+                world.log, by, subject_of, full_reporter(ctx), too_large_reporter(ctx)
+            )
             watcher = Watcher(ctx, loaded.event.policy, diary, recorder)
             state = world.fold.state
             if state.policy_seq == 0 or state.policy != loaded.event.policy:

@@ -1,19 +1,20 @@
 """Appends facts and outcomes to the log, in order, many in one record when they gather.
 
 While one append is under way new events queue up; they travel together in the next record. So the
-rate of appends follows the disk, and the rate of events does not. (Decisions go another way: each
-is its own compare-and-append.)
+rate of appends follows the disk, and the rate of events does not. Of several observations of one
+pod that gathered only the last is told: each is complete. (Decisions go another way: each is its
+own compare-and-append.)
 """
 
+import itertools
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 
 import anyio
 
 from allotment.core.logport import Log, Refused
 from allotment_proto.codec import encode
-from allotment_proto.events import ENVELOPE_VERSION, Envelope, Event
+from allotment_proto.events import ENVELOPE_VERSION, Envelope, Event, PodGone, PodObserved
 
 EVENTS_PER_RECORD_MAX = 500
 FULL_RETRY_S = 1.0
@@ -23,7 +24,8 @@ class Recorder:
     """A queue of events and the loop that appends them. `run` never gives an event up.
 
     `by` names the service and instance, `subject_of` the subject of a record with these events.
-    `on_full` hears the log's words while it takes nothing more, and "" when it does again.
+    `on_full` hears the log's words while it takes nothing more, and "" when it does again;
+    `on_too_large` hears of a single event that the log will never take, which is left out.
     """
 
     def __init__(
@@ -32,25 +34,32 @@ class Recorder:
         by: str,
         subject_of: Callable[[tuple[Event, ...]], str],
         on_full: Callable[[str], None],
+        on_too_large: Callable[[Event, str], None],
     ) -> None:
-        self.appended_events = 0
-        self.appended_records = 0
+        self._records = 0
         self._log = log
         self._by = by
         self._subject_of = subject_of
         self._run_id = f"{by}-{time.time_ns()}"
         self._on_full = on_full
-        self._queue: deque[Event] = deque()
+        self._on_too_large = on_too_large
+        self._queue: dict[int, Event] = {}
+        """In order of arrival, by a running number."""
+        self._numbers = itertools.count()
+        self._observed: dict[str, int] = {}
+        """Pods whose observation waits in the queue → its number."""
         self._stirred = anyio.Event()
 
     def put(self, events: Iterable[Event]) -> None:
-        self._queue.extend(events)
+        for event in events:
+            number = next(self._numbers)
+            if isinstance(event, PodObserved):
+                number = self._observed.setdefault(event.uid, number)
+            elif isinstance(event, PodGone):
+                self._observed.pop(event.uid, None)
+            self._queue[number] = event
         if self._queue:
             self._stirred.set()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
 
     async def run(self) -> None:
         """Append for ever. Raises LogUnavailable when an append cannot be settled."""
@@ -58,10 +67,15 @@ class Recorder:
             while not self._queue:
                 self._stirred = anyio.Event()
                 await self._stirred.wait()
-            events = [
-                self._queue.popleft() for _ in range(min(len(self._queue), EVENTS_PER_RECORD_MAX))
-            ]
-            await self._append(tuple(events))
+            await self._append(tuple(self._take()))
+
+    def _take(self) -> list[Event]:
+        numbers = list(itertools.islice(self._queue, EVENTS_PER_RECORD_MAX))
+        events = [self._queue.pop(number) for number in numbers]
+        for event, number in zip(events, numbers, strict=True):
+            if isinstance(event, PodObserved) and self._observed.get(event.uid) == number:
+                del self._observed[event.uid]
+        return events
 
     async def _append(self, events: tuple[Event, ...]) -> None:
         payload = encode(
@@ -70,17 +84,19 @@ class Recorder:
             )
         )
         subject = self._subject_of(events)
-        msg_id = f"{self._run_id}/{self.appended_records}"
+        msg_id = f"{self._run_id}/{self._records}"
         while isinstance(
             answer := await self._log.append(subject, payload, msg_id=msg_id), Refused
         ):
-            if answer.reason == "too_large" and len(events) > 1:
-                half = len(events) // 2
-                await self._append(events[:half])
-                await self._append(events[half:])
+            if answer.reason == "too_large":
+                if len(events) == 1:
+                    self._on_too_large(events[0], answer.message)
+                else:
+                    half = len(events) // 2
+                    await self._append(events[:half])
+                    await self._append(events[half:])
                 return
             self._on_full(answer.message)
             await anyio.sleep(FULL_RETRY_S)
         self._on_full("")
-        self.appended_records += 1
-        self.appended_events += len(events)
+        self._records += 1

@@ -23,6 +23,7 @@ from allotment.adapters.nats_client import Credentials
 from allotment.adapters.service import ServiceContext, freeze_heap
 from allotment.adapters.settings import CommonSettings
 from allotment.adapters.snapshots import SnapshotDirectory
+from allotment_proto.events import Event
 
 LAG_POLL_S = 1.0
 
@@ -82,7 +83,7 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         )
         fold = Fold(log, ctx.log, snapshots)
         bus = Bus(connection)
-        _expose(ctx, fold, connection)
+        _expose(ctx, fold, connection, bus)
         async with (
             Lease(
                 connection,
@@ -116,7 +117,7 @@ async def _end_when_lost(connection: Connection) -> None:
     raise await connection.wait_lost()
 
 
-def _expose(ctx: ServiceContext[S], fold: Fold, connection: Connection) -> None:
+def _expose(ctx: ServiceContext[S], fold: Fold, connection: Connection, bus: Bus) -> None:
     ctx.metrics.expose_sequences(lambda: fold.head, lambda: fold.state.seq)
     ctx.metrics.expose(
         "allot_log_unreadable_records_total",
@@ -128,6 +129,13 @@ def _expose(ctx: ServiceContext[S], fold: Fold, connection: Connection) -> None:
         "allot_nats_reconnects_total",
         "times the connection to NATS was made anew",
         lambda: connection.reconnects,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_messages_dropped_total",
+        "pipeline messages that could not be handed over, by reason",
+        lambda: {(reason,): count for reason, count in sorted(bus.drops.items())},
+        labels=("reason",),
         kind="counter",
     )
     ctx.metrics.expose(
@@ -146,5 +154,20 @@ def full_reporter(ctx: ServiceContext[S]) -> Callable[[str], None]:
             ctx.ready("log space", not message, message)
             if message:
                 ctx.log.error("the log takes nothing more", reason=message)
+
+    return report
+
+
+def too_large_reporter(ctx: ServiceContext[S]) -> Callable[[Event, str], None]:
+    """Says which single event the log will never take; everything else goes on without it."""
+
+    def report(event: Event, message: str) -> None:
+        name = getattr(event, "name", "")
+        ctx.log.error(
+            "an event is too large for the log and was left out",
+            event=type(event).__name__,
+            name=name,
+            reason=message,
+        )
 
     return report

@@ -64,6 +64,8 @@ class _Reader:
             place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
             problem = getattr(error, "problem", None) or str(error)
             raise PolicyError((f"{self.source}{place}: not YAML: {problem}",)) from error
+        except (ValueError, RecursionError) as error:  # a date that is none; brackets without end
+            raise PolicyError((f"{self.source}: cannot be read: {error}",)) from error
         if document is None:
             document = {}
         if not isinstance(document, dict):

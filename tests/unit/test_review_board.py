@@ -1,0 +1,55 @@
+"""Where the board could answer otherwise than the evaluator that asks node by node."""
+
+from allotment.core.board import Board
+from allotment.core.cycle import Evaluator, Outcome, run_cycle
+from allotment.core.state import ClusterState, apply
+from allotment_proto.events import NodeGone
+from allotment_proto.facts import Constraints, DeviceRequest, PodRequest, Toleration
+from tests.build import node, pod, request, state_of, wants
+
+ELSEWHERE = Constraints(tolerations=(Toleration("dedicated", "Exists", "", ""),))
+
+
+def agreed(state: ClusterState, board: Board, *uids: str) -> Outcome:
+    found = run_cycle(state, uids, board)
+    assert found == run_cycle(state, uids, Evaluator(state))
+    return found
+
+
+def test_a_node_that_left_is_no_place_for_constraints_asked_for_the_first_time() -> None:
+    state = state_of(node("n1"), node("n2", cpu_milli=50), pod("a"))
+    board = Board(state)
+    assert agreed(state, board, "a").placements[0].node == "n1"
+    apply(state, NodeGone(name="n1", uid="uid-n1", rv=2), 4)
+    apply(state, pod("b", request(wants(), constraints=ELSEWHERE)), 5)
+    assert agreed(state, board, "b").placements == ()
+
+
+def test_a_node_that_left_and_a_pod_that_still_says_it_is_there() -> None:
+    state = state_of(node("n1"), node("n2", cards=0), pod("a"))
+    board = Board(state)
+    agreed(state, board, "a")
+    apply(state, NodeGone(name="n1", uid="uid-n1", rv=2), 4)
+    apply(state, pod("x", node="n1", phase="Running"), 5)
+    assert agreed(state, board, "a").placements == ()
+
+
+def test_a_family_that_this_release_does_not_know_is_nowhere() -> None:
+    """As it comes in a rolling upgrade: the watcher is newer than the filter."""
+    unknown = DeviceRequest("quantum", 0, "c", 1, 0, 0, 0)
+    state = state_of(node(), pod("a", request(unknown)))
+    assert agreed(state, Board(state), "a").placements == ()
+
+
+def test_resources_counted_by_the_hundred_billion() -> None:
+    """100 Gbit/s as an extended resource: 100 points × the amount is more than 64 bits hold."""
+    listed = (("net.example/bandwidth", 10**11),)
+    used = PodRequest(100, 1, (("net.example/bandwidth", 95 * 10**9),))
+    asked = PodRequest(100, 1, (("net.example/bandwidth", 10**9),))
+    state = state_of(
+        node("n1", 0, extended=listed),
+        node("n2", 0, extended=listed),
+        pod("x", used, node="n1", phase="Running"),
+        pod("a", asked),
+    )
+    assert agreed(state, Board(state), "a").placements[0].node == "n1"
