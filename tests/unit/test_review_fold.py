@@ -8,8 +8,10 @@ import pytest
 from allotment.adapters.fold import Fold
 from allotment.adapters.service_log import Logger, LogSink
 from allotment.adapters.snapshots import SnapshotDirectory
+from allotment.core.check import check
+from allotment.core.state import apply
 from allotment.testing.memory_log import MemoryLog
-from tests.build import node, pod, state_of
+from tests.build import decided, holding, node, placement, pod, request, state_of, wants
 
 
 @pytest.mark.anyio
@@ -24,3 +26,17 @@ async def test_a_state_that_no_snapshot_can_hold_is_only_a_warning(tmp_path: Pat
     fold.state = state_of(node(), pod("a"))
     await fold.save_snapshot()
     assert await store.load(10) is not None
+
+
+def test_a_pod_resized_in_place_is_booked_with_what_it_takes_now() -> None:
+    """Both of ours and of others: the cards stay as they are, the host's books follow."""
+    seen = {"node": "n1", "holdings": (holding(),), "phase": "Running"}
+    state = state_of(node(), pod("a"), decided(placement("a")), pod("a", rv=2, **seen))
+    before = state.pods["a"].allocation
+    apply(state, pod("a", request(wants(), cpu_milli=4_000), rv=3, **seen), 5)
+    after = state.pods["a"].allocation
+    assert before is not None
+    assert after is not None
+    assert (after.seq, after.stamp_s, after.holdings) == (3, before.stamp_s, before.holdings)
+    assert state.nodes["n1"].cpu_milli_free == 8_000 - 4_000
+    assert check(state) == []

@@ -339,23 +339,31 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
 def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
     """A pod seen on a node holds what its annotations say, whoever put it there."""
     fact, held = pod.fact, pod.allocation
+    seen = Allocation(
+        fact.uid,
+        fact.node,
+        fact.holdings,
+        fact.request.cpu_milli,
+        fact.request.memory_bytes,
+        fact.request.extended,
+        phase=BOUND,
+    )
     if held is not None and held.node == fact.node and _same_cards(held.holdings, fact.holdings):
-        held.phase = BOUND
-        state.reserved.pop(fact.uid, None)
-        return
+        if _same_host_amounts(held, seen):
+            held.phase = BOUND
+            state.reserved.pop(fact.uid, None)
+            return
+        seen.holdings, seen.seq, seen.stamp_s = held.holdings, held.seq, held.stamp_s
     _release(state, pod, seq)
-    _charge(
-        state,
-        pod,
-        Allocation(
-            fact.uid,
-            fact.node,
-            fact.holdings,
-            fact.request.cpu_milli,
-            fact.request.memory_bytes,
-            fact.request.extended,
-            phase=BOUND,
-        ),
+    _charge(state, pod, seen)
+
+
+def _same_host_amounts(held: Allocation, seen: Allocation) -> bool:
+    """A pod may be resized in place: what it takes of its host changes while its cards do not."""
+    return (
+        held.cpu_milli == seen.cpu_milli
+        and held.memory_bytes == seen.memory_bytes
+        and held.extended == seen.extended
     )
 
 

@@ -1,0 +1,179 @@
+"""A cluster under churn: the workload of `allot bench core`, seeded and repeatable.
+
+Four card models, one card in a hundred unhealthy, requests with a cloud-like mix (most of them a
+part of one card, few of several cards). The cluster is filled by scatter to two thirds, which is
+the fragmented case; then every step ends one pod picked at random and decides one new one.
+Everything goes through `apply`, as it does in the services.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from allotment.core.cycle import Outcome, Ranker, run_cycle
+from allotment.core.predicates import fits
+from allotment.core.state import ClusterState, apply
+from allotment_proto.events import (
+    Decided,
+    Event,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+)
+from allotment_proto.facts import (
+    CardFact,
+    DeviceRequest,
+    Holding,
+    Inventory,
+    PodRequest,
+    Policy,
+    Selection,
+)
+
+GIB = 1 << 30
+MODELS = (
+    ("NVIDIA-A100-80GB", 81_920, 40),
+    ("NVIDIA-L40S", 46_068, 25),
+    ("NVIDIA-Tesla T4", 15_360, 20),
+    ("NVIDIA-H100", 81_559, 15),
+)
+WORDS = ("A100", "L40S", "T4", "H100")
+FILL = 0.66
+MISSES_MAX = 10_000
+
+
+def shapes(count: int, random: Random) -> list[PodRequest]:
+    """`count` different requests."""
+    found: dict[PodRequest, None] = {}
+    while len(found) < count:
+        number = random.choice((1,) * 9 + (2, 2, 4, 8))
+        percent = random.choice((0, 0, 0, 0, 25, 50, 100)) if number < 8 else 100
+        memory_mib = 256 * random.randint(8, 160) if not percent else 0
+        cores = 100 if percent == 100 else random.choice((0, 10, 15, 20, 25, 30, 50))
+        types = (
+            None
+            if random.random() < 0.6
+            else tuple(sorted(random.sample(WORDS, random.randint(1, 3))))
+        )
+        request = PodRequest(
+            cpu_milli=2000 * number,
+            memory_bytes=8 * GIB * number,
+            devices=(DeviceRequest("vgpu", 0, "main", number, memory_mib, percent, cores),),
+            selection=Selection(use_types=types),
+        )
+        found[request] = None
+    return list(found)
+
+
+class Churn:
+    """A filled cluster, and the steps that follow."""
+
+    def __init__(self, nodes: int, wanted: list[PodRequest], random: Random, policy: Policy):
+        self.state = ClusterState()
+        self._random = random
+        self._wanted = wanted
+        self._weights = [1 / request.devices[0].count for request in wanted]
+        self._pods = 0
+        self._running: list[str] = []
+        self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))
+        for number in range(nodes):
+            self._apply(self._node(number))
+        self._fill()
+
+    def step(self, decide: Callable[[str], Outcome]) -> bool:
+        """End one pod, let `decide` place a new one; whether it found a place."""
+        if self._running:
+            at = self._random.randrange(len(self._running))
+            ended, self._running[at] = self._running[at], self._running[-1]
+            self._running.pop()
+            self._apply(PodGone(uid=ended, namespace="bench", name=ended, rv=3))
+        uid = self._arrive(self._pick())
+        outcome = decide(uid)
+        if not outcome.placements:
+            self._apply(PodGone(uid=uid, namespace="bench", name=uid, rv=3))
+            return False
+        basis = self.state.seq
+        self._apply(
+            Decided(
+                cycle="bench",
+                basis=basis,
+                checked=basis,
+                policy=self.state.policy_seq,
+                batch=(uid,),
+                placements=outcome.placements,
+            )
+        )
+        self._running.append(uid)
+        return True
+
+    def decider(self, ranker: Ranker) -> Callable[[str], Outcome]:
+        """One cycle for one pod."""
+        return lambda uid: run_cycle(self.state, (uid,), ranker)
+
+    def _apply(self, event: Event) -> None:
+        apply(self.state, event, self.state.seq + 1)
+
+    def _node(self, number: int) -> NodeObserved:
+        weights = [weight for _, _, weight in MODELS]
+        model, memory_mib, _ = self._random.choices(MODELS, weights)[0]
+        cards = tuple(
+            CardFact(
+                f"GPU-{number}-{index}",
+                index,
+                model,
+                10,
+                memory_mib,
+                100,
+                self._random.random() > 0.01,
+                "hami-core",
+            )
+            for index in range(8)
+        )
+        return NodeObserved(
+            name=f"gpu-{number:06d}",
+            uid=str(number),
+            rv=1,
+            cpu_milli=128_000,
+            memory_bytes=1024 * GIB,
+            pods=110,
+            inventories=(Inventory("vgpu", "hami-core", cards),),
+        )
+
+    def _pick(self) -> PodRequest:
+        return self._random.choices(self._wanted, self._weights)[0]
+
+    def _arrive(
+        self, request: PodRequest, node: str = "", holdings: tuple[Holding, ...] = ()
+    ) -> str:
+        self._pods += 1
+        uid = f"pod-{self._pods}"
+        fact = PodObserved(
+            uid=uid,
+            namespace="bench",
+            name=uid,
+            rv=1,
+            created_ms=self._pods,
+            scheduler="allotment",
+            request=request,
+            node=node,
+            holdings=holdings,
+        )
+        self._apply(fact)
+        return uid
+
+    def _fill(self) -> None:
+        """Put pods on random nodes, as their owners would find them, until the cards are full."""
+        state, random = self.state, self._random
+        nodes = list(state.nodes.values())
+        capacity = sum(c.fact.memory_mib for n in nodes for c in n.ledgers["vgpu"].cards)
+        used = misses = 0
+        while used < FILL * capacity and misses < MISSES_MAX:
+            request, node = self._pick(), random.choice(nodes)
+            fit = fits(node, request, state.policy)
+            if isinstance(fit, str):
+                misses += 1
+                continue
+            misses = 0
+            holdings = tuple(h for chosen in fit.chosen for h in chosen.holdings)
+            self._running.append(self._arrive(request, node.name, holdings))
+            used += sum(h.memory_mib for h in holdings)

@@ -1,0 +1,49 @@
+"""The bench's workload is the same for a seed, keeps the books, and reports what it measured."""
+
+from random import Random
+
+import msgspec
+from click.testing import CliRunner
+
+from allotment.core import snapshot
+from allotment.core.board import Board
+from allotment.core.check import check
+from allotment.core.cycle import Evaluator
+from allotment.testing.churn import FILL, Churn, shapes
+from allotment_cli.main import main
+from allotment_proto.facts import Policy
+
+
+def churn(seed: int = 1) -> Churn:
+    random = Random(seed)
+    return Churn(5, shapes(8, random), random, Policy())
+
+
+def test_it_is_filled_and_balanced() -> None:
+    state = churn().state
+    cards = [card for node in state.nodes.values() for card in node.ledgers["vgpu"].cards]
+    used, size = sum(c.used_memory_mib for c in cards), sum(c.fact.memory_mib for c in cards)
+    assert FILL * size <= used
+    assert not any(card.oversold for card in cards)
+    assert check(state) == []
+
+
+def test_the_same_seed_ends_in_the_same_state_whoever_ranks() -> None:
+    fast, slow = churn(), churn()
+    board, evaluator = fast.decider(Board(fast.state)), slow.decider(Evaluator(slow.state))
+    placed = [(fast.step(board), slow.step(evaluator)) for _ in range(300)]
+    assert all(a == b for a, b in placed)
+    assert snapshot.encode(fast.state) == snapshot.encode(slow.state)
+    assert check(fast.state) == []
+
+
+def test_core_reports_one_line_of_json() -> None:
+    arguments = ["bench", "core", "--nodes", "20", "--shapes", "4", "--seconds", "0.1", "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    facts = msgspec.json.decode(result.stdout)
+    assert facts["bench"] == "core"
+    assert (facts["nodes"], facts["shapes"]) == (20, 4)
+    assert facts["rate_per_cpu_second"] > 0
+    assert facts["ratio_to_oracle"] > 1, "the board is there to be faster than asking every node"
+    assert facts["p50_us"] <= facts["p99_us"]
