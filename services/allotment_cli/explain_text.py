@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from allotment.core.explanation import (
     Explanation,
+    Held,
     Request,
     Status,
     WaitingFor,
@@ -72,7 +73,7 @@ def _head(found: Explanation) -> Iterator[str]:
         held = found.placement
         verb = "Held" if held.phase == "released" else "Holds"
         parts = [
-            f"{held.node}/{d.device} ({d.model}, {d.id}): "
+            f"{held.node}/{d.device} ({_card_text(d)}): "
             f"{bytes_text(d.memory_bytes)} memory, {d.compute_percent}% compute"
             for d in held.devices
         ]
@@ -89,6 +90,11 @@ def _head(found: Explanation) -> Iterator[str]:
     yield _field("As of", f"seq {found.as_of.seq}, {found.as_of.time}")
     if found.trace is not None:
         yield _field("Trace", found.trace.trace_id)
+
+
+def _card_text(device: Held) -> str:
+    """Which card it is; a card that its node does not list any more is known by its id alone."""
+    return f"{device.model}, {device.id}" if device.model else "not listed by the node now"
 
 
 def _ever(status: Status) -> str:

@@ -94,12 +94,13 @@ def take(
     state: ClusterState, record: Record, unreadable: list[Unreadable] | None = None
 ) -> Envelope | None:
     """Let one record take effect; one that cannot be read changes nothing and is noted."""
+    is_decision = record.subject == subjects.DECISION
     try:
         envelope = decode_envelope(record.payload)
     except UndecodableError as error:
-        pass_over(state, record.seq, is_decision=record.subject == subjects.DECISION)
+        pass_over(state, record.seq, is_decision=is_decision)
         if unreadable is not None:
             unreadable.append(Unreadable(record.seq, record.subject, error.reason))
         return None
-    apply_all(state, envelope.events, record.seq)
+    apply_all(state, envelope.events, record.seq, is_decision=is_decision)
     return envelope

@@ -11,9 +11,12 @@ from allotment.core.state import ClusterState
 from allotment.core.views import (
     CardView,
     CountedView,
+    HolderView,
+    UnlistedView,
     cards_of,
     counted_of,
     node_status,
+    unlisted_of,
 )
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
@@ -30,6 +33,7 @@ class NodeLedger(msgspec.Struct, frozen=True):
     status: str
     cards: tuple[CardView, ...]
     counted: tuple[CountedView, ...]
+    unlisted: tuple[UnlistedView, ...]
 
 
 class LedgerDocument(msgspec.Struct, frozen=True, rename="camel"):
@@ -73,6 +77,7 @@ def ledgers(state: ClusterState, node: str | None = None) -> tuple[NodeLedger, .
             node_status(state.nodes[name]),
             tuple(cards_of(state, state.nodes[name])),
             tuple(counted_of(state, state.nodes[name])),
+            tuple(unlisted_of(state, state.nodes[name])),
         )
         for name in (sorted(state.nodes) if node is None else [node])
     )
@@ -89,6 +94,7 @@ def ledger_lines(books: tuple[NodeLedger, ...]) -> list[str]:
         lines += ["", heading(title)]
         rows = [_card_row(card) for card in block.cards]
         rows += [_counted_row(counted) for counted in block.counted]
+        rows += [_unlisted_row(unlisted) for unlisted in block.unlisted]
         if not rows:
             lines.append("  no cards")
             continue
@@ -101,11 +107,7 @@ def _card_row(card: CardView) -> list[str]:
     used = card.memory_bytes - card.free_memory_bytes
     flags = [] if card.healthy else ["unhealthy"]
     flags += ["oversold"] if card.oversold else []
-    holders = [
-        f"{h.namespace}/{h.name} {bytes_text(h.memory_bytes)} {h.compute_percent}%"
-        + ("" if h.phase == "bound" else f" ({h.phase})")
-        for h in card.holders
-    ]
+    holders = [_holder_text(holder) for holder in card.holders]
     return [
         card.device,
         bar(used, card.memory_bytes),
@@ -113,6 +115,25 @@ def _card_row(card: CardView) -> list[str]:
         bytes_text(card.memory_bytes),
         f"{card.compute_percent - card.free_compute_percent}%",
         ", ".join([*(flag.upper() for flag in flags), *holders]),
+    ]
+
+
+def _holder_text(holder: HolderView) -> str:
+    phase = "" if holder.phase == "bound" else f" ({holder.phase})"
+    return (
+        f"{holder.namespace}/{holder.name} {bytes_text(holder.memory_bytes)} "
+        f"{holder.compute_percent}%{phase}"
+    )
+
+
+def _unlisted_row(unlisted: UnlistedView) -> list[str]:
+    return [
+        unlisted.id,
+        "not listed by the node",
+        bytes_text(sum(holder.memory_bytes for holder in unlisted.holders)),
+        "",
+        f"{sum(holder.compute_percent for holder in unlisted.holders)}%",
+        ", ".join(map(_holder_text, unlisted.holders)),
     ]
 
 

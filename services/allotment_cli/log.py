@@ -1,6 +1,6 @@
 """`allot log`: the allocation log, one line an event; whole, or one object's story."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from allotment_cli import export, moments
 from allotment_cli.errors import CliError
 from allotment_cli.moments import At, AtSequence
 from allotment_cli.names import pod_name
-from allotment_cli.output import emit, emit_json, note, suggest
+from allotment_cli.output import emit, emit_json, json_text, note, suggest
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event
@@ -35,6 +35,20 @@ class LogLine(msgspec.Struct, frozen=True):
     type: str
     text: str
     event: Event | None
+
+
+class ShownRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One record whole. Without `record` it is unreadable, and `payload` is what is stored."""
+
+    seq: int
+    subject: str
+    time: str
+    id: str
+    stood_on: tuple[str, ...] = ()
+    led_to: tuple[str, ...] = ()
+    record: Envelope | None = None
+    unreadable: str = ""
+    payload: str = ""
 
 
 class Wanted(NamedTuple):
@@ -100,10 +114,15 @@ def log(
 
 @log.command()
 @click.argument("seq", type=click.IntRange(min=1))
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_obj
-def show(origin: Origin, seq: int) -> None:
+def show(origin: Origin, seq: int, output: str) -> None:
     """One record as it is stored, what it stood on and what came of it."""
-    anyio.run(_show_one, origin, seq)
+    shown = anyio.run(_show_one, origin, seq)
+    if output == "json":
+        emit_json(shown)
+    else:
+        emit(_shown_lines(shown))
 
 
 def _subject(pod: str | None, node: str | None, card: str | None) -> story.Subject:
@@ -140,22 +159,26 @@ async def _show(
         at = None if since is None else moments.parse(since, source.now_ms(), "--since")
         wanted = Wanted(subject, types, at)
         collected: list[LogLine] = []
+        shown = 0
         last_seq = await source.last_seq()
         batches = source.follow(0) if follow else source.read(1, last_seq)
         async with aclosing(batches):
             async for batch in batches:
                 for record in batch:
-                    _one(record, wanted, output, collected)
+                    shown += _one(record, wanted, output, collected)
         if output == "json":
             emit_json(collected)
+        elif not shown and not follow:
+            note(f"nothing of that kind in the log up to seq {last_seq}")
         elif output == "text" and isinstance(subject, PodSubject) and not follow:
             suggest(f"allot explain pod {subject.namespace}/{subject.name}")
 
 
-def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) -> None:
+def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) -> int:
+    """How many lines of the record there were to show."""
     lines = _lines(record, wanted)
     if not lines:
-        return
+        return 0
     if output == "jsonl":
         emit([export.encode(record)])
     elif output == "json":
@@ -163,6 +186,7 @@ def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) 
     else:
         time = moments.local_day_text(record.time_ns // 1_000_000)
         emit(f"{x.seq:>7}  {time}  {x.type:<{TYPE_WIDTH}}  {x.text}" for x in lines)
+    return len(lines)
 
 
 def _lines(record: Record, wanted: Wanted) -> list[LogLine]:
@@ -187,29 +211,46 @@ def _lines(record: Record, wanted: Wanted) -> list[LogLine]:
     ]
 
 
-async def _show_one(origin: Origin, seq: int) -> None:
+async def _show_one(origin: Origin, seq: int) -> ShownRecord:
     async with open_source(origin) as source:
         last_seq = await source.last_seq()
         if seq > last_seq:
             raise CliError(f"sequence {seq} is not in the log yet", f"the last is {last_seq}")
         record = await _record(source, seq)
-        emit(
-            [
-                f"Sequence  {record.seq}",
-                f"Subject   {record.subject}",
-                f"Time      {rfc3339(record.time_ns // 1_000_000)}",
-                f"Id        {record.msg_id or '-'}",
-            ]
+        shown = ShownRecord(
+            seq=record.seq,
+            subject=record.subject,
+            time=rfc3339(record.time_ns // 1_000_000),
+            id=record.msg_id or "",
         )
         try:
             envelope = decode_envelope(record.payload)
         except UndecodableError as error:
-            emit([f"Unreadable  {error.reason}", record.payload.decode(errors="backslashreplace")])
-            return
-        emit(f"Stood on  {text}" for text in _causes(envelope))
-        async for text in _effects(source, envelope, seq, last_seq):
-            emit([f"Led to    {text}"])
-        emit_json(msgspec.to_builtins(envelope))
+            return msgspec.structs.replace(
+                shown,
+                unreadable=error.reason,
+                payload=record.payload.decode(errors="backslashreplace"),
+            )
+        return msgspec.structs.replace(
+            shown,
+            stood_on=tuple(_causes(envelope)),
+            led_to=tuple([text async for text in _effects(source, envelope, seq, last_seq)]),
+            record=envelope,
+        )
+
+
+def _shown_lines(shown: ShownRecord) -> Iterator[str]:
+    yield f"Sequence  {shown.seq}"
+    yield f"Subject   {shown.subject}"
+    yield f"Time      {shown.time}"
+    yield f"Id        {shown.id or '-'}"
+    if shown.record is None:
+        yield f"Unreadable  {shown.unreadable}"
+        yield shown.payload
+        return
+    yield from (f"Stood on  {text}" for text in shown.stood_on)
+    yield from (f"Led to    {text}" for text in shown.led_to)
+    yield json_text(shown.record)
 
 
 async def _record(source: Source, seq: int) -> Record:

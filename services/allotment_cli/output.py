@@ -22,7 +22,11 @@ def emit(lines: Iterable[str]) -> None:
 
 def emit_json(value: object) -> None:
     """One JSON document, indented, to stdout."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    click.echo(json_text(value))
+
+
+def json_text(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def note(text: str) -> None:

@@ -75,6 +75,11 @@ async def run(origin: Origin, verify: bool, first: str | None, last: str | None)
         to_seq = last_seq if last is None else await _sequence(source, last, "--to", after=False)
         if from_seq > last_seq + 1 or to_seq > last_seq:
             raise CliError(f"the log ends at {last_seq}", "give --from and --to within it")
+        if from_seq > to_seq and first is not None and last is not None:
+            raise CliError(
+                f"--from is seq {from_seq} and --to is seq {to_seq}: nothing lies between",
+                "give --from before --to",
+            )
         index = Index(from_seq, to_seq)
         if verify:
             async with aclosing(source.read(1, to_seq)) as batches:

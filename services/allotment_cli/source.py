@@ -149,6 +149,8 @@ async def _live(url: str) -> AsyncIterator[Source]:
             yield LiveSource(JetStreamLog(jetstream, STREAM, identity=STREAM))
     except NatsUnavailable as error:
         raise CliError(f"NATS cannot be reached: {error}", "check --nats; or: allot up") from error
+    except TimeoutError as error:
+        raise CliError(f"NATS at {url} does not answer", "check --nats; or: allot up") from error
     except (LogUnavailable, LogDamaged) as error:
         raise CliError(f"the log at {url} cannot be read: {error}") from error
 

@@ -8,6 +8,7 @@ import msgspec
 
 SCHEDULER_NAMES = "allotment,volcano"
 NATS = "{nats}"
+NATS_MONITOR = "{nats-monitor}"
 KUBECONFIG = "{kubeconfig}"
 """Arguments that stand for an address which is known only when everything before has started."""
 
@@ -37,7 +38,8 @@ def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
 
 
 def _service(name: str, *more: str) -> ServiceSpec:
-    argv = (sys.executable, "-m", f"allotment_{name}", "--nats-url", NATS, "--http-port", "0")
+    nats = ("--nats-url", NATS, "--nats-monitor-url", NATS_MONITOR)
+    argv = (sys.executable, "-m", f"allotment_{name}", *nats, "--http-port", "0")
     return ServiceSpec(name, (*argv, *more))
 
 

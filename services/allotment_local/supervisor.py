@@ -25,7 +25,7 @@ from allotment_local.home import Home, tail
 from allotment_local.nats_child import NatsChild
 from allotment_local.probes import probe_http
 from allotment_local.processes import end, identify
-from allotment_local.specs import KUBECONFIG, NATS, ServiceSpec
+from allotment_local.specs import KUBECONFIG, NATS, NATS_MONITOR, ServiceSpec
 from allotment_local.state import NOBODY, ServiceState, State, StateError, read_state, write_state
 
 READY_WITHIN_S = 60.0
@@ -249,7 +249,11 @@ class Supervisor:
 
     def _command_of(self, spec: ServiceSpec) -> Callable[[], list[str]]:
         return lambda: spec.command(
-            {NATS: self._state.nats, KUBECONFIG: str(self._home.kubeconfig)}
+            {
+                NATS: self._state.nats,
+                NATS_MONITOR: self._nats.server.monitor_url,
+                KUBECONFIG: str(self._home.kubeconfig),
+            }
         )
 
 

@@ -46,7 +46,9 @@ class Scorer:
             return
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
-            "score", message.headers, {"allot.batch.pods": len(opened.batch)}
+            "score",
+            message.headers,
+            {"allot.batch.pods": len(opened.batch), "allot.batch.classes": len(opened.classes)},
         ) as span:
             proposal = self._propose(opened, received_us)
             span.update(

@@ -117,18 +117,18 @@ class Watcher:
         )
 
     async def audit(self, state: ClusterState) -> None:
-        """Take back, for ever and again, what the log believes and the cluster does not show."""
-        before: list[Fact] = []
+        """Set right, for ever and again, what the log believes and the cluster does not show."""
+        before: frozenset[Fact] = frozenset()
         while True:
             await anyio.sleep(AUDIT_S)
-            if len(self._listed) < 2:
+            if len(self._listed) < 2 or self.recorder.waiting:
                 continue
             found = self.diary.corrections(state)
-            twice = [fact for fact in found if fact in before] if before else []
+            twice = [fact for fact in found if fact in before]
             for fact in twice:
                 self.ctx.log.warning("the log believed what is not so", correction=fact)
             self.recorder.put(twice)
-            before = found
+            before = frozenset(found)
 
     def use(self, policy: Policy) -> None:
         """Read every known pod again under another policy."""

@@ -84,24 +84,24 @@ class Diary:
         ]
 
     def corrections(self, state: ClusterState) -> list[Fact]:
-        """What the log believes although it was never told so here.
+        """Where the log believes something else than it was told here.
 
-        A watcher that lost its lease may have had a fact on its way; landing after its object's end
-        it would stand for ever, because nothing about that object ever comes again.
+        A watcher that lost its lease may have had a fact on its way. Landing after an object's end
+        it would stand for ever, because nothing about that object ever comes again; and an end that
+        lands late would hide an object until that changes.
         """
-        out: list[Fact] = []
+        out: list[Fact] = [told for uid, told in self._pods.items() if uid not in state.pods]
         for uid, pod in state.pods.items():
             if uid not in self._pods:
                 fact = pod.fact
                 out.append(PodGone(uid=uid, namespace=fact.namespace, name=fact.name, rv=fact.rv))
-        for name, node in state.nodes.items():
-            told = self._nodes.get(name)
-            if node.fact is None:
-                continue
-            if told is None:
-                out.append(NodeGone(name=name, uid=node.fact.uid, rv=node.fact.rv))
-            elif told.uid != node.fact.uid:
+        for name, told in self._nodes.items():
+            node = state.nodes.get(name)
+            if node is None or node.fact is None or node.fact.uid != told.uid:
                 out.append(told)
+        for name, node in state.nodes.items():
+            if node.fact is not None and name not in self._nodes:
+                out.append(NodeGone(name=name, uid=node.fact.uid, rv=node.fact.rv))
         return out
 
 

@@ -27,7 +27,7 @@ from allotment_proto.facts import (
     Taint,
     Toleration,
 )
-from allotment_proto.volcano import keys, selection
+from allotment_proto.volcano import gpushare, keys, selection
 from allotment_watcher import objects
 
 CPU = "cpu"
@@ -148,6 +148,15 @@ def node_fact(node: objects.NodeObject) -> NodeObserved:
 
 
 def _request(pod: objects.PodObject, source: PodSource, policy: Policy) -> PodRequest:
+    if pod.spec.resource_claims and not pod.spec.node_name:
+        raise _Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                "spec.resourceClaims",
+                "dynamic resource allocation is not supported; leave the pod to a scheduler that "
+                "allocates claims (schedulerName: default-scheduler)",
+            )
+        )
     devices: list[DeviceRequest] = []
     for family in FAMILIES.values():
         wanted, problem = family.requests(source)
@@ -160,6 +169,9 @@ def _request(pod: objects.PodObject, source: PodSource, policy: Policy) -> PodRe
         chosen, problems = selection.decode(source.annotations)
         if problems and not pod.spec.node_name:
             raise _Invalid(problems[0])
+        if pod.spec.node_name and devices[0].family == gpushare.FAMILY:
+            # Bound, the index says what the pod got: it is no longer what the pod asked for.
+            chosen = msgspec.structs.replace(chosen, indexes=None)
     cpu_milli, memory_bytes, extended = _amounts(pod, source)
     request = PodRequest(
         cpu_milli=cpu_milli,
@@ -282,13 +294,15 @@ def _is_counted(name: str) -> bool:
 
 
 def _constraints(spec: objects.PodSpec) -> Constraints:
-    required = (
-        spec.affinity and spec.affinity.node_affinity and spec.affinity.node_affinity.required
-    )
-    terms = tuple(
-        NodeTerm(_expressions(term.match_expressions), _expressions(term.match_fields))
-        for term in (required.node_selector_terms or () if required else ())
-    )
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = node_affinity.required if node_affinity else None
+    terms: tuple[NodeTerm, ...] = ()
+    if required is not None:
+        # Required terms of which there are none match no node, as a term without expressions does.
+        terms = tuple(
+            NodeTerm(_expressions(term.match_expressions), _expressions(term.match_fields))
+            for term in required.node_selector_terms or ()
+        ) or (NodeTerm(()),)
     return Constraints(
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
         affinity=terms,

@@ -79,6 +79,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
     overhead: Amounts = None
+    resource_claims: list[msgspec.Raw] | None = None
 
 
 class PodStatus(msgspec.Struct):

@@ -79,6 +79,15 @@ def test_a_count_must_be_a_limit() -> None:
     assert "must be a limit" in problem.message
 
 
+def test_an_init_container_cannot_have_cards() -> None:
+    asking = ContainerSource("warm-up", {keys.VGPU_NUMBER: "1"}, {})
+    found, problem = VGPU.requests(PodSource({}, [], [asking]))
+    assert found == ()
+    assert problem is not None
+    assert "'warm-up'" in problem.place
+    assert "init container" in problem.message
+
+
 def test_zero_cards_are_no_request() -> None:
     assert VGPU.requests(pod(short(number=0), {})) == ((), None)
 
@@ -103,6 +112,15 @@ def test_vgpu_nodes(register: str, allocatable: dict[str, str], code: str | None
     inventory, problems = VGPU.inventory(node)
     assert (inventory is None) == (code is not None)
     assert [p.code for p in problems] == ([code] if code else [])
+
+
+def test_a_card_without_memory_takes_nobody() -> None:
+    entry = "GPU-a,10,12GiB,NVIDIA-T4,true,hami-core:"
+    node = NodeSource({keys.NODE_VGPU_REGISTER: entry}, {}, LISTED)
+    found, problems = VGPU.inventory(node)
+    assert found is not None
+    assert [card.healthy for card in found.cards] == [False]
+    assert "'12GiB'" in problems[0].message
 
 
 def test_a_node_that_never_registered_has_no_problem() -> None:

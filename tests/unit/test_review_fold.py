@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ async def test_a_state_that_no_snapshot_can_hold_is_only_a_warning(tmp_path: Pat
 
 def test_a_pod_resized_in_place_is_booked_with_what_it_takes_now() -> None:
     """Both of ours and of others: the cards stay as they are, the host's books follow."""
-    seen = {"node": "n1", "holdings": (holding(),), "phase": "Running"}
+    seen: dict[str, Any] = {"node": "n1", "holdings": (holding(),), "phase": "Running"}
     state = state_of(node(), pod("a"), decided(placement("a")), pod("a", rv=2, **seen))
     before = state.pods["a"].allocation
     apply(state, pod("a", request(wants(), cpu_milli=4_000), rv=3, **seen), 5)

@@ -1,14 +1,23 @@
-"""A new watcher must not take an API server's old memory for what is true now."""
+"""A new watcher takes neither an API server's old memory nor its predecessor's word for true."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import anyio
 import pytest
 
 from allotment.adapters.kube import KubeClient, Unknown
+from allotment.adapters.kube_watch import Synced, Undecodable
+from allotment.adapters.recorder import Recorder
+from allotment.core.state import apply
+from allotment_proto.events import NodeGone, NodeObserved, PodGone, PodObserved
+from allotment_proto.facts import Policy
 from allotment_watcher import objects
-from allotment_watcher.__main__ import PODS, Context, _reflect
+from allotment_watcher.__main__ import PODS, Context, Watcher, _reflect
+from allotment_watcher.diary import Diary
+from tests.build import node, pod, state_of
 
 
 class _Asked(Exception):
@@ -37,3 +46,35 @@ async def test_the_first_list_is_a_consistent_one() -> None:
     with anyio.fail_after(5), pytest.raises(_Asked) as asked:
         await _reflect(cast(Context, cast(Any, None)), client, PODS, objects.PodObject, _ignore)
     assert "resourceVersion" not in asked.value.params
+
+
+def test_an_end_that_lands_late_does_not_hide_what_is_there() -> None:
+    """An old watcher's last words took away what its successor had found unchanged."""
+    state = state_of(node("n1"), node("n2"), pod("a"), pod("b"))
+    diary = Diary()
+    diary.begin(state)
+    apply(state, PodGone(uid="a", namespace="default", name="pod-a", rv=1), 5)
+    apply(state, NodeGone(name="n1", uid="uid-n1", rv=1), 6)
+    found = diary.corrections(state)
+    assert found == [pod("a"), node("n1")]
+    for fact in found:
+        assert isinstance(fact, PodObserved | NodeObserved)
+        apply(state, fact, 7)
+    assert diary.corrections(state) == []
+
+
+def test_a_node_that_cannot_be_read_any_more_is_not_gone() -> None:
+    state = state_of(node("n1"))
+    diary = Diary()
+    diary.begin(state)
+    put: list[object] = []
+    recorder = SimpleNamespace(put=put.extend)
+    context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None)
+    watcher = Watcher(cast(Context, context), Policy(), diary, cast(Recorder, recorder))
+
+    async def relist() -> None:
+        await watcher.on_node(Undecodable("", "n1", "uid-n1", b"{}", "spec is a number"))
+        await watcher.on_node(Synced("9", 1))
+
+    anyio.run(relist)
+    assert put == []

@@ -3,6 +3,7 @@
 import pytest
 
 from allotment.core import reasons
+from allotment.core.predicates import term_matches
 from allotment_proto.facts import (
     PodRequest,
 )
@@ -186,3 +187,21 @@ def test_a_request_that_cannot_be_meant_is_refused_by_name(
 def test_a_device_asked_for_by_request_only_is_refused() -> None:
     refused(asks(None, {"volcano.sh/vgpu-number": "1"}), "must be a limit")
     refused(asks(None, {"volcano.sh/gpu-memory": "1"}), "must be a limit")
+
+
+def test_a_pod_with_resource_claims_is_left_to_others() -> None:
+    pod = pod_json(container("a", {}))
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    problem = seen(pod).problem
+    assert problem is not None
+    assert "resourceClaims" in problem.place
+
+
+def test_required_affinity_without_terms_matches_nothing() -> None:
+    pod = pod_json(container("a", {}))
+    required: dict[str, list[object]] = {"nodeSelectorTerms": []}
+    pod["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    }
+    (term,) = seen(pod).request.constraints.affinity
+    assert not term_matches(term, {"any": "label"}, "n1")

@@ -143,6 +143,7 @@ def test_a_shared_card_is_held_by_index() -> None:
     fact = bound({"volcano.sh/gpu-memory": 4096}, {"volcano.sh/gpu-index": "3"})
     assert fact.holdings == (Holding("gpushare", 0, "3", 4096, 0),)
     assert fact.problem is None
+    assert fact.request.selection == Selection()  # the index it got is not one it asked for
 
 
 def test_broken_annotations_of_a_bound_pod_are_no_reason_to_refuse_it() -> None:

@@ -118,10 +118,10 @@ class Fold:
         self._snapshot_seq = self._checked_seq = self.state.seq
 
     def _take(self, record: Record) -> None:
+        is_decision = record.subject == subjects.DECISION
         try:
             envelope = decode_envelope(record.payload)
         except UndecodableError as error:
-            is_decision = record.subject == subjects.DECISION
             pass_over(self.state, record.seq, is_decision=is_decision)
             self.unreadable.append(Unreadable(record.seq, record.subject, error.reason))
             self.unreadable_total += 1
@@ -129,7 +129,7 @@ class Fold:
                 "record passed over", seq=record.seq, subject=record.subject, reason=error.reason
             )
             return
-        apply_all(self.state, envelope.events, record.seq)
+        apply_all(self.state, envelope.events, record.seq, is_decision=is_decision)
         for listener in self.listeners:
             listener(record, envelope)
 

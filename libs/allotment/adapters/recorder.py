@@ -53,13 +53,20 @@ class Recorder:
     def put(self, events: Iterable[Event]) -> None:
         for event in events:
             number = next(self._numbers)
-            if isinstance(event, PodObserved):
+            if isinstance(event, PodObserved) and event.rv:
                 number = self._observed.setdefault(event.uid, number)
-            elif isinstance(event, PodGone):
+            elif isinstance(
+                event, PodObserved | PodGone
+            ):  # without a version: it could not be read
                 self._observed.pop(event.uid, None)
             self._queue[number] = event
         if self._queue:
             self._stirred.set()
+
+    @property
+    def waiting(self) -> int:
+        """How many events are queued."""
+        return len(self._queue)
 
     async def run(self) -> None:
         """Append for ever. Raises LogUnavailable when an append cannot be settled."""

@@ -26,6 +26,7 @@ from allotment.adapters.snapshots import SnapshotDirectory
 from allotment_proto.events import Event
 
 LAG_POLL_S = 1.0
+PAYLOAD_BYTES_MIN = 4 << 20
 
 S = TypeVar("S", bound=CommonSettings)
 
@@ -76,6 +77,12 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         )
         for warning in log.warnings:
             ctx.log.warning(warning)
+        if connection.max_payload_bytes < PAYLOAD_BYTES_MIN:
+            ctx.log.warning(
+                "the NATS server takes only small messages: a decision about many pods may be too"
+                " large; set max_payload: 8MB",
+                max_payload_bytes=connection.max_payload_bytes,
+            )
         snapshots = (
             SnapshotDirectory(settings.snapshot_dir / role, log_identity=log.identity)
             if settings.snapshot_dir
@@ -110,7 +117,9 @@ async def _watch_readiness(
     ctx.log.info("caught up", seq=fold.state.seq, pods=len(fold.state.pods))
     while True:
         await anyio.sleep(LAG_POLL_S)
-        ctx.ready("nats", connection.connected, connection.last_error)
+        connected = connection.connected
+        ctx.ready("nats", connected, "" if connected else connection.last_error)
+        ctx.ready("log", True, f"folded to {fold.state.seq}")
 
 
 async def _end_when_lost(connection: Connection) -> None:

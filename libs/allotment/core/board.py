@@ -30,7 +30,14 @@ from allotment.core.columns import (
 from allotment.core.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.devices.base import REFUSAL_ORDER
 from allotment.core.predicates import accepts
-from allotment.core.scores import FULL_MICRO, HOST_USED_MAX, KIB_BITS, Score, host_micro
+from allotment.core.scores import (
+    COUNTED_BITS,
+    FULL_MICRO,
+    HOST_USED_MAX,
+    KIB_BITS,
+    Score,
+    host_micro,
+)
 from allotment.core.shapes import Ask, Shape, allowed_cards, compile_shape
 from allotment.core.state import ClusterState
 from allotment_proto.events import Placement, RunnerUp
@@ -49,6 +56,8 @@ _CARD_NUMBERS = np.array([_NUMBER[code] for code in REFUSAL_ORDER])
 
 
 _all = np.logical_and.reduce
+_NOT_ASKED = object()
+"""Not a fact, and not the absence of one."""
 
 
 class _Chosen(NamedTuple):
@@ -64,7 +73,7 @@ class _Static:
 
     def __init__(self, positions: int) -> None:
         self.codes = np.zeros(positions, np.int64)
-        self.facts: list[object] = [None] * positions
+        self.facts: list[object] = [_NOT_ASKED] * positions
         self.refused = 0
         """How many positions have a reason."""
         self.cursor = 0
@@ -89,7 +98,9 @@ class _Row:
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
-        self.is_impossible = shape.unlisted or len(self.slots) < len(shape.asks)
+        self.is_impossible = (
+            shape.unlisted or shape.unknown_family or len(self.slots) < len(shape.asks)
+        )
         """No node can have what is asked for, whatever is free."""
 
 
@@ -339,7 +350,8 @@ class Board:
                 [dict(f.extended).get(name, 0) if (f := facts[p]) else 0 for p in at.tolist()],
                 np.int64,
             )
-            share = _share(listed - host[column] + amount, listed)
+            unit = 1 + (listed >> COUNTED_BITS)
+            share = _share((listed - host[column] + amount) // unit, listed // unit)
             if policy == "binpack":
                 total += share
             elif policy == "spread":
@@ -396,6 +408,8 @@ class Board:
         ):
             short = host[column] < shape.host_need[column, 0]
             numbers = np.where((numbers == 0) & short, _NUMBER[code], numbers)
+        if shape.unknown_family:
+            return np.where(numbers == 0, _NUMBER[reasons.NO_GPU], numbers)
         if shape.asks:
             kind = columns.kind.take(at, axis=0)
             free = columns.free.take(at, axis=1)

@@ -197,11 +197,11 @@ class Replayer:
             if not self._ahead:
                 return
             record, envelope = self._ahead.popleft()
+            is_decision = record.subject == subjects.DECISION
             if envelope is None:
-                is_decision = record.subject == subjects.DECISION
                 pass_over(self.state, record.seq, is_decision=is_decision)
             else:
-                apply_all(self.state, envelope.events, record.seq)
+                apply_all(self.state, envelope.events, record.seq, is_decision=is_decision)
 
     def _settle(self, key: Key, finding: Finding) -> None:
         del self._decided[key]

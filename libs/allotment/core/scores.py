@@ -16,6 +16,7 @@ POINT_MICRO = 1_000_000
 FULL_MICRO = 100 * POINT_MICRO
 KIB_BITS = 10
 HOST_USED_MAX = 1 << 35
+COUNTED_BITS = 34
 
 
 class Score(NamedTuple):
@@ -29,6 +30,14 @@ class Score(NamedTuple):
 def share_micro(used: int, capacity: int) -> int:
     """100 points × used ÷ capacity, floored; 0 for a capacity of 0."""
     return FULL_MICRO * used // capacity if capacity > 0 else 0
+
+
+def counted_share_micro(used: int, capacity: int) -> int:
+    """`share_micro` of a counted resource. Large ones (bandwidth in bits) count in a coarser unit,
+    so that the same arithmetic fits 64 bits.
+    """
+    unit = 1 + (capacity >> COUNTED_BITS)
+    return share_micro(used // unit, capacity // unit)
 
 
 def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
@@ -55,7 +64,7 @@ def _device(node: Node, request: PodRequest, fit: Fit, policy: str) -> tuple[int
             if not amount:
                 continue
             used_after = listed[name] - node.extended_free[name] + amount
-            share = share_micro(used_after, listed[name])
+            share = counted_share_micro(used_after, listed[name])
             if policy == "binpack":
                 total += share
             elif policy == "spread":

@@ -55,6 +55,8 @@ class Shape(NamedTuple):
     host_charge: Ints
     unlisted: bool
     """Some extended resource is asked for that no node ever listed."""
+    unknown_family: bool
+    """Some device is asked for of a family that this release does not know."""
 
 
 def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shape:
@@ -79,7 +81,8 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
             unlisted = True
         else:
             need[resource] = amount
-    return Shape(request, asks, need, charge, unlisted)
+    unknown = any(wanted.family not in FAMILIES for wanted in request.devices)
+    return Shape(request, asks, need, charge, unlisted, unknown)
 
 
 def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:

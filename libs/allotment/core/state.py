@@ -473,11 +473,20 @@ def _sort_in(state: ClusterState, pod: Pod) -> None:
         state.pending.pop(pod.fact.uid, None)
 
 
-def apply_all(state: ClusterState, events: Iterable[Event], seq: int) -> None:
-    """All events of the record at `seq`, in order."""
+def apply_all(
+    state: ClusterState, events: Iterable[Event], seq: int, *, is_decision: bool | None = None
+) -> None:
+    """All events of the record at `seq`, in order.
+
+    `is_decision` says whether the record is on the decision subject: its place there is what the
+    next decision must follow, whatever the record holds. None: go by the events.
+    """
+    before = state.decision_seq
     for event in events:
         apply(state, event, seq)
     state.seq = seq
+    if is_decision is not None:
+        state.decision_seq = seq if is_decision else before
 
 
 def pass_over(state: ClusterState, seq: int, *, is_decision: bool) -> None:

@@ -4,6 +4,8 @@ The structs are the JSON (camelCase, integers with their unit in the name); text
 so nothing is known to one form only.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from allotment.core.devices import FAMILIES
@@ -47,6 +49,18 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     free_memory_bytes: int
     compute_percent: int
     free_compute_percent: int
+    holders: tuple[HolderView, ...]
+
+
+class UnlistedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A card that pods hold and their node does not list: it is gone, or its register is broken.
+
+    The holders keep their parts, which count again as soon as the node lists the card again.
+    """
+
+    node: str
+    id: str
+    family: str
     holders: tuple[HolderView, ...]
 
 
@@ -143,24 +157,48 @@ def card_view(state: ClusterState, node: Node, family: str, card: Card) -> CardV
 
 def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
     """Who holds parts of a card, the largest part first."""
-    views = []
-    for (uid, container), holding in card.holders.items():
-        pod = state.pods[uid]
-        held = pod.allocation
-        views.append(
-            HolderView(
-                namespace=pod.fact.namespace,
-                name=pod.fact.name,
-                uid=uid,
-                container=container,
-                memory_bytes=holding.memory_mib * MIB,
-                compute_percent=holding.cores_pct,
-                phase=held.phase if held is not None else "",
-                seq=held.seq if held is not None else 0,
-            )
+    return _largest_first(
+        _holder_view(state, uid, container, holding)
+        for (uid, container), holding in card.holders.items()
+    )
+
+
+def unlisted_of(state: ClusterState, node: Node) -> list[UnlistedView]:
+    """The cards of a node that are held although it does not list them, by family and id."""
+    found: dict[tuple[str, str], list[HolderView]] = {}
+    for held in node.allocations.values():
+        for holding in held.holdings:
+            ledger = node.ledgers.get(holding.family)
+            if ledger is None or holding.card not in ledger.by_id:
+                view = _holder_view(state, held.uid, holding.container, holding)
+                found.setdefault((holding.family, holding.card), []).append(view)
+    return [
+        UnlistedView(node=node.name, id=card, family=family, holders=_largest_first(holders))
+        for (family, card), holders in sorted(found.items())
+    ]
+
+
+def _holder_view(state: ClusterState, uid: str, container: int, holding: Holding) -> HolderView:
+    pod = state.pods[uid]
+    held = pod.allocation
+    return HolderView(
+        namespace=pod.fact.namespace,
+        name=pod.fact.name,
+        uid=uid,
+        container=container,
+        memory_bytes=holding.memory_mib * MIB,
+        compute_percent=holding.cores_pct,
+        phase=held.phase if held is not None else "",
+        seq=held.seq if held is not None else 0,
+    )
+
+
+def _largest_first(views: Iterable[HolderView]) -> tuple[HolderView, ...]:
+    return tuple(
+        sorted(
+            views, key=lambda h: (-h.memory_bytes, -h.compute_percent, h.namespace, h.name, h.uid)
         )
-    views.sort(key=lambda h: (-h.memory_bytes, -h.compute_percent, h.namespace, h.name, h.uid))
-    return tuple(views)
+    )
 
 
 def counted_of(state: ClusterState, node: Node) -> list[CountedView]:
@@ -232,18 +270,19 @@ def node_problems(node: Node) -> list[NodeProblem]:
             NodeProblem(
                 code="NodeGone",
                 place=f"node {node.name}",
-                message=f"the node is gone, {len(node.allocations)} pods still hold something",
+                message=f"the node is gone; pods that still hold parts: {len(node.allocations)}",
             )
         ]
     problems = [_problem(problem) for problem in fact.problems]
     for family in sorted(node.ledgers):
         for card in node.ledgers[family].cards:
             if not card.fact.healthy:
+                why = "as unhealthy" if card.fact.memory_mib else "without memory"
                 problems.append(
                     NodeProblem(
                         code="CardUnhealthy",
                         place=card_name(card),
-                        message=f"registered as unhealthy, {len(card.holders)} holders",
+                        message=f"registered {why}, {len(card.holders)} holders",
                     )
                 )
             if card.oversold:

@@ -64,7 +64,8 @@ class Gpushare:
             return (), Problem(
                 reasons.INVALID_REQUEST,
                 f"{keys.GPU_MEMORY} and {keys.GPU_NUMBER}",
-                "a pod asks either for memory of a shared card or for whole cards, not for both",
+                "are both given: a pod asks either for memory of a shared card or for whole cards, "
+                "not for both",
             )
         if memory_mib:
             return (DeviceRequest(self.name, POD_LEVEL, "", 1, memory_mib, 0, 0),), None

@@ -1,5 +1,7 @@
 """vGPU in hami-core mode: software slices of NVIDIA cards by memory and compute."""
 
+import msgspec
+
 from allotment.core import quantities, reasons
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
@@ -53,10 +55,18 @@ class Vgpu:
                 f"mode {register.mode!r} is not supported yet; supported: {keys.MODE_HAMI_CORE}",
             )
             return None, (*register.problems, problem)
-        return Inventory(self.name, register.mode, register.cards), register.problems
+        cards = tuple(
+            card if card.memory_mib else msgspec.structs.replace(card, healthy=False)
+            for card in register.cards
+        )  # all of nothing would fit on a card without memory, and fail there
+        return Inventory(self.name, register.mode, cards), register.problems
 
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
-        """Regular containers only; a count of 0 asks for nothing."""
+        """Regular containers only; a count of 0 asks for nothing.
+
+        Init containers are passed over, as Volcano does. A pod in which nothing else asks is
+        refused: bound without annotations, it would fail on its node.
+        """
         out: list[DeviceRequest] = []
         for index, container in enumerate(pod.containers):
             request, problem = self._request(index, container)
@@ -64,6 +74,15 @@ class Vgpu:
                 return (), problem
             if request is not None:
                 out.append(request)
+        if not out:
+            for container in pod.init_containers:
+                if self._request(0, container) != (None, None):
+                    return (), _invalid(
+                        container,
+                        keys.VGPU_NUMBER,
+                        "is asked for by an init container only, which the device plugin cannot "
+                        "serve: ask in a container",
+                    )
         return tuple(out), None
 
     def _request(

@@ -1,0 +1,88 @@
+"""What failed is tried again with patience: no spinning, and no waiting twice."""
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio.abc import TaskGroup
+
+from allotment.adapters.bus import Message
+from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.service import ServiceContext
+from allotment.adapters.service_log import Logger, LogSink
+from allotment.adapters.telemetry import start_tracing
+from allotment.adapters.world import World
+from allotment.core.logport import Record
+from allotment_filter.__main__ import Filter
+from allotment_filter.settings import FilterSettings
+from allotment_proto.codec import decode_message, encode
+from allotment_proto.events import BindFailed, Envelope
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
+from tests.build import node, pod, state_of
+
+WATCHED_S = 0.5
+"""Pauses of 10, 20, 40, … ms: about six cycles; without them thousands."""
+
+
+class _Bus:
+    """Every cycle comes back at once as a conflict."""
+
+    def __init__(self) -> None:
+        self.work: Filter | None = None
+
+    async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+        assert self.work is not None
+        cycle = decode_message(Feasible, payload).cycle
+        settled = Settled(v=MESSAGE_VERSION, cycle=cycle, outcome="conflict")
+        await self.work.on_settled(Message("", encode(settled), {}, ""))
+        await anyio.lowlevel.checkpoint()
+
+
+class _Fold:
+    def __init__(self) -> None:
+        self.state = state_of(node(), pod("a"))
+        self.listeners: list[Callable[..., None]] = []
+        self.caught_up = anyio.Event()
+
+    async def wait_for(self, seq: int) -> None: ...
+
+
+def _context(group: TaskGroup) -> ServiceContext[FilterSettings]:
+    settings = FilterSettings(instance="f-0")
+    logger = Logger(LogSink("filter", "f-0", stream=io.StringIO()))
+    tracer = start_tracing("filter", "f-0", {"OTEL_SDK_DISABLED": "true"})
+    return ServiceContext("filter", settings, logger, ServiceMetrics("filter"), tracer, group)
+
+
+@pytest.mark.anyio
+async def test_conflict_upon_conflict_is_met_with_patience() -> None:
+    bus = _Bus()
+    lease = SimpleNamespace(is_held=True, epoch=1)
+    world = cast(World, SimpleNamespace(bus=bus, fold=_Fold(), lease=lease))
+    async with anyio.create_task_group() as group:
+        work = bus.work = Filter(_context(group), world)
+        with anyio.move_on_after(WATCHED_S):
+            await work.run()
+    assert 2 <= work.cycles < 50
+
+
+@pytest.mark.anyio
+async def test_a_failure_read_from_the_history_is_as_old_as_it_is() -> None:
+    fold = _Fold()
+    world = cast(World, SimpleNamespace(fold=fold))
+    failed = BindFailed(
+        uid="a", namespace="d", name="a", node="n1", decision=1, code="APIError", message=""
+    )
+    envelope = Envelope(v=1, at_ms=1, by="binder", events=(failed,))
+    long_ago = Record(1, "allot.log.outcome", b"", 1, "id")
+    async with anyio.create_task_group() as group:
+        work = Filter(_context(group), world)
+        fold.listeners[0](long_ago, envelope)
+        assert work.held_back == {}
+        fold.caught_up.set()
+        fold.listeners[0](long_ago, envelope)  # told now: whatever the server's clock says
+        assert work.held_back.keys() == {"a"}
