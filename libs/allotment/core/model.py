@@ -1,0 +1,199 @@
+"""What the state is made of: nodes with their books, pods with what they hold, and the whole.
+
+Plain data with the small operations that keep it consistent. Only `state.apply` calls those that
+change a `ClusterState`; everybody else reads.
+"""
+
+from allotment.core.ledger import Ledger
+from allotment_proto.events import NodeObserved, PodObserved, Refusal
+from allotment_proto.facts import Amounts, Holding, Policy
+
+ENDED = frozenset(("Succeeded", "Failed"))
+ACTIVE = "Pending"
+CHANGES_MAX = 1 << 16
+
+RESERVED = "reserved"
+BOUND = "bound"
+
+
+class Allocation:
+    """What one pod holds on one node. `seq` is the decision's sequence, 0 if others bound it."""
+
+    __slots__ = (
+        "cpu_milli",
+        "extended",
+        "holdings",
+        "memory_bytes",
+        "node",
+        "phase",
+        "seq",
+        "stamp_s",
+        "uid",
+    )
+
+    def __init__(
+        self,
+        uid: str,
+        node: str,
+        holdings: tuple[Holding, ...],
+        cpu_milli: int,
+        memory_bytes: int,
+        extended: Amounts,
+        *,
+        phase: str,
+        seq: int = 0,
+        stamp_s: int = 0,
+    ) -> None:
+        self.uid = uid
+        self.node = node
+        self.holdings = holdings
+        self.cpu_milli = cpu_milli
+        self.memory_bytes = memory_bytes
+        self.extended = extended
+        self.phase = phase
+        self.seq = seq
+        self.stamp_s = stamp_s
+
+
+Change = tuple[int, Allocation | None, int]
+"""A node's row, and the allocation that was booked (1) or released (−1) there, if that is all."""
+
+
+class Node:
+    """One node: its last observed fact, its ledgers, what is free on the host, who is on it.
+
+    `fact` is None while pods still hold something on a node that is gone (or was never seen).
+    """
+
+    __slots__ = (
+        "allocations",
+        "cpu_milli_free",
+        "extended_free",
+        "fact",
+        "labels",
+        "last_stamp_s",
+        "ledgers",
+        "memory_bytes_free",
+        "name",
+        "pods_free",
+        "row",
+    )
+
+    def __init__(self, name: str, row: int) -> None:
+        self.name = name
+        self.row = row
+        self.fact: NodeObserved | None = None
+        self.labels: dict[str, str] = {}
+        self.ledgers: dict[str, Ledger] = {}
+        self.cpu_milli_free = 0
+        self.memory_bytes_free = 0
+        self.pods_free = 0
+        self.extended_free: dict[str, int] = {}
+        self.allocations: dict[str, Allocation] = {}
+        self.last_stamp_s = 0
+
+    def rebuild(self, fact: NodeObserved | None) -> None:
+        """Take over a new fact and book every allocation on it afresh."""
+        self.fact = fact
+        self.labels = dict(fact.labels) if fact else {}
+        self.ledgers = {i.family: Ledger(i) for i in fact.inventories} if fact else {}
+        self.cpu_milli_free = fact.cpu_milli if fact else 0
+        self.memory_bytes_free = fact.memory_bytes if fact else 0
+        self.pods_free = fact.pods if fact else 0
+        self.extended_free = dict(fact.extended) if fact else {}
+        for allocation in self.allocations.values():
+            self._book(allocation, 1)
+
+    def charge(self, allocation: Allocation) -> None:
+        self.allocations[allocation.uid] = allocation
+        self._book(allocation, 1)
+
+    def release(self, allocation: Allocation) -> None:
+        del self.allocations[allocation.uid]
+        self._book(allocation, -1)
+
+    def _book(self, allocation: Allocation, sign: int) -> None:
+        self.cpu_milli_free -= sign * allocation.cpu_milli
+        self.memory_bytes_free -= sign * allocation.memory_bytes
+        self.pods_free -= sign
+        for name, amount in allocation.extended:
+            if name in self.extended_free:
+                self.extended_free[name] -= sign * amount
+        for holding in allocation.holdings:
+            ledger = self.ledgers.get(holding.family)
+            if ledger is None:
+                continue
+            if sign > 0:
+                ledger.charge(allocation.uid, holding)
+            else:
+                ledger.release(allocation.uid, holding)
+
+    def fork(self) -> "Node":
+        """A copy whose books can be charged without touching this one."""
+        twin = Node.__new__(Node)
+        twin.name, twin.row, twin.fact, twin.labels = self.name, self.row, self.fact, self.labels
+        twin.ledgers = {family: ledger.copy() for family, ledger in self.ledgers.items()}
+        twin.cpu_milli_free = self.cpu_milli_free
+        twin.memory_bytes_free = self.memory_bytes_free
+        twin.pods_free = self.pods_free
+        twin.extended_free = dict(self.extended_free)
+        twin.allocations = dict(self.allocations)
+        twin.last_stamp_s = self.last_stamp_s
+        return twin
+
+
+class Pod:
+    """One pod: its last observed fact, what it holds, and the last refusal said about it."""
+
+    __slots__ = ("allocation", "bind_failures", "changed_seq", "fact", "refusal", "refused_basis")
+
+    def __init__(self, fact: PodObserved, seq: int) -> None:
+        self.fact = fact
+        self.changed_seq = seq
+        self.allocation: Allocation | None = None
+        self.refusal: Refusal | None = None
+        self.refused_basis = 0
+        self.bind_failures = 0
+
+
+class ClusterState:
+    """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.decision_seq = 0
+        self.policy = Policy()
+        self.policy_seq = 0
+        self.nodes: dict[str, Node] = {}
+        self.rows: list[Node | None] = []
+        self.pods: dict[str, Pod] = {}
+        self.pending: dict[str, None] = {}
+        """Uids of pods that wait for us, in the order they began to wait."""
+        self.reserved: dict[str, None] = {}
+        """Uids of pods whose Binding is not known to have happened or failed yet."""
+        self.room_seq = 0
+        """The last sequence at which room may have appeared somewhere."""
+        self.voided: dict[str, int] = {}
+        """Pods whose last placement did not stand → the sequence of that decision."""
+        self.changes: list[Change] = []
+        self.changes_dropped = 0
+        """What happened to nodes, in order, for caches; how many entries were forgotten."""
+
+    def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
+        """Note that a node changed: an allocation was booked (1) or released (−1), or, without
+        one, anything about it.
+        """
+        self.changes.append((node.row, allocation, sign))
+        if len(self.changes) > CHANGES_MAX:
+            self.changes_dropped += len(self.changes)
+            self.changes.clear()
+
+    def waits(self, fact: PodObserved) -> bool:
+        """Whether the fact describes a pod that is ours to schedule now."""
+        return (
+            not fact.node
+            and fact.phase == ACTIVE
+            and not fact.deleting
+            and not fact.gated
+            and fact.scheduler in self.policy.scheduler_names
+        )
