@@ -8,7 +8,8 @@
 Unknown is never an ending: the pod is read until it tells, and while it is not bound the very same
 Binding is sent again, because at most one of them can take effect. A read that is refused, or
 answered with something that is no pod, tells nothing either: cards must not count as free because
-we may not look.
+we may not look. And while an unanswered Binding may be under way, the refusal of another is no
+ending: only a pod that is bound, or gone, settles that.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from allotment.core.state import Allocation
 from allotment_proto.events import BindFailed, Bound
 from allotment_proto.volcano import keys
 
+NOT_SENT = ("unreachable", "credentials", "throttled")
+"""Causes of an unknown ending after which the server has certainly done nothing."""
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
 
@@ -81,6 +84,7 @@ async def bind(
     allocation = target.allocation
     body = annotations(allocation, bind_time_s)
     wait_s = RETRY_FIRST_S
+    in_doubt = look_first
     while True:
         if look_first:
             ending = await _look(client, target, on_problem)
@@ -91,29 +95,37 @@ async def bind(
         answer = await client.bind(
             target.namespace, target.name, allocation.uid, allocation.node, body
         )
-        ending = _ending(target, answer)
+        ending = _ending(target, answer, in_doubt=in_doubt)
         if ending is not None:
             return ending
         look_first = True
-        if isinstance(answer, Unknown):
-            await anyio.sleep(wait_s)
-            wait_s = min(wait_s * 2, RETRY_MAX_S)
-        else:
+        if isinstance(answer, Refused) and not in_doubt:
             ending = await _look(client, target, on_problem)
             if ending is not None:
                 return ending
-            assert isinstance(answer, Refused)
             return failed(target, reasons.BIND_CONFLICT, answer.message)
+        if isinstance(answer, Refused):
+            on_problem(f"a Binding before went unanswered, this one was refused: {answer.message}")
+        elif isinstance(answer, Unknown):
+            in_doubt = in_doubt or answer.cause not in NOT_SENT
+        await anyio.sleep(wait_s)
+        wait_s = min(wait_s * 2, RETRY_MAX_S)
 
 
-def _ending(target: Target, answer: KubeResult) -> Bound | BindFailed | None:
-    """What an answer to a Binding settles; None when the pod itself has to be asked."""
+def _ending(target: Target, answer: KubeResult, *, in_doubt: bool) -> Bound | BindFailed | None:
+    """What an answer to a Binding settles; None when the pod itself has to be asked.
+
+    In doubt (an earlier one went unanswered and may still take effect) a refusal settles nothing
+    but that the pod is gone.
+    """
     if isinstance(answer, Ok):
         return _bound(target)
     if isinstance(answer, Unknown) or answer.status == 409:
         return None
     if answer.status == 404:
         return failed(target, reasons.POD_GONE, answer.message)
+    if in_doubt:
+        return None
     return failed(target, reasons.API_ERROR, f"{answer.status} {answer.message}")
 
 

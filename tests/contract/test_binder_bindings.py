@@ -200,6 +200,31 @@ async def test_an_answer_that_never_comes_is_settled_by_reading(tmp_path: Path) 
     assert found == OK
 
 
+@pytest.mark.parametrize("code", [403, 409, 422])
+async def test_a_refusal_after_an_unanswered_request_gives_nothing_back(
+    tmp_path: Path, code: int
+) -> None:
+    """The request that went unanswered may still be under way, and land after the refusal."""
+    denied = refuse(code, "Forbidden", "not now")
+    found, script = await ending(tmp_path, hang_up, pod(), denied, pod(), denied, OURS)
+    assert found == OK
+    assert asked(script) == ["POST /binding", "GET pod"] * 3
+
+
+async def test_a_refusal_after_an_unanswered_request_ends_with_the_pod(tmp_path: Path) -> None:
+    denied = refuse(403, "Forbidden", "not now")
+    found, _ = await ending(tmp_path, hang_up, pod(), denied, refuse(404, "NotFound", "no pod"))
+    failed(found, reasons.POD_GONE, "no pod")
+
+
+async def test_a_refusal_of_what_an_earlier_life_may_have_sent_gives_nothing_back(
+    tmp_path: Path,
+) -> None:
+    denied = refuse(403, "Forbidden", "not now")
+    found, _ = await ending(tmp_path, pod(), denied, OURS, look_first=True)
+    assert found == OK
+
+
 async def test_a_lost_request_is_sent_again_word_for_word(tmp_path: Path) -> None:
     found, script = await ending(tmp_path, hang_up, pod(), CREATED)
     assert found == OK
