@@ -144,10 +144,6 @@ class Tracer:
         )
         self._off = _Off()
 
-    @property
-    def is_on(self) -> bool:
-        return self._tracer is not None
-
     def batch_span(
         self,
         name: str,

@@ -48,13 +48,6 @@ class Registry:
     def find(self, key: ResourceKey) -> Resource | None:
         return self._stored.get(key)
 
-    def by_kind(self, group: str, kind: str) -> Resource | None:
-        """The stored form of a kind, as owner references name it."""
-        for resource in self._stored.values():
-            if resource.group == group and resource.kind == kind:
-                return resource
-        return None
-
     def groups(self) -> dict[str, dict[str, list[Resource]]]:
         """group -> version -> faces, in the order they were added."""
         found: dict[str, dict[str, list[Resource]]] = {}
