@@ -1,8 +1,8 @@
 """The `allot` command. Each subcommand is imported only when it is called: start-up stays short."""
 
-import importlib
-
 import click
+
+from allotment_cli.lazy import LazyGroup
 
 COMMANDS = {
     "up": ("allotment_cli.cluster", "up", "Start local mode: NATS, API server, fake nodes, all."),
@@ -19,25 +19,9 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are modules, named in `COMMANDS` with their one-line help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, name, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 def main() -> None:
     """Shared GPUs on Kubernetes, scheduled through one log that explains itself.
 

@@ -1,12 +1,10 @@
-"""`allot bench`: how fast this machine decides, and how much faster than asking every node."""
+"""`allot bench core`: how fast one core decides, and how much faster than asking every node."""
 
 import gc
-import resource
-import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from random import Random
+from typing import Any
 
 import click
 import msgspec
@@ -14,33 +12,24 @@ import msgspec
 from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, Outcome
 from allotment.testing.churn import Churn, shapes
+from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
 from allotment_cli.errors import CliError
-from allotment_cli.output import emit, note, table
+from allotment_cli.output import note
 from allotment_proto.facts import Policy
 
 PLACED_MIN = 0.5
 ORACLE_DECISIONS_MIN = 5
 
 
-class CoreResult(msgspec.Struct, frozen=True):
-    """One run of `allot bench core`. Times are CPU time, in which a busy machine counts less."""
+class CoreReport(Report, frozen=True, kw_only=True):
+    """One run of `allot bench core`."""
 
-    bench: str
-    nodes: int
-    shapes: int
     cards_per_node: int
     policy: str
+    seed: int
     decisions: int
     placed_percent: float
-    rate_per_cpu_second: int
     oracle_rate_per_cpu_second: float
-    ratio_to_oracle: float
-    p50_us: int
-    p99_us: int
-    rss_mib: int
-    seed: int
-    allotment: str
-    python: str
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -50,12 +39,7 @@ class _Run(msgspec.Struct, frozen=True):
     latencies_us: list[int]
 
 
-@click.group()
-def bench() -> None:
-    """Measure this machine. Compare only what was measured on one machine, in one sitting."""
-
-
-@bench.command()
+@click.command()
 @click.option("--nodes", default=1000, show_default=True, type=click.IntRange(1, 200_000))
 @click.option(
     "--shapes", "shape_count", default=16, show_default=True, type=click.IntRange(1, 4096)
@@ -63,10 +47,8 @@ def bench() -> None:
 @click.option("--policy", type=click.Choice(("binpack", "spread", "none")), default="binpack")
 @click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600))
 @click.option("--seed", default=1, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on one line.")
-def core(
-    nodes: int, shape_count: int, policy: str, seconds: float, seed: int, as_json: bool
-) -> None:
+@reporting
+def core(nodes: int, shape_count: int, policy: str, seconds: float, seed: int, **out: Any) -> None:
     """One process, one core: end a pod, decide a pod, on a cluster that is two thirds full.
 
     The oracle (every node asked for every decision) runs on the same cluster in the same process.
@@ -87,11 +69,9 @@ def core(
             f"only {measured.placed} of {measured.decisions} pods found a place: this would "
             "measure refusals; take fewer shapes or more nodes"
         )
-    result = _result(measured, oracle, nodes, shape_count, policy, seed)
-    if as_json:
-        click.echo(msgspec.json.encode(result).decode())
-    else:
-        emit(_text(result))
+    report = _report(measured, oracle, nodes, shape_count, policy, seed)
+    title = f"core: {nodes} nodes × 8 cards, {shape_count} shapes, {policy}"
+    publish(report, title, _rows(report), **out)
 
 
 def _every_node(churn: Churn) -> Callable[[str], Outcome]:
@@ -118,11 +98,11 @@ def _run(
     return _Run(len(latencies), placed, took, sorted(latencies))
 
 
-def _result(
+def _report(
     run: _Run, oracle: _Run, nodes: int, shape_count: int, policy: str, seed: int
-) -> CoreResult:
+) -> CoreReport:
     rate, oracle_rate = run.decisions / run.seconds, oracle.decisions / oracle.seconds
-    return CoreResult(
+    return CoreReport(
         bench="core",
         nodes=nodes,
         shapes=shape_count,
@@ -133,23 +113,20 @@ def _result(
         rate_per_cpu_second=round(rate),
         oracle_rate_per_cpu_second=round(oracle_rate, 1),
         ratio_to_oracle=round(rate / oracle_rate, 1),
-        p50_us=run.latencies_us[run.decisions // 2],
-        p99_us=run.latencies_us[run.decisions * 99 // 100],
-        rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        p50_us=percentile(run.latencies_us, 50),
+        p99_us=percentile(run.latencies_us, 99),
+        rss_mib={"core": peak_rss_mib()},
         seed=seed,
-        allotment=version("allotment"),
-        python=sys.version.split()[0],
     )
 
 
-def _text(result: CoreResult) -> list[str]:
-    rows = [
-        ["decisions per CPU-second", f"{result.rate_per_cpu_second:,}"],
-        ["the oracle's", f"{result.oracle_rate_per_cpu_second:,}"],
-        ["ratio", f"{result.ratio_to_oracle:,}"],
-        ["decide p50, p99 (CPU)", f"{result.p50_us} µs, {result.p99_us} µs"],
-        ["placed", f"{result.placed_percent} % of {result.decisions:,}"],
-        ["memory, peak", f"{result.rss_mib} MiB"],
+def _rows(report: CoreReport) -> list[tuple[str, str]]:
+    return [
+        ("decisions per CPU-second", f"{report.rate_per_cpu_second:,}"),
+        ("the oracle's", f"{report.oracle_rate_per_cpu_second:,}"),
+        ("ratio", f"{report.ratio_to_oracle:,}"),
+        ("decide p50, p99 (CPU)", f"{report.p50_us} µs, {report.p99_us} µs"),
+        ("placed", f"{report.placed_percent} % of {report.decisions:,}"),
+        ("memory, peak", f"{report.rss_mib['core']} MiB"),
+        ("one turn of an empty loop", f"{report.calibration_ns} ns"),
     ]
-    title = f"core: {result.nodes} nodes × 8 cards, {result.shapes} shapes, {result.policy}"
-    return [title, *table(["FIGURE", "VALUE"], rows, right=["VALUE"])]

@@ -1,0 +1,25 @@
+"""`allot bench`: measure this machine, each bench in a module of its own."""
+
+from allotment_cli.lazy import LazyGroup
+
+bench = LazyGroup(
+    {
+        "core": ("allotment_cli.bench.core", "core", "Decisions of one core, under churn."),
+        "gang": ("allotment_cli.bench.gang", "gang", "Batches placed whole or not at all."),
+        "pipeline": (
+            "allotment_cli.bench.pipeline",
+            "pipeline",
+            "Facts in the log to decisions in the log: three services and NATS.",
+        ),
+        "e2e": (
+            "allotment_cli.bench.e2e",
+            "e2e",
+            "Pods created to pods bound at an API server.",
+        ),
+        "replay": ("allotment_cli.bench.replay", "replay", "The log folded again, and starts."),
+        "watch": ("allotment_cli.bench.watch", "watch", "A large cluster listed and folded."),
+        "growth": ("allotment_cli.bench.growth", "growth", "How cost grows, as a table and plot."),
+    },
+    name="bench",
+    help="Measure this machine. Compare only what was measured on one machine, in one sitting.",
+)
