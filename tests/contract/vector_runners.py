@@ -1,6 +1,6 @@
 """What our code says to a vector, next to what the vector expects: field → (expected, got)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from allotment.core.devices.base import (
     ContainerSource,
     Free,
     NodeSource,
+    Pick,
     PodSource,
     card_refusal,
     choose_cards,
@@ -34,7 +35,15 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
 )
-from allotment_proto.facts import CardFact, Holding, Inventory, PodRequest, Policy, Selection
+from allotment_proto.facts import (
+    CardFact,
+    DeviceRequest,
+    Holding,
+    Inventory,
+    PodRequest,
+    Policy,
+    Selection,
+)
 from allotment_proto.volcano import gpushare, keys, selection, vgpu
 
 Fields = dict[str, tuple[Any, Any]]
@@ -403,6 +412,10 @@ def gpushare_idle_memory(vector: Vector) -> Fields:
     return {"idle": (vector["expected"]["idle"], got)}
 
 
+def _by_index(cards: Sequence[Free], wanted: DeviceRequest) -> Sequence[Free]:
+    return cards
+
+
 def gpushare_candidates(vector: Vector) -> Fields:
     ledger = _shared(vector["input"])
     wanted = build.wants(vector["input"]["request"], 0, family=gpushare.FAMILY)
@@ -411,7 +424,9 @@ def gpushare_candidates(vector: Vector) -> Fields:
         card.fact.index
         for card in ledger.cards
         if not isinstance(
-            choose_cards(ledger, [wanted], Selection(), family, "none", frozenset((card.fact.id,))),
+            choose_cards(
+                ledger, [wanted], Selection(), family, _by_index, only=frozenset((card.fact.id,))
+            ),
             str,
         )
     ]
@@ -473,7 +488,7 @@ def vgpu_device_score(vector: Vector) -> Fields:
     device = given["device"]
     card = Card(build.card(0, memory_mib=device["memory"]))
     free_mib = device["memory"] - device["used_mem"]
-    pick = (card, device["used_num"] == 0, device["used_mem"], free_mib)
+    pick = Pick(card, device["used_num"] == 0, device["used_mem"], free_mib)
     state = build.state_of(build.node(NODE))
     asked = PodRequest()
     found = Fit((Chosen((), (pick,)),))

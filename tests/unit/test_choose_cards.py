@@ -4,8 +4,9 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import choose_cards
+from allotment.core.devices.base import CardOrder, choose_cards, in_order
 from allotment.core.ledger import Ledger
+from allotment.core.policies import POLICIES
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Selection
 from tests import build
 
@@ -21,8 +22,12 @@ def chosen(
     ledger = Ledger(Inventory("vgpu", "hami-core", tuple(cards)))
     for uid, holding in held:
         ledger.charge(uid, holding)
-    found = choose_cards(ledger, wanted, selection, FAMILIES["vgpu"], policy, only)
+    found = choose_cards(ledger, wanted, selection, FAMILIES["vgpu"], by(policy), only)
     return found if isinstance(found, str) else [h.card for h in found.holdings]
+
+
+def by(policy: str) -> CardOrder:
+    return lambda cards, wanted: in_order(cards, POLICIES[policy].order)
 
 
 THREE = [build.card(0), build.card(1), build.card(2)]
@@ -47,7 +52,7 @@ def test_percentages_are_of_each_card() -> None:
     cards = [build.card(0, memory_mib=16_001), build.card(1, memory_mib=8_001)]
     ledger = Ledger(Inventory("vgpu", "hami-core", tuple(cards)))
     wanted = build.wants(0, 0, 2, memory_pct=50)
-    found = choose_cards(ledger, [wanted], Selection(), FAMILIES["vgpu"], "binpack")
+    found = choose_cards(ledger, [wanted], Selection(), FAMILIES["vgpu"], by("binpack"))
     assert not isinstance(found, str)
     assert [h.memory_mib for h in found.holdings] == [8_000, 4_000]
 

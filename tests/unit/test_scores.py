@@ -3,7 +3,8 @@
 import pytest
 
 from allotment.core.predicates import Fit, fits
-from allotment.core.scores import score, share_micro
+from allotment.core.points import share_micro
+from allotment.core.scores import score
 from allotment_proto.facts import PodRequest, Policy
 from tests import build
 
@@ -74,4 +75,4 @@ def test_leftover_is_what_stays_free_on_the_chosen_cards() -> None:
     request = build.request(build.wants(4_000, 25, 2))
     found = fits(node, request, Policy())
     assert isinstance(found, Fit)
-    assert score(node, request, found, Policy()).leftover_mib == 24_000
+    assert score(node, request, found, Policy()).leftover == 24_000

@@ -2,19 +2,20 @@
 
 import numpy as np
 
-from allotment.core import reasons
-from allotment.core.columns import CORES, MEMORY, SLOTS, Bools, Columns, Ints
+from allotment.core import packing, reasons
+from allotment.core.board_top import Top
+from allotment.core.columns import USE_ORDERS, Columns
+from allotment.core.packing import Bools, Ints
+from allotment.core.policies.base import View
 from allotment.core.shapes import Ask, Shape
-
-NO_FIT = -1
 
 CODES = ("", *reasons.EXPLANATIONS)
 """Reason codes by number, so that they fit a column; number 0 is "none"."""
 NUMBER = {code: number for number, code in enumerate(CODES)}
 
-every = np.logical_and.reduce
 _NOT_ASKED = object()
 """Not a fact, and not the absence of one."""
+_no_key = np.array(-1)
 
 
 class Static:
@@ -38,35 +39,63 @@ class Row:
         self.kinds = len(columns.kinds)
         self.cursor = 0
         self.feasible = 0
-        self.rank = np.full(len(columns), NO_FIT, np.int64)
-        self.slots: list[Ints] = [
-            np.zeros((len(columns), ask.number), np.int64)
+        self.rank = np.full(len(columns), -1, np.int64)
+        self.fit = np.zeros(len(columns), np.bool_)
+        self.top = Top()
+        self.chosen: list[Ints] = [
+            np.zeros(
+                len(columns) if ask.number == 1 else (len(columns), ask.number),
+                np.int64,
+            )
             for ask in shape.asks
             if ask.number <= columns.depth
         ]
+        """Per device request the keys of the cards that each node would give."""
+        self.views = [chosen.data for chosen in self.chosen]
+        """The same, to read single ones."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
         self.is_impossible = (
-            shape.unlisted or shape.unknown_family or len(self.slots) < len(shape.asks)
+            shape.unlisted or shape.unknown_family or len(self.chosen) < len(shape.asks)
         )
         """No node can have what is asked for, whatever is free."""
 
+    def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
+        """The keys of the cards that a node would give, with the device request they serve."""
+        found: list[tuple[Ask, int]] = []
+        for ask, keys in zip(self.shape.asks, self.views, strict=True):
+            if ask.number == 1:
+                found.append((ask, keys[position]))
+            else:
+                found.extend((ask, keys[position, number]) for number in range(ask.number))
+        return found
 
-def good_cards(row: Row, ask: Ask, at: Ints, kind: Ints, free: Ints) -> Bools:
+
+def good_cards(row: Row, ask: Ask, view: View) -> Bools:
     """Which cards (M, D) take one unit of the request."""
-    good: Bools = every(free >= ask.need.take(kind, axis=1), axis=0)
-    return good if row.allowed is None else good & row.allowed.take(at, axis=0)
+    kind = view.keys & view.columns.kind_mask
+    good = packing.covers(view.packed, ask.need[kind])
+    return good if row.allowed is None else good & row.allowed.take(view.at, axis=0)
 
 
-def take(
-    free: Ints, keys: dict[str, Ints], flat: Ints, charge: Ints, cores_pct: int, depth: int
-) -> None:
-    """Charge chosen cards on copies, for the pod's next device request."""
-    free[SLOTS].reshape(-1)[flat] -= 1
-    free[MEMORY].reshape(-1)[flat] -= charge
-    free[CORES].reshape(-1)[flat] -= cores_pct
-    if "fullest" in keys:
-        keys["fullest"].reshape(-1)[flat] += charge * depth
-    if "emptiest" in keys:
-        keys["emptiest"].reshape(-1)[flat] -= depth
+def best_cards(good: Bools, keys: Ints, number: int, first: Ints) -> Ints:
+    """The highest keys (M,) or (M, number) among good cards, best first; −1 for each missing."""
+    wanted = np.where(good, keys, _no_key)
+    if number == 1:
+        best: Ints = wanted.take(first + wanted.argmax(axis=1))
+        return best
+    wanted.sort(axis=1)
+    return wanted[:, : -number - 1 : -1]
+
+
+def take(view: View, ask: Ask, best: Ints) -> None:
+    """Charge chosen cards on the view's copies, for the pod's next device request."""
+    columns, is_card = view.columns, best >= 0
+    kind, flat = (best & columns.kind_mask)[is_card], view.flat(ask, best)[is_card]
+    view.packed.reshape(-1)[flat] -= ask.amount[kind]
+    keys = view.keys.reshape(-1)
+    if ask.order in USE_ORDERS:
+        keys[flat] += ask.memory_mib[kind] << columns.amount_shift
+    elif ask.order == "emptiest":
+        keys[flat] -= np.int64(1) << columns.amount_shift

@@ -7,11 +7,11 @@ the pod: on others no release would help.
 from collections.abc import Iterator
 
 from allotment.core import reasons
-from allotment.core.devices import FAMILIES
+from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import CORES_WHOLE_PCT, Free, card_refusal, need_memory_mib
 from allotment.core.explanation import Closest, Fragmentation, Holder
 from allotment.core.ledger import Card
-from allotment.core.predicates import accepts, by_family
+from allotment.core.predicates import accepts
 from allotment.core.state import ClusterState, Node
 from allotment.core.views import MIB, card_name, holders_of
 from allotment_proto.facts import DeviceRequest, PodRequest

@@ -1,45 +1,49 @@
 """The state once more as NumPy columns: one position a node, in name order, one slot a card.
 
 A projection for speed; the ledgers stay the books. It follows the state's list of changes: an
-allocation is booked on its cards, anything else writes the node's position again. Amounts are
-*free* amounts, so that every rule is `free >= need`. Cards that are alike in everything but their
-use share a *kind*; a request's needs are looked up by kind.
+allocation changes its cards and its host's amounts, anything else writes the node's position again.
+Amounts are *free* amounts, so that every rule is `free >= need`. Cards that are alike in everything
+but their use share a *kind*; a request's needs are looked up by kind.
 
-    kind[N, D]        card kind, 0 where a node has no (more) card
-    free[3, N, D]     free slots, memory (MiB), compute (%)
-    keys[order][N, D] how much an order prefers a card: higher first, no two of a node equal
-    host[R, N]        free pods, CPU (milli), memory (bytes), then every extended resource; MISSING
-                      where the node does not list it
-    host_size[2, N]   CPU and memory that the node has
-    host_used[2, N]   how much of them is taken: what the free amounts in `host` leave
-    host_divisor[2, N]  the sizes (CPU in milli, memory in KiB) to divide by: HUGE for none
-    present[N]        False for nodes that are gone (their position is kept until the next rebuild)
+    packed[N, D]    free slots, memory and compute of each card in one integer (`packing`)
+    keys[N, D]      in which order the cards are tried, higher first; see `Keys`
+    host[R, N]      free pods, CPU (milli), memory (bytes), at least 0; how much CPU (milli) and
+                    memory (bytes) there is; what to divide use by (CPU in milli, memory in KiB);
+                    then free amounts of every extended resource, MISSING where the node does not
+                    list one. Nothing is free on absent nodes
+    present[N]      False for nodes that are gone (their position is kept until the next rebuild)
 
-A node that joins makes all positions anew (they are in name order, so that "the first of the best"
-is an argmax); one that changes or leaves touches its own position only.
+A node that joins makes all positions anew (they are in name order, so that the first of equals is
+the one at the lowest position); one that changes or leaves touches its own position only. Arrays
+are written through flat memory views, which take a Python integer at a quarter of NumPy's price.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from allotment.core.scores import KIB_BITS
-from allotment.core.state import Allocation, Change, ClusterState, Node
-from allotment_proto.events import NodeObserved
-from allotment_proto.facts import Amounts, Holding
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from allotment.core.devices import FAMILIES
+from allotment.core.ledger import Card
+from allotment.core.packing import (
+    HOLDERS_MOST,
+    NOTHING,
+    USED_MOST,
+    Ints,
+    amount,
+    pack_free,
+)
+from allotment.core.points import HOST_USED_MAX, KIB_BITS
+from allotment.core.state import Change, ClusterState, Node
+from allotment_proto.events import NodeObserved, Placement
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
-SLOTS, MEMORY, CORES = 0, 1, 2
-PODS, CPU, HOST_MEMORY, EXTENDED = 0, 1, 2, 3
+PODS, CPU, HOST_MEMORY, CPU_SIZE, MEMORY_SIZE, CPU_DIVISOR, KIB_DIVISOR, EXTENDED = range(8)
 HUGE = 1 << 62
-UNUSED = 1 << 30
-"""The emptiest order's preference for a card without holders."""
+TOUCHED_MAX = 1 << 16
+USE_ORDERS = ("fullest", "preferred")
+"""Orders whose keys hold the memory in use."""
 
 
 class CardKind(NamedTuple):
@@ -57,6 +61,38 @@ class CardKind(NamedTuple):
 NO_CARD = CardKind("", "", "", 0, 0, 0, False)
 
 
+class Keys(NamedTuple):
+    """How a key is laid out, from its highest bits down.
+
+    What the order prefers (`fullest` and `preferred`: memory in use in MiB; `emptiest`: how few
+    holders, as `HOLDERS_MOST` less those there are; `first` and `last`: 0), the card's place among
+    equals, and its kind.
+    """
+
+    depth: int
+    kind_bits: int
+    place_bits: int
+    amount_shift: int
+    """The bits of kind and place together."""
+    kind_mask: int
+    place_mask: int
+
+    @property
+    def kinds_most(self) -> int:
+        """How many kinds a key can tell apart."""
+        return 1 << self.kind_bits
+
+    def slot(self, key: int, order: str) -> int:
+        """The slot of the card that a key stands for."""
+        place = key >> self.kind_bits & self.place_mask
+        return place if order == "last" else self.depth - 1 - place
+
+    def slots(self, keys: Ints, order: str) -> Ints:
+        """The same for many keys."""
+        place: Ints = keys >> self.kind_bits & self.place_mask
+        return place if order == "last" else self.depth - 1 - place
+
+
 class Columns:
     """The arrays, and which positions changed. `epoch` counts rebuilds: positions moved."""
 
@@ -65,36 +101,44 @@ class Columns:
         self.epoch = 0
         self.nodes = 0
         """How many positions are present."""
-        self.changed: list[int] = []
-        """Positions touched since the last rebuild, in order, with repetitions."""
-        self.kinds: list[CardKind] = []
+        self.touched = 0
+        """How many times a position was touched since the last rebuild: `changed[:touched]`."""
+        self.refacted: list[int] = []
+        """Positions whose fact is another one, since the last rebuild."""
         self.names: list[str] = []
         self.facts: list[NodeObserved | None] = []
         self.slots: list[dict[tuple[str, str], int]] = []
         """Per position the slot of each card, by family and id."""
         self.card_ids: list[list[str]] = []
         """Per position the card in each slot."""
-        self._kind_ids: dict[CardKind, int] = {}
         self._resources: dict[str, int] = {}
+        self._orders: dict[str, str] = {}
         self._position: dict[str, int] = {}
+        self._policy_seq = -1
         self._cursor = -1
-        self._kind_id(NO_CARD)
+        self.changed: Ints = np.zeros(0, np.int64)
+        self._reset_kinds()
         self._allocate(0, 1)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def refresh(self) -> None:
-        """Take over everything that changed in the state since the last call."""
+    def refresh(self, order: str) -> None:
+        """Take over everything that changed in the state since the last call.
+
+        `order` is the device policy's, for families that leave it to the policy.
+        """
         state = self.state
         end = state.changes_dropped + len(state.changes)
+        if self._policy_seq != state.policy_seq:
+            self._policy_seq, self._cursor = state.policy_seq, -1
         if self._cursor == end:
             return
         is_known = self._cursor >= state.changes_dropped
         recent = state.changes[self._cursor - state.changes_dropped :] if is_known else []
         self._cursor = end
-        if not is_known or not self._follow(recent):
-            self._rebuild()
+        if not is_known or self.touched > TOUCHED_MAX or not self._follow(recent):
+            self._rebuild(order)
 
     def position(self, name: str) -> int:
         """The position of a node. Raises KeyError for one that was never seen."""
@@ -104,80 +148,93 @@ class Columns:
         """The host column of an extended resource; None if no node ever listed it."""
         return self._resources.get(name)
 
+    def resource_name(self, row: int) -> str:
+        """The extended resource in a host row."""
+        return next(name for name, known in self._resources.items() if known == row)
+
     def host_columns(self) -> int:
         return EXTENDED + len(self._resources)
+
+    def order(self, family: str) -> str:
+        """The order in which cards of a family are tried under the state's policy."""
+        return self._orders.get(family, "first")
 
     def node(self, position: int) -> Node:
         """The state's node at a position that is present."""
         return self.state.nodes[self.names[position]]
 
-    def book(
-        self,
-        position: int,
-        holdings: tuple[Holding, ...],
-        host: tuple[int, int, int],
-        extended: Amounts,
-        sign: int,
-    ) -> None:
-        """Charge (`sign` 1) or give back (−1) cards and (pods, CPU, memory), as ledgers do."""
-        free, slots, depth = self.free, self.slots[position], self.depth
-        fullest, emptiest = self.keys["fullest"], self.keys["emptiest"]
-        booked: set[tuple[str, int, str]] = set()
-        for held in holdings:
+    def touch(self, position: int) -> None:
+        """Note that a position changed."""
+        if self.touched == len(self.changed):
+            self.changed = np.concatenate((self.changed, np.zeros_like(self.changed)))
+            self._changed = self.changed.data
+        self._changed[self.touched] = position
+        self.touched += 1
+
+    def book(self, placement: Placement, sign: int) -> None:
+        """Charge (`sign` 1) what a placement takes, or give it back (−1), on top of the state.
+
+        The placement fits: no amount leaves its field's range.
+        """
+        position = self._position[placement.node]
+        slots, depth, shift = self.slots[position], self.depth, self.layout.amount_shift
+        base, packed, keys = position * depth, self._packed, self._keys
+        for held in placement.holdings:
             slot = slots.get((held.family, held.card))
-            entry = (held.family, held.container, held.card)
-            if slot is None or entry in booked:
+            if slot is None:
                 continue
-            booked.add(entry)
-            memory_mib = sign * held.memory_mib
-            free[SLOTS, position, slot] -= sign
-            free[MEMORY, position, slot] -= memory_mib
-            free[CORES, position, slot] -= sign * held.cores_pct
-            fullest[position, slot] += memory_mib * depth
-            emptiest[position, slot] -= sign * depth
-        column = self.host[:, position]
-        column[PODS] -= sign * host[PODS]
-        for resource in (CPU, HOST_MEMORY):
-            if host[resource]:
-                column[resource] -= sign * host[resource]
-                self.host_used[resource - CPU, position] += sign * host[resource]
-        for name, amount in extended:
+            packed[base + slot] -= sign * amount(held.memory_mib, held.cores_pct)
+            order = self._orders[held.family]
+            if order in USE_ORDERS:
+                keys[base + slot] += sign * held.memory_mib << shift
+            elif order == "emptiest":
+                keys[base + slot] -= sign << shift
+        host, count = self._host, len(self.names)
+        host[position] -= sign
+        host[CPU * count + position] -= sign * placement.cpu_milli
+        host[HOST_MEMORY * count + position] -= sign * placement.memory_bytes
+        for name, charge in placement.extended:
             known = self._resources.get(name)
-            if known is not None and column[known] != MISSING:
-                column[known] -= sign * amount
-        self.changed.append(position)
+            if known is not None and host[known * count + position] != MISSING:
+                host[known * count + position] -= sign * charge
+        self.touch(position)
+
+    # ---- following the state
 
     def _follow(self, recent: list[Change]) -> bool:
         """Take over changes one by one; False if positions have to be made anew."""
-        rows = self.state.rows
-        written = {row for row, allocation, _ in recent if allocation is None}
-        for row in written:
-            if not self._take_over(rows[row]):
-                return False
-        for row, allocation, sign in recent:
-            if allocation is None or row in written:
-                continue
+        rows, positions = self.state.rows, self._position
+        written: set[int] = set()
+        for row, allocation, _ in recent:
             node = rows[row]
             if node is None:
                 self._drop_absent()
+            elif allocation is None:
+                if row not in written:
+                    written.add(row)
+                    if not self._take_over(node):
+                        return False
             elif node.fact is not None:
-                self.book(self._position[node.name], *_amounts(allocation), sign)
+                position = positions.get(node.name)
+                if position is None:
+                    return False
+                if row not in written:
+                    for held in allocation.holdings:
+                        self._write_card(position, node, held.family, held.card)
+                    self._write_host(position, node)
+                    self.touch(position)
         return True
 
-    def _take_over(self, node: Node | None) -> bool:
+    def _take_over(self, node: Node) -> bool:
         """Write one node again; False if it has no position, or not enough room at it."""
-        if node is None:
-            self._drop_absent()
-            return True
         position = self._position.get(node.name)
         if node.fact is None:
             if position is not None:
                 self._remove(position)
             return True
-        if position is None or not self._has_room(node):
+        if position is None or not self._has_room(node) or not self._write(position, node):
             return False
-        self._write(position, node)
-        self.changed.append(position)
+        self.touch(position)
         return True
 
     def _drop_absent(self) -> None:
@@ -193,7 +250,9 @@ class Columns:
             self.present[position] = False
             self.nodes -= 1
         self.facts[position] = None
-        self.changed.append(position)
+        self.refacted.append(position)
+        self.host[:, position] = MISSING
+        self.touch(position)
 
     def _has_room(self, node: Node) -> bool:
         assert node.fact is not None
@@ -201,21 +260,25 @@ class Columns:
             return False
         return all(name in self._resources for name, _ in node.fact.extended)
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, order: str) -> None:
+        self._orders = {name: family.order or order for name, family in FAMILIES.items()}
         nodes = sorted(
             (n for n in self.state.nodes.values() if n.fact is not None), key=lambda n: n.name
         )
+        self._reset_kinds()
+        self._resources = {}
         for node in nodes:
             assert node.fact is not None
             for name, _ in node.fact.extended:
                 self._resources.setdefault(name, len(self._resources) + EXTENDED)
+            for kind in _kinds_of(node):
+                self._kind_id(kind)
         depth = max((sum(len(x.cards) for x in n.ledgers.values()) for n in nodes), default=1)
         self.names = [node.name for node in nodes]
         self._position = {name: position for position, name in enumerate(self.names)}
         self.facts = [None] * len(nodes)
         self.slots = [{} for _ in nodes]
         self.card_ids = [[] for _ in nodes]
-        self.changed.clear()
         self.epoch += 1
         self._allocate(len(nodes), max(depth, 1))
         for position, node in enumerate(nodes):
@@ -224,96 +287,122 @@ class Columns:
     def _allocate(self, nodes: int, cards: int) -> None:
         self.depth = cards
         self.nodes = 0
-        self.kind = np.zeros((nodes, cards), np.int64)
-        self.free = np.zeros((3, nodes, cards), np.int64)
+        kind_bits, place_bits = (2 * len(self.kinds)).bit_length(), max((cards - 1).bit_length(), 1)
+        self.layout = Keys(
+            depth=cards,
+            kind_bits=kind_bits,
+            place_bits=place_bits,
+            amount_shift=kind_bits + place_bits,
+            kind_mask=(1 << kind_bits) - 1,
+            place_mask=(1 << place_bits) - 1,
+        )
+        self.kind_mask = np.array(self.layout.kind_mask)
+        self.amount_shift = np.array(self.layout.amount_shift)
+        self.packed = np.full((nodes, cards), NOTHING, np.int64)
+        self.keys = np.zeros((nodes, cards), np.int64)
         self.index = np.zeros((nodes, cards), np.int64)
         self.host = np.full((self.host_columns(), nodes), MISSING, np.int64)
-        self.host_size = np.zeros((2, nodes), np.int64)
-        self.host_used = np.zeros((2, nodes), np.int64)
-        self.host_divisor = np.full((2, nodes), HUGE, np.int64)
         self.present = np.zeros(nodes, np.bool_)
-        self._lower_first = np.arange(cards - 1, -1, -1)
-        shape = (nodes, cards)
-        self.keys: dict[str, Ints] = {
-            "fullest": np.zeros(shape, np.int64),
-            "emptiest": np.zeros(shape, np.int64),
-            "first": np.broadcast_to(self._lower_first, shape),
-            "last": np.broadcast_to(np.arange(cards), shape),
-        }
+        self.changed = np.zeros(2 * TOUCHED_MAX, np.int64)
+        self.touched = 0
+        self.refacted.clear()
+        self.has_huge_host = False
+        """Some host's memory is beyond what `HOST_USED_MAX` counts."""
+        self._changed = self.changed.data
+        self._packed = self.packed.reshape(-1).data
+        self._keys = self.keys.reshape(-1).data
+        self._host = self.host.reshape(-1).data
 
-    def _write(self, position: int, node: Node) -> None:
+    def _write(self, position: int, node: Node) -> bool:
+        """Write one node; False if a kind is new and there is no bit left for it."""
         fact = node.fact
         assert fact is not None
         if self.facts[position] is not fact:
             self._write_fact(position, node, fact)
-        cards = [card for ledger in node.ledgers.values() for card in ledger.cards]
-        if cards:
-            self.free[:, position, : len(cards)] = [
-                [card.free_slots for card in cards],
-                [card.free_memory_mib for card in cards],
-                [card.free_cores_pct for card in cards],
-            ]
-        used = [card.used_memory_mib for card in cards], [UNUSED - c.used_slots for c in cards]
-        for order, amounts in zip(("fullest", "emptiest"), used, strict=True):
-            key = self.keys[order][position]
-            key[:] = self._lower_first
-            key[: len(cards)] += np.array(amounts, np.int64) * self.depth
-        host = self.host[:, position]
-        host[:EXTENDED] = (node.pods_free, node.cpu_milli_free, node.memory_bytes_free)
-        self.host_used[:, position] = self.host_size[:, position] - host[CPU:EXTENDED]
-        for name, amount in node.extended_free.items():
-            host[self._resources[name]] = amount
+        for family, ledger in node.ledgers.items():
+            for card in ledger.cards:
+                self._write_card(position, node, family, card.fact.id)
+        self._write_host(position, node)
+        return len(self.kinds) < self.layout.kinds_most
+
+    def _write_card(self, position: int, node: Node, family: str, card_id: str) -> None:
+        slot = self.slots[position].get((family, card_id))
+        if slot is None:
+            return
+        card = node.ledgers[family].by_id[card_id]
+        at, shift, size = position * self.depth + slot, self.layout.amount_shift, card.fact
+        free_mib, holders = card.free_memory_mib, size.slots - card.free_slots
+        self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
+        order = self._orders[family]
+        if order in USE_ORDERS:
+            amount_used = min(size.memory_mib - free_mib, USED_MOST)
+        elif order == "emptiest":
+            amount_used = max(HOLDERS_MOST - holders, 0)
+        else:
+            return
+        self._keys[at] = amount_used << shift | self._keys[at] & (1 << shift) - 1
+
+    def _write_host(self, position: int, node: Node) -> None:
+        host, count = self._host, len(self.names)
+        host[position] = node.pods_free
+        host[CPU * count + position] = max(node.cpu_milli_free, 0)
+        host[HOST_MEMORY * count + position] = max(node.memory_bytes_free, 0)
+        for name, free in node.extended_free.items():
+            host[self._resources[name] * count + position] = free
 
     def _write_fact(self, position: int, node: Node, fact: NodeObserved) -> None:
         self.facts[position] = fact
+        self.refacted.append(position)
         if not self.present[position]:
             self.present[position] = True
             self.nodes += 1
-        self.kind[position] = 0
-        self.free[:, position] = 0
+        self.packed[position] = NOTHING
+        self.keys[position] = 0
         self.host[:, position] = MISSING
-        self.host_size[:, position] = (fact.cpu_milli, fact.memory_bytes)
-        self.host_divisor[:, position] = (
-            fact.cpu_milli or HUGE,
-            fact.memory_bytes >> KIB_BITS or HUGE,
-        )
+        self.host[CPU_SIZE : MEMORY_SIZE + 1, position] = fact.cpu_milli, fact.memory_bytes
+        self.host[CPU_DIVISOR, position] = fact.cpu_milli or HUGE
+        self.host[KIB_DIVISOR, position] = fact.memory_bytes >> KIB_BITS or HUGE
+        if max(fact.memory_bytes >> KIB_BITS, fact.cpu_milli) > HOST_USED_MAX >> 1:
+            self.has_huge_host = True
         slots: dict[tuple[str, str], int] = {}
-        for family, ledger in node.ledgers.items():
-            for card in (card.fact for card in ledger.cards):
-                slot = len(slots)
-                self.kind[position, slot] = self._kind_id(
-                    CardKind(
-                        family,
-                        ledger.mode,
-                        card.model,
-                        card.slots,
-                        card.memory_mib,
-                        card.cores_pct,
-                        card.healthy,
-                    )
-                )
-                self.index[position, slot] = card.index
-                slots[family, card.id] = slot
+        for kind, (family, card) in zip(_kinds_of(node), _cards_of(node), strict=True):
+            slot = len(slots)
+            place = slot if self._orders[family] == "last" else self.depth - 1 - slot
+            self.keys[position, slot] = place << self.layout.kind_bits | self._kind_id(kind)
+            self.index[position, slot] = card.fact.index
+            slots[family, card.fact.id] = slot
         self.slots[position] = slots
         self.card_ids[position] = [card for _, card in slots]
+
+    # ---- kinds
+
+    def _reset_kinds(self) -> None:
+        self.kinds: list[CardKind] = []
+        self._kind_ids: dict[CardKind, int] = {}
+        self._kind_id(NO_CARD)
 
     def _kind_id(self, kind: CardKind) -> int:
         known = self._kind_ids.get(kind)
         if known is None:
             known = self._kind_ids[kind] = len(self.kinds)
             self.kinds.append(kind)
-            self.kind_sizes = _by_kind(k.memory_mib for k in self.kinds)
-            self.kind_divisors = _by_kind(max(k.memory_mib, 1) for k in self.kinds)
-            self.kind_slots = _by_kind(k.slots for k in self.kinds)
         return known
 
 
-def _by_kind(amounts: Iterable[int]) -> Ints:
-    return np.fromiter(amounts, np.int64)
+def _cards_of(node: Node) -> Iterable[tuple[str, Card]]:
+    return ((family, card) for family, x in node.ledgers.items() for card in x.cards)
 
 
-def _amounts(
-    allocation: Allocation,
-) -> tuple[tuple[Holding, ...], tuple[int, int, int], Amounts]:
-    host = (1, allocation.cpu_milli, allocation.memory_bytes)
-    return allocation.holdings, host, allocation.extended
+def _kinds_of(node: Node) -> Iterable[CardKind]:
+    for family, ledger in node.ledgers.items():
+        for card in ledger.cards:
+            fact = card.fact
+            yield CardKind(
+                family,
+                ledger.mode,
+                fact.model,
+                fact.slots,
+                fact.memory_mib,
+                fact.cores_pct,
+                fact.healthy,
+            )

@@ -197,7 +197,7 @@ class Evaluator:
             return fit
         points = score(node, request, fit, policy)
         return Place(
-            rank=(-points.total_micro, points.leftover_mib, node.name),
+            rank=(-points.total_micro, points.leftover, node.name),
             score=points,
             holdings=tuple(h for chosen in fit.chosen for h in chosen.holdings),
         )

@@ -119,14 +119,11 @@ class Node:
         for name, amount in allocation.extended:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
+        ledgers, uid = self.ledgers, allocation.uid
         for holding in allocation.holdings:
-            ledger = self.ledgers.get(holding.family)
-            if ledger is None:
-                continue
-            if sign > 0:
-                ledger.charge(allocation.uid, holding)
-            else:
-                ledger.release(allocation.uid, holding)
+            ledger = ledgers.get(holding.family)
+            if ledger is not None:
+                (ledger.charge if sign > 0 else ledger.release)(uid, holding)
 
     def fork(self) -> "Node":
         """A copy whose books can be charged without touching this one."""

@@ -2,12 +2,12 @@
 
 from allotment.core import reasons
 from allotment.core.closest import holders
-from allotment.core.devices import FAMILIES
+from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import Free, card_refusal
 from allotment.core.explanation import CardStep, HostStep, NodeSteps
 from allotment.core.figures import cpu_text, mib_text
 from allotment.core.funnel import FITS
-from allotment.core.predicates import accepts, by_family, fits
+from allotment.core.predicates import accepts, fits
 from allotment.core.state import ClusterState, Node
 from allotment.core.views import MIB, card_name
 from allotment_proto.facts import PodRequest

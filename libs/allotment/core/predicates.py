@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Chosen, choose_cards
+from allotment.core.devices import FAMILIES, by_family
+from allotment.core.devices.base import CardOrder, Chosen, Family, choose_cards, in_order
+from allotment.core.policies import device_policy
 from allotment.core.state import Node
 from allotment_proto.facts import (
     Constraints,
-    DeviceRequest,
     Expression,
     NodeTerm,
     PodRequest,
@@ -92,9 +92,8 @@ def fits(
         ledger = node.ledgers.get(family)
         if ledger is None or family not in policy.families:
             return reasons.NO_GPU
-        cards = choose_cards(
-            ledger, wanted, request.selection, FAMILIES[family], policy.device_policy, only
-        )
+        sort = _card_order(node, request, FAMILIES[family], policy)
+        cards = choose_cards(ledger, wanted, request.selection, FAMILIES[family], sort, only)
         if isinstance(cards, str):
             return cards
         chosen.append(cards)
@@ -108,14 +107,13 @@ def fits(
     return Fit(tuple(chosen))
 
 
-def by_family(request: PodRequest) -> dict[str, list[DeviceRequest]]:
-    """The device requests grouped by family, families in the order of `FAMILIES`."""
-    groups: dict[str, list[DeviceRequest]] = {}
-    for name in FAMILIES:
-        wanted = [r for r in request.devices if r.family == name]
-        if wanted:
-            groups[name] = wanted
-    return groups
+def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy) -> CardOrder:
+    """How the cards are sorted for each device request: by the family's rule, or the policy's."""
+    chooser = device_policy(policy.device_policy)
+    word = family.order or chooser.order
+    if word != "preferred":
+        return lambda cards, wanted: in_order(cards, word)
+    return lambda cards, wanted: chooser.prefer(node, request, wanted, cards, policy)
 
 
 def accepts(node: Node, constraints: Constraints) -> str | None:

@@ -6,53 +6,61 @@ all slots free, compute 0 needs one percent that is not used up. Card ids and in
 rules about single cards and become a mask.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from allotment.core.columns import (
-    CPU,
-    HOST_MEMORY,
-    MISSING,
-    PODS,
-    Bools,
-    CardKind,
-    Columns,
-    Ints,
-)
-from allotment.core.devices import FAMILIES
+from allotment.core.columns import CPU, HOST_MEMORY, MISSING, PODS, CardKind, Columns
+from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import CORES_WHOLE_PCT, model_wanted, need_memory_mib
-from allotment.core.predicates import by_family
+from allotment.core.packing import MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
+from allotment.core.points import KIB_BITS
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
-NEVER = 1 << 60
-"""More than any card has free."""
+HOST_ROWS = HOST_MEMORY + 1
 
 
 class Ask(NamedTuple):
-    """One device request over kinds `K`: `need[3, K]` thresholds, `memory_mib[K]` to charge."""
+    """One device request over kinds `K`: all that a key can name, those not in use as kind 0."""
 
     request: DeviceRequest
     number: int
-    need: Ints
-    memory_mib: Ints
-    memory_by_kind: list[int]
-    cores_pct: int
     order: str
+    need: Ints
+    """(K,) packed thresholds; NEVER for kinds that cannot do."""
+    memory_mib: Ints
+    """(K,) memory to charge on each card."""
+    amount: Ints
+    """(K,) what a holding takes off a packed amount."""
+    size_mib: Ints
+    """(K,) the memory that a card has."""
+    divisor_mib: Ints
+    """(K,) the same, at least 1."""
+    slots: Ints
+    """(K,) how many holders a card may have."""
+    spare_mib: Ints
+    """(K,) the memory that a card without holders would keep."""
+    memory_by_kind: list[int]
     is_family: Bools
     mode_fits: Bools
     accepted: Bools
     healthy: Bools
+    is_whole: bool
+    """Asks for cards without holders."""
 
 
 class Shape(NamedTuple):
-    """A compiled request: `host_need[R, 1]` thresholds, `host_charge[2, 1]` CPU and memory."""
+    """A compiled request."""
 
     request: PodRequest
     asks: tuple[Ask, ...]
     host_need: Ints
+    """(3, 1) thresholds of pods, CPU and memory."""
+    extended_need: tuple[tuple[int, int], ...]
+    """(host row, amount) of every extended resource."""
     host_charge: Ints
+    """(2, 1) CPU (milli) and memory (KiB)."""
     unlisted: bool
     """Some extended resource is asked for that no node ever listed."""
     unknown_family: bool
@@ -62,27 +70,26 @@ class Shape(NamedTuple):
 def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shape:
     """The request's needs for the kinds and resources that the columns know now."""
     asks = tuple(
-        _ask(columns.kinds, wanted, request.selection, policy)
+        _ask(columns, wanted, request.selection, policy)
         for group in by_family(request).values()
         for wanted in group
     )
-    need = np.full((columns.host_columns(), 1), MISSING, np.int64)
+    need = np.full((HOST_ROWS, 1), MISSING, np.int64)
     need[PODS] = 1
-    for column, amount in ((CPU, request.cpu_milli), (HOST_MEMORY, request.memory_bytes)):
-        if amount:
-            need[column] = amount
-    charge = np.array([[request.cpu_milli], [request.memory_bytes]], np.int64)
-    unlisted = False
-    for name, amount in request.extended:
-        resource = columns.resource(name)
-        if not amount:
-            continue
-        if resource is None:
-            unlisted = True
-        else:
-            need[resource] = amount
-    unknown = any(wanted.family not in FAMILIES for wanted in request.devices)
-    return Shape(request, asks, need, charge, unlisted, unknown)
+    for row, wanted_amount in ((CPU, request.cpu_milli), (HOST_MEMORY, request.memory_bytes)):
+        if wanted_amount:
+            need[row] = wanted_amount
+    charge = np.array([[request.cpu_milli], [request.memory_bytes >> KIB_BITS]], np.int64)
+    extended = [(columns.resource(name), n) for name, n in request.extended if n]
+    return Shape(
+        request=request,
+        asks=asks,
+        host_need=need,
+        extended_need=tuple((row, n) for row, n in extended if row is not None),
+        host_charge=charge,
+        unlisted=any(row is None for row, _ in extended),
+        unknown_family=any(wanted.family not in FAMILIES for wanted in request.devices),
+    )
 
 
 def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
@@ -99,37 +106,53 @@ def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
     return allowed
 
 
-def _ask(
-    kinds: Sequence[CardKind], wanted: DeviceRequest, selection: Selection, policy: Policy
-) -> Ask:
+def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: Policy) -> Ask:
     family = FAMILIES[wanted.family]
-    is_family = np.array(
-        [k.family == wanted.family and wanted.family in policy.families for k in kinds]
+    unused = columns.layout.kinds_most - len(columns.kinds)
+    kinds = [*columns.kinds, *[columns.kinds[0]] * unused]
+    is_family = _flags(k.family == wanted.family and k.family in policy.families for k in kinds)
+    mode_fits = _flags(selection.mode is None or k.mode == selection.mode for k in kinds)
+    accepted = _flags(
+        family.accepts_model(k.model) and model_wanted(k.model, selection) for k in kinds
     )
-    mode_fits = np.array([selection.mode is None or k.mode == selection.mode for k in kinds])
-    accepted = np.array(
-        [family.accepts_model(k.model) and model_wanted(k.model, selection) for k in kinds]
-    )
-    healthy = np.array([k.healthy for k in kinds])
-    memory_mib = np.array([need_memory_mib(wanted, k.memory_mib) for k in kinds], np.int64)
-    whole = wanted.cores_pct == CORES_WHOLE_PCT
-    slots = np.array([max(k.slots, 1) if whole else 1 for k in kinds], np.int64)
-    cores = np.full(len(kinds), max(wanted.cores_pct, 1), np.int64)
-    need = np.stack([slots, memory_mib, cores])
-    need[:, ~(is_family & mode_fits & accepted & healthy)] = NEVER
+    healthy = _flags(k.healthy for k in kinds)
+    is_whole = wanted.cores_pct == CORES_WHOLE_PCT
+    memory_mib = [need_memory_mib(wanted, k.memory_mib) for k in kinds]
+    need = np.array([_need(k, wanted, n) for k, n in zip(kinds, memory_mib, strict=True)])
+    need[~(is_family & mode_fits & accepted & healthy)] = NEVER
+    charge, size = _amounts(memory_mib), _amounts([k.memory_mib for k in kinds])
     return Ask(
         request=wanted,
         number=wanted.count,
+        order=columns.order(wanted.family),
         need=need,
-        memory_mib=memory_mib,
-        memory_by_kind=memory_mib.tolist(),
-        cores_pct=wanted.cores_pct,
-        order=family.order_word(policy.device_policy),
+        memory_mib=charge,
+        amount=np.array([amount(int(n), wanted.cores_pct) for n in charge], np.int64),
+        size_mib=size,
+        divisor_mib=np.maximum(size, 1),
+        slots=np.array([k.slots for k in kinds], np.int64),
+        spare_mib=size - charge,
+        memory_by_kind=memory_mib,
         is_family=is_family,
         mode_fits=mode_fits,
         accepted=accepted,
         healthy=healthy,
+        is_whole=is_whole,
     )
+
+
+def _need(kind: CardKind, wanted: DeviceRequest, memory_mib: int) -> int:
+    is_whole = wanted.cores_pct == CORES_WHOLE_PCT
+    return pack_need(kind.slots, memory_mib, max(wanted.cores_pct, 1), is_whole=is_whole)
+
+
+def _flags(values: Iterable[bool]) -> Bools:
+    return np.fromiter(values, np.bool_)
+
+
+def _amounts(amounts_mib: Sequence[int]) -> Ints:
+    """Amounts that were compared already, so that what is beyond any card does no harm."""
+    return np.array([min(n, MEMORY_MOST) for n in amounts_mib], np.int64)
 
 
 def _named_cards(columns: Columns, ids: Sequence[str]) -> Bools:

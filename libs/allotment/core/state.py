@@ -12,8 +12,10 @@ reserved, the pod stays pending, the binder does not bind it. That arithmetic (`
 changes between releases, so that old logs fold to what they always meant.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+from allotment.core.ledger import Card
 from allotment.core.model import (
     BOUND,
     ENDED,
@@ -58,23 +60,7 @@ __all__ = [
 def apply(state: ClusterState, event: Event, seq: int) -> None:
     """Let one event, stored at log sequence `seq`, take effect. The only mutator of the state."""
     state.seq = seq
-    match event:
-        case NodeObserved():
-            _node_observed(state, event, seq)
-        case NodeGone():
-            _node_gone(state, event)
-        case PodObserved():
-            _pod_observed(state, event, seq)
-        case PodGone():
-            _pod_gone(state, event, seq)
-        case PolicyLoaded():
-            _policy_loaded(state, event, seq)
-        case Decided():
-            _decided(state, event, seq)
-        case Bound():
-            _bound(state, event)
-        case BindFailed():
-            _bind_failed(state, event, seq)
+    _HANDLERS[type(event)](state, event, seq)
 
 
 def covers(node: Node, placement: Placement) -> bool:
@@ -84,19 +70,37 @@ def covers(node: Node, placement: Placement) -> bool:
         or placement.cpu_milli > max(node.cpu_milli_free, 0)
         or placement.memory_bytes > max(node.memory_bytes_free, 0)
         or node.pods_free < 1
-        or any(n > max(node.extended_free.get(name, 0), 0) for name, n in placement.extended)
     ):
         return False
+    for name, amount in placement.extended:
+        if amount > max(node.extended_free.get(name, 0), 0):
+            return False
+    holdings = placement.holdings
+    if len({(held.family, held.card) for held in holdings}) < len(holdings):
+        return _covers_sums(node, holdings)
+    for held in holdings:
+        card = _card(node, held)
+        if (
+            card is None
+            or card.free_slots < 1
+            or card.free_memory_mib < held.memory_mib
+            or card.free_cores_pct < held.cores_pct
+        ):
+            return False
+    return True
+
+
+def _covers_sums(node: Node, holdings: tuple[Holding, ...]) -> bool:
+    """The same for containers that share cards: each card must cover the sum."""
     taken: dict[tuple[str, str], list[int]] = {}
-    for holding in placement.holdings:
-        ledger = node.ledgers.get(holding.family)
-        card = ledger.by_id.get(holding.card) if ledger is not None else None
+    for held in holdings:
+        card = _card(node, held)
         if card is None:
             return False
-        sums = taken.setdefault((holding.family, holding.card), [0, 0, 0])
+        sums = taken.setdefault((held.family, held.card), [0, 0, 0])
         sums[0] += 1
-        sums[1] += holding.memory_mib
-        sums[2] += holding.cores_pct
+        sums[1] += held.memory_mib
+        sums[2] += held.cores_pct
         if (
             card.free_slots < sums[0]
             or card.free_memory_mib < sums[1]
@@ -104,6 +108,11 @@ def covers(node: Node, placement: Placement) -> bool:
         ):
             return False
     return True
+
+
+def _card(node: Node, held: Holding) -> Card | None:
+    ledger = node.ledgers.get(held.family)
+    return ledger.by_id.get(held.card) if ledger is not None else None
 
 
 def allocation_of(placement: Placement, seq: int) -> Allocation:
@@ -138,7 +147,7 @@ def _node_observed(state: ClusterState, event: NodeObserved, seq: int) -> None:
     state.room_seq = seq
 
 
-def _node_gone(state: ClusterState, event: NodeGone) -> None:
+def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
     node = state.nodes.get(event.name)
     if node is None or node.fact is None or node.fact.uid != event.uid:
         return
@@ -261,7 +270,7 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
             pod.refused_basis = event.basis
 
 
-def _bound(state: ClusterState, event: Bound) -> None:
+def _bound(state: ClusterState, event: Bound, seq: int) -> None:
     pod = state.pods.get(event.uid)
     if pod is not None and pod.allocation is not None and pod.allocation.seq == event.decision:
         pod.allocation.phase = BOUND
@@ -297,7 +306,8 @@ def _release(state: ClusterState, pod: Pod, seq: int) -> None:
     state.reserved.pop(allocation.uid, None)
     state.touch(node, allocation, -1)
     state.room_seq = seq
-    _forget_if_empty(state, node)
+    if node.fact is None:
+        _forget_if_empty(state, node)
 
 
 def _sort_in(state: ClusterState, pod: Pod) -> None:
@@ -305,6 +315,18 @@ def _sort_in(state: ClusterState, pod: Pod) -> None:
         state.pending.setdefault(pod.fact.uid)
     else:
         state.pending.pop(pod.fact.uid, None)
+
+
+_HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
+    NodeObserved: _node_observed,
+    NodeGone: _node_gone,
+    PodObserved: _pod_observed,
+    PodGone: _pod_gone,
+    PolicyLoaded: _policy_loaded,
+    Decided: _decided,
+    Bound: _bound,
+    BindFailed: _bind_failed,
+}
 
 
 def apply_all(

@@ -5,7 +5,7 @@ what to write on a pod. Which card takes a request is one rule for all: `free >=
 memory and cores, with the needs of `Need`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from allotment.core import reasons
@@ -66,8 +66,8 @@ class Family(Protocol):
     def accepts_model(self, model: str) -> bool:
         """Whether cards of this model belong to the family at all."""
 
-    def order_word(self, policy: str) -> str:
-        """In which order a container's request tries the cards, one of `ORDERS`."""
+    order: str | None
+    """In which order a request tries the cards, one of `ORDERS`; None: as the policy says."""
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
@@ -75,8 +75,9 @@ class Family(Protocol):
         """What travels in the Binding of a pod that got these holdings."""
 
 
-ORDERS = ("fullest", "emptiest", "first", "last")
-"""Most used memory first; fewest holders first; lowest index first; highest index first."""
+ORDERS = ("fullest", "emptiest", "first", "last", "preferred")
+"""Most used memory first; fewest holders first; lowest index first; highest index first; as the
+device policy sorts them."""
 
 
 class Free:
@@ -106,6 +107,10 @@ class Free:
     @property
     def used_slots(self) -> int:
         return self.card.fact.slots - self.slots
+
+
+CardOrder = Callable[[Sequence[Free], DeviceRequest], Sequence[Free]]
+"""Sorts a node's cards (given by index) for one device request, the first to try in front."""
 
 
 def need_memory_mib(request: DeviceRequest, capacity_mib: int) -> int:
@@ -163,13 +168,22 @@ def card_refusal(
     return None
 
 
+class Pick(NamedTuple):
+    """One card chosen for a pod, with its state around the choice."""
+
+    card: Card
+    was_idle: bool
+    used_after_mib: int
+    free_after_mib: int
+
+
 class Chosen(NamedTuple):
     """Cards for one pod on one node, in the order they were taken, each with its free amounts
     before and after."""
 
     holdings: tuple[Holding, ...]
-    picks: tuple[tuple[Card, bool, int, int], ...]
-    """(card, was idle, used MiB after, free MiB after) per holding."""
+    picks: tuple[Pick, ...]
+    """One per holding."""
 
 
 def choose_cards(
@@ -177,7 +191,7 @@ def choose_cards(
     requests: Sequence[DeviceRequest],
     selection: Selection,
     family: Family,
-    policy: str,
+    sort: CardOrder,
     only: frozenset[str] | None = None,
 ) -> Chosen | str:
     """Cards for all containers that ask one family, or the reason code why this node has none.
@@ -191,12 +205,12 @@ def choose_cards(
         return reasons.GPU_MODE_MISMATCH
     cards = [Free(card) for card in ledger.cards if only is None or card.fact.id in only]
     holdings: list[Holding] = []
-    picks: list[tuple[Card, bool, int, int]] = []
+    picks: list[Pick] = []
     for wanted in requests:
         if wanted.count > len(cards):
             return reasons.NOT_ENOUGH_GPUS_ON_NODE
         missing, furthest = wanted.count, -1
-        for free in in_order(cards, family.order_word(policy)):
+        for free in sort(cards, wanted):
             code = card_refusal(free, wanted, selection, family)
             if code is not None:
                 furthest = max(furthest, _PROGRESS[code])
@@ -209,7 +223,7 @@ def choose_cards(
                     family.name, wanted.container, free.card.fact.id, memory_mib, wanted.cores_pct
                 )
             )
-            picks.append((free.card, idle, free.used_memory_mib, free.memory_mib))
+            picks.append(Pick(free.card, idle, free.used_memory_mib, free.memory_mib))
             missing -= 1
             if not missing:
                 break

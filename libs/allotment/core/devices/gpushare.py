@@ -25,6 +25,7 @@ CARD_MEMORY_MIB_MAX = 10**9
 
 class Gpushare:
     name = wire.FAMILY
+    order: str | None = "first"
     resources = frozenset((keys.GPU_MEMORY, keys.GPU_NUMBER))
     unadvertised: frozenset[str] = frozenset()
 
@@ -88,10 +89,6 @@ class Gpushare:
 
     def accepts_model(self, model: str) -> bool:
         return True
-
-    def order_word(self, policy: str) -> str:
-        """Lowest index first under every policy, as the legacy scheduler does."""
-        return "first"
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int

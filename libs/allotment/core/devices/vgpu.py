@@ -19,6 +19,7 @@ COUNT_MAX = 64
 
 class Vgpu:
     name = wire.FAMILY
+    order: str | None = None
     resources = frozenset(
         (keys.VGPU_NUMBER, keys.VGPU_MEMORY, keys.VGPU_MEMORY_PERCENTAGE, keys.VGPU_CORES)
     )
@@ -168,10 +169,6 @@ class Vgpu:
 
     def accepts_model(self, model: str) -> bool:
         return wire.ENTRY_TYPE in model
-
-    def order_word(self, policy: str) -> str:
-        """binpack: fullest memory first; spread: fewest holders first; else last index first."""
-        return {"binpack": "fullest", "spread": "emptiest"}.get(policy, "last")
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int

@@ -1,0 +1,14 @@
+"""Device policies by name. A new one is one file and one entry in `POLICIES`."""
+
+from allotment.core.policies.base import DevicePolicy
+from allotment.core.policies.basic import Binpack, Spread, Unscored
+
+POLICIES: dict[str, DevicePolicy] = {
+    policy.name: policy for policy in (Binpack(), Spread(), Unscored())
+}
+"""Every known policy. A name that is not here counts as ``none``."""
+
+
+def device_policy(name: str) -> DevicePolicy:
+    """The policy of that name; an unknown one (a log of a later release) prefers nothing."""
+    return POLICIES.get(name, POLICIES["none"])

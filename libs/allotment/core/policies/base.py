@@ -1,0 +1,102 @@
+"""What a device policy is: which cards it prefers on a node, and how good the node then is.
+
+Every policy exists twice, side by side in one file: as plain loops over one node's ledgers (what
+`predicates.fits` and `scores.score` call, and what is easy to check by hand), and on columns for
+many nodes at once (what the board calls). Both give the same integers; a property test holds them
+to that.
+
+Points are micro-points: 0 … `FULL_MICRO` per card. Of nodes with equal points the one with the
+smallest leftover wins (best fit), then the first by name.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from allotment.core.columns import USE_ORDERS, Columns
+from allotment.core.devices.base import Free, Pick
+from allotment.core.model import Node
+from allotment.core.packing import HOLDERS_MOST, Bools, Ints, holders, memory_mib
+from allotment.core.shapes import Ask, Shape
+from allotment_proto.facts import DeviceRequest, PodRequest, Policy
+
+
+class Points(NamedTuple):
+    micro: int
+    leftover: int
+    """What the choice leaves behind, smaller is better: at least 0; counted up to 2²³ − 1."""
+
+
+class View:
+    """Some nodes' columns while they are scored: positions `at` (M,), D cards each.
+
+    `packed` and `keys` (M, D) follow what earlier device requests of the same pod took.
+    """
+
+    __slots__ = ("at", "columns", "first", "host", "keys", "packed")
+
+    def __init__(self, columns: Columns, at: Ints, first: Ints) -> None:
+        self.columns = columns
+        self.at = at
+        self.first = first
+        """(M,) where each node's cards begin in the flattened (M × D) arrays."""
+        self.host: Ints = columns.host.take(at, axis=1)
+        self.packed: Ints = columns.packed.take(at, axis=0)
+        self.keys: Ints = columns.keys.take(at, axis=0)
+
+    def flat(self, ask: Ask, best: Ints) -> Ints:
+        """Where the cards that keys stand for are in the flattened arrays."""
+        chosen = self.columns.layout.slots(best, ask.order)
+        first = self.first if best.ndim == 1 else self.first[:, None]
+        found: Ints = first + chosen
+        return found
+
+    def left_mib(self, ask: Ask, best: Ints, kind: Ints) -> Ints:
+        """The memory that the chosen cards keep after the charge."""
+        left: Ints
+        if ask.order in USE_ORDERS:
+            left = ask.spare_mib[kind] - (best >> self.columns.amount_shift)
+        else:
+            free = memory_mib(self.packed.take(self.flat(ask, best)))
+            left = free - ask.memory_mib[kind]
+        return left
+
+    def idle(self, ask: Ask, best: Ints) -> Bools:
+        """Whether the chosen cards have no holder."""
+        idle: Bools
+        if ask.order == "emptiest":
+            idle = best >> self.columns.amount_shift == HOLDERS_MOST
+        else:
+            idle = holders(self.packed.take(self.flat(ask, best))) == 0
+        return idle
+
+
+class DevicePolicy(Protocol):
+    """One way to choose. `order` is the word for families that leave the choice to the policy."""
+
+    name: str
+    order: str
+
+    def prefer(
+        self,
+        node: Node,
+        request: PodRequest,
+        wanted: DeviceRequest,
+        cards: Sequence[Free],
+        policy: Policy,
+    ) -> Sequence[Free]:
+        """The cards (given by index) from the best on. Asked if `order` is ``preferred``."""
+
+    def points(
+        self, node: Node, request: PodRequest, picks: Sequence[Pick], policy: Policy
+    ) -> Points:
+        """How good the node is with these cards chosen (none for a pod without devices)."""
+
+    def keys(self, view: View, shape: Shape, ask: Ask) -> Ints:
+        """Keys (M, D) whose highest is the best card, with place and kind in their lowest bits as
+        in `Columns.keys`, all at least 0. Asked if `order` is ``preferred``."""
+
+    def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
+        """The part of points and leftover (M,) that does not depend on the cards; None for 0."""
+
+    def score(self, view: View, shape: Shape, ask: Ask, best: Ints) -> tuple[Ints, Ints]:
+        """Points and leftover of the chosen cards, for one device request: keys (M,) or (M, k)."""

@@ -1,0 +1,121 @@
+"""Fragmentation gradient descent: place where the part of idle cards that goes to waste grows least.
+
+A node's fragment is the idle part of its cards that a pod of the mix is expected not to be able to
+use (`typical.usable_milli`). With Δ the fragment before less the fragment after, in cards, a place
+scores ⌊100 ÷ (1 + e^−Δ)⌋ points: the coarse steps are part of the method, since places whose Δ is
+about the same are then told apart by best fit. Source: Weng et al., "Beware of Fragmentation:
+Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from allotment.core.devices.base import Free
+from allotment.core.packing import Ints, covers
+from allotment.core.points import POINT_MICRO
+from allotment.core.policies.typical import PPM, card_milli, usable_milli
+from allotment.core.policies.valued import Host, HostColumns, Tables, Valued, idle_milli
+
+_LOGITS_NANO = (
+    40_005_334,
+    80_042_707,
+    120_144_311,
+    160_342_650,
+    200_670_695,
+    241_162_056,
+    281_851_152,
+    322_773_392,
+    363_965_377,
+    405_465_108,
+    447_312_218,
+    489_548_225,
+    532_216_813,
+    575_364_144,
+    619_039_208,
+    663_294_217,
+    708_185_057,
+    753_771_802,
+    800_119_300,
+    847_297_860,
+    895_384_047,
+    944_461_608,
+    994_622_575,
+    1_045_968_555,
+    1_098_612_288,
+    1_152_679_509,
+    1_208_311_205,
+    1_265_666_373,
+    1_324_925_414,
+    1_386_294_361,
+    1_450_010_175,
+    1_516_347_489,
+    1_585_627_263,
+    1_658_228_076,
+    1_734_601_055,
+    1_815_289_966,
+    1_900_958_761,
+    1_992_430_164,
+    2_090_741_096,
+    2_197_224_577,
+    2_313_634_929,
+    2_442_347_035,
+    2_586_689_344,
+    2_751_535_313,
+    2_944_438_979,
+    3_178_053_830,
+    3_476_098_689,
+    3_891_820_298,
+    4_595_119_850,
+)
+"""⌊10⁹ · ln(k ÷ (100 − k))⌋ for k = 51 … 99."""
+
+STEPS_NANO = (*(-x for x in reversed(_LOGITS_NANO)), 0, *(x + 1 for x in _LOGITS_NANO))
+"""The smallest Δ, in 10⁻⁹ cards, for 1, 2 … 99 points."""
+
+_steps = np.array(STEPS_NANO)
+
+
+class Fgd(Valued):
+    """Wants a mix of exact shapes (`typical.exact_mix`). Without one, best fit decides."""
+
+    name = "fgd"
+
+    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
+        """The fragment with its sign turned, in 10⁻⁹ cards."""
+        worth = -PPM * sum(map(card_milli, cards))
+        for shape in self.mix:
+            if shape.ask is not None and shape.ask.family == family:
+                worth += shape.weight_ppm * usable_milli(cards, host.cpu_milli, shape)
+        return worth
+
+    def values(self, tables: Tables, packed: Ints, kind: Ints, host: HostColumns) -> Ints:
+        good = covers(packed, tables.need[:, kind])
+        idle = idle_milli(tables, packed, kind)
+        fits = good.sum(axis=2) >= tables.number
+        fits &= host.cpu_milli >= tables.cpu_milli
+        usable = (good * idle).sum(axis=2) * fits
+        worth: Ints = (usable * tables.weight_ppm).sum(axis=0) - PPM * idle.sum(axis=1)
+        return worth
+
+    def values_each(
+        self, tables: Tables, packed: Ints, charged: Ints, kind: Ints, host: HostColumns
+    ) -> Ints:
+        need = tables.need[:, kind]
+        good, still = covers(packed, need), covers(charged, need)
+        idle, left = idle_milli(tables, packed, kind), idle_milli(tables, charged, kind)
+        part = good * idle
+        usable = part.sum(axis=2)[:, :, None] - part + still * left
+        count = good.sum(axis=2)[:, :, None] - (good ^ still)
+        usable *= count >= tables.number[:, :, None]
+        weight = tables.weight_ppm * (host.cpu_milli >= tables.cpu_milli)
+        worth: Ints = (usable * weight[:, :, None]).sum(axis=0)
+        return worth - PPM * (idle.sum(axis=1)[:, None] - idle + left)
+
+    def micro(self, gain: int) -> int:
+        return POINT_MICRO * bisect_right(STEPS_NANO, gain)
+
+    def micros(self, gain: Ints) -> Ints:
+        points: Ints = POINT_MICRO * np.searchsorted(_steps, gain, side="right")
+        return points
