@@ -44,7 +44,10 @@ class View:
         self.keys: Ints = columns.keys.take(at, axis=0)
 
     def flat(self, ask: Ask, best: Ints) -> Ints:
-        """Where the cards that keys stand for are in the flattened arrays."""
+        """Where the cards that keys stand for are in the flattened arrays.
+
+        The key −1 stands for none and may point beside the arrays: read with mode "clip".
+        """
         chosen = self.columns.layout.slots(best, ask.order)
         first = self.first if best.ndim == 1 else self.first[:, None]
         found: Ints = first + chosen
@@ -56,7 +59,7 @@ class View:
         if ask.order in USE_ORDERS:
             left = ask.spare_mib[kind] - (best >> self.columns.amount_shift)
         else:
-            free = memory_mib(self.packed.take(self.flat(ask, best)))
+            free = memory_mib(self.packed.take(self.flat(ask, best), mode="clip"))
             left = free - ask.memory_mib[kind]
         return left
 
@@ -66,7 +69,7 @@ class View:
         if ask.order == "emptiest":
             idle = best >> self.columns.amount_shift == HOLDERS_MOST
         else:
-            idle = holders(self.packed.take(self.flat(ask, best))) == 0
+            idle = holders(self.packed.take(self.flat(ask, best), mode="clip")) == 0
         return idle
 
 
