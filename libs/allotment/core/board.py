@@ -14,11 +14,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from allotment.core import reasons
+from allotment.core.board_capacity import holds_at_most
 from allotment.core.board_reasons import reason_numbers
 from allotment.core.board_rows import CODES, NUMBER, Row, Static
 from allotment.core.board_score import LEFTOVER_BITS, LEFTOVER_MAX, Scorer
 from allotment.core.board_top import Entry
-from allotment.core.columns import CPU, CPU_SIZE, Columns
+from allotment.core.columns import Columns
 from allotment.core.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.packing import Ints
 from allotment.core.points import KIB_BITS, host_micro
@@ -69,10 +70,25 @@ class Board:
         self._columns.book(placement, 1)
         self._assumed.append(placement)
 
-    def end(self) -> None:
-        """Give back what was assumed."""
-        while self._assumed:
+    def mark(self) -> int:
+        """Where the list of what is assumed stands, for `undo`."""
+        return len(self._assumed)
+
+    def undo(self, mark: int) -> None:
+        """Give back exactly what was assumed since the mark."""
+        while len(self._assumed) > mark:
             self._columns.book(self._assumed.pop(), -1)
+
+    def end(self) -> None:
+        """Give back everything that was assumed."""
+        self.undo(0)
+
+    def holds_at_most(self, request: PodRequest, wanted: int) -> int:
+        """An upper bound of how many pods with this request fit; `wanted` if that is reached."""
+        row = self._fresh(request)
+        if row.feasible >= wanted:
+            return wanted  # one on each node
+        return min(holds_at_most(self._columns, row), wanted)
 
     def rank(self, request: PodRequest) -> Ranking:
         """The best places for a request now, and on how many nodes it fits."""
@@ -175,9 +191,8 @@ class Board:
         said = row.top.said.get(position)
         if said is None:
             columns = self._columns
-            cards, slot = columns.card_ids[position], columns.layout.slot
-            chosen = [cards[slot(key, ask.order)] for ask, key in row.chosen_at(position)]
-            name = columns.names[position]
+            cards, name = columns.card_ids[position], columns.names[position]
+            chosen = [cards[slot] for _, slot in row.chosen_at(position)]
             said = RunnerUp(name, -entry[0] >> LEFTOVER_BITS, tuple(chosen))
             row.top.said[position] = said
         return said
@@ -185,20 +200,16 @@ class Board:
     def _place(self, row: Row, entry: Entry) -> Place:
         rank, position = -entry[0], entry[1]
         columns, name = self._columns, self._columns.names[position]
-        cards, slot, kind_mask = (
-            columns.card_ids[position],
-            columns.layout.slot,
-            columns.layout.kind_mask,
-        )
+        cards = columns.card_ids[position]
         holdings = [
             Holding(
                 ask.request.family,
                 ask.request.container,
-                cards[slot(key, ask.order)],
-                ask.memory_by_kind[key & kind_mask],
+                cards[slot],
+                ask.memory_by_kind[columns.kind_at(position, slot)],
                 ask.request.cores_pct,
             )
-            for ask, key in row.chosen_at(position)
+            for ask, slot in row.chosen_at(position)
         ]
         total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MAX - (rank & LEFTOVER_MAX)
         host = self._host_term(row.shape.request, position)
@@ -208,7 +219,7 @@ class Board:
     def _host_term(self, request: PodRequest, position: int) -> int:
         policy, fact = self.state.policy, self._columns.facts[position]
         assert fact is not None
-        cpu_free, memory_free = self._columns.host[CPU:CPU_SIZE, position].tolist()
+        cpu_free, memory_free = self._columns.host_free(position)
         kib_used = fact.memory_bytes - memory_free >> KIB_BITS
         return policy.host_weight * host_micro(
             (fact.cpu_milli - cpu_free + request.cpu_milli, fact.cpu_milli),

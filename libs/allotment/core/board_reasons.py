@@ -36,7 +36,8 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
         numbers = np.where(numbers == 0, _ask_numbers(row, ask, view, good), numbers)
         if len(shape.asks) > 1 and ask.number <= columns.depth:
             keys = device.keys(view, shape, ask) if ask.order == "preferred" else view.keys
-            take(view, ask, best_cards(good, keys, ask.number, view.first))
+            _, flat, best = best_cards(view, good, keys, ask.number)
+            take(view, ask, best, flat)
     for name, amount in shape.request.extended:
         known = columns.resource(name)
         free_amount = np.full(len(at), MISSING) if known is None else view.host[known]

@@ -1,6 +1,7 @@
 """What the board keeps per request and per constraints, and arithmetic that its parts share."""
 
 import numpy as np
+import numpy.typing as npt
 
 from allotment.core import packing, reasons
 from allotment.core.board_top import Top
@@ -42,33 +43,32 @@ class Row:
         self.rank = np.full(len(columns), -1, np.int64)
         self.fit = np.zeros(len(columns), np.bool_)
         self.top = Top()
-        self.chosen: list[Ints] = [
+        self.slots: list[npt.NDArray[np.uint8 | np.uint16]] = [
             np.zeros(
                 len(columns) if ask.number == 1 else (len(columns), ask.number),
-                np.int64,
+                np.uint8 if columns.depth <= 256 else np.uint16,
             )
             for ask in shape.asks
             if ask.number <= columns.depth
         ]
-        """Per device request the keys of the cards that each node would give."""
-        self.views = [chosen.data for chosen in self.chosen]
-        """The same, to read single ones."""
+        """Per device request the slots of the cards that each node would give."""
+        self._views = [slots.data for slots in self.slots]
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
         self.is_impossible = (
-            shape.unlisted or shape.unknown_family or len(self.chosen) < len(shape.asks)
+            shape.unlisted or shape.unknown_family or len(self.slots) < len(shape.asks)
         )
         """No node can have what is asked for, whatever is free."""
 
     def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
-        """The keys of the cards that a node would give, with the device request they serve."""
-        found: list[tuple[Ask, int]] = []
-        for ask, keys in zip(self.shape.asks, self.views, strict=True):
+        """The slots of the cards that a node would give, with the device request they serve."""
+        found = []
+        for ask, slots in zip(self.shape.asks, self._views, strict=True):
             if ask.number == 1:
-                found.append((ask, keys[position]))
+                found.append((ask, slots[position]))
             else:
-                found.extend((ask, keys[position, number]) for number in range(ask.number))
+                found += [(ask, slots[position, number]) for number in range(ask.number)]
         return found
 
 
@@ -79,20 +79,25 @@ def good_cards(row: Row, ask: Ask, view: View) -> Bools:
     return good if row.allowed is None else good & row.allowed.take(view.at, axis=0)
 
 
-def best_cards(good: Bools, keys: Ints, number: int, first: Ints) -> Ints:
-    """The highest keys (M,) or (M, number) among good cards, best first; −1 for each missing."""
+def best_cards(view: View, good: Bools, keys: Ints, number: int) -> tuple[Ints, Ints, Ints]:
+    """The best cards that will do: (M,) if one is asked for, else (M, number), best first.
+
+    Their slots; where they are in the flattened (M × D) arrays; and their keys, −1 for none.
+    """
     wanted = np.where(good, keys, _no_key)
     if number == 1:
-        best: Ints = wanted.take(first + wanted.argmax(axis=1))
-        return best
-    wanted.sort(axis=1)
-    return wanted[:, : -number - 1 : -1]
+        slots = wanted.argmax(axis=1)
+        flat = view.first + slots
+    else:
+        slots = wanted.argsort(axis=1)[:, : -number - 1 : -1]
+        flat = view.first[:, None] + slots
+    return slots, flat, wanted.take(flat)
 
 
-def take(view: View, ask: Ask, best: Ints) -> None:
+def take(view: View, ask: Ask, best: Ints, flat: Ints) -> None:
     """Charge chosen cards on the view's copies, for the pod's next device request."""
     columns, is_card = view.columns, best >= 0
-    kind, flat = (best & columns.kind_mask)[is_card], view.flat(ask, best)[is_card]
+    kind, flat = (best & columns.kind_mask)[is_card], flat[is_card]
     view.packed.reshape(-1)[flat] -= ask.amount[kind]
     keys = view.keys.reshape(-1)
     if ask.order in USE_ORDERS:

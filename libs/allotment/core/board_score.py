@@ -54,18 +54,18 @@ class Scorer:
         if row.static.refused:
             fit &= row.static.codes.take(at) == 0
         points, leftover = self._device.bare(view, shape)
-        for ask, chosen in zip(shape.asks, row.chosen, strict=True):
+        for ask, stored in zip(shape.asks, row.slots, strict=True):
             keys = self._device.keys(view, shape, ask) if ask.order == "preferred" else view.keys
-            best = best_cards(good_cards(row, ask, view), keys, ask.number, view.first)
+            slots, flat, best = best_cards(view, good_cards(row, ask, view), keys, ask.number)
             fit &= (best if ask.number == 1 else best[:, -1]) >= _zero
-            chosen[at] = best
-            of_cards, left = self._device.score(view, shape, ask, best)
+            stored[at] = slots.astype(stored.dtype)
+            of_cards, left = self._device.score(view, shape, ask, best, flat)
             if ask.number > 1:
                 of_cards, left = of_cards.sum(axis=1), left.sum(axis=1)
             points = of_cards if points is None else points + of_cards
             leftover = left if leftover is None else leftover + left
             if len(shape.asks) > 1:
-                take(view, ask, best)
+                take(view, ask, best, flat)
         total = _nothing if points is None else points * self._device_weight
         if leftover is not None:
             total = total + np.maximum(_leftover_max - leftover, _zero)

@@ -69,28 +69,16 @@ class Keys(NamedTuple):
     equals, and its kind.
     """
 
-    depth: int
     kind_bits: int
     place_bits: int
     amount_shift: int
     """The bits of kind and place together."""
     kind_mask: int
-    place_mask: int
 
     @property
     def kinds_most(self) -> int:
         """How many kinds a key can tell apart."""
         return 1 << self.kind_bits
-
-    def slot(self, key: int, order: str) -> int:
-        """The slot of the card that a key stands for."""
-        place = key >> self.kind_bits & self.place_mask
-        return place if order == "last" else self.depth - 1 - place
-
-    def slots(self, keys: Ints, order: str) -> Ints:
-        """The same for many keys."""
-        place: Ints = keys >> self.kind_bits & self.place_mask
-        return place if order == "last" else self.depth - 1 - place
 
 
 class Columns:
@@ -158,6 +146,15 @@ class Columns:
     def order(self, family: str) -> str:
         """The order in which cards of a family are tried under the state's policy."""
         return self._orders.get(family, "first")
+
+    def kind_at(self, position: int, slot: int) -> int:
+        """The number of the kind of a card."""
+        return self._keys[position * self.depth + slot] & self.layout.kind_mask
+
+    def host_free(self, position: int) -> tuple[int, int]:
+        """Free CPU (milli) and memory (bytes)."""
+        count = len(self.names)
+        return self._host[CPU * count + position], self._host[HOST_MEMORY * count + position]
 
     def node(self, position: int) -> Node:
         """The state's node at a position that is present."""
@@ -289,12 +286,10 @@ class Columns:
         self.nodes = 0
         kind_bits, place_bits = (2 * len(self.kinds)).bit_length(), max((cards - 1).bit_length(), 1)
         self.layout = Keys(
-            depth=cards,
             kind_bits=kind_bits,
             place_bits=place_bits,
             amount_shift=kind_bits + place_bits,
             kind_mask=(1 << kind_bits) - 1,
-            place_mask=(1 << place_bits) - 1,
         )
         self.kind_mask = np.array(self.layout.kind_mask)
         self.amount_shift = np.array(self.layout.amount_shift)

@@ -2,9 +2,23 @@
 
 from allotment.core.policies.base import DevicePolicy
 from allotment.core.policies.basic import Binpack, Spread, Unscored
+from allotment.core.policies.fgd import Fgd
+from allotment.core.policies.headroom import Headroom
+from allotment.core.policies.lab import BestFit, DotProduct, GpuClustering, GpuPacking
 
 POLICIES: dict[str, DevicePolicy] = {
-    policy.name: policy for policy in (Binpack(), Spread(), Unscored())
+    policy.name: policy
+    for policy in (
+        Binpack(),
+        Spread(),
+        Unscored(),
+        BestFit(),
+        DotProduct(),
+        GpuPacking(),
+        GpuClustering(),
+        Fgd(),
+        Headroom(),
+    )
 }
 """Every known policy. A name that is not here counts as ``none``."""
 

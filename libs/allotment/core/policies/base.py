@@ -43,33 +43,23 @@ class View:
         self.packed: Ints = columns.packed.take(at, axis=0)
         self.keys: Ints = columns.keys.take(at, axis=0)
 
-    def flat(self, ask: Ask, best: Ints) -> Ints:
-        """Where the cards that keys stand for are in the flattened arrays.
-
-        The key −1 stands for none and may point beside the arrays: read with mode "clip".
-        """
-        chosen = self.columns.layout.slots(best, ask.order)
-        first = self.first if best.ndim == 1 else self.first[:, None]
-        found: Ints = first + chosen
-        return found
-
-    def left_mib(self, ask: Ask, best: Ints, kind: Ints) -> Ints:
+    def left_mib(self, ask: Ask, best: Ints, kind: Ints, flat: Ints) -> Ints:
         """The memory that the chosen cards keep after the charge."""
         left: Ints
         if ask.order in USE_ORDERS:
             left = ask.spare_mib[kind] - (best >> self.columns.amount_shift)
         else:
-            free = memory_mib(self.packed.take(self.flat(ask, best), mode="clip"))
+            free = memory_mib(self.packed.take(flat))
             left = free - ask.memory_mib[kind]
         return left
 
-    def idle(self, ask: Ask, best: Ints) -> Bools:
+    def idle(self, ask: Ask, best: Ints, flat: Ints) -> Bools:
         """Whether the chosen cards have no holder."""
         idle: Bools
         if ask.order == "emptiest":
             idle = best >> self.columns.amount_shift == HOLDERS_MOST
         else:
-            idle = holders(self.packed.take(self.flat(ask, best), mode="clip")) == 0
+            idle = holders(self.packed.take(flat)) == 0
         return idle
 
 
@@ -101,5 +91,11 @@ class DevicePolicy(Protocol):
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         """The part of points and leftover (M,) that does not depend on the cards; None for 0."""
 
-    def score(self, view: View, shape: Shape, ask: Ask, best: Ints) -> tuple[Ints, Ints]:
-        """Points and leftover of the chosen cards, for one device request: keys (M,) or (M, k)."""
+    def score(
+        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
+    ) -> tuple[Ints, Ints]:
+        """Points and leftover of the cards chosen for one device request.
+
+        Their keys and their places in the flattened arrays are (M,) if one card is asked for, else
+        (M, k), as are the answers. The key −1 stands for a card that is missing.
+        """

@@ -71,19 +71,17 @@ class _ByOrder:
             total += self._counted_column(share)
         return total, None
 
-    def score(self, view: View, shape: Shape, ask: Ask, best: Ints) -> tuple[Ints, Ints]:
-        kind = best & view.columns.kind_mask
-        left = view.left_mib(ask, best, kind)
-        return self._card_column(view, ask, best, kind, left), left
+    def score(
+        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
+    ) -> tuple[Ints, Ints]:
+        left = view.left_mib(ask, best, best & view.columns.kind_mask, flat)
+        return np.zeros(best.shape, np.int64), left
 
     def _card_micro(self, pick: Pick) -> int:
         return 0
 
     def _counted_micro(self, share_micro: int) -> int:
         return 0
-
-    def _card_column(self, view: View, ask: Ask, best: Ints, kind: Ints, left: Ints) -> Ints:
-        return np.zeros(best.shape, np.int64)
 
     def _counted_column(self, share: Ints) -> Ints:
         return np.zeros(share.shape, np.int64)
@@ -103,9 +101,12 @@ class Binpack(_ByOrder):
     def _counted_micro(self, share_micro: int) -> int:
         return share_micro
 
-    def _card_column(self, view: View, ask: Ask, best: Ints, kind: Ints, left: Ints) -> Ints:
-        points: Ints = _full * (ask.size_mib[kind] - left) // ask.divisor_mib[kind]
-        return points
+    def score(
+        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
+    ) -> tuple[Ints, Ints]:
+        kind = best & view.columns.kind_mask
+        left = view.left_mib(ask, best, kind, flat)
+        return _full * (ask.size_mib[kind] - left) // ask.divisor_mib[kind], left
 
     def _counted_column(self, share: Ints) -> Ints:
         return share
@@ -121,9 +122,11 @@ class Spread(_ByOrder):
     def _counted_micro(self, share_micro: int) -> int:
         return FULL_MICRO - share_micro
 
-    def _card_column(self, view: View, ask: Ask, best: Ints, kind: Ints, left: Ints) -> Ints:
-        points: Ints = _full * view.idle(ask, best)
-        return points
+    def score(
+        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
+    ) -> tuple[Ints, Ints]:
+        left = view.left_mib(ask, best, best & view.columns.kind_mask, flat)
+        return _full * view.idle(ask, best, flat), left
 
     def _counted_column(self, share: Ints) -> Ints:
         points: Ints = FULL_MICRO - share

@@ -1,4 +1,4 @@
-"""Fragmentation gradient descent: place where the part of idle cards that goes to waste grows least.
+"""Fragmentation gradient descent: place where the idle parts that go to waste grow least.
 
 A node's fragment is the idle part of its cards that a pod of the mix is expected not to be able to
 use (`typical.usable_milli`). With Δ the fragment before less the fragment after, in cards, a place
@@ -111,7 +111,8 @@ class Fgd(Valued):
         usable *= count >= tables.number[:, :, None]
         weight = tables.weight_ppm * (host.cpu_milli >= tables.cpu_milli)
         worth: Ints = (usable * weight[:, :, None]).sum(axis=0)
-        return worth - PPM * (idle.sum(axis=1)[:, None] - idle + left)
+        worth -= PPM * (idle.sum(axis=1)[:, None] - idle + left)
+        return worth
 
     def micro(self, gain: int) -> int:
         return POINT_MICRO * bisect_right(STEPS_NANO, gain)

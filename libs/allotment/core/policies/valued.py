@@ -1,4 +1,4 @@
-"""What `fgd` and `headroom` share: a node has a value, and the place whose value suffers least wins.
+"""What `fgd` and `headroom` share: nodes have a value, and the place where it suffers least wins.
 
 A policy of this kind says what a node's cards and host are worth to a mix of typical pods, once in
 plain loops and once on columns; everything else follows: the card whose charge costs least is
@@ -17,16 +17,17 @@ import numpy as np
 
 from allotment.core.columns import CPU, HOST_MEMORY, HUGE, Columns
 from allotment.core.devices import by_family
-from allotment.core.devices.base import Free, need_memory_mib
+from allotment.core.devices.base import Free, Pick, need_memory_mib
 from allotment.core.model import Node
 from allotment.core.packing import MEMORY_MOST, NEVER, Ints, memory_mib
 from allotment.core.points import KIB_BITS
-from allotment.core.policies.base import Ask, Pick, Points, Shape, View
-from allotment.core.policies.typical import CARD_MILLI, HOST_MOST, Mix, card_milli, cards_of
-from allotment.core.shapes import compile_shape
+from allotment.core.policies.base import Points, View
+from allotment.core.policies.typical import CARD_MILLI, HOST_MOST, Mix, card_milli, cards_of, room
+from allotment.core.shapes import Ask, Shape, compile_shape
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 MILLI_CPU_PER_MILLI_CARD = 16
+LEFTOVER_MOST = (1 << 23) - 1
 TIE_BITS = 10
 """Enough for the free part of a card, 0 … 1000."""
 
@@ -151,17 +152,18 @@ class Valued:
             micro += self.micro(gain - self.value(wanted.family, cards, before))
             families[wanted.family] = charged
         left = sum(card_milli(free) for cards in families.values() for free in cards)
-        cpu_milli = max(_after(node, request).cpu_milli, 0)
-        return Points(micro, cpu_milli + MILLI_CPU_PER_MILLI_CARD * left)
+        cpu_milli = _after(node, request).cpu_milli
+        leftover = room(cpu_milli) + MILLI_CPU_PER_MILLI_CARD * left
+        return Points(micro, min(leftover, LEFTOVER_MOST))
 
     # ---- columns
 
-    def bare(self, view: View, shape: Shape) -> tuple[Ints | int, Ints | int]:
+    def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         kind = view.keys & view.columns.kind_mask
         tables = self._known(view.columns)
         left = idle_milli(tables, view.packed, kind).sum(axis=1)
-        cpu_milli = np.maximum(view.host[CPU] - shape.request.cpu_milli, _zero)
-        points: Ints | int = 0
+        cpu_milli = np.clip(view.host[CPU] - shape.request.cpu_milli, 0, HOST_MOST)
+        points: Ints | None = None
         if not shape.asks:
             before, after = _host_columns(view, shape)
             gain = self.values(tables, view.packed, kind, after)
@@ -182,10 +184,12 @@ class Valued:
         keys: Ints = (points << TIE_BITS | tie) << columns.amount_shift | low
         return keys
 
-    def score(self, view: View, shape: Shape, ask: Ask, best: Ints) -> tuple[Ints, Ints]:
+    def score(
+        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
+    ) -> tuple[Ints, Ints]:
         columns = view.columns
-        kind, flat = best & columns.kind_mask, view.flat(ask, best)
-        packed = view.packed.take(flat)
+        kind = best & columns.kind_mask
+        packed = view.packed.take(flat, mode="clip")
         charged = packed - ask.amount[kind]
         tables = self._known(columns)
         left = idle_milli(tables, charged, kind) - idle_milli(tables, packed, kind)
@@ -193,17 +197,17 @@ class Valued:
             points = np.maximum(best, _zero) >> columns.amount_shift + TIE_BITS
         else:
             points = np.zeros(best.shape, np.int64)
-            points[:, 0] = self._points_together(view, shape, ask, best, charged)
+            points[:, 0] = self._points_together(view, shape, ask, best, flat, charged)
         return points, MILLI_CPU_PER_MILLI_CARD * left
 
     def _points_together(
-        self, view: View, shape: Shape, ask: Ask, best: Ints, charged: Ints
+        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints, charged: Ints
     ) -> Ints:
         tables = self._known(view.columns).of_family(ask.request.family)
         before, after = _ask_hosts(view, shape, ask)
         kind = view.keys & view.columns.kind_mask
         taken, is_card = view.packed.copy(), best >= 0
-        taken.reshape(-1)[view.flat(ask, best)[is_card]] = charged[is_card]
+        taken.reshape(-1)[flat[is_card]] = charged[is_card]
         gain = self.values(tables, taken, kind, after)
         return self.micros(gain - self.values(tables, view.packed, kind, before))
 

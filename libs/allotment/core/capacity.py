@@ -1,0 +1,42 @@
+"""How many pods of one request a node can hold at most: a bound, without trying.
+
+The least of what its host and its cards have room for; cards are counted one by one, each as often
+as its free slots, memory and compute allow, and a pod that wants several cards at once takes that
+many of the sum. More than that can never be placed; fewer may be. `board_capacity` is the same on
+columns.
+"""
+
+from allotment.core.devices import FAMILIES
+from allotment.core.devices.base import CORES_WHOLE_PCT, Free, card_refusal, need_memory_mib
+from allotment.core.model import Node
+from allotment_proto.facts import DeviceRequest, PodRequest
+
+
+def node_holds_at_most(node: Node, request: PodRequest) -> int:
+    """The bound for a node on which the request fits."""
+    bounds = [node.pods_free]
+    for free, amount in (
+        (node.cpu_milli_free, request.cpu_milli),
+        (node.memory_bytes_free, request.memory_bytes),
+        *((node.extended_free.get(name, 0), amount) for name, amount in request.extended),
+    ):
+        if amount:
+            bounds.append(free // amount)
+    for wanted in request.devices:
+        cards = node.ledgers[wanted.family].cards
+        times = sum(_times(Free(card), wanted, request) for card in cards)
+        bounds.append(times // wanted.count)
+    return min(bounds)
+
+
+def _times(free: Free, wanted: DeviceRequest, request: PodRequest) -> int:
+    """How often one card can take one unit of a request."""
+    if card_refusal(free, wanted, request.selection, FAMILIES[wanted.family]) is not None:
+        return 0
+    bounds = [1 if wanted.cores_pct == CORES_WHOLE_PCT else free.slots]
+    memory_mib = need_memory_mib(wanted, free.card.fact.memory_mib)
+    if memory_mib:
+        bounds.append(free.memory_mib // memory_mib)
+    if wanted.cores_pct:
+        bounds.append(free.cores_pct // wanted.cores_pct)
+    return min(bounds)
