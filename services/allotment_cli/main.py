@@ -14,6 +14,11 @@ COMMANDS = {
     "log": ("allotment_cli.log", "log", "The allocation log, one line an event."),
     "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is."),
     "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
+    "simulate": (
+        "allotment_cli.simulate.command",
+        "simulate",
+        "Schedule a workload on a made-up cluster: how full, how fragmented.",
+    ),
     "bench": ("allotment_cli.bench", "bench", "Measure how fast this machine decides."),
     "version": ("allotment_cli.version", "version", "Versions of what is installed."),
 }

@@ -77,6 +77,14 @@ def parse_shapes(text: str, source: str) -> tuple[NodeShape, ...]:
     return tuple(shapes)
 
 
+def shapes_in(
+    value: Any, source: str, lines: Lines, place: tuple[str | int, ...]
+) -> tuple[list[NodeShape], list[str]]:
+    """The nodes that stand at `place` of a larger document, and every mistake in them."""
+    reader = _Reader(source, lines)
+    return reader.nodes(value, _Field(place)), reader.problems
+
+
 class _Field(NamedTuple):
     """A place in the document, for messages."""
 
@@ -90,14 +98,16 @@ class _Field(NamedTuple):
         return shown.lstrip(".") or "the document"
 
 
+_ROOT = _Field(())
+
+
 class _Reader:
     def __init__(self, source: str, lines: Lines) -> None:
         self._source = source
         self._lines = lines
         self.problems: list[str] = []
 
-    def nodes(self, value: Any) -> list[NodeShape]:
-        root = _Field(())
+    def nodes(self, value: Any, root: _Field = _ROOT) -> list[NodeShape]:
         for path, key in self._lines.repeated:
             self._wrong(_Field(path) / key, key, "each key once", "is repeated")
         if not isinstance(value, list) or not value:

@@ -1,0 +1,83 @@
+"""What is simulated: nodes, and pods with the seconds at which they come and go."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from allotment_proto.events import NodeObserved, PodObserved
+from allotment_proto.facts import Policy
+
+SCHEDULER = "allotment"
+NAMESPACE = "lab"
+PROBLEMS_SHOWN = 10
+
+
+class WorkloadError(Exception):
+    """Raised for a workload that cannot be used; `problems` name place, value and remedy."""
+
+    def __init__(self, problems: list[str]) -> None:
+        more = len(problems) - PROBLEMS_SHOWN
+        shown = problems[:PROBLEMS_SHOWN] + ([f"and {more:,} more"] if more > 0 else [])
+        super().__init__("\n".join(shown))
+        self.problems = problems
+
+
+class Arrival(msgspec.Struct, frozen=True, gc=False):
+    """One pod. Times are whole seconds of virtual time.
+
+    It goes at `deleted_s`, whether it ran or waited till then, or `runs_s` after it was placed, or
+    stays to the end. A pod whose fact names a node is put there by others and only takes room.
+    """
+
+    fact: PodObserved
+    created_s: int = 0
+    deleted_s: int | None = None
+    runs_s: int | None = None
+
+    def renamed(self, suffix: str) -> "Arrival":
+        """The same pod once more, under another name and uid."""
+        name = self.fact.name + suffix
+        fact = msgspec.structs.replace(self.fact, name=name, uid=self.fact.uid + suffix)
+        return Arrival(fact, self.created_s, self.deleted_s, self.runs_s)
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Nodes and pods. `policy` is the recorded one, where the source holds one."""
+
+    nodes: tuple[NodeObserved, ...]
+    arrivals: tuple[Arrival, ...]
+    policy: Policy | None = None
+
+    @property
+    def ours(self) -> list[Arrival]:
+        """The pods that are ours to place."""
+        return [arrival for arrival in self.arrivals if not arrival.fact.node]
+
+    @property
+    def fixed(self) -> list[Arrival]:
+        """The pods that others placed."""
+        return [arrival for arrival in self.arrivals if arrival.fact.node]
+
+
+def repeated(names: Iterable[tuple[str, str]], column: str) -> list[str]:
+    """A problem for every (place, name) whose name was used before."""
+    first: dict[str, str] = {}
+    problems = []
+    for place, name in names:
+        if name in first:
+            wanted = f"another name than that of {first[name]}"
+            problems.append(f"{place}, column {column}: is {name!r}; wanted: {wanted}")
+        first.setdefault(name, place)
+    return problems
+
+
+def whole(
+    row: Mapping[str, str], column: str, place: str, problems: list[str], least: int, most: int
+) -> int:
+    """A whole number in a column; `least`, with a problem noted, where it is none."""
+    text = row[column]
+    if text.isascii() and text.isdigit() and len(text) < 19 and least <= int(text) <= most:
+        return int(text)
+    wanted = f"a whole number from {least} to {most}" if least < most else str(least)
+    problems.append(f"{place}, column {column}: is {text!r}; wanted: {wanted}")
+    return least

@@ -1,0 +1,98 @@
+"""One run: draw the workload, schedule it in virtual time, measure."""
+
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from allotment.core.board import Board
+from allotment.core.cycle import Ranker
+from allotment.core.policies.typical import Mix
+from allotment.core.state import ClusterState
+from allotment.testing.lab import tuning
+from allotment.testing.lab.dice import Dice
+from allotment.testing.lab.engine import Simulation, Sink, Totals
+from allotment.testing.lab.measures import Wanted, capacity_milli, typical
+from allotment.testing.lab.runs import ComeAndGo, Progress, one_by_one
+from allotment.testing.lab.workload import Arrival, Workload
+from allotment_cli.errors import CliError
+from allotment_cli.simulate.inputs import Source
+from allotment_cli.simulate.policies import Chosen
+from allotment_cli.simulate.report import Curve, RunReport, curve, report
+
+
+class Plan(NamedTuple):
+    """How workloads are run. `inflate`: load the cluster to so many times its cards."""
+
+    source: Source
+    inflate: float | None
+    churn: bool
+
+
+class Drawn(NamedTuple):
+    """One seed's pods in order, those of others, and the shapes that are typical of the source."""
+
+    workload: Workload
+    ours: Sequence[Arrival]
+    mix: Mix
+
+
+def draw(plan: Plan, seed: int) -> Drawn:
+    """The workload of a seed. Raises `CliError` if it cannot be tuned to the load."""
+    random = Random(seed)
+    workload = plan.source.draw(random)
+    ours: Sequence[Arrival] = workload.ours
+    mix = typical((arrival.fact.request for arrival in ours), workload.nodes)
+    if plan.inflate is not None:
+        wanted = Wanted(workload.nodes)
+        target_milli = round(plan.inflate * capacity_milli(workload.nodes))
+        if not target_milli:
+            raise CliError("the nodes have no cards to load", "leave out --inflate")
+        try:
+            ours = tuning.tuned(
+                tuning.shuffled(ours, random),
+                target_milli,
+                lambda arrival: wanted.milli(arrival.fact.request),
+                random,
+            )
+        except ValueError as error:
+            raise CliError(f"--inflate cannot load the cluster: {error}") from None
+    elif not plan.source.comes_and_goes:
+        ours = tuning.shuffled(ours, random)
+    return Drawn(workload, ours, mix)
+
+
+def simulate(
+    plan: Plan, drawn: Drawn, chosen: Chosen, seed: int, progress: Progress, sink: Sink | None
+) -> tuple[RunReport, Curve]:
+    """Schedule a drawn workload under a policy, through the core in this process."""
+    random = Random(f"{seed}/placing")
+
+    def ranker(state: ClusterState) -> Ranker:
+        board = Board(state)
+        return Dice(state, board, random) if chosen.is_random else board
+
+    simulation = Simulation(drawn.workload.nodes, chosen.policy, ranker, sink=sink)
+    start = time.process_time()
+    totals = _run(plan, drawn, simulation, progress)
+    cpu_s = time.process_time() - start
+    found = report(
+        totals,
+        policy=chosen.name,
+        seed=seed,
+        through="core",
+        mode="churn" if plan.churn else "arrivals",
+        nodes=len(drawn.workload.nodes),
+        cpu_s=cpu_s,
+    )
+    return found, curve(totals)
+
+
+def _run(plan: Plan, drawn: Drawn, simulation: Simulation, progress: Progress) -> Totals:
+    fixed = drawn.workload.fixed
+    if plan.churn:
+        churn = ComeAndGo(simulation, drawn.mix)
+        churn.run([*fixed, *drawn.ours], progress)
+        return churn.totals()
+    one_by_one(simulation, drawn.ours, fixed, progress)
+    return simulation.totals(drawn.mix)

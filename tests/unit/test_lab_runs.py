@@ -1,0 +1,258 @@
+"""The lab keeps the books, is repeatable, and decides what the log's replay decides again."""
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+import pytest
+
+from allotment.core import snapshot
+from allotment.core.board import Board
+from allotment.core.check import check, oversold
+from allotment.core.cycle import Evaluator, Ranker
+from allotment.core.logport import Landed
+from allotment.core.policies import POLICIES
+from allotment.core.policies.typical import PPM, cluster_fragmentation
+from allotment.core.replay import Index, Replayer
+from allotment.core.state import ClusterState
+from allotment.testing.lab import measures, tuning
+from allotment.testing.lab.dice import Dice
+from allotment.testing.lab.engine import Simulation, Sink, Totals
+from allotment.testing.lab.openb import parse_nodes, parse_pods
+from allotment.testing.lab.runs import ComeAndGo, one_by_one
+from allotment.testing.lab.workload import Arrival
+from allotment.testing.memory_log import MemoryLogCore
+from allotment_proto.codec import encode
+from allotment_proto.events import Envelope
+from allotment_proto.facts import Policy
+
+NODES = parse_nodes(
+    "sn,cpu_milli,memory_mib,gpu,model\n"
+    + "".join(f"g{n},64000,262144,{2 + 2 * (n % 2)},{'AB'[n % 2]}\n" for n in range(6))
+    + "c0,32000,131072,0,\n",
+    "nodes",
+)
+
+
+def made_up(pods: int, seed: int) -> tuple[Arrival, ...]:
+    """Parts of cards, whole cards, several cards, some of one model, some without any."""
+    random = Random(seed)
+    rows = ["name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time"]
+    for number in range(pods):
+        cards = random.choice((0, 1, 1, 1, 1, 1, 2, 4))
+        milli = 0 if not cards else 1000 if cards > 1 else random.choice((250, 300, 500, 1000))
+        spec = random.choice(("", "", "A", "A|B")) if cards else ""
+        cpu, created = random.choice((1000, 4000)), random.randrange(400)
+        deleted = created + random.randrange(200)
+        rows.append(f"p{number:04d},{cpu},1024,{cards},{milli},{spec},{created},{deleted}")
+    return parse_pods("\n".join(rows), "pods")[0]
+
+
+def policy(name: str) -> Policy:
+    return Policy(device_policy=name, device_weight=1, host_policy="none", host_weight=0)
+
+
+def silent(arrived: int) -> None:
+    """No progress is shown."""
+
+
+def simulation(
+    name: str = "binpack", *, sink: Sink | None = None, dice: Random | None = None
+) -> Simulation:
+    def ranker(state: ClusterState) -> Ranker:
+        return Board(state) if dice is None else Dice(state, Board(state), dice)
+
+    return Simulation(NODES, policy(name), ranker, sink=sink)
+
+
+def loaded(simulated: Simulation, seed: int, inflate_percent: int = 130) -> list[Arrival]:
+    random = Random(seed)
+    return tuning.tuned(
+        tuning.shuffled(made_up(60, 7), random),
+        simulated.capacity_milli * inflate_percent // 100,
+        lambda arrival: simulated.wanted.milli(arrival.fact.request),
+        random,
+    )
+
+
+def experiment(simulated: Simulation, seed: int) -> Totals:
+    arrivals = loaded(simulated, seed)
+    one_by_one(simulated, arrivals, (), silent)
+    return simulated.totals(measures.typical((a.fact.request for a in arrivals), NODES))
+
+
+def come_and_go(simulated: Simulation, arrivals: Sequence[Arrival]) -> Totals:
+    run = ComeAndGo(simulated, measures.typical((a.fact.request for a in arrivals), NODES))
+    run.run(arrivals, silent)
+    return run.totals()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("with_dice", [False, True])
+def test_what_is_allocated_is_what_the_cards_holders_hold(name: str, with_dice: bool) -> None:
+    simulated = simulation(name, dice=Random(3) if with_dice else None)
+    totals = experiment(simulated, 42)
+    state = simulated.state
+    held = sum(
+        holding.memory_mib
+        for node in state.nodes.values()
+        for books in node.ledgers.values()
+        for card in books.cards
+        for holding in card.holders.values()
+    )
+    assert totals.allocated_milli == held > 0
+    assert totals.placed + totals.refused == totals.arrived
+    assert totals.placed == len(state.pods)
+    assert sum(totals.refusals.values()) == totals.refused > 0
+    assert check(state) == []
+    assert oversold(state) == []
+
+
+def test_a_seed_is_one_run_and_another_is_another() -> None:
+    first, again, other = (experiment(simulation(), seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.trace_sha256 != other.trace_sha256
+    dice = [experiment(simulation(dice=Random(seed)), 1) for seed in (1, 1, 2)]
+    assert dice[0] == dice[1]
+    assert dice[0].trace_sha256 != dice[2].trace_sha256
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_board_and_the_plain_loops_end_in_the_same_state(name: str) -> None:
+    fast, slow = simulation(name), Simulation(NODES, policy(name), Evaluator)
+    assert experiment(fast, 5) == experiment(slow, 5)
+    assert snapshot.encode(fast.state) == snapshot.encode(slow.state)
+
+
+class Kept:
+    """A run's records in a log."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLogCore()
+
+    def sink(self, subject: str, envelope: Envelope) -> None:
+        number = self.log.last_seq + 1
+        landed = self.log.try_append(subject, encode(envelope), msg_id=f"lab/{number}")
+        assert landed == Landed(number)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("churn", [False, True])
+def test_replay_makes_every_decision_again(name: str, churn: bool) -> None:
+    kept = Kept()
+    simulated = simulation(name, sink=kept.sink)
+    totals = come_and_go(simulated, made_up(120, 4)) if churn else experiment(simulated, 9)
+    index = Index()
+    for record in kept.log.records:
+        index.feed(record)
+    replayer = Replayer(index.stops)
+    for record in kept.log.records:
+        replayer.feed(record)
+    report = replayer.report()
+    assert report.identical == report.decisions > 0
+    assert report.decisions <= totals.decisions
+    assert snapshot.encode(replayer.state) == snapshot.encode(simulated.state)
+
+
+def test_pods_wait_in_order_and_take_the_room_that_others_leave() -> None:
+    """One node of two cards. `first` has both for 100 s; two wait; the older one is next."""
+    rows = [
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time",
+        "first,1,1,2,1000,0,100",
+        "older,1,1,2,1000,10,150",
+        "newer,1,1,2,1000,20,400",
+        "gives-up,1,1,2,1000,30,40",
+        "at-once,1,1,1,500,200,200",
+    ]
+    arrivals, _ = parse_pods("\n".join(rows), "pods")
+    simulated = Simulation(NODES[:1], policy("binpack"), Board)
+    totals = come_and_go(simulated, arrivals)
+    assert totals.waits_s == [0, 90, 130]
+    assert (totals.placed, totals.refused) == (3, 2)
+    assert totals.peak_milli == 2000
+    assert totals.refusals == {"InsufficientGPUMemory": 2}
+    assert simulated.allocated_milli == 0
+    assert simulated.state.pods == {}
+
+
+def test_a_pod_that_runs_so_long_starts_when_it_is_placed() -> None:
+    whole = made_up(1, 1)[0].fact
+    asks = parse_pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,2,1000\n", "p")[0][0]
+    facts = [
+        msgspec.structs.replace(whole, uid=uid, name=uid, request=asks.fact.request)
+        for uid in ("a", "b", "c")
+    ]
+    arrivals = [Arrival(fact, at, runs_s=50) for at, fact in enumerate(facts)]
+    totals = come_and_go(Simulation(NODES[:1], policy("binpack"), Board), arrivals)
+    assert totals.waits_s == [0, 49, 98]
+
+
+def test_pods_that_others_placed_only_take_room() -> None:
+    (pod,) = parse_pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,64000,1,0,0\n", "p")[0]
+    theirs = msgspec.structs.replace(pod.fact, uid="theirs", node="g0", scheduler="other")
+    simulated = Simulation(NODES[:1], policy("binpack"), Board)
+    one_by_one(simulated, [pod], [Arrival(theirs)], silent)
+    totals = simulated.totals(())
+    assert (totals.arrived, totals.placed) == (1, 0)
+    assert totals.refusals == {"InsufficientCPU": 1}
+
+
+def test_tuning_reaches_the_load_from_below_and_from_above() -> None:
+    simulated = simulation()
+    for percent in (10, 130, 400):
+        arrivals = loaded(simulated, 3, percent)
+        total = sum(simulated.wanted.milli(a.fact.request) for a in arrivals)
+        target = simulated.capacity_milli * percent // 100
+        assert abs(total - target) <= 4000, "the last pod has at most four cards"
+        assert len({a.fact.uid for a in arrivals}) == len(arrivals)
+    cpu_only = [a for a in made_up(60, 7) if not a.fact.request.devices]
+    with pytest.raises(ValueError, match="none of the pods asks for a card"):
+        tuning.tuned(cpu_only, 1000, lambda a: 0, Random(1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fragments_are_those_that_asking_every_card_finds(seed: int) -> None:
+    simulated = simulation("spread")
+    for arrival in loaded(simulated, seed, 20 * seed):
+        simulated.decide(simulated.observe(arrival))
+    mix = measures.typical((a.fact.request for a in made_up(60, 7)), NODES)
+    state = simulated.state
+    asked = cluster_fragmentation(state.nodes.values(), mix, state.policy)
+    found = measures.fragmented_milli(state, mix)
+    assert 0 <= found - asked.stranded_nano // PPM <= 1
+    assert found > 0
+
+
+def test_a_cluster_without_cards_has_no_fragments() -> None:
+    simulated = Simulation(NODES[-1:], policy("none"), Board)
+    mix = measures.typical((a.fact.request for a in made_up(60, 7)), NODES)
+    assert measures.fragmented_milli(simulated.state, mix) == 0
+
+
+def test_an_amount_of_memory_is_held_against_the_cards_that_it_may_get() -> None:
+    (small, large) = (
+        msgspec.structs.replace(
+            NODES[at],
+            name=str(at),
+            inventories=tuple(
+                msgspec.structs.replace(
+                    books,
+                    cards=tuple(
+                        msgspec.structs.replace(card, memory_mib=size) for card in books.cards
+                    ),
+                )
+                for books in NODES[at].inventories
+            ),
+        )
+        for at, size in ((0, 1000), (1, 4000))
+    )
+    wanted = measures.Wanted([small, large])
+    by_model = {
+        spec: parse_pods(
+            f"name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\na,1,1,1,500,{spec}\n", "p"
+        )[0][0].fact.request
+        for spec in ("A", "B", "")
+    }
+    assert wanted.milli(by_model["A"]) == 500
+    assert wanted.milli(by_model["B"]) == 125
+    assert wanted.milli(by_model[""]) == 1000 * 500 // 3000

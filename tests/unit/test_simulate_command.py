@@ -1,0 +1,188 @@
+"""`allot simulate` on small files: what it prints, draws, keeps, and how it says no."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from allotment_cli.main import main
+from allotment_cli.simulate import curve
+from allotment_cli.simulate.policies import NAMES
+from tests.recording import busy_cluster
+from tests.unit.test_simulate_recipe import TEXT
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
+    f"n{n},64000,262144,4,{'AB'[n % 2]}\n" for n in range(4)
+)
+PODS = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
+    + "".join(
+        f"p{n},2000,1024,{1 + n % 2},{(300, 1000)[n % 2]},{('', 'A', 'A|B')[n % 3]},{n},{n + 60}\n"
+        for n in range(40)
+    )
+)
+CONFIGURATION = """
+actions: allocate
+tiers:
+- plugins:
+  - name: deviceshare
+    arguments: {deviceshare.SchedulePolicy: spread, deviceshare.ScheduleWeight: 10}
+"""
+WANTED = (
+    "policy",
+    "seed",
+    "arrived_percent",
+    "allocation_percent",
+    "unallocated_cards",
+    "fragmentation_percent",
+    "placed",
+    "refused",
+)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> list[str]:
+    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "pods.csv").write_text(PODS)
+    return ["--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv")]
+
+
+def simulate(*arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, ["simulate", *arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_run_is_one_object_on_one_line(trace: list[str]) -> None:
+    arguments = [*trace, "--policy", "binpack", "--inflate", "1.3", "--seed", "42", "--json"]
+    result = simulate(*arguments)
+    (line,) = result.stdout.splitlines()
+    facts = msgspec.json.decode(line)
+    assert set(WANTED) <= set(facts)
+    assert facts["arrived_percent"] >= 130
+    assert facts["placed"] + facts["refused"] == facts["arrived"]
+    assert facts["unallocated_cards"] == pytest.approx(
+        16 * (1 - facts["allocation_percent"] / 100), abs=0.01
+    )
+    again = msgspec.json.decode(simulate(*arguments).stdout)
+    assert again["trace_sha256"] == facts["trace_sha256"]
+
+
+def test_policies_and_seeds_are_runs_of_their_own_with_their_mean(trace: list[str]) -> None:
+    result = simulate(
+        *trace, "--policy", "spread", "--policy", "random", "--inflate", "1.3", "--repeat", "3"
+    )
+    assert len(re.findall(r"^spread +4[234] ", result.stdout, re.MULTILINE)) >= 3
+    assert "mean of the runs:" in result.stdout
+    as_json = simulate(*trace, "--policy", "spread", "--repeat", "3", "--json")
+    runs = [msgspec.json.decode(line) for line in as_json.stdout.splitlines()]
+    assert [run["seed"] for run in runs] == [42, 43, 44]
+    assert "mean of the runs:" in as_json.stderr
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_every_named_policy_places_pods(trace: list[str], policy: str) -> None:
+    result = simulate(*trace, "--policy", policy, "--inflate", "1.3", "--json")
+    assert msgspec.json.decode(result.stdout)["allocation_percent"] > 50
+
+
+def test_a_configuration_file_is_a_policy(trace: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.conf"
+    path.write_text(CONFIGURATION)
+    run = msgspec.json.decode(simulate(*trace, "--policy", str(path), "--json").stdout)
+    assert run["policy"] == str(path)
+    path.write_text(CONFIGURATION.replace("10", "high"))
+    result = simulate(*trace, "--policy", str(path), code=2)
+    assert "ScheduleWeight is 'high'; wanted: a whole number" in result.stderr
+
+
+def test_churn_reports_waits(trace: list[str]) -> None:
+    result = simulate(*trace, "--churn", "--inflate", "4", "--json")
+    run = msgspec.json.decode(result.stdout)
+    assert run["mode"] == "churn"
+    assert run["wait_p99_s"] > run["wait_p50_s"] >= 0
+    assert run["peak_allocation_percent"] > run["allocation_percent"] > 0
+    assert "WAIT P99" in simulate(*trace, "--churn").stdout
+
+
+def test_a_kept_run_can_be_verified_and_is_a_workload(trace: list[str], tmp_path: Path) -> None:
+    kept = str(tmp_path / "run.jsonl")
+    first = simulate(*trace, "--inflate", "1.3", "--record", kept, "--json")
+    assert f"next: allot replay --verify --file {kept}" in first.stderr
+    verified = CliRunner().invoke(main, ["replay", "--verify", "--file", kept, "-o", "json"])
+    report = msgspec.json.decode(verified.stdout)
+    assert report["identical"] == report["decisions"] > 0
+    again = msgspec.json.decode(simulate("--file", kept, "--no-churn", "--json").stdout)
+    then = msgspec.json.decode(first.stdout)
+    assert again["policy"] == "recorded"
+    assert again["arrived"] == then["arrived"]
+
+
+def test_an_exported_log_and_a_recipe_are_workloads(tmp_path: Path) -> None:
+    log = busy_cluster().write(tmp_path / "log.jsonl")
+    run = msgspec.json.decode(simulate("--file", str(log), "--json").stdout)
+    assert (run["mode"], run["policy"]) == ("churn", "recorded")
+    assert run["placed"] > 0
+    recipe = tmp_path / "w.yaml"
+    recipe.write_text(TEXT.replace("100h", "10h"))
+    assert msgspec.json.decode(simulate("--workload", str(recipe), "--json").stdout)["placed"] > 0
+
+
+def test_the_drawing_names_every_policy(trace: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "curves.svg"
+    simulate(
+        *trace, "--policy", "binpack", "--policy", "spread", "--repeat", "2", "--svg", str(path)
+    )
+    root = ElementTree.fromstring(path.read_text())
+    texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    for name in ("binpack ", "spread ", "arrived load", "allocated, %"):
+        assert any(text.startswith(name) for text in texts), texts
+    assert "prefers-color-scheme: dark" in path.read_text()
+
+
+def test_a_curve_of_many_runs_is_their_mean() -> None:
+    runs = [[(0.0, 0.0), (100.0, 80.0)], [(0.0, 0.0), (100.0, 60.0), (120.0, 61.0)]]
+    found = curve.mean(runs)
+    assert found[0] == (0, 0)
+    assert found[-1] == (100, 70)
+    with pytest.raises(ValueError, match="no curves"):
+        curve.svg({"a": []}, "title")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "it is not clear what to simulate"),
+        (["--nodes", "x"], "--pods is missing"),
+        (["--pods", "x"], "--nodes is missing"),
+        (["--file", "x", "--workload", "y"], "it is not clear what to simulate"),
+        (["--file", "absent.jsonl"], "absent.jsonl cannot be read"),
+        (["--workload", "absent.yaml"], "absent.yaml cannot be read"),
+    ],
+)
+def test_what_is_asked_for_must_be_clear(arguments: list[str], said: str) -> None:
+    assert said in simulate(*arguments, code=2).stderr
+
+
+def test_other_nos_say_what_would_be_right(trace: list[str], tmp_path: Path) -> None:
+    said = simulate(*trace, "--policy", "best", code=2).stderr
+    assert "--policy 'best' is neither a policy nor a file" in said
+    assert ", ".join(NAMES) in said
+    kept = ["--record", str(tmp_path / "x.jsonl")]
+    for more in (
+        ["--repeat", "2"],
+        ["--policy", "random"],
+        ["--policy", "none", "--policy", "spread"],
+    ):
+        assert "--record keeps one run" in simulate(*trace, *kept, *more, code=2).stderr
+    assert "cannot be written" in simulate(*trace, "--svg", "/absent/x.svg", code=2).stderr
+    assert "cannot be written" in simulate(*trace, "--record", "/absent/x", code=2).stderr
+    assert "real time" in simulate(*trace, "--through", "services", "--churn", code=2).stderr
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n")
+    assert "does not say when pods come" in simulate(*trace, "--churn", code=2).stderr
+    assert "none of the pods asks for a card" in simulate(*trace, "--inflate", "2", code=2).stderr
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,0,\n")
+    assert "the nodes have no cards" in simulate(*trace, "--inflate", "2", code=2).stderr
