@@ -1,4 +1,8 @@
-"""Read the log from its beginning to a moment, and fold it: every answer starts here."""
+"""Read the log up to a moment, and fold it: every answer starts here.
+
+From its beginning, or from what an earlier command kept in the user's cache; both end in the same
+state. A question that must see every record as it takes effect always starts at the beginning.
+"""
 
 from collections.abc import Callable
 from contextlib import aclosing
@@ -6,6 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from allotment.adapters.heap import uncollected
+from allotment.adapters.snapshots import SnapshotStore
+from allotment.core import snapshot
 from allotment.core.figures import rfc3339
 from allotment.core.logport import Record
 from allotment.core.state import ClusterState, apply_all, pass_over
@@ -18,6 +25,9 @@ from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
 
+KEEP_AFTER_EVENTS = 50_000
+"""A fold of so many events is worth keeping."""
+
 Observer = Callable[[Record, Envelope, ClusterState], None]
 """Called with every record after it took effect."""
 
@@ -28,6 +38,15 @@ class Unreadable(msgspec.Struct, frozen=True):
     seq: int
     subject: str
     reason: str
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A fold in the cache: the state, and what of the records before it an answer needs."""
+
+    time_ms: int
+    latest_ms: int
+    unreadable: tuple[Unreadable, ...]
+    state: bytes
 
 
 class Folded(NamedTuple):
@@ -66,7 +85,12 @@ async def fold_at(source: Source, text: str | None, observer: Observer | None = 
 
 
 async def fold(source: Source, at: At | None, observer: Observer | None = None) -> Folded:
-    """Fold from the first record to a moment (None: the newest record)."""
+    """Fold to a moment (None: the newest record)."""
+    with uncollected():
+        return await _fold(source, at, observer)
+
+
+async def _fold(source: Source, at: At | None, observer: Observer | None) -> Folded:
     last_seq = await source.last_seq()
     until_ns: int | None = None
     if isinstance(at, AtSequence):
@@ -75,19 +99,56 @@ async def fold(source: Source, at: At | None, observer: Observer | None = None) 
         last_seq = at.seq
     elif at is not None:
         until_ns = (at.ms + 1) * 1_000_000
-    state = ClusterState()
-    unreadable: list[Unreadable] = []
-    time_ms = 0
-    async with aclosing(source.read(1, last_seq)) as batches:
+    state, kept = ClusterState(), _Kept(0, 0, (), b"")
+    if observer is None and source.snapshots is not None:
+        state, kept = await _restore(source.snapshots, last_seq, until_ns)
+    unreadable = list(kept.unreadable)
+    time_ms, latest_ms, events = kept.time_ms, kept.latest_ms, 0
+    async with aclosing(source.read(state.seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
                 if until_ns is not None and record.time_ns >= until_ns:
                     return Folded(state, state.seq, until_ns // 1_000_000 - 1, tuple(unreadable))
                 time_ms = record.time_ns // 1_000_000
+                latest_ms = max(latest_ms, time_ms)
                 envelope = take(state, record, unreadable)
-                if observer is not None and envelope is not None:
+                if envelope is None:
+                    continue
+                events += len(envelope.events)
+                if observer is not None:
                     observer(record, envelope, state)
-    return Folded(state, state.seq, time_ms, tuple(unreadable))
+    folded = Folded(state, state.seq, time_ms, tuple(unreadable))
+    if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None:
+        await _keep(source.snapshots, folded, latest_ms)
+    return folded
+
+
+async def _restore(
+    snapshots: SnapshotStore, last_seq: int, until_ns: int | None
+) -> tuple[ClusterState, _Kept]:
+    """The newest kept fold that is not beyond the moment; what cannot be used is passed over."""
+    nothing = ClusterState(), _Kept(0, 0, (), b"")
+    found = await snapshots.load(last_seq)
+    if found is None:
+        return nothing
+    try:
+        kept = msgspec.msgpack.decode(found[1], type=_Kept)
+        if until_ns is not None and (kept.latest_ms + 1) * 1_000_000 > until_ns:
+            return nothing
+        return snapshot.decode(kept.state), kept
+    except (msgspec.DecodeError, snapshot.SnapshotError) as error:
+        note(f"what was kept of this log is of another release: {error}")
+        return nothing
+
+
+async def _keep(snapshots: SnapshotStore, folded: Folded, latest_ms: int) -> None:
+    """For the next command. A cache: that it cannot be written is worth a word, no more."""
+    image = snapshot.encode(folded.state)
+    kept = _Kept(folded.time_ms, latest_ms, folded.unreadable, image)
+    try:
+        await snapshots.save(folded.seq, msgspec.msgpack.encode(kept))
+    except OSError as error:
+        note(f"what was read of the log is not kept for the next command: {error}")
 
 
 def take(

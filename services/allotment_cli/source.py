@@ -3,6 +3,7 @@
 --file LOG.jsonl  >  --nats URL or ALLOT_NATS_URL  >  what runs at --home or ALLOT_HOME
 """
 
+import hashlib
 import logging
 import os
 import time
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 
+from allotment.adapters.snapshots import SnapshotDirectory, SnapshotStore
 from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
 from allotment_cli import export
 from allotment_cli.errors import CliError
@@ -34,7 +36,9 @@ class Origin(NamedTuple):
 
 
 class Source(Protocol):
-    """A log that can be read, more than once."""
+    """A log that can be read, more than once. `snapshots` is where folds of it may be kept."""
+
+    snapshots: SnapshotStore | None
 
     def now_ms(self) -> int:
         """What "now" means: the clock for a live log, the last record's time for a file."""
@@ -82,6 +86,7 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self.records = list(export.read_file(path))
+        self.snapshots: SnapshotStore | None = None
 
     def now_ms(self) -> int:
         return self.records[-1].time_ns // 1_000_000 if self.records else 0
@@ -141,12 +146,14 @@ async def _live(url: str) -> AsyncIterator[Source]:
             url.split(","), name, credentials=credentials, connect_within_s=CONNECT_WITHIN_S
         ) as connection:
             jetstream = JetStream(connection, budget_s=CONNECT_WITHIN_S)
-            if await jetstream.stream_info(STREAM) is None:
+            info = await jetstream.stream_info(STREAM)
+            if info is None:
                 raise CliError(
                     f"NATS at {url} has no stream {STREAM}",
                     "is this the right server? the first service that starts makes the stream",
                 )
-            yield LiveSource(JetStreamLog(jetstream, STREAM, identity=STREAM))
+            log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
+            yield LiveSource(log, _snapshots_of(log.identity))
     except NatsUnavailable as error:
         raise CliError(f"NATS cannot be reached: {error}", "check --nats; or: allot up") from error
     except TimeoutError as error:
@@ -155,10 +162,18 @@ async def _live(url: str) -> AsyncIterator[Source]:
         raise CliError(f"the log at {url} cannot be read: {error}") from error
 
 
+def _snapshots_of(identity: str) -> SnapshotDirectory:
+    """The user's cache of one log: $XDG_CACHE_HOME/allotment, or ~/.cache/allotment."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "allotment"
+    name = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return SnapshotDirectory(cache / name, log_identity=identity)
+
+
 class LiveSource:
     """A log that grows; what is read is read from the server each time."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, snapshots: SnapshotStore | None) -> None:
+        self.snapshots = snapshots
         self.last_seq = log.last_seq
         self.read = log.read
         self.follow = log.follow

@@ -1,5 +1,6 @@
 """The watcher: Kubernetes → facts in the log. It never decides anything."""
 
+import gc
 import secrets
 import sys
 from collections.abc import Awaitable, Callable
@@ -28,7 +29,8 @@ from allotment.core.state import ClusterState
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
 from allotment_watcher.diary import Diary, Fact, subject_of
-from allotment_watcher.normalise import node_fact, pod_fact, unreadable_pod_fact
+from allotment_watcher.learner import keep_learning
+from allotment_watcher.normalise import depends_on_policy, node_fact, pod_fact, unreadable_pod_fact
 from allotment_watcher.policy_source import POLL_S, Loaded, fingerprint, load_policy
 from allotment_watcher.settings import WatcherSettings
 
@@ -53,7 +55,9 @@ class Watcher:
         self.policy = policy
         self.diary = diary
         self.recorder = recorder
-        self._pods: dict[str, objects.PodObject] = {}
+        self._pods: set[str] = set()
+        self._by_policy: dict[str, objects.PodObject] = {}
+        """Pods that another policy would read otherwise, whole; all others are facts only."""
         self._nodes: dict[str, str] = {}
         self._unreadable: set[str] = set()
         self._listed: set[str] = set()
@@ -61,17 +65,22 @@ class Watcher:
     async def on_pod(self, event: WatchEvent[objects.PodObject]) -> None:
         match event:
             case Added() | Modified():
-                self._pods[event.identity.uid] = event.object
+                self._pods.add(event.identity.uid)
+                if depends_on_policy(event.object):
+                    self._by_policy[event.identity.uid] = event.object
+                else:
+                    self._by_policy.pop(event.identity.uid, None)
                 self.recorder.put(self.diary.pod_seen(pod_fact(event.object, self.policy)))
             case Deleted():
-                self._pods.pop(event.identity.uid, None)
+                self._pods.discard(event.identity.uid)
+                self._by_policy.pop(event.identity.uid, None)
                 self._unreadable.discard(event.identity.uid)
                 self.recorder.put(self.diary.pod_gone(event.identity.uid))
             case Undecodable():
                 self._unreadable_pod(event)
             case Synced():
                 self.recorder.put(self.diary.only_pods([*self._pods, *self._unreadable]))
-                self._listed.add("pods")
+                self._all_listed("pods")
                 self.ctx.ready("pods", True, f"{event.objects} listed")
 
     async def on_node(self, event: WatchEvent[objects.NodeObject]) -> None:
@@ -88,8 +97,14 @@ class Watcher:
                 self.ctx.log.warning("node cannot be read", node=event.name, reason=event.error)
             case Synced():
                 self.recorder.put(self.diary.only_nodes(self._nodes))
-                self._listed.add("nodes")
+                self._all_listed("nodes")
                 self.ctx.ready("nodes", True, f"{event.objects} listed")
+
+    def _all_listed(self, kind: str) -> None:
+        """What a large list left in memory stays: the collector need not look at it for ever."""
+        if kind not in self._listed:
+            self._listed.add(kind)
+            gc.freeze()
 
     def _unreadable_pod(self, event: Undecodable) -> None:
         """The pod stays known and is refused with the reason; nothing else is held up."""
@@ -131,9 +146,9 @@ class Watcher:
             before = frozenset(found)
 
     def use(self, policy: Policy) -> None:
-        """Read every known pod again under another policy."""
+        """Read again what another policy reads otherwise."""
         self.policy = policy
-        for pod in self._pods.values():
+        for pod in self._by_policy.values():
             self.recorder.put(self.diary.pod_seen(pod_fact(pod, policy)))
 
 
@@ -168,11 +183,13 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
             )
             watcher = Watcher(ctx, loaded.event.policy, diary, recorder)
             state = world.fold.state
-            if state.policy_seq == 0 or state.policy != loaded.event.policy:
+            if state.policy_seq == 0 or as_in_file(state.policy) != loaded.event.policy:
                 recorder.put([loaded.event])
+            world.fold.listeners[:] = [diary.took_effect]  # and no longer an earlier turn's
             group.start_soon(recorder.run)
             group.start_soon(watcher.audit, state)
             group.start_soon(_reload_policy, ctx, watcher, loaded)
+            group.start_soon(keep_learning, state, recorder.put)
             group.start_soon(_reflect, ctx, client, NODES, objects.NodeObject, watcher.on_node)
             group.start_soon(_reflect, ctx, client, PODS, objects.PodObject, watcher.on_pod)
             await world.lease.lost()
@@ -220,9 +237,14 @@ async def _current_policy(ctx: Context, state: ClusterState, earlier: Loaded) ->
         return await load_policy(ctx.settings.policy_file, ctx.settings.scheduler_names)
     except PolicyError as error:
         _say_not_loaded(ctx, error)
-        policy = state.policy if state.policy_seq else earlier.event.policy
+        policy = as_in_file(state.policy) if state.policy_seq else earlier.event.policy
         event = msgspec.structs.replace(earlier.event, policy=policy)
         return earlier._replace(event=event)
+
+
+def as_in_file(policy: Policy) -> Policy:
+    """The policy without what was learned: as a configuration file says it."""
+    return msgspec.structs.replace(policy, mix=())
 
 
 def _say_not_loaded(ctx: Context, error: PolicyError) -> None:

@@ -8,10 +8,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from allotment.core.logport import Record
 from allotment.core.state import ClusterState
 from allotment_proto import subjects
 from allotment_proto.events import (
+    Envelope,
     Event,
+    MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
@@ -42,6 +45,14 @@ class Diary:
             return []
         self._pods[fact.uid] = fact
         return [fact]
+
+    def took_effect(self, record: Record, envelope: Envelope) -> None:
+        """Hears of every record of the log. A fact that came back from there is remembered as the
+        object that the state holds: of a hundred thousand there need not be two copies.
+        """
+        for event in envelope.events:
+            if isinstance(event, PodObserved) and self._pods.get(event.uid) == event:
+                self._pods[event.uid] = event
 
     def pod_gone(self, uid: str, rv: int = 0) -> list[Fact]:
         told = self._pods.pop(uid, None)
@@ -119,7 +130,7 @@ def subject_of(facts: tuple[Event, ...]) -> str:
             return subjects.node(name)
         case PodObserved(uid=uid) | PodGone(uid=uid):
             return subjects.pod(uid)
-        case PolicyLoaded():
+        case PolicyLoaded() | MixLearned():
             return subjects.CONFIG
         case other:
             raise TypeError(f"the watcher does not append {type(other).__name__}")

@@ -3,10 +3,14 @@
 Two observations with equal facts differ only in noise (heartbeats, conditions, managed fields), and
 noise never reaches the log. A pod whose request cannot be granted as written becomes a fact with a
 problem: it is refused with that text, and no other pod suffers.
+
+A pod is seen several times in its life, and pods come in hundreds of a kind. What each kind asks
+for is worked out once.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -40,6 +44,19 @@ AMOUNT_MAX = 1 << 50
 node stay far within 64 bits, on which the scheduling services reckon."""
 VERSION_DIGITS_MAX = 18
 NOT_COUNTED = frozenset((CPU, MEMORY, PODS, "ephemeral-storage"))
+KINDS_REMEMBERED = 512
+ASKED = frozenset(
+    (
+        keys.GPU_INDEX,
+        keys.VGPU_MODE,
+        keys.USE_GPUTYPE,
+        keys.NOUSE_GPUTYPE,
+        keys.USE_GPUUUID,
+        keys.NOUSE_GPUUUID,
+    )
+)
+"""Annotations that tell what a pod asks for. Others differ from pod to pod of a kind."""
+_DEVICES = frozenset().union(*(family.resources for family in FAMILIES.values()))
 _UNADVERTISED = frozenset().union(*(family.unadvertised for family in FAMILIES.values()))
 
 
@@ -54,14 +71,13 @@ class _Invalid(Exception):
 def pod_fact(pod: objects.PodObject, policy: Policy) -> PodObserved:
     """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem."""
     meta, spec = pod.metadata, pod.spec
-    source = _pod_source(pod)
     problem: Problem | None = None
     try:
-        request = _request(pod, source, policy)
+        request = _request_of_kind(_kind(pod), policy.multi_container)
     except _Invalid as error:
         request, problem = PodRequest(), error.problem
         if spec.node_name:
-            request = _running_request(pod, source)
+            request = _running_request(pod, _pod_source(pod))
     node = spec.node_name or ""
     annotations = meta.annotations or {}
     return PodObserved(
@@ -77,11 +93,24 @@ def pod_fact(pod: objects.PodObject, policy: Policy) -> PodObserved:
         deleting=meta.deletion_timestamp is not None,
         phase=(pod.status.phase if pod.status else None) or "Pending",
         node=node,
-        holdings=_holdings(source) if node else (),
+        holdings=_holdings(_pod_source(pod)) if node else (),
         bind_phase=_bind_phase(annotations) if node else "",
         group=_group(meta.namespace, annotations),
         problem=problem,
     )
+
+
+def depends_on_policy(pod: objects.PodObject) -> bool:
+    """Whether another policy could make another fact of this pod: see `_check_containers`."""
+    containers = pod.spec.containers or ()
+    if len(containers) < 2:
+        return False
+    return sum(_asks_for_devices(c) for c in containers) > 1
+
+
+def _asks_for_devices(container: objects.Container) -> bool:
+    limits = container.resources.limits if container.resources else None
+    return limits is not None and not _DEVICES.isdisjoint(limits)
 
 
 def unreadable_pod_fact(
@@ -147,7 +176,33 @@ def node_fact(node: objects.NodeObject) -> NodeObserved:
     )
 
 
-def _request(pod: objects.PodObject, source: PodSource, policy: Policy) -> PodRequest:
+class _Kind(msgspec.Struct):
+    """What a pod's request depends on, and nothing that differs between pods of a kind."""
+
+    spec: objects.PodSpec
+    annotations: dict[str, str]
+
+
+def _kind(pod: objects.PodObject) -> bytes:
+    # Bound or not makes a difference, where does not.
+    spec = msgspec.structs.replace(pod.spec, node_name="bound" if pod.spec.node_name else None)
+    annotations = pod.metadata.annotations or {}
+    asked = {name: annotations[name] for name in ASKED & annotations.keys()}
+    return msgspec.json.encode(_Kind(spec, asked))
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+
+
+@lru_cache(maxsize=KINDS_REMEMBERED)
+def _request_of_kind(kind: bytes, multi_container: bool) -> PodRequest:
+    """The request of every pod of a kind. Raises _Invalid."""
+    found = _decode_kind(kind)
+    pod = objects.PodObject(objects.Meta(annotations=found.annotations), found.spec)
+    return _request(pod, _pod_source(pod), multi_container=multi_container)
+
+
+def _request(pod: objects.PodObject, source: PodSource, *, multi_container: bool) -> PodRequest:
     if pod.spec.resource_claims and not pod.spec.node_name:
         raise _Invalid(
             Problem(
@@ -163,7 +218,7 @@ def _request(pod: objects.PodObject, source: PodSource, policy: Policy) -> PodRe
         if problem is not None:
             raise _Invalid(problem)
         devices.extend(wanted)
-    _check_containers(source, devices, policy)
+    _check_containers(source, devices, multi_container=multi_container)
     chosen = Selection()
     if devices:
         chosen, problems = selection.decode(source.annotations)
@@ -202,7 +257,9 @@ def _running_request(pod: objects.PodObject, source: PodSource) -> PodRequest:
     return PodRequest(cpu_milli, memory_bytes, tuple(sorted(extended.items())))
 
 
-def _check_containers(source: PodSource, devices: list[DeviceRequest], policy: Policy) -> None:
+def _check_containers(
+    source: PodSource, devices: list[DeviceRequest], *, multi_container: bool
+) -> None:
     families = sorted({request.family for request in devices})
     if len(families) > 1:
         raise _Invalid(
@@ -213,7 +270,7 @@ def _check_containers(source: PodSource, devices: list[DeviceRequest], policy: P
                 "a pod can have one kind",
             )
         )
-    if not families or policy.multi_container:
+    if not families or multi_container:
         return
     names = FAMILIES[families[0]].resources
     asking = [

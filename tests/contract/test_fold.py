@@ -3,7 +3,7 @@
 import contextlib
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -14,9 +14,9 @@ from allotment.adapters import fold as fold_module
 from allotment.adapters.fold import BooksBroken, Fold
 from allotment.adapters.service_log import Logger, LogSink
 from allotment.adapters.snapshots import SnapshotDirectory
-from allotment.core import snapshot
+from allotment.core import check, snapshot
 from allotment.core.logport import LogDamaged, Record
-from allotment.core.state import ClusterState
+from allotment.core.state import ClusterState, Node
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 from allotment_proto.codec import encode
@@ -267,7 +267,7 @@ async def test_a_directory_that_cannot_be_written_is_a_warning(scene: Scene) -> 
 async def test_snapshots_are_taken_now_and_then(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold_module, "SNAPSHOT_EVERY_RECORDS", 3)
+    monkeypatch.setattr(fold_module, "SNAPSHOT_EVERY_EVENTS", 3)
     monkeypatch.setattr(fold_module, "CHECK_EVERY_RECORDS", 2)
     async with scene.following(snapshots=True) as fold:
         for event in HISTORY:
@@ -289,6 +289,40 @@ async def test_books_that_do_not_balance_end_it(scene: Scene) -> None:
         fold.state.nodes["n2"].cpu_milli_free += 1
         with pytest.raises(BooksBroken, match="at sequence 10: node n2: cpu_milli_free"):
             fold._check()
+
+
+async def test_every_node_has_its_turn_to_be_checked_and_no_more_than_are_due(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_module, "CHECK_EVERY_RECORDS", 3)
+    checked: list[str] = []
+    really = check.check_node
+
+    def check_node(state: ClusterState, one: Node) -> Iterator[str]:
+        checked.append(one.name)
+        return really(state, one)
+
+    await scene.add(*(node(f"n{number}") for number in range(4)))
+    async with scene.following() as fold:
+        monkeypatch.setattr(check, "check_node", check_node)
+        for number in range(12):
+            await scene.add(pod(f"p{number}"))
+        with anyio.fail_after(5):
+            await fold.wait_for(scene.log.core.last_seq)
+        assert checked == ["n0", "n1", "n2", "n3"]
+
+
+async def test_books_that_break_later_end_it_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_module, "CHECK_EVERY_RECORDS", 1)
+    await scene.add(*HISTORY)
+    with pytest.RaisesGroup(pytest.RaisesExc(BooksBroken, match="node n2: cpu_milli_free")):
+        async with scene.following() as fold:
+            fold.state.nodes["n2"].cpu_milli_free += 1
+            for number in range(3):
+                await scene.add(pod(f"late{number}"))
+            await anyio.sleep(5)
 
 
 async def test_a_log_shorter_than_the_state_ends_it(scene: Scene) -> None:

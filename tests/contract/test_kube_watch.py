@@ -9,6 +9,7 @@ from random import Random
 import anyio
 import msgspec
 import pytest
+from aiohttp import web
 from tests.contract.kube_server import (
     Script,
     client_of,
@@ -333,3 +334,42 @@ def test_backoff_doubles_within_bounds() -> None:
     backoff = Backoff(first_s=1.0, max_s=10.0)
     for failures, whole_s in [(1, 1.0), (2, 2.0), (3, 4.0), (9, 10.0), (10_000, 10.0)]:
         assert whole_s / 2 <= backoff.delay_s(failures, Random(failures)) <= whole_s
+
+
+async def test_the_first_list_is_told_page_by_page(tmp_path: Path) -> None:
+    """So that a large cluster's list is never in memory as a whole."""
+    asked: list[list[str]] = []
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        watched = Watched()
+        script.then(listing(pod("a", 1), version="5", more="t1"))
+
+        async def second_page(request: web.Request) -> web.StreamResponse:
+            asked.append(list(watched.told))
+            return await listing(pod("b", 2), version="5")(request)
+
+        script.then(second_page)
+        script.otherwise = stream(hold=True)
+        reflector = Reflector(
+            client,
+            PODS,
+            msgspec.json.Decoder(Pod),
+            watched.on_event,
+            random=Random(1),
+            first_list_from_cache=False,
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(reflector.run)
+            await watched.until("+a", "+b", "=5/2")
+            group.cancel_scope.cancel()
+    assert asked == [["+a"]]
+
+
+async def test_a_first_list_that_breaks_off_is_set_right_by_the_next(tmp_path: Path) -> None:
+    async with scripted() as script:
+        script.then(
+            listing(pod("gone", 1), pod("a", 1), version="5", more="t1"),
+            refuse(410, "Expired", "continue token too old"),
+            listing(pod("a", 1), pod("b", 2), version="7"),
+        )
+        async with watching(script, tmp_path) as watched:
+            await watched.until("+gone", "+a", "-gone uid-gone", "+b", "=7/2")

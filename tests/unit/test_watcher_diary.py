@@ -3,9 +3,11 @@
 import pytest
 
 from allotment.core.check import check
+from allotment.core.logport import Record
 from allotment.core.state import apply
 from allotment_proto import subjects
-from allotment_proto.events import NodeGone, PodGone
+from allotment_proto.codec import decode_envelope, encode
+from allotment_proto.events import Envelope, NodeGone, PodGone
 from allotment_watcher.diary import Diary, subject_of
 from tests.build import decided, node, pod, policy, state_of
 
@@ -131,3 +133,18 @@ def test_subjects() -> None:
     assert subject_of((gone,)) == subjects.pod("a")
     with pytest.raises(TypeError, match="does not append Decided"):
         subject_of((decided(),))
+
+
+def test_a_fact_that_came_back_from_the_log_is_held_once() -> None:
+    """The diary then holds the very object that the state does."""
+    diary, told = Diary(), pod("a")
+    diary.pod_seen(told)
+    payload = encode(Envelope(v=1, at_ms=0, by="watcher", events=(told, pod("b"))))
+    record = Record(1, subjects.FACTS, payload, 0, "1")
+    envelope = decode_envelope(payload)
+    diary.took_effect(record, envelope)
+    assert diary.corrections(state_of())[0] is envelope.events[0]
+    newer = pod("a", rv=2, phase="Running")
+    diary.pod_seen(newer)
+    diary.took_effect(record, envelope)
+    assert diary.corrections(state_of()) == [newer]

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 import anyio
+import anyio.lowlevel
 
 from allotment.adapters.service_log import Logger
 from allotment.adapters.snapshots import SnapshotStore
@@ -20,8 +21,12 @@ from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
 
-SNAPSHOT_EVERY_RECORDS = 20_000
-CHECK_EVERY_RECORDS = 10_000
+SNAPSHOT_EVERY_EVENTS = 200_000
+"""A record holds one event or hundreds; what a start must fold again is counted in events."""
+CHECK_EVERY_RECORDS = 20
+"""So often one node's books are checked, node after node: all at once would hold everything up."""
+TURN_EVENTS = 100
+"""After a record of so many the event loop's other tasks have a turn: a lease must be renewed."""
 UNREADABLE_KEPT = 100
 
 
@@ -57,7 +62,9 @@ class Fold:
         self._snapshots = snapshots
         self._turn = anyio.Event()
         self._snapshot_seq = 0
+        self._events_since_snapshot = 0
         self._checked_seq = 0
+        self._checked_rows = 0
 
     async def run(self) -> None:
         """Follow for ever. Raises LogDamaged when history is missing, BooksBroken for a defect."""
@@ -69,16 +76,17 @@ class Fold:
         async with aclosing(self._log.follow(self.state.seq)) as batches:
             async for batch in batches:
                 for record in batch:
-                    self._take(record)
+                    if self._take(record) >= TURN_EVENTS:
+                        await anyio.lowlevel.checkpoint()
                 self.head = max(self.head, self.state.seq)
                 if self.state.seq >= start and not self.caught_up.is_set():
                     self._check()
                     self.caught_up.set()
                 turn, self._turn = self._turn, anyio.Event()
                 turn.set()
-                if self.state.seq - self._checked_seq >= CHECK_EVERY_RECORDS:
-                    self._check()
-                if self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_RECORDS:
+                if self.caught_up.is_set():
+                    self._check_in_turn()
+                if self._events_since_snapshot >= SNAPSHOT_EVERY_EVENTS:
                     await self.save_snapshot()
 
     async def wait_for(self, seq: int) -> None:
@@ -92,6 +100,7 @@ class Fold:
 
     async def save_snapshot(self) -> None:
         """Keep the state for the next start. A snapshot is a cache: failing is worth a warning."""
+        self._events_since_snapshot = 0
         if self._snapshots is None or self.state.seq == self._snapshot_seq:
             return
         seq = self.state.seq
@@ -117,7 +126,8 @@ class Fold:
             return
         self._snapshot_seq = self._checked_seq = self.state.seq
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: Record) -> int:
+        """Let a record take effect; how many events it held."""
         is_decision = record.subject == subjects.DECISION
         try:
             envelope = decode_envelope(record.payload)
@@ -128,13 +138,28 @@ class Fold:
             self._logger.warning(
                 "record passed over", seq=record.seq, subject=record.subject, reason=error.reason
             )
-            return
+            return 0
         apply_all(self.state, envelope.events, record.seq, is_decision=is_decision)
+        self._events_since_snapshot += len(envelope.events)
         for listener in self.listeners:
             listener(record, envelope)
+        return len(envelope.events)
 
     def _check(self) -> None:
+        """Check all books. Raises BooksBroken."""
         self._checked_seq = self.state.seq
-        wrong = check.check(self.state)
+        self._believe(check.check(self.state))
+
+    def _check_in_turn(self) -> None:
+        """Check as many nodes as are due since the last time. Raises BooksBroken."""
+        rows = self.state.rows
+        while self.state.seq - self._checked_seq >= CHECK_EVERY_RECORDS:
+            self._checked_seq += CHECK_EVERY_RECORDS
+            node = rows[self._checked_rows % len(rows)] if rows else None
+            self._checked_rows += 1
+            if node is not None:
+                self._believe(list(check.check_node(self.state, node)))
+
+    def _believe(self, wrong: list[str]) -> None:
         if wrong:
             raise BooksBroken(f"at sequence {self.state.seq}: " + "; ".join(wrong[:5]))

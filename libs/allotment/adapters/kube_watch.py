@@ -12,7 +12,7 @@ One odd object must not hide all others: it is told as `Undecodable`, and lists 
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from random import Random
 from typing import Generic, Never, TypeVar
 
@@ -63,6 +63,8 @@ WATCH_S = 290
 IDLE_EXTRA_S = 30.0
 """A stream this much longer silent than its own time limit is dead, not quiet."""
 PAGE_OBJECTS = 500
+TURN_OBJECTS = 16
+"""After so many the event loop's other tasks have a turn: a lease must be renewed meanwhile."""
 SUSPICIONS_UNTIL_RELIST = 3
 HEALTHY_S = 10.0
 """A stream that lived this long was a good one: patience starts anew."""
@@ -91,7 +93,7 @@ class _Failed(Exception):
         self.retry_after_s = retry_after_s
 
 
-class _Known(msgspec.Struct):
+class _Known(msgspec.Struct, gc=False):
     identity: Identity
     version: str
     told: bool
@@ -180,27 +182,37 @@ class Reflector(Generic[T]):
                 await anyio.sleep(max(wait_s, self._backoff.delay_s(failures, self._random)))
 
     async def _list(self) -> None:
-        """Fetch everything, then tell the difference to what was told before."""
-        items, version = await self._fetch()
+        """Read everything page by page, and tell the difference to what was told before.
+
+        The first list is told as it comes, so that no more than one page of it is in memory. Of a
+        relist what is news is kept until its end: what is gone is told first.
+        """
+        is_first = not self._known
+        found: set[str] = set()
+        news: list[tuple[ObjectMeta, bytes]] = []
+        version = ""
+        async with contextlib.aclosing(self._pages()) as pages:
+            async for page in pages:
+                version = page.metadata.resourceVersion
+                for number, raw in enumerate(page.items or (), start=1):
+                    meta = read_meta(raw)
+                    found.add(key_of(meta))
+                    if is_first:
+                        await self._tell(meta, raw)
+                    elif self._is_news(meta):
+                        news.append((meta, bytes(raw)))
+                    if number % TURN_OBJECTS == 0:
+                        await anyio.lowlevel.checkpoint()
         self.stats.lists += 1
         self._from_cache = False  # from now on older states would look like deletions
-        found: dict[str, tuple[ObjectMeta, bytes]] = {}
-        for number, raw in enumerate(items):
-            meta = read_meta(raw)
-            found[key_of(meta)] = (meta, raw)
-            if number % 256 == 255:
-                await anyio.lowlevel.checkpoint()
         for key in [key for key in self._known if key not in found]:
             await self._forget(key)
-        for number, (meta, data) in enumerate(found.values()):
+        for meta, data in news:
             await self._tell(meta, data)
-            if number % 256 == 255:
-                await anyio.lowlevel.checkpoint()
         self._version = version
         await self._on_event(Synced(version, len(found)))
 
-    async def _fetch(self) -> tuple[list[msgspec.Raw], str]:
-        items: list[msgspec.Raw] = []
+    async def _pages(self) -> AsyncGenerator[ListPage]:
         more = ""
         while True:
             if self._from_cache:
@@ -222,10 +234,10 @@ class Reflector(Generic[T]):
                     raise _Failed(f"list: {answer.message}", absent=True)
                 case Refused() | Unknown():
                     raise _failed("list", answer)
-            items += page.items or []
+            yield page
             more = page.metadata.more
             if not more:
-                return items, page.metadata.resourceVersion
+                return
 
     async def _watch(self) -> None:
         """Follow one stream until the server ends it in order."""
@@ -250,8 +262,10 @@ class Reflector(Generic[T]):
                     try:
                         async with contextlib.aclosing(stream.lines()) as batches:
                             async for lines in batches:
-                                for line in lines:
+                                for number, line in enumerate(lines, start=1):
                                     await self._take(line)
+                                    if number % TURN_OBJECTS == 0:
+                                        await anyio.lowlevel.checkpoint()
                     except StreamBroken as error:
                         raise _Failed(f"watch: {error}") from error
 
@@ -281,10 +295,10 @@ class Reflector(Generic[T]):
 
     async def _tell(self, meta: ObjectMeta, data: bytes) -> None:
         """Tell of an object in its present version, unless that was told already."""
+        if not self._is_news(meta):
+            return
         key = key_of(meta)
         known = self._known.get(key)
-        if known is not None and meta.resourceVersion and known.version == meta.resourceVersion:
-            return
         identity = Identity(meta.namespace, meta.name, meta.uid)
         told = known is not None and known.told
         event: WatchEvent[T]
@@ -298,6 +312,10 @@ class Reflector(Generic[T]):
             told = True
         self._known[key] = _Known(identity, meta.resourceVersion, told)
         await self._on_event(event)
+
+    def _is_news(self, meta: ObjectMeta) -> bool:
+        known = self._known.get(key_of(meta))
+        return known is None or not meta.resourceVersion or known.version != meta.resourceVersion
 
     async def _forget(self, key: str) -> None:
         known = self._known.pop(key, None)

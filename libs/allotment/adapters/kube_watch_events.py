@@ -8,7 +8,7 @@ import msgspec
 T = TypeVar("T")
 
 
-class Identity(msgspec.Struct, frozen=True):
+class Identity(msgspec.Struct, frozen=True, gc=False):
     """Which object it is."""
 
     namespace: str

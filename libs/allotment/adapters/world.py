@@ -8,6 +8,7 @@ Leaving the block closes everything in order. Losing the connection for good, mi
 broken books end the service with that error: it is started again and folds anew.
 """
 
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -17,6 +18,7 @@ import anyio
 from allotment.adapters.bus import Bus
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.fold import Fold
+from allotment.adapters.heap import uncollected
 from allotment.adapters.lease import Lease
 from allotment.adapters.log import JetStreamLog
 from allotment.adapters.nats_client import Credentials
@@ -100,11 +102,12 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
             ) as lease,
             anyio.create_task_group() as group,
         ):
-            group.start_soon(fold.run)
-            group.start_soon(_watch_readiness, ctx, connection, fold, log)
-            group.start_soon(_end_when_lost, connection)
-            yield World(connection, log, fold, bus, lease)
-            group.cancel_scope.cancel()
+            with uncollected():  # until it has caught up: see `_watch_readiness`
+                group.start_soon(fold.run)
+                group.start_soon(_watch_readiness, ctx, connection, fold, log)
+                group.start_soon(_end_when_lost, connection)
+                yield World(connection, log, fold, bus, lease)
+                group.cancel_scope.cancel()
         await fold.save_snapshot()
 
 
@@ -113,6 +116,7 @@ async def _watch_readiness(
 ) -> None:
     await fold.caught_up.wait()
     freeze_heap()
+    gc.enable()
     ctx.ready("log", True, f"folded to {fold.state.seq}")
     ctx.log.info("caught up", seq=fold.state.seq, pods=len(fold.state.pods))
     while True:

@@ -1,0 +1,117 @@
+"""What is free of cards and hosts while `bulk` rebuilds the books; it changes them in place."""
+
+from collections.abc import Sequence
+
+from allotment.core.bulk_events import NodeObserved
+from allotment_proto.facts import Holding
+
+
+class Card:
+    """What is free of one card, and what of that its node lists; nothing while it does not."""
+
+    __slots__ = ("cores_pct", "is_listed", "listed", "memory_mib", "slots")
+
+    def __init__(self) -> None:
+        self.slots = self.memory_mib = self.cores_pct = 0
+        self.listed = (0, 0, 0)
+        self.is_listed = False
+
+    def list(self, slots: int, memory_mib: int, cores_pct: int) -> None:
+        """Take over a new capacity; what is booked stays booked."""
+        before = self.listed
+        self.slots += slots - before[0]
+        self.memory_mib += memory_mib - before[1]
+        self.cores_pct += cores_pct - before[2]
+        self.listed = (slots, memory_mib, cores_pct)
+
+
+class Node:
+    """What is free of one node. `fact` is the last one seen, None while it is not there."""
+
+    __slots__ = ("cards", "cpu_milli", "extended", "fact", "memory_bytes", "pods")
+
+    def __init__(self) -> None:
+        self.fact: NodeObserved | None = None
+        self.cpu_milli = self.memory_bytes = self.pods = 0
+        self.extended: dict[str, int] = {}
+        """Free, also of resources that are booked and not listed."""
+        self.cards: dict[str, dict[str, Card]] = {}
+        """Family → id → card."""
+
+    def card(self, holding: Holding) -> Card:
+        """The card of a holding, made without a capacity if it was never heard of."""
+        cards = self.cards.setdefault(holding.family, {})
+        card = cards.get(holding.card)
+        if card is None:
+            card = cards[holding.card] = Card()
+        return card
+
+    def become(self, fact: NodeObserved | None) -> None:
+        """Take over what the node lists now."""
+        before, now = self.fact or NOTHING, fact or NOTHING
+        self.fact = fact
+        self.cpu_milli += now.cpu_milli - before.cpu_milli
+        self.memory_bytes += now.memory_bytes - before.memory_bytes
+        self.pods += now.pods - before.pods
+        for name, amount in dict(before.extended).items():
+            self.extended[name] -= amount
+        for name, amount in dict(now.extended).items():
+            self.extended[name] = self.extended.get(name, 0) + amount
+        for cards in self.cards.values():
+            for card in cards.values():
+                card.is_listed = False
+        for inventory in {i.family: i for i in now.inventories}.values():
+            cards = self.cards.setdefault(inventory.family, {})
+            for listed in inventory.cards:
+                card = cards.setdefault(listed.id, Card())
+                card.list(listed.slots, listed.memory_mib, listed.cores_pct)
+                card.is_listed = True
+        for cards in self.cards.values():
+            for card in cards.values():
+                if not card.is_listed:
+                    card.list(0, 0, 0)
+
+
+NOTHING = NodeObserved("", "", 0)
+NOWHERE = Node()
+
+
+def cover_together(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> bool:
+    """Whether cards that cover each of these holdings cover them all."""
+    if len(set(cards)) == len(cards):
+        return True
+    sums: dict[Card, list[int]] = {}
+    for holding, card in zip(holdings, cards, strict=True):
+        taken = sums.setdefault(card, [0, 0, 0])
+        taken[0] += 1
+        taken[1] += holding.memory_mib
+        taken[2] += holding.cores_pct
+        if card.slots < taken[0] or card.memory_mib < taken[1] or card.cores_pct < taken[2]:
+            return False
+    return True
+
+
+def once(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> Sequence[Card]:
+    """A container's repeated holding of one card is not booked: it goes to a card of no node."""
+    if len(set(cards)) == len(cards):
+        return cards
+    seen: set[tuple[str, int, str]] = set()
+    booked = []
+    for holding, card in zip(holdings, cards, strict=True):
+        booked.append(Card() if _key(holding) in seen else card)
+        seen.add(_key(holding))
+    return booked
+
+
+def same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
+    """Equal cards; amounts may be missing in what was seen (index annotations carry none)."""
+    if len(ours) != len(seen):
+        return False
+    return all(
+        _key(a) == _key(b) and a.cores_pct == b.cores_pct and b.memory_mib in (0, a.memory_mib)
+        for a, b in zip(sorted(ours, key=_key), sorted(seen, key=_key), strict=True)
+    )
+
+
+def _key(holding: Holding) -> tuple[str, int, str]:
+    return holding.family, holding.container, holding.card

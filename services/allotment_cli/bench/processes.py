@@ -1,0 +1,120 @@
+"""Real service processes under measurement, started as local mode does, and their CPU time."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from allotment_cli.errors import CliError
+from allotment_local.child import Child
+from allotment_local.probes import probe_http
+from allotment_local.state import ServiceState
+
+READY_WITHIN_S = 120.0
+STOP_S = 15.0
+_POLL_S = 0.05
+_TAIL_CHARS = 2000
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+@asynccontextmanager
+async def services(
+    commands: Mapping[str, Sequence[str]], directory: Path
+) -> AsyncIterator["Services"]:
+    """Start modules with arguments, by name, all ready for the length of the block.
+
+    Raises CliError with the end of its log if one does not become ready.
+    """
+    children = {
+        name: Child(
+            ServiceState(name, str(directory / f"{name}.log")),
+            lambda command=tuple(command): (sys.executable, "-m", *command),  # type: ignore[misc]
+            lambda: None,
+            lambda said: None,
+        )
+        for name, command in commands.items()
+    }
+    running = Services(children)
+    async with anyio.create_task_group() as group:
+        try:
+            for child in children.values():
+                group.start_soon(child.keep)
+            await running.until_ready()
+            yield running
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as stopping:
+                    for child in children.values():
+                        stopping.start_soon(child.stop, STOP_S)
+
+
+class Services:
+    """The running processes, by name."""
+
+    def __init__(self, children: Mapping[str, Child]) -> None:
+        self._children = children
+
+    def pids(self) -> dict[str, int]:
+        return {name: child.state.pid for name, child in self._children.items()}
+
+    def http(self, name: str) -> str:
+        """Where it answers, `host:port`."""
+        return self._children[name].state.http
+
+    def check(self) -> None:
+        """Raises CliError if one of them died: nothing measured would be true."""
+        for name, child in self._children.items():
+            if child.state.restarts:
+                raise CliError(f"{name} {child.state.detail}:\n{self._tail(name)}")
+
+    async def until_ready(self) -> None:
+        for name, child in self._children.items():
+            why = "it did not announce itself"
+            with anyio.move_on_after(READY_WITHIN_S) as late:
+                while True:
+                    self.check()
+                    if child.state.http:
+                        answer = await probe_http(child.state.http)
+                        if answer.ready:
+                            break
+                        why = answer.detail
+                    await anyio.sleep(_POLL_S)
+            if late.cancelled_caught:
+                raise CliError(
+                    f"{name} is not ready after {READY_WITHIN_S:.0f} s: {why}\n{self._tail(name)}"
+                )
+
+    def _tail(self, name: str) -> str:
+        path = Path(self._children[name].state.log)
+        return path.read_text(errors="replace")[-_TAIL_CHARS:] if path.exists() else ""
+
+
+class CpuClock:
+    """CPU time of processes, user and system and all threads, since this was made."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._pids = pids
+        self._start_us = self._now_us()
+
+    def passed_us(self) -> dict[str, int]:
+        return {name: us - self._start_us[name] for name, us in self._now_us().items()}
+
+    def _now_us(self) -> dict[str, int]:
+        return {name: _cpu_us(pid) for name, pid in self._pids.items()}
+
+
+def _cpu_us(pid: int) -> int:
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK_US
+
+
+def peak_rss_mib(pid: int) -> int:
+    """Peak resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) // 1024
+    return 0

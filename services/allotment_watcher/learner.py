@@ -1,0 +1,64 @@
+"""Learns what pods typically ask for, for device policies that look ahead, and tells the log.
+
+What is learned is an event: whoever decides later, or decides again, knows the same mix. It is
+learned from the pods that the log shows now, and told again only when it has moved.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import anyio
+import anyio.lowlevel
+
+from allotment.core.policies.learning import LEARNERS, has_moved, learn
+from allotment.core.state import ClusterState
+from allotment_proto.events import MixLearned
+from allotment_proto.facts import PodRequest
+
+LEARN_S = 30.0
+PODS_LEAST = 20
+"""Fewer pods say little: until then best fit decides."""
+AT_ONCE = 2_000
+"""Pods that are counted before others get a turn."""
+
+
+async def keep_learning(
+    state: ClusterState, tell: Callable[[Iterable[MixLearned]], None], period_s: float = LEARN_S
+) -> None:
+    """Look at the pods for ever and again; tell what is new."""
+    while True:
+        event = await look(state)
+        if event is not None:
+            tell([event])
+        await anyio.sleep(period_s)
+
+
+async def look(state: ClusterState) -> MixLearned | None:
+    """The mix to tell now, if the policy in force wants one and it has moved."""
+    policy = state.policy.device_policy
+    if policy not in LEARNERS:
+        return None
+    counts: Counter[PodRequest] = Counter()
+    for number, pod in enumerate(list(state.pods.values()), start=1):
+        if pod.fact.problem is None and pod.fact.scheduler in state.policy.scheduler_names:
+            counts[pod.fact.request] += 1
+        if number % AT_ONCE == 0:
+            await anyio.lowlevel.checkpoint()
+    if counts.total() < PODS_LEAST:
+        return None
+    mix = learn(policy, counts, usual_card_mib(state))
+    if not has_moved(state.policy.mix, mix):
+        return None
+    return MixLearned(policy=policy, mix=mix, pods=counts.total())
+
+
+def usual_card_mib(state: ClusterState) -> int:
+    """The memory that most cards have; of equals the least. 0 without cards."""
+    sizes = Counter(
+        card.memory_mib
+        for node in state.nodes.values()
+        if node.fact is not None
+        for inventory in node.fact.inventories
+        for card in inventory.cards
+    )
+    return min(sizes, key=lambda size: (-sizes[size], size), default=0)

@@ -1,0 +1,106 @@
+"""A command that starts from what an earlier one kept gives the very same answer."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from allotment.adapters.snapshots import SnapshotDirectory
+from allotment.core import snapshot
+from allotment.core.logport import Record
+from allotment.core.state import ClusterState
+from allotment_cli import folding
+from allotment_cli.folding import Folded, fold
+from allotment_cli.moments import At, AtSequence, AtTime
+from allotment_cli.source import FileSource
+from tests.recording import Recorder, busy_cluster
+
+LOG = "ALLOTMENT_LOG@2026"
+
+
+class Counting(FileSource):
+    """Remembers from where it was read."""
+
+    def __init__(self, path: Path, directory: Path) -> None:
+        super().__init__(path)
+        self.path = path
+        self.snapshots = SnapshotDirectory(directory, log_identity=LOG)
+        self.firsts: list[int] = []
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        self.firsts.append(first_seq)
+        async for batch in super().read(first_seq, last_seq):
+            yield batch
+
+
+@pytest.fixture
+def log() -> Recorder:
+    made = busy_cluster()
+    made.append_bytes("allot.log.facts", b"not a record")
+    return made
+
+
+@pytest.fixture
+def source(log: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counting:
+    monkeypatch.setattr(folding, "KEEP_AFTER_EVENTS", 5)
+    return Counting(log.write(tmp_path / "log.jsonl"), tmp_path / "cache")
+
+
+def folded(source: FileSource, at: At | None = None) -> Folded:
+    return anyio.run(fold, source, at)
+
+
+def same(a: Folded, b: Folded) -> bool:
+    return snapshot.encode(a.state) == snapshot.encode(b.state) and a[1:] == b[1:]
+
+
+def test_the_second_fold_reads_only_what_is_new(source: Counting, log: Recorder) -> None:
+    first = folded(source)
+    assert len(first.unreadable) == 1
+    assert same(folded(source), first)
+    assert source.firsts == [1, log.seq + 1]
+
+
+def test_a_moment_before_what_was_kept_is_folded_from_the_beginning(
+    source: Counting, log: Recorder
+) -> None:
+    plain = FileSource(source.path)
+    folded(source)
+    at_seq = AtSequence(log.seq - 3)
+    at_time = AtTime(log.records[-4].time_ns // 1_000_000)
+    for at in (at_seq, at_time):
+        assert same(folded(source, at), folded(plain, at))
+    assert source.firsts == [1, 1, 1]
+    late = AtTime(log.now_ms + 60_000)
+    assert same(folded(source, late), folded(plain, late))
+    assert source.firsts[-1] == log.seq + 1
+
+
+def test_who_must_see_every_record_starts_at_the_beginning(source: Counting) -> None:
+    folded(source)
+    seen: list[int] = []
+
+    async def observed() -> Folded:
+        return await fold(source, None, lambda record, envelope, state: seen.append(record.seq))
+
+    anyio.run(observed)
+    assert seen[0] == 1
+    assert source.firsts[-1] == 1
+
+
+def test_what_another_release_kept_is_passed_over(
+    source: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = SnapshotDirectory(tmp_path / "cache", log_identity=LOG)
+    anyio.run(store.save, 3, b"\xc1 another format")
+    assert folded(source).state.seq == len(source.records)
+    assert "another release" in capsys.readouterr().err
+
+
+def test_nothing_is_kept_of_a_short_log(
+    source: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "KEEP_AFTER_EVENTS", 10_000)
+    assert isinstance(folded(source).state, ClusterState)
+    assert not (tmp_path / "cache").exists()
