@@ -11,6 +11,7 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Event,
+    MixLearned,
     NodeGone,
     NodeObserved,
     Placement,
@@ -62,6 +63,8 @@ class Model:
                 self._drop(event.uid)
             case PolicyLoaded():
                 self.names = event.policy.scheduler_names
+            case MixLearned():
+                pass  # says how to choose, not who holds what
             case Decided():
                 for placement in event.placements:
                     if self._is_waiting(placement.uid) and self._covers(placement):

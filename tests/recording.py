@@ -16,7 +16,6 @@ from allotment_cli import export
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import (
-    ENVELOPE_VERSION,
     BindFailed,
     Bound,
     Decided,
@@ -28,6 +27,7 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
     StageTime,
+    version_of,
 )
 from allotment_proto.facts import (
     CardFact,
@@ -76,7 +76,7 @@ class Recorder:
     def append(self, subject: str, by: str, *events: Event) -> int:
         """One record; it takes effect at once."""
         self.now_ms += STEP_MS
-        envelope = Envelope(v=ENVELOPE_VERSION, at_ms=self.now_ms, by=by, events=events)
+        envelope = Envelope(v=version_of(events), at_ms=self.now_ms, by=by, events=events)
         return self.append_bytes(subject, encode(envelope), events)
 
     def append_bytes(self, subject: str, payload: bytes, events: tuple[Event, ...] = ()) -> int:

@@ -8,6 +8,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     Event,
+    MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
@@ -28,6 +29,7 @@ from allotment_proto.facts import (
     Selection,
     Taint,
     Toleration,
+    Typical,
 )
 from tests import build
 
@@ -168,6 +170,11 @@ policies = st.builds(
 )
 
 
+mixes = st.lists(
+    st.builds(Typical, requests, st.integers(0, 1_000_000), st.integers(0, 8_000)), max_size=3
+).map(tuple)
+
+
 @st.composite
 def pods(draw: st.DrawFn, uid: str = "a", rv: int = 1) -> PodObserved:
     """A pending pod, mostly ours."""
@@ -205,6 +212,7 @@ def events() -> st.SearchStrategy[Event]:
         st.builds(NodeGone, name=names, uid=names, rv=numbers),
         st.builds(PodGone, **named, rv=numbers),
         st.builds(PolicyLoaded, policy=policies, source=names, text_sha256=names),
+        st.builds(MixLearned, policy=names, mix=mixes, pods=numbers),
         st.builds(Bound, **named, node=names, decision=numbers),
         st.builds(
             BindFailed,

@@ -76,4 +76,5 @@ def _why(payload: bytes, known: int, error: Exception) -> str:
 
 def _version_text(found: int, known: int) -> str:
     hint = "upgrade this service" if found > known else "not written by any release"
-    return f"version {found} of the record is not known here (known: {known}; {hint})"
+    versions = "1" if known == 1 else f"1 to {known}"
+    return f"version {found} of the record is not known here (known: {versions}; {hint})"

@@ -3,9 +3,13 @@
 A stored record is one `Envelope`: who appended it, when, and one or more events that take effect
 together in order. Its position in the stream is its sequence.
 
-* facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `PolicyLoaded`
+* facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `PolicyLoaded`,
+  `MixLearned`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`
+
+Events are values without cycles, so the garbage collector need not look at them (`gc=False`):
+hundreds of thousands of them live in a fold.
 """
 
 import msgspec
@@ -18,12 +22,14 @@ from allotment_proto.facts import (
     Policy,
     Problem,
     Taint,
+    Typical,
 )
 
-ENVELOPE_VERSION = 1
+ENVELOPE_VERSION = 2
+"""The newest version that this release reads; a record is written with `version_of` its events."""
 
 
-class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """A node as Kubernetes shows it now. Replaces what was known under the same name.
 
     `rv` is the object's resourceVersion: an older observation that arrives late is ignored.
@@ -44,13 +50,13 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     name: str
     uid: str
     rv: int
 
 
-class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """A pod as Kubernetes shows it now.
 
     `node` is empty while the pod is not bound. `holdings` are the devices that its annotations say
@@ -76,19 +82,30 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     problem: Problem | None = None
 
 
-class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     namespace: str
     name: str
     rv: int
 
 
-class PolicyLoaded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class PolicyLoaded(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """A configuration took effect. Its version is the sequence of this record."""
 
     policy: Policy
     source: str
     text_sha256: str
+
+
+class MixLearned(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """What the pods seen so far typically ask for, for device policies that look ahead.
+
+    `policy` is the device policy it was learned for, `pods` how many pods it was learned from.
+    """
+
+    policy: str
+    mix: tuple[Typical, ...]
+    pods: int
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -99,7 +116,7 @@ class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cards: tuple[str, ...]
 
 
-class Placement(msgspec.Struct, frozen=True, array_like=True):
+class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One pod put on one node, with all amounts, so that it can be charged without any lookup.
 
     `terms` are the weighted parts of `score_micro`. `stamp_s` orders the pods of a node for its
@@ -122,14 +139,14 @@ class Placement(msgspec.Struct, frozen=True, array_like=True):
     stamp_s: int = 0
 
 
-class Dropped(msgspec.Struct, frozen=True, array_like=True):
+class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A proposed placement that no longer fitted when the binder asked again."""
 
     placement: Placement
     code: str
 
 
-class Refusal(msgspec.Struct, frozen=True, array_like=True):
+class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A pod that fits nowhere now. `reasons` count every node once, by its first obstacle.
 
     With a `problem` the pod's own request is at fault and no node was asked.
@@ -152,7 +169,7 @@ class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_us: int
 
 
-class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """One cycle's decisions, and all they stood on, so that they can be made again and compared.
 
     The scorer placed `batch` in order on the state at `basis`; the binder checked every placement
@@ -173,7 +190,7 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     stages: tuple[StageTime, ...] = ()
 
 
-class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """The API server accepted the Binding of decision `decision` (or was found to have)."""
 
     uid: str
@@ -183,7 +200,7 @@ class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     decision: int
 
 
-class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """The pod cannot be bound as `decision` said; what was reserved for it is free again."""
 
     uid: str
@@ -200,11 +217,26 @@ class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 Event = (
-    NodeObserved | NodeGone | PodObserved | PodGone | PolicyLoaded | Decided | Bound | BindFailed
+    NodeObserved
+    | NodeGone
+    | PodObserved
+    | PodGone
+    | PolicyLoaded
+    | MixLearned
+    | Decided
+    | Bound
+    | BindFailed
 )
+SINCE_V2 = (MixLearned,)
+"""Events that releases which read version 1 only do not know."""
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+def version_of(events: tuple[Event, ...]) -> int:
+    """The lowest version that a record of these events can have."""
+    return 2 if any(isinstance(event, SINCE_V2) for event in events) else 1
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record of the log. `by` is the appending service and instance, `at_ms` its Unix time."""
 
     v: int

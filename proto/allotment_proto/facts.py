@@ -11,7 +11,7 @@ Amounts = tuple[tuple[str, int], ...]
 """Extended resources, sorted by name: ``(("nvidia.com/gpu", 2),)``. Plain integer counts."""
 
 
-class Problem(msgspec.Struct, frozen=True, array_like=True):
+class Problem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Bad input, named: what is wrong (`code`), where (`place`), and what would be right."""
 
     code: str
@@ -19,13 +19,13 @@ class Problem(msgspec.Struct, frozen=True, array_like=True):
     message: str
 
 
-class Taint(msgspec.Struct, frozen=True, array_like=True):
+class Taint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: str
     value: str
     effect: str
 
 
-class Toleration(msgspec.Struct, frozen=True, array_like=True):
+class Toleration(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`operator` is ``Equal`` or ``Exists``; an empty key with ``Exists`` tolerates everything."""
 
     key: str
@@ -34,7 +34,7 @@ class Toleration(msgspec.Struct, frozen=True, array_like=True):
     effect: str
 
 
-class Expression(msgspec.Struct, frozen=True, array_like=True):
+class Expression(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One requirement on a node: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
@@ -42,14 +42,14 @@ class Expression(msgspec.Struct, frozen=True, array_like=True):
     values: tuple[str, ...]
 
 
-class NodeTerm(msgspec.Struct, frozen=True, array_like=True):
+class NodeTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One node selector term: all its label expressions and all its field expressions must hold."""
 
     labels: tuple[Expression, ...]
     fields: tuple[Expression, ...] = ()
 
 
-class Constraints(msgspec.Struct, frozen=True):
+class Constraints(msgspec.Struct, frozen=True, gc=False):
     """Where a pod may run. `affinity` terms are alternatives; none means no requirement."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -57,7 +57,7 @@ class Constraints(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class Selection(msgspec.Struct, frozen=True):
+class Selection(msgspec.Struct, frozen=True, gc=False):
     """Which cards a pod accepts. ``None`` means the pod said nothing about it."""
 
     mode: str | None = None
@@ -68,7 +68,7 @@ class Selection(msgspec.Struct, frozen=True):
     indexes: tuple[int, ...] | None = None
 
 
-class DeviceRequest(msgspec.Struct, frozen=True, array_like=True):
+class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one container asks of one device family, per card.
 
     `memory_pct` counts when it is above 0 (then `memory_mib` is 0 and the amount depends on the
@@ -84,7 +84,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, array_like=True):
     cores_pct: int
 
 
-class PodRequest(msgspec.Struct, frozen=True):
+class PodRequest(msgspec.Struct, frozen=True, gc=False):
     """Everything that decides where a pod fits. Pods with an equal request share all work."""
 
     cpu_milli: int = 0
@@ -105,7 +105,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cores_pct: int
 
 
-class CardFact(msgspec.Struct, frozen=True, array_like=True):
+class CardFact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One card as its device plugin registered it. `slots` is how many pods may share it."""
 
     id: str
@@ -118,7 +118,7 @@ class CardFact(msgspec.Struct, frozen=True, array_like=True):
     mode: str
 
 
-class Inventory(msgspec.Struct, frozen=True, array_like=True):
+class Inventory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The cards of one device family on one node, in index order."""
 
     family: str
@@ -126,11 +126,28 @@ class Inventory(msgspec.Struct, frozen=True, array_like=True):
     cards: tuple[CardFact, ...]
 
 
-class Policy(msgspec.Struct, frozen=True):
+class Typical(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One shape of a mix: what such pods ask for, how many of a million have it, and what one of
+    them takes of cards, in thousandths of a usual card.
+
+    `request` has at most one device request and no constraints on nodes.
+    """
+
+    request: PodRequest
+    weight_ppm: int
+    worth_milli: int
+
+    @property
+    def ask(self) -> DeviceRequest | None:
+        return self.request.devices[0] if self.request.devices else None
+
+
+class Policy(msgspec.Struct, frozen=True, gc=False):
     """How to choose, parsed from the configuration file; see `allotment.core.policy`.
 
-    Weights are plain integers; `device_policy` and `host_policy` are ``binpack``, ``spread`` or
-    ``none``.
+    Weights are plain integers; `device_policy` is a name of `allotment.core.policies`,
+    `host_policy` is ``binpack``, ``spread`` or ``none``. `mix` is what was learned of the pods
+    (`MixLearned`), empty in a file's policy.
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -140,3 +157,4 @@ class Policy(msgspec.Struct, frozen=True):
     host_weight: int = 1
     families: tuple[str, ...] = ("vgpu", "gpushare")
     multi_container: bool = False
+    mix: tuple[Typical, ...] = ()

@@ -13,8 +13,8 @@ MESSAGE_VERSION = 1
 class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
     """What the filter found for one request class of a batch, at its own sequence.
 
-    `sample` is the position in the batch of one pod of the class; `feasible` of `nodes` fit, the
-    others are counted by reason.
+    `sample` is the position in the batch of one pod of the class; `feasible` of `nodes` fitted when
+    they were last counted. If none did, that is exact, and the nodes are counted by reason.
     """
 
     sample: int

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 
 import anyio
 
@@ -17,6 +18,7 @@ from allotment_proto.events import StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
 
 CATCH_UP_S = 2.0
+CARD_NANO = 10**9
 
 Context = ServiceContext[CommonSettings]
 
@@ -65,9 +67,7 @@ class Scorer:
 
     def _propose(self, opened: Feasible, received_us: int) -> Proposal:
         state = self.world.fold.state
-        if self._board is None or self._board.state is not state:
-            self._board = Board(state)
-        outcome = run_cycle(state, opened.batch, self._board)
+        outcome = run_cycle(state, opened.batch, self._ready_board())
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         return Proposal(
             v=MESSAGE_VERSION,
@@ -80,6 +80,32 @@ class Scorer:
             stages=(*opened.stages, stage),
         )
 
+    async def keep_up(self) -> None:
+        """Let the board follow the log as it moves, so that the next cycle need not wait for it."""
+        fold = self.world.fold
+        await fold.caught_up.wait()
+        while True:
+            board = self._ready_board()
+            board.begin()
+            board.end()
+            await fold.changed()
+
+    def fragmentation(self) -> Mapping[tuple[str, ...], float]:
+        """Idle cards, and those that the mix cannot use; nothing while no mix is known."""
+        found = self._ready_board().fragmentation()
+        if found is None:
+            return {}
+        return {
+            ("idle",): found.idle_nano / CARD_NANO,
+            ("stranded",): found.stranded_nano / CARD_NANO,
+        }
+
+    def _ready_board(self) -> Board:
+        state = self.world.fold.state
+        if self._board is None or self._board.state is not state:
+            self._board = Board(state)
+        return self._board
+
 
 async def run(ctx: Context) -> None:
     async with open_world(ctx) as world:
@@ -87,9 +113,15 @@ async def run(ctx: Context) -> None:
         ctx.metrics.expose(
             "allot_proposals_total", "cycles scored", lambda: work.proposals, kind="counter"
         )
+        ctx.metrics.expose(
+            "allot_gpu_fragmentation_cards",
+            "idle parts of cards, and what of them typical pods are not expected to use",
+            work.fragmentation,
+            ("part",),
+        )
         await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
         with ctx.until_stop():
-            await anyio.sleep_forever()
+            await work.keep_up()
 
 
 def _now_us() -> int:

@@ -13,13 +13,13 @@ from allotment.core.queues.order import due
 from allotment.testing.memory_log import Append
 from allotment_proto import codec, subjects
 from allotment_proto.events import (
-    ENVELOPE_VERSION,
     Decided,
     Envelope,
     Event,
     NodeGone,
     PodGone,
     PolicyLoaded,
+    version_of,
 )
 from allotment_proto.messages import MESSAGE_VERSION, ClassFeasible, Feasible, Proposal, Settled
 from tests.sim.follower import Follower
@@ -58,7 +58,7 @@ class Actor:
 
     def envelope(self, *events: Event) -> bytes:
         return codec.encode(
-            Envelope(v=ENVELOPE_VERSION, at_ms=self.world.now_ms, by=self.name, events=events)
+            Envelope(v=version_of(events), at_ms=self.world.now_ms, by=self.name, events=events)
         )
 
 

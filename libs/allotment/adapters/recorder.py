@@ -14,7 +14,7 @@ import anyio
 
 from allotment.core.logport import Log, Refused
 from allotment_proto.codec import encode
-from allotment_proto.events import ENVELOPE_VERSION, Envelope, Event, PodGone, PodObserved
+from allotment_proto.events import Envelope, Event, PodGone, PodObserved, version_of
 
 EVENTS_PER_RECORD_MAX = 500
 FULL_RETRY_S = 1.0
@@ -26,6 +26,7 @@ class Recorder:
     `by` names the service and instance, `subject_of` the subject of a record with these events.
     `on_full` hears the log's words while it takes nothing more, and "" when it does again;
     `on_too_large` hears of a single event that the log will never take, which is left out.
+    `gather_s`: how long the first event of a record waits for others, where nobody waits for it.
     """
 
     def __init__(
@@ -35,8 +36,11 @@ class Recorder:
         subject_of: Callable[[tuple[Event, ...]], str],
         on_full: Callable[[str], None],
         on_too_large: Callable[[Event, str], None],
+        *,
+        gather_s: float = 0.0,
     ) -> None:
         self._records = 0
+        self._gather_s = gather_s
         self._log = log
         self._by = by
         self._subject_of = subject_of
@@ -74,6 +78,8 @@ class Recorder:
             while not self._queue:
                 self._stirred = anyio.Event()
                 await self._stirred.wait()
+            if self._gather_s:
+                await anyio.sleep(self._gather_s)
             await self._append(tuple(self._take()))
 
     def _take(self) -> list[Event]:
@@ -87,7 +93,7 @@ class Recorder:
     async def _append(self, events: tuple[Event, ...]) -> None:
         payload = encode(
             Envelope(
-                v=ENVELOPE_VERSION, at_ms=time.time_ns() // 1_000_000, by=self._by, events=events
+                v=version_of(events), at_ms=time.time_ns() // 1_000_000, by=self._by, events=events
             )
         )
         subject = self._subject_of(events)

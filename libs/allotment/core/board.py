@@ -24,12 +24,14 @@ from allotment.core.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.packing import Ints
 from allotment.core.points import KIB_BITS, host_micro
 from allotment.core.policies import device_policy
+from allotment.core.policies.fgd import fragmentation_on
+from allotment.core.policies.typical import Fragmentation
 from allotment.core.predicates import accepts
 from allotment.core.scores import Score
 from allotment.core.shapes import allowed_cards, compile_shape
 from allotment.core.state import ClusterState
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import Constraints, Holding, PodRequest
+from allotment_proto.facts import Constraints, Holding, PodRequest, Policy
 
 CONSTRAINTS_MAX = 512
 
@@ -48,16 +50,16 @@ class Board:
         self._columns = Columns(state)
         self._rows: dict[PodRequest, Row] = {}
         self._statics: dict[Constraints, Static] = {}
-        self._policy_seq = -1
+        self._policy: Policy | None = None
         self._epoch = -1
         self._assumed: list[Placement] = []
 
     def begin(self) -> None:
         """Take over what changed in the state."""
         columns, state = self._columns, self.state
-        if self._policy_seq != state.policy_seq:
-            self._policy_seq, self._epoch = state.policy_seq, -1
-            self._device = device_policy(state.policy.device_policy)
+        if self._policy is not state.policy:
+            self._policy, self._epoch = state.policy, -1
+            self._device = device_policy(state.policy)
         columns.refresh(self._device.order)
         if columns.epoch != self._epoch:
             self._epoch = columns.epoch
@@ -119,6 +121,14 @@ class Board:
         counts = np.bincount(refused, minlength=len(CODES)).tolist()
         found = [(code, count) for code, count in zip(CODES, counts, strict=True) if count]
         return tuple(sorted(found, key=lambda item: (-item[1], item[0])))
+
+    def fragmentation(self) -> Fragmentation | None:
+        """How much of what is idle the policy's mix cannot use; None while there is no mix."""
+        mix = self.state.policy.mix
+        if not mix:
+            return None
+        self.begin()
+        return fragmentation_on(self._columns, mix)
 
     # ---- rows
 

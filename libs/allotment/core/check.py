@@ -8,7 +8,8 @@ from allotment.core.state import RESERVED, ClusterState, Node
 
 def check(state: ClusterState) -> list[str]:
     """Every contradiction in the state, in words; an empty list is the only good answer."""
-    return [*_allocations(state), *_books(state)]
+    nodes = state.nodes.values()
+    return [*_allocations(state), *(wrong for node in nodes for wrong in check_node(state, node))]
 
 
 def oversold(state: ClusterState) -> list[str]:
@@ -30,31 +31,30 @@ def _allocations(state: ClusterState) -> Iterator[str]:
         node = state.nodes.get(allocation.node)
         if node is None or node.allocations.get(uid) is not allocation:
             yield f"pod {uid} holds something on {allocation.node}, which does not know it"
+
+
+def check_node(state: ClusterState, node: Node) -> Iterator[str]:
+    """What is wrong with one node: its place, whom it books, and what it says is free."""
+    if state.rows[node.row] is not node:
+        yield f"node {node.name} is not in its row {node.row}"
+    for uid, allocation in node.allocations.items():
+        known = state.pods.get(uid)
+        if known is None or known.allocation is not allocation:
+            yield f"node {node.name} books an allocation that pod {uid} does not have"
         if uid in state.pending:
             yield f"pod {uid} is pending and holds something on {allocation.node}"
         if (uid in state.reserved) != (allocation.phase == RESERVED):
             yield f"pod {uid} is {allocation.phase}, but the list of reserved pods disagrees"
-    for node in state.nodes.values():
-        if state.rows[node.row] is not node:
-            yield f"node {node.name} is not in its row {node.row}"
-        for uid, allocation in node.allocations.items():
-            known = state.pods.get(uid)
-            if known is None or known.allocation is not allocation:
-                yield f"node {node.name} books an allocation that pod {uid} does not have"
-
-
-def _books(state: ClusterState) -> Iterator[str]:
-    for node in state.nodes.values():
-        for family, books in node.ledgers.items():
-            yield from ledger.check(books, f"{node.name}/{family}")
-        fresh = Node(node.name, node.row)
-        fresh.allocations = dict(node.allocations)
-        fresh.rebuild(node.fact)
-        for name in ("cpu_milli_free", "memory_bytes_free", "pods_free", "extended_free"):
-            booked, wanted = getattr(node, name), getattr(fresh, name)
-            if booked != wanted:
-                yield f"node {node.name}: {name} is booked as {booked}, holders leave {wanted}"
-        for family, books in fresh.ledgers.items():
-            for card, twin in zip(node.ledgers[family].cards, books.cards, strict=True):
-                if card.holders != twin.holders:
-                    yield f"{node.name}/{card.fact.id}: holders differ from the allocations"
+    for family, books in node.ledgers.items():
+        yield from ledger.check(books, f"{node.name}/{family}")
+    fresh = Node(node.name, node.row)
+    fresh.allocations = dict(node.allocations)
+    fresh.rebuild(node.fact)
+    for name in ("cpu_milli_free", "memory_bytes_free", "pods_free", "extended_free"):
+        booked, wanted = getattr(node, name), getattr(fresh, name)
+        if booked != wanted:
+            yield f"node {node.name}: {name} is booked as {booked}, holders leave {wanted}"
+    for family, books in fresh.ledgers.items():
+        for card, twin in zip(node.ledgers[family].cards, books.cards, strict=True):
+            if card.holders != twin.holders:
+                yield f"{node.name}/{card.fact.id}: holders differ from the allocations"

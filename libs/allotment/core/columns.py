@@ -102,7 +102,7 @@ class Columns:
         self._resources: dict[str, int] = {}
         self._orders: dict[str, str] = {}
         self._position: dict[str, int] = {}
-        self._policy_seq = -1
+        self._order = ""
         self._cursor = -1
         self.changed: Ints = np.zeros(0, np.int64)
         self._reset_kinds()
@@ -118,8 +118,8 @@ class Columns:
         """
         state = self.state
         end = state.changes_dropped + len(state.changes)
-        if self._policy_seq != state.policy_seq:
-            self._policy_seq, self._cursor = state.policy_seq, -1
+        if self._order != order:
+            self._order, self._cursor = order, -1
         if self._cursor == end:
             return
         is_known = self._cursor >= state.changes_dropped
@@ -215,6 +215,8 @@ class Columns:
                 position = positions.get(node.name)
                 if position is None:
                     return False
+                if self.facts[position] is not node.fact:
+                    continue  # written again by a later change, with other cards perhaps
                 if row not in written:
                     for held in allocation.holdings:
                         self._write_card(position, node, held.family, held.card)

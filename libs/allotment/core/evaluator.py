@@ -102,7 +102,7 @@ class Evaluator:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._rows: dict[PodRequest, _Row] = {}
-        self._policy_seq = state.policy_seq
+        self._policy = state.policy
         self._trial: Trial | None = None
         self._assumed: list[Placement] = []
         self.asked = 0
@@ -179,9 +179,9 @@ class Evaluator:
 
     def _row(self, request: PodRequest) -> _Row:
         state = self.state
-        if self._policy_seq != state.policy_seq:
+        if self._policy is not state.policy:
             self._rows.clear()
-            self._policy_seq = state.policy_seq
+            self._policy = state.policy
         row = self._rows.pop(request, None)
         if row is None:
             if len(self._rows) >= REQUESTS_MAX:

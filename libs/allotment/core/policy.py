@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
+from allotment.core.policies import POLICIES
+from allotment.core.policies.learning import LEARNERS
 from allotment_proto.facts import Policy
 
-POLICIES = ("binpack", "spread", "none")
+DEVICE_POLICIES = tuple(POLICIES)
+HOST_POLICIES = ("binpack", "spread", "none")
 WEIGHT_MAX = 100
 KNOWN_ACTIONS = frozenset(
     (
@@ -55,6 +58,7 @@ class _Reader:
         self.warnings: list[str] = []
         self.policy = Policy(scheduler_names=scheduler_names)
         self.families: dict[str, bool] = {}
+        self.host_is_said = False
 
     def read(self, text: str) -> Parsed:
         try:
@@ -80,6 +84,9 @@ class _Reader:
         if self.families:
             names = tuple(sorted(name for name, on in self.families.items() if on))
             self.policy = msgspec.structs.replace(self.policy, families=names)
+        if self.policy.device_policy in LEARNERS and not self.host_is_said:
+            # they weigh the host's room themselves: another opinion on it would outvote them
+            self.policy = msgspec.structs.replace(self.policy, host_weight=0)
         return Parsed(self.policy, tuple(self.warnings))
 
     def fail(self, place: str, value: object, wanted: str) -> None:
@@ -131,7 +138,7 @@ class _Reader:
             where = f"{place}.{key}"
             match key:
                 case "deviceshare.SchedulePolicy":
-                    self._policy_word(where, value, "device_policy")
+                    self._policy_word(where, value, "device_policy", DEVICE_POLICIES)
                 case "deviceshare.ScheduleWeight":
                     self._weight(where, value, "device_weight")
                 case "deviceshare.VGPUEnable":
@@ -146,9 +153,11 @@ class _Reader:
             where = f"{place}.{key}"
             match key:
                 case "allotment.HostPolicy":
-                    self._policy_word(where, value, "host_policy")
+                    self._policy_word(where, value, "host_policy", HOST_POLICIES)
+                    self.host_is_said = True
                 case "allotment.HostWeight":
                     self._weight(where, value, "host_weight")
+                    self.host_is_said = True
                 case "allotment.MultiContainerEnable":
                     on = _boolean(value)
                     if on is None:
@@ -163,10 +172,10 @@ class _Reader:
                         "allotment.MultiContainerEnable",
                     )
 
-    def _policy_word(self, place: str, value: Any, field: str) -> None:
+    def _policy_word(self, place: str, value: Any, field: str, known: tuple[str, ...]) -> None:
         word = "none" if value in ("", None) else value
-        if word not in POLICIES:
-            self.fail(place, value, "one of " + ", ".join(POLICIES))
+        if word not in known:
+            self.fail(place, value, "one of " + ", ".join(known))
             return
         self.policy = msgspec.structs.replace(self.policy, **{field: word})
 

@@ -109,7 +109,7 @@ def fits(
 
 def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy) -> CardOrder:
     """How the cards are sorted for each device request: by the family's rule, or the policy's."""
-    chooser = device_policy(policy.device_policy)
+    chooser = device_policy(policy)
     word = family.order or chooser.order
     if word != "preferred":
         return lambda cards, wanted: in_order(cards, word)

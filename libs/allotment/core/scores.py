@@ -24,7 +24,7 @@ class Score(NamedTuple):
 def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
     """The total and its weighted terms for putting the request on the node's chosen cards."""
     picks = [pick for chosen in fit.chosen for pick in chosen.picks]
-    device, leftover = device_policy(policy.device_policy).points(node, request, picks, policy)
+    device, leftover = device_policy(policy).points(node, request, picks, policy)
     host = _host(node, request, policy.host_policy)
     terms = (("device", policy.device_weight * device), ("host", policy.host_weight * host))
     return Score(sum(value for _, value in terms), terms, leftover)

@@ -15,6 +15,8 @@ changes between releases, so that old logs fold to what they always meant.
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from allotment.core.ledger import Card
 from allotment.core.model import (
     BOUND,
@@ -31,6 +33,7 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Event,
+    MixLearned,
     NodeGone,
     NodeObserved,
     Placement,
@@ -238,11 +241,15 @@ def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
 
 
 def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
-    state.policy = event.policy
+    state.policy = msgspec.structs.replace(event.policy, mix=state.policy.mix)
     state.policy_seq = seq
     state.room_seq = seq
     for pod in state.pods.values():
         _sort_in(state, pod)
+
+
+def _mix_learned(state: ClusterState, event: MixLearned, seq: int) -> None:
+    state.policy = msgspec.structs.replace(state.policy, mix=event.mix)
 
 
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
@@ -323,6 +330,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PodObserved: _pod_observed,
     PodGone: _pod_gone,
     PolicyLoaded: _policy_loaded,
+    MixLearned: _mix_learned,
     Decided: _decided,
     Bound: _bound,
     BindFailed: _bind_failed,

@@ -16,6 +16,7 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Event,
+    MixLearned,
     NodeGone,
     NodeObserved,
     Placement,
@@ -94,7 +95,7 @@ class NodeSubject:
                 return event.name == self.node and self._observed(event)
             case NodeGone():
                 return event.name == self.node
-            case PolicyLoaded():
+            case PolicyLoaded() | MixLearned():
                 return False
             case Decided():
                 here = [p.uid for p in event.placements if self._here(p.node, p.holdings)]
@@ -136,7 +137,7 @@ def uids_of(event: Event) -> list[str]:
             return [event.uid]
         case Decided():
             return list(event.batch)
-        case NodeObserved() | NodeGone() | PolicyLoaded():
+        case NodeObserved() | NodeGone() | PolicyLoaded() | MixLearned():
             return []
 
 
@@ -156,6 +157,11 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
             return (
                 f"policy from {event.source}: cards {policy.device_policy} × "
                 f"{policy.device_weight}, hosts {policy.host_policy} × {policy.host_weight}"
+            )
+        case MixLearned():
+            return (
+                f"mix for {event.policy}: {len(event.mix)} typical shapes learned from "
+                f"{event.pods} pods"
             )
         case Decided():
             return _decided_line(event, only)

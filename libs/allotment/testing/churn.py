@@ -9,6 +9,8 @@ Everything goes through `apply`, as it does in the services.
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from allotment.core.cycle import Outcome, Ranker, run_cycle
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, apply
@@ -39,6 +41,7 @@ MODELS = (
 )
 WORDS = ("A100", "L40S", "T4", "H100")
 FILL = 0.66
+CARDS = 8
 MISSES_MAX = 10_000
 
 
@@ -65,11 +68,50 @@ def shapes(count: int, random: Random) -> list[PodRequest]:
     return list(found)
 
 
+def node_fact(number: int, random: Random, cards_per_node: int = CARDS) -> NodeObserved:
+    """An idle node with cards of one of the models."""
+    weights = [weight for _, _, weight in MODELS]
+    model, memory_mib, _ = random.choices(MODELS, weights)[0]
+    cards = tuple(
+        CardFact(
+            f"GPU-{number}-{index}",
+            index,
+            model,
+            10,
+            memory_mib,
+            100,
+            random.random() > 0.01,
+            "hami-core",
+        )
+        for index in range(cards_per_node)
+    )
+    return NodeObserved(
+        name=f"gpu-{number:06d}",
+        uid=str(number),
+        rv=1,
+        cpu_milli=128_000,
+        memory_bytes=1024 * GIB,
+        pods=110,
+        inventories=(Inventory("vgpu", "hami-core", cards),),
+    )
+
+
 class Churn:
     """A filled cluster, and the steps that follow."""
 
-    def __init__(self, nodes: int, wanted: list[PodRequest], random: Random, policy: Policy):
+    def __init__(
+        self,
+        nodes: int,
+        wanted: list[PodRequest],
+        random: Random,
+        policy: Policy,
+        *,
+        cards_per_node: int = CARDS,
+        is_each_its_own: bool = False,
+    ) -> None:
+        """With `is_each_its_own` no two pods have an equal request."""
         self.state = ClusterState()
+        self._is_each_its_own = is_each_its_own
         self._random = random
         self._wanted = wanted
         self._weights = [1 / request.devices[0].count for request in wanted]
@@ -77,7 +119,7 @@ class Churn:
         self._running: list[str] = []
         self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))
         for number in range(nodes):
-            self._apply(self._node(number))
+            self._apply(node_fact(number, random, cards_per_node))
         self._fill()
 
     def step(self, decide: Callable[[str], Outcome]) -> bool:
@@ -113,34 +155,12 @@ class Churn:
     def _apply(self, event: Event) -> None:
         apply(self.state, event, self.state.seq + 1)
 
-    def _node(self, number: int) -> NodeObserved:
-        weights = [weight for _, _, weight in MODELS]
-        model, memory_mib, _ = self._random.choices(MODELS, weights)[0]
-        cards = tuple(
-            CardFact(
-                f"GPU-{number}-{index}",
-                index,
-                model,
-                10,
-                memory_mib,
-                100,
-                self._random.random() > 0.01,
-                "hami-core",
-            )
-            for index in range(8)
-        )
-        return NodeObserved(
-            name=f"gpu-{number:06d}",
-            uid=str(number),
-            rv=1,
-            cpu_milli=128_000,
-            memory_bytes=1024 * GIB,
-            pods=110,
-            inventories=(Inventory("vgpu", "hami-core", cards),),
-        )
-
     def _pick(self) -> PodRequest:
-        return self._random.choices(self._wanted, self._weights)[0]
+        request = self._random.choices(self._wanted, self._weights)[0]
+        if self._is_each_its_own:
+            memory_bytes = request.memory_bytes + self._pods
+            request = msgspec.structs.replace(request, memory_bytes=memory_bytes)
+        return request
 
     def _arrive(
         self, request: PodRequest, node: str = "", holdings: tuple[Holding, ...] = ()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from allotment_proto.codec import Message
 from allotment_proto.events import (
-    ENVELOPE_VERSION,
     BindFailed,
     Bound,
     Decided,
     Dropped,
     Envelope,
     Event,
+    MixLearned,
     NodeGone,
     NodeObserved,
     Placement,
@@ -24,6 +24,7 @@ from allotment_proto.events import (
     Refusal,
     RunnerUp,
     StageTime,
+    version_of,
 )
 from allotment_proto.facts import (
     CardFact,
@@ -39,6 +40,7 @@ from allotment_proto.facts import (
     Selection,
     Taint,
     Toleration,
+    Typical,
 )
 from allotment_proto.messages import (
     MESSAGE_VERSION,
@@ -134,6 +136,24 @@ EVENTS: tuple[Event, ...] = (
         source="volcano-scheduler.conf",
         text_sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     ),
+    MixLearned(
+        policy="headroom",
+        mix=(
+            Typical(
+                PodRequest(
+                    cpu_milli=4_000,
+                    memory_bytes=16 * GIB,
+                    devices=(DeviceRequest("vgpu", 0, "", 1, 8_000, 0, 0),),
+                ),
+                650_000,
+                195,
+            ),
+            Typical(
+                PodRequest(devices=(DeviceRequest("vgpu", 0, "", 2, 0, 100, 100),)), 350_000, 2_000
+            ),
+        ),
+        pods=1_200,
+    ),
     Decided(
         cycle="filter-0/17",
         basis=1051,
@@ -197,8 +217,8 @@ MESSAGES: tuple[Message, ...] = (
 def values() -> dict[str, Envelope | Message]:
     """File name → value, for every type in its current version."""
     found: dict[str, Envelope | Message] = {
-        f"{type(event).__name__}.v{ENVELOPE_VERSION}.json": Envelope(
-            v=ENVELOPE_VERSION, at_ms=AT_MS, by="sample-0", events=(event,)
+        f"{type(event).__name__}.v{version_of((event,))}.json": Envelope(
+            v=version_of((event,)), at_ms=AT_MS, by="sample-0", events=(event,)
         )
         for event in EVENTS
     }

@@ -11,6 +11,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     Decided,
+    MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
@@ -21,7 +22,7 @@ from allotment_proto.messages import Feasible, Proposal, Settled
 
 ASYNCAPI_VERSION = "3.1.0"
 SERVICES = ("watcher", "filter", "scorer", "binder", "inspector")
-FACTS = (NodeObserved, NodeGone, PodObserved, PodGone, PolicyLoaded)
+FACTS = (NodeObserved, NodeGone, PodObserved, PodGone, PolicyLoaded, MixLearned)
 
 
 class Channel(NamedTuple):
@@ -53,7 +54,7 @@ CHANNELS = (
         (("uid", "the pod's uid, percent-escaped into one token"),),
     ),
     Channel("logFacts", subjects.FACTS, FACTS, ("watcher",), SERVICES),
-    Channel("logConfig", subjects.CONFIG, (PolicyLoaded,), ("watcher",), SERVICES),
+    Channel("logConfig", subjects.CONFIG, (PolicyLoaded, MixLearned), ("watcher",), SERVICES),
     Channel("logDecision", subjects.DECISION, (Decided,), ("binder",), SERVICES),
     Channel("logOutcome", subjects.OUTCOME, (Bound, BindFailed), ("binder",), SERVICES),
     Channel("pipeFeasible", subjects.FEASIBLE, (Feasible,), ("filter",), ("scorer",)),

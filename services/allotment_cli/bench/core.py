@@ -11,6 +11,8 @@ import msgspec
 
 from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, Outcome
+from allotment.core.policies import POLICIES
+from allotment.core.policies.learning import learn
 from allotment.testing.churn import Churn, shapes
 from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
 from allotment_cli.errors import CliError
@@ -19,6 +21,9 @@ from allotment_proto.facts import Policy
 
 PLACED_MIN = 0.5
 ORACLE_DECISIONS_MIN = 5
+DEFAULT_SHAPES = 16
+CARD_MIB = 81_920
+"""The usual card of the bench's clusters, for what a request is worth."""
 
 
 class CoreReport(Report, frozen=True, kw_only=True):
@@ -42,21 +47,46 @@ class _Run(msgspec.Struct, frozen=True):
 @click.command()
 @click.option("--nodes", default=1000, show_default=True, type=click.IntRange(1, 200_000))
 @click.option(
-    "--shapes", "shape_count", default=16, show_default=True, type=click.IntRange(1, 4096)
+    "--shapes",
+    "shape_count",
+    default=16,
+    show_default=True,
+    type=click.IntRange(0, 4096),
+    help="Different requests; 0: no two pods ask for the same.",
 )
-@click.option("--policy", type=click.Choice(("binpack", "spread", "none")), default="binpack")
+@click.option("--cards", default=8, show_default=True, type=click.IntRange(1, 64), help="A node.")
+@click.option("--policy", type=click.Choice(sorted(POLICIES)), default="binpack")
 @click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600))
 @click.option("--seed", default=1, show_default=True)
 @reporting
-def core(nodes: int, shape_count: int, policy: str, seconds: float, seed: int, **out: Any) -> None:
+def core(
+    nodes: int,
+    shape_count: int,
+    cards: int,
+    policy: str,
+    seconds: float,
+    seed: int,
+    **out: Any,
+) -> None:
     """One process, one core: end a pod, decide a pod, on a cluster that is two thirds full.
 
     The oracle (every node asked for every decision) runs on the same cluster in the same process.
     """
     random = Random(seed)
-    note(f"filling {nodes} nodes × 8 cards …")
-    wanted = shapes(shape_count, random)
-    churn = Churn(nodes, wanted, random, Policy(device_policy=policy))
+    note(f"filling {nodes} nodes × {cards} cards …")
+    wanted = [
+        request
+        for request in shapes(2 * (shape_count or DEFAULT_SHAPES), random)
+        if request.devices[0].count <= cards
+    ][: shape_count or DEFAULT_SHAPES]
+    churn = Churn(
+        nodes,
+        wanted,
+        random,
+        Policy(device_policy=policy, mix=learn(policy, dict.fromkeys(wanted, 1), CARD_MIB)),
+        cards_per_node=cards,
+        is_each_its_own=shape_count == 0,
+    )
     gc.collect()
     gc.freeze()
     board = Board(churn.state)
@@ -69,8 +99,10 @@ def core(nodes: int, shape_count: int, policy: str, seconds: float, seed: int, *
             f"only {measured.placed} of {measured.decisions} pods found a place: this would "
             "measure refusals; take fewer shapes or more nodes"
         )
-    report = _report(measured, oracle, nodes, shape_count, policy, seed)
-    title = f"core: {nodes} nodes × 8 cards, {shape_count} shapes, {policy}"
+    report = _report(measured, oracle, nodes, shape_count, cards, policy, seed)
+    title = (
+        f"core: {nodes} nodes × {cards} cards, {shape_count or 'all different'} shapes, {policy}"
+    )
     publish(report, title, _rows(report), **out)
 
 
@@ -99,14 +131,14 @@ def _run(
 
 
 def _report(
-    run: _Run, oracle: _Run, nodes: int, shape_count: int, policy: str, seed: int
+    run: _Run, oracle: _Run, nodes: int, shape_count: int, cards: int, policy: str, seed: int
 ) -> CoreReport:
     rate, oracle_rate = run.decisions / run.seconds, oracle.decisions / oracle.seconds
     return CoreReport(
         bench="core",
         nodes=nodes,
         shapes=shape_count,
-        cards_per_node=8,
+        cards_per_node=cards,
         policy=policy,
         decisions=run.decisions,
         placed_percent=round(100 * run.placed / run.decisions, 1),
@@ -115,6 +147,10 @@ def _report(
         ratio_to_oracle=round(rate / oracle_rate, 1),
         p50_us=percentile(run.latencies_us, 50),
         p99_us=percentile(run.latencies_us, 99),
+        cpu_us={
+            "decide": round(sum(run.latencies_us) / run.decisions, 1),
+            "fold and load": round((1e6 * run.seconds - sum(run.latencies_us)) / run.decisions, 1),
+        },
         rss_mib={"core": peak_rss_mib()},
         seed=seed,
     )
@@ -126,6 +162,7 @@ def _rows(report: CoreReport) -> list[tuple[str, str]]:
         ("the oracle's", f"{report.oracle_rate_per_cpu_second:,}"),
         ("ratio", f"{report.ratio_to_oracle:,}"),
         ("decide p50, p99 (CPU)", f"{report.p50_us} µs, {report.p99_us} µs"),
+        ("of this: decide, fold and load", " µs, ".join(map(str, report.cpu_us.values())) + " µs"),
         ("placed", f"{report.placed_percent} % of {report.decisions:,}"),
         ("memory, peak", f"{report.rss_mib['core']} MiB"),
         ("one turn of an empty loop", f"{report.calibration_ns} ns"),

@@ -5,6 +5,8 @@ from allotment.core.policies.basic import Binpack, Spread, Unscored
 from allotment.core.policies.fgd import Fgd
 from allotment.core.policies.headroom import Headroom
 from allotment.core.policies.lab import BestFit, DotProduct, GpuClustering, GpuPacking
+from allotment.core.policies.valued import Valued
+from allotment_proto.facts import Policy
 
 POLICIES: dict[str, DevicePolicy] = {
     policy.name: policy
@@ -23,6 +25,23 @@ POLICIES: dict[str, DevicePolicy] = {
 """Every known policy. A name that is not here counts as ``none``."""
 
 
-def device_policy(name: str) -> DevicePolicy:
-    """The policy of that name; an unknown one (a log of a later release) prefers nothing."""
-    return POLICIES.get(name, POLICIES["none"])
+_MADE_MOST = 16
+_made: dict[int, tuple[Policy, DevicePolicy]] = {}
+
+
+def device_policy(policy: Policy) -> DevicePolicy:
+    """The device policy that a policy names, with its mix if it wants one. An unknown one (in a log
+    of a later release) prefers nothing.
+
+    Policies with a mix compile it; they are kept by the identity of `policy`, which is cheaper to
+    compare than its content.
+    """
+    plain = POLICIES.get(policy.device_policy, POLICIES["none"])
+    if not policy.mix or not isinstance(plain, Valued):
+        return plain
+    known = _made.get(id(policy))
+    if known is None or known[0] is not policy:
+        if len(_made) >= _MADE_MOST:
+            _made.clear()
+        known = _made[id(policy)] = policy, type(plain)(policy.mix)
+    return known[1]

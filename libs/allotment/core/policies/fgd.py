@@ -12,11 +12,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from allotment.core.columns import CPU, HOST_MEMORY, Columns
 from allotment.core.devices.base import Free
 from allotment.core.packing import Ints, covers
 from allotment.core.points import POINT_MICRO
-from allotment.core.policies.typical import PPM, card_milli, usable_milli
-from allotment.core.policies.valued import Host, HostColumns, Tables, Valued, idle_milli
+from allotment.core.policies.base import View
+from allotment.core.policies.typical import (
+    PPM,
+    Fragmentation,
+    Mix,
+    card_milli,
+    usable_milli,
+)
+from allotment.core.policies.valued import (
+    Host,
+    HostColumns,
+    Tables,
+    Valued,
+    host_columns,
+    idle_milli,
+)
 
 _LOGITS_NANO = (
     40_005_334,
@@ -120,3 +135,16 @@ class Fgd(Valued):
     def micros(self, gain: Ints) -> Ints:
         points: Ints = POINT_MICRO * np.searchsorted(_steps, gain, side="right")
         return points
+
+
+def fragmentation_on(columns: Columns, mix: Mix) -> Fragmentation:
+    """`typical.cluster_fragmentation` of all nodes that columns have, at once."""
+    everywhere = np.arange(len(columns))
+    view = View(columns, everywhere, everywhere * columns.depth)
+    fgd = Fgd(mix)
+    tables = fgd.tables(columns)
+    kind = view.keys & columns.kind_mask
+    host = host_columns(view.host[CPU], view.host[HOST_MEMORY])
+    worth = fgd.values(tables, view.packed, kind, host)
+    idle = idle_milli(tables, view.packed, kind).sum(axis=1)[columns.present]
+    return Fragmentation(-int(worth[columns.present].sum()), PPM * int(idle.sum()))

@@ -9,6 +9,9 @@ once and not only when no shape fits into it any more, so shares that fill a car
 together. CPU and memory count long before they run out: what needs much of them goes where there is
 much of them per card, and a node keeps the proportion that its cards need to be used up. And since
 the mix holds mean needs, a dozen sizes say what takes fragments many dozens of exact shapes.
+
+The price: idle cards are kept whole only as far as the mix wants whole cards. To a mix of shares
+alone an idle card is worth no more than one that still takes a share, and shares spread.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,14 @@ from allotment.core.devices.base import CORES_WHOLE_PCT, Free, card_refusal
 from allotment.core.model import Node
 from allotment.core.packing import MEMORY_MOST
 from allotment.core.points import KIB_BITS
-from allotment_proto.facts import Constraints, DeviceRequest, PodRequest, Policy, Selection
+from allotment_proto.facts import (
+    Constraints,
+    DeviceRequest,
+    PodRequest,
+    Policy,
+    Selection,
+    Typical,
+)
 
 CARD_MILLI = 1000
 PPM = 1_000_000
@@ -28,19 +35,6 @@ TYPICAL_PCT = 95
 SHAPES_MOST = 16
 HOST_MOST = 1 << 40
 """Free CPU (milli) and memory (KiB) count up to here, so that products fit 64 bits."""
-
-
-class Typical(NamedTuple):
-    """A shape, which share of the pods has it, and what one such pod takes of cards."""
-
-    request: PodRequest
-    """At most one device request, no constraints on nodes."""
-    weight_ppm: int
-    worth_milli: int
-
-    @property
-    def ask(self) -> DeviceRequest | None:
-        return self.request.devices[0] if self.request.devices else None
 
 
 Mix = tuple[Typical, ...]

@@ -160,7 +160,7 @@ class Valued:
 
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         kind = view.keys & view.columns.kind_mask
-        tables = self._known(view.columns)
+        tables = self.tables(view.columns)
         left = idle_milli(tables, view.packed, kind).sum(axis=1)
         cpu_milli = np.clip(view.host[CPU] - shape.request.cpu_milli, 0, HOST_MOST)
         points: Ints | None = None
@@ -173,7 +173,7 @@ class Valued:
     def keys(self, view: View, shape: Shape, ask: Ask) -> Ints:
         columns = view.columns
         kind = view.keys & columns.kind_mask
-        tables = self._known(columns).of_family(ask.request.family)
+        tables = self.tables(columns).of_family(ask.request.family)
         before, after = _ask_hosts(view, shape, ask)
         charged = view.packed - ask.amount[kind]
         worth = self.values(tables, view.packed, kind, before)
@@ -191,7 +191,7 @@ class Valued:
         kind = best & columns.kind_mask
         packed = view.packed.take(flat, mode="clip")
         charged = packed - ask.amount[kind]
-        tables = self._known(columns)
+        tables = self.tables(columns)
         left = idle_milli(tables, charged, kind) - idle_milli(tables, packed, kind)
         if ask.number == 1:
             points = np.maximum(best, _zero) >> columns.amount_shift + TIE_BITS
@@ -203,7 +203,7 @@ class Valued:
     def _points_together(
         self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints, charged: Ints
     ) -> Ints:
-        tables = self._known(view.columns).of_family(ask.request.family)
+        tables = self.tables(view.columns).of_family(ask.request.family)
         before, after = _ask_hosts(view, shape, ask)
         kind = view.keys & view.columns.kind_mask
         taken, is_card = view.packed.copy(), best >= 0
@@ -211,7 +211,7 @@ class Valued:
         gain = self.values(tables, taken, kind, after)
         return self.micros(gain - self.values(tables, view.packed, kind, before))
 
-    def _known(self, columns: Columns) -> Tables:
+    def tables(self, columns: Columns) -> Tables:
         """The mix compiled for the kinds and the policy that the columns have now."""
         made_for = (columns.kinds, len(columns.kinds), columns.layout, columns.state.policy)
         if self._tables is None or not _same(made_for, self._made_for):
@@ -302,10 +302,13 @@ def _ask_hosts(view: View, shape: Shape, ask: Ask) -> tuple[HostColumns, HostCol
 def _host_columns(view: View, shape: Shape) -> tuple[HostColumns, HostColumns]:
     """The hosts before and after the pod."""
     request, cpu, memory = shape.request, view.host[CPU], view.host[HOST_MEMORY]
+    return host_columns(cpu, memory), host_columns(
+        cpu - request.cpu_milli, memory - request.memory_bytes
+    )
 
-    def columns(cpu_milli: Ints, memory_bytes: Ints) -> HostColumns:
-        return HostColumns(
-            np.clip(cpu_milli, 0, HOST_MOST), np.clip(memory_bytes >> KIB_BITS, 0, HOST_MOST)
-        )
 
-    return columns(cpu, memory), columns(cpu - request.cpu_milli, memory - request.memory_bytes)
+def host_columns(cpu_milli: Ints, memory_bytes: Ints) -> HostColumns:
+    """Free amounts as they count here."""
+    return HostColumns(
+        np.clip(cpu_milli, 0, HOST_MOST), np.clip(memory_bytes >> KIB_BITS, 0, HOST_MOST)
+    )

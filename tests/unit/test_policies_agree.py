@@ -1,0 +1,86 @@
+"""Every policy says the same in plain loops and on columns, whatever happens to the cluster."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allotment.core.board import Board
+from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.policies import POLICIES
+from allotment.core.policies.base import DevicePolicy
+from allotment.core.policies.fgd import Fgd
+from allotment.core.policies.headroom import Headroom
+from allotment.core.policies.typical import Mix, exact_mix, mean_mix
+from allotment.core.state import ClusterState, apply
+from allotment_proto.events import Event, PodObserved, PolicyLoaded
+from allotment_proto.facts import PodRequest, Policy
+from tests import strategies as own
+from tests.build import decided
+
+CARD_MIB = 16_000
+
+
+def learned(events: list[Event], name: str) -> Mix:
+    """The mix that a policy wants, from the pods among the events."""
+    counts: Counter[PodRequest] = Counter(
+        event.request for event in events if isinstance(event, PodObserved)
+    )
+    return (exact_mix if name == "fgd" else mean_mix)(counts, CARD_MIB)
+
+
+def with_policy(events: list[Event], name: str) -> list[Event]:
+    """The same events under a device policy, from the start and however the policy changes."""
+    start = PolicyLoaded(policy=Policy(), source="test", text_sha256="")
+    out: list[Event] = []
+    for event in (start, *events):
+        if isinstance(event, PolicyLoaded):
+            policy = msgspec.structs.replace(event.policy, device_policy=name)
+            out.append(msgspec.structs.replace(event, policy=policy))
+        else:
+            out.append(event)
+    return out
+
+
+MADE: dict[str, type[Fgd] | type[Headroom]] = {"fgd": Fgd, "headroom": Headroom}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@settings(
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(
+    st.lists(own.events(), min_size=10, max_size=40),
+    st.lists(st.permutations(own.PODS), min_size=1, max_size=4),
+    st.data(),
+)
+def test_same_outcome(
+    name: str, events: list[Event], batches: list[list[str]], data: st.DataObject
+) -> None:
+    made = MADE.get(name)
+    policy: DevicePolicy = POLICIES[name] if made is None else made(learned(events, name))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(POLICIES, name, policy)
+        compare(with_policy(events, name), batches, data)
+
+
+def compare(events: list[Event], batches: list[list[str]], data: st.DataObject) -> None:
+    state = ClusterState()
+    board = Board(state)
+    cuts = sorted(data.draw(st.integers(0, len(events))) for _ in batches)
+    seq, done = 0, 0
+    for cut, batch in zip(cuts, batches, strict=True):
+        for event in events[done:cut]:
+            seq += 1
+            apply(state, event, seq)
+        done = cut
+        wanted = run_cycle(state, batch, Evaluator(state))
+        assert run_cycle(state, batch, board) == wanted
+        if data.draw(st.booleans()):
+            seq += 1
+            apply(state, decided(*wanted.placements), seq)

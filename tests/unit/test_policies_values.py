@@ -1,0 +1,147 @@
+"""What the policies count, by hand: mixes, room on a node, fragments, and each policy's choice."""
+
+from math import ceil, log
+
+import pytest
+
+from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.devices.base import Free
+from allotment.core.points import POINT_MICRO
+from allotment.core.policies import POLICIES
+from allotment.core.policies.base import DevicePolicy
+from allotment.core.policies.fgd import STEPS_NANO, Fgd
+from allotment.core.policies.headroom import Headroom
+from allotment.core.policies.lab import BestFit, DotProduct, GpuClustering, GpuPacking
+from allotment.core.policies.typical import (
+    PPM,
+    Fragmentation,
+    cards_of,
+    cluster_fragmentation,
+    exact_mix,
+    headroom_milli,
+    mean_mix,
+    usable_milli,
+)
+from allotment_proto.events import Event
+from allotment_proto.facts import Policy, Selection, Typical
+from tests.build import GIB, holding, node, pod, policy, request, state_of, wants
+
+CARD = 16_000
+HALF = request(wants(8_000, 0), cpu_milli=1_000)
+WHOLE = request(wants(0, 100, 2, memory_pct=100), cpu_milli=4_000)
+SINGLE = request(wants(0, 100, memory_pct=100), cpu_milli=4_000)
+CPU_ONLY = request(cpu_milli=2_000)
+
+
+def test_exact_mix_keeps_frequent_shapes_up_to_95_percent() -> None:
+    rare = request(wants(1_000, 0))
+    mix = exact_mix({HALF: 60, CPU_ONLY: 35, WHOLE: 4, rare: 1}, CARD)
+    assert [shape.request.cpu_milli for shape in mix] == [1_000, 2_000]
+    assert [shape.weight_ppm for shape in mix] == [PPM * 60 // 95, PPM * 35 // 95]
+    assert [shape.worth_milli for shape in mix] == [500, 0]
+    assert all(shape.request.memory_bytes == 0 for shape in mix)
+
+
+def test_a_mix_has_no_more_shapes_than_asked_for() -> None:
+    pods = {request(wants(1_000 * n, 0), cpu_milli=n): 1 for n in range(1, 15)}
+    assert len(exact_mix(pods, CARD, most=3)) == 3
+    assert len(exact_mix(pods, CARD, most=None)) == 14
+    assert exact_mix({}, CARD) == mean_mix({}, CARD) == ()
+
+
+def test_mean_mix_puts_sizes_together_and_leaves_out_pods_without_cards() -> None:
+    big = request(wants(8_000, 0, container=1), cpu_milli=4_000, memory_bytes=3 * GIB)
+    typed = request(wants(8_000, 0), selection=Selection(use_types=("T4",)))
+    mix = mean_mix({HALF: 2, big: 1, CPU_ONLY: 9, typed: 1}, CARD)
+    assert [shape.weight_ppm for shape in mix] == [750_000, 250_000]
+    assert mix[0].request.cpu_milli == 2_000
+    assert mix[0].request.memory_bytes == 5 * GIB // 3
+
+
+@pytest.mark.parametrize(
+    ("cpu_milli", "usable", "headroom"), [(1_000, 1_250, 500), (500, 0, 250), (-1, 0, 0)]
+)
+def test_a_node_with_an_idle_card_and_a_quarter_used_one(
+    cpu_milli: int, usable: int, headroom: int
+) -> None:
+    """Fragments count all of a card that some pod could use; headroom one pod a card, and CPU."""
+    state = state_of(node(), pod("x", node="n1", holdings=(holding("GPU-0", 12_000, 0),)))
+    cards = cards_of(state.nodes["n1"], Policy())["vgpu"]
+    assert usable_milli(cards, 1_000, Typical(HALF, PPM, 500)) == 1_000
+    roomy = [Free(free.card) for free in cards]
+    roomy[0].memory_mib = 4_000
+    quarter = Typical(request(wants(4_000, 0), cpu_milli=1_000), PPM, 250)
+    assert usable_milli(roomy, cpu_milli, quarter) == usable
+    half = Typical(HALF, PPM, 500)
+    assert headroom_milli(cards, cpu_milli, 32 * GIB, half) == headroom
+
+
+def test_fragmentation_of_a_cluster() -> None:
+    state = state_of(node("n1"), node("n2", 1), pod("x", node="n1", holdings=(holding(),)))
+    mix = (Typical(WHOLE, PPM, 2_000),)
+    found = cluster_fragmentation(state.nodes.values(), mix, Policy())
+    assert found == Fragmentation(stranded_nano=2_750 * PPM, idle_nano=2_750 * PPM)
+    assert cluster_fragmentation(state.nodes.values(), (), Policy()) == found
+
+
+def test_fgd_points_are_those_of_the_sigmoid() -> None:
+    assert len(STEPS_NANO) == 99
+    for points, step in enumerate(STEPS_NANO, start=1):
+        assert abs(step - ceil(1e9 * log(points / (100 - points)))) <= 1
+    fgd = Fgd()
+    assert fgd.micro(-(10**10)) == 0
+    assert fgd.micro(-1) == 49 * POINT_MICRO
+    assert fgd.micro(0) == 50 * POINT_MICRO
+    assert fgd.micro(10**9) == 73 * POINT_MICRO
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, device_policy: DevicePolicy, *events: Event) -> str:
+    """Where the pod ``a`` goes: node and cards."""
+    monkeypatch.setitem(POLICIES, device_policy.name, device_policy)
+    rules = policy(device_policy=device_policy.name, host_policy="none", host_weight=0)
+    state = state_of(rules, *events)
+    (placement,) = run_cycle(state, ["a"], Evaluator(state)).placements
+    return " ".join((placement.node, *(held.card for held in placement.holdings)))
+
+
+USED = pod("x", node="n2", holdings=(holding("GPU-1", 8_000, 0),))
+
+
+@pytest.mark.parametrize(
+    ("device_policy", "place"),
+    [
+        (BestFit(), "n2 GPU-1"),
+        (GpuPacking(), "n2 GPU-1"),
+        (GpuClustering(), "n2 GPU-1"),
+        (DotProduct(), "n1 GPU-0"),
+        (Fgd(exact_mix({HALF: 1, SINGLE: 1}, CARD)), "n2 GPU-1"),
+        (Headroom(mean_mix({HALF: 1, SINGLE: 1}, CARD)), "n2 GPU-1"),
+    ],
+)
+def test_where_a_share_goes(
+    monkeypatch: pytest.MonkeyPatch, device_policy: DevicePolicy, place: str
+) -> None:
+    """Next to the other share; to dot-product both nodes are within the same point."""
+    events = (node("n1"), node("n2"), USED, pod("a", HALF))
+    assert chosen(monkeypatch, device_policy, *events) == place
+
+
+def test_headroom_keeps_idle_cards_only_for_a_mix_that_wants_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One pod a card: to a mix of halves alone, an idle card is worth as much as half a card."""
+    events = (node("n2"), USED, pod("a", HALF))
+    assert chosen(monkeypatch, Headroom(mean_mix({HALF: 1}, CARD)), *events) == "n2 GPU-0"
+    both = mean_mix({HALF: 1, SINGLE: 1}, CARD)
+    assert chosen(monkeypatch, Headroom(both), *events) == "n2 GPU-1"
+
+
+def test_headroom_sends_what_needs_much_cpu_to_where_there_is_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """n1 has CPU for its cards and no more; n2 has CPU to spare. Both have the same cards free."""
+    mix = mean_mix({request(wants(0, 100, memory_pct=100), cpu_milli=4_000): 1}, CARD)
+    hungry = request(wants(0, 100, memory_pct=100), cpu_milli=7_000)
+    events = (node("n1", cpu_milli=8_000), node("n2", cpu_milli=64_000), pod("a", hungry))
+    assert chosen(monkeypatch, Headroom(mix), *events) == "n2 GPU-0"
+    assert chosen(monkeypatch, BestFit(), *events) == "n1 GPU-0"
