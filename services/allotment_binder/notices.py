@@ -3,10 +3,15 @@
 Notices never hold up a decision: they wait in a bounded queue of their own, the newest word about a
 pod replaces an older one, and what the API server does not take after a few tries is counted. One
 pod's notices go one after the other, and a refusal that is not true any more is not tried again.
+
+An Event costs the API server as much as a Binding. So while Bindings are under way bound pods are
+told of one by one, with pauses, and the rest is caught up with when there are none.
 """
 
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import anyio
@@ -22,7 +27,9 @@ from allotment.adapters.kube_events import (
 WORKERS = 4
 TRIES = 4
 RETRY_S = 0.5
-EVENTS_WAITING_MAX = 5_000
+GIVE_WAY_S = 0.2
+"""The pause after an Event while Bindings are under way."""
+EVENTS_WAITING_MAX = 20_000
 CONTROLLER = "allotment.dev/scheduler"
 UNSCHEDULABLE = "Unschedulable"
 
@@ -57,38 +64,68 @@ class Notices:
         self.lost = 0
         self._client = client
         self._instance = instance
-        self._waiting: dict[str, Notice] = {}
+        self._refused: dict[str, Refused] = {}
+        self._scheduled: dict[str, Scheduled] = {}
         self._sending: dict[str, Notice] = {}
+        self._bindings = 0
         self._stirred = anyio.Event()
 
     def put(self, notice: Notice) -> None:
         """Queue a notice. Refusals always find room; mere events do not beyond the limit."""
-        if isinstance(notice, Scheduled) and len(self._waiting) >= EVENTS_WAITING_MAX:
+        if isinstance(notice, Refused):
+            self._scheduled.pop(notice.uid, None)
+            self._refused[notice.uid] = notice
+        elif len(self._refused) + len(self._scheduled) < EVENTS_WAITING_MAX:
+            self._refused.pop(notice.uid, None)
+            self._scheduled[notice.uid] = notice
+        else:
             self.lost += 1
             return
-        self._waiting[notice.uid] = notice
         self._stirred.set()
 
     def withdraw(self, uid: str) -> None:
         """Forget a refusal that is not true any more."""
-        for notices in (self._waiting, self._sending):
-            if isinstance(notices.get(uid), Refused):
-                del notices[uid]
+        self._refused.pop(uid, None)
+        if isinstance(self._sending.get(uid), Refused):
+            del self._sending[uid]
+
+    @contextmanager
+    def binding(self) -> Iterator[None]:
+        """A Binding is under way for the length of the block: it goes first."""
+        self._bindings += 1
+        try:
+            yield
+        finally:
+            self._bindings -= 1
+            if not self._bindings:
+                self._stirred.set()
 
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
-            for _ in range(WORKERS):
-                group.start_soon(self._work)
+            for number in range(WORKERS):
+                group.start_soon(self._work, number == 0)
 
-    async def _work(self) -> None:
+    def _next(self, always: bool) -> Notice | None:
+        """The next notice for a worker; refusals first. `always`: Bindings do not stop it."""
+        queues: list[dict[str, Refused] | dict[str, Scheduled]] = [self._refused]
+        if always or not self._bindings:
+            queues.append(self._scheduled)
+        for queue in queues:
+            for uid in queue:
+                if uid not in self._sending:
+                    return queue.pop(uid)
+        return None
+
+    async def _work(self, always: bool) -> None:
         while True:
-            uid = next((uid for uid in self._waiting if uid not in self._sending), None)
-            if uid is None:
+            notice = self._next(always)
+            if notice is None:
                 if self._stirred.is_set():
                     self._stirred = anyio.Event()
                 await self._stirred.wait()
                 continue
-            notice = self._sending[uid] = self._waiting.pop(uid)
+            uid = notice.uid
+            self._sending[uid] = notice
             try:
                 done = await (
                     self._refuse(notice) if isinstance(notice, Refused) else self._tell(notice)
@@ -99,6 +136,8 @@ class Notices:
                 self._stirred.set()
             self.sent += done
             self.lost += not done
+            if self._bindings and isinstance(notice, Scheduled):
+                await anyio.sleep(GIVE_WAY_S)
 
     async def _refuse(self, notice: Refused) -> bool:
         patch = unschedulable_patch(

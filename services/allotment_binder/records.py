@@ -13,7 +13,7 @@ import anyio
 
 from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, pod_path
 from allotment.core.state import ENDED, ClusterState
-from allotment_binder.pacing import Question, plugin_question
+from allotment_binder.pacing import Place, plugin_question
 from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys, vgpu
 
@@ -21,9 +21,6 @@ RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
 GONE = (404, 409)
 """The pod is not there any more, or another one has its name."""
-
-Place = tuple[str, Question]
-"""A node, and what its plugin would be asked."""
 
 
 def unserved(fact: PodObserved) -> Place | None:

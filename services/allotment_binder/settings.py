@@ -14,3 +14,9 @@ class BinderSettings(KubeSettings, frozen=True, kw_only=True):
         int,
         Meta(description="how often a decision that lost its place is checked again", ge=0, le=20),
     ] = 3
+    bind: Annotated[
+        bool,
+        Meta(
+            description="write to the API server; off: decide and record only, without Kubernetes"
+        ),
+    ] = True

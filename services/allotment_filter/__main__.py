@@ -9,6 +9,7 @@ import sys
 import time
 
 import anyio
+import anyio.lowlevel
 
 from allotment.adapters.bus import Message
 from allotment.adapters.service import ServiceContext, start_service
@@ -16,7 +17,9 @@ from allotment.adapters.world import World, open_world
 from allotment.core.board import Board
 from allotment.core.logport import Record
 from allotment_filter.batches import Batch, Round, next_round
+from allotment_filter.looks import Looks
 from allotment_filter.settings import FilterSettings
+from allotment_filter.waiting import Waiting
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import BindFailed, Decided, Envelope, StageTime
@@ -47,9 +50,15 @@ class Filter:
         self._over = anyio.Event()
         self._outcome = ""
         self._settled_seq = 0
+        self._looks: Looks | None = None
+        self._waiting: Waiting | None = None
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
+        if self._waiting is not None:
+            self._waiting.take(envelope)
+        if record.subject not in (subjects.DECISION, subjects.OUTCOME):
+            return
         for event in envelope.events:
             if isinstance(event, Decided):
                 if event.cycle == self._cycle:
@@ -83,28 +92,32 @@ class Filter:
 
     async def run(self) -> None:
         """Open cycles while this replica is the active one."""
-        fold = self.world.fold
-        board = Board(fold.state)
+        state = self.world.fold.state
+        if self._looks is None or self._looks.state is not state:
+            self._looks = Looks(state, Board(state))
+        if self._waiting is None or self._waiting.state is not state:
+            self._waiting = Waiting(state)
         numbers = itertools.count(1)
         epoch = self.world.lease.epoch
         while self.world.lease.is_held:
             received_us = _now_us()
-            turn = self._next_round(board)
+            turn = self._next_round(self._looks, self._waiting)
             for uid in turn.in_vain:
                 self.tried[uid] = turn.batch.basis
             if turn.batch.uids:
                 cycle = f"{self.ctx.settings.instance}.{epoch}.{next(numbers)}"
-                await self._cycle_through(cycle, turn.batch, received_us)
+                await self._cycle_through(cycle, turn.batch, received_us, self._looks)
             elif not turn.in_vain:
                 await self._sleep_until_news()
 
-    def _next_round(self, board: Board) -> Round:
+    def _next_round(self, looks: Looks, waiting: Waiting) -> Round:
         now = time.monotonic()
-        self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
+        if self.held_back:
+            self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
         state = self.world.fold.state
         if len(self.tried) > 2 * len(state.pending) + 1000:
             self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
-        return next_round(state, board, self.tried, self.held_back, self.ctx.settings.batch_max)
+        return next_round(looks, self.tried, self.held_back, self.ctx.settings.batch_max, waiting)
 
     async def _sleep_until_news(self) -> None:
         """Until the log moves, or a held-back pod's time has come; the lease is looked at often."""
@@ -114,7 +127,9 @@ class Filter:
         with anyio.move_on_after(wait_s):
             await self.world.fold.changed()
 
-    async def _cycle_through(self, cycle: str, batch: Batch, received_us: int) -> None:
+    async def _cycle_through(
+        self, cycle: str, batch: Batch, received_us: int, looks: Looks
+    ) -> None:
         self._cycle, self._over, self._settled_seq = cycle, anyio.Event(), 0
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
@@ -137,6 +152,8 @@ class Filter:
         if dropped is not None:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
         with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as deadline:
+            await anyio.lowlevel.checkpoint()  # the message goes first
+            looks.follow()
             await self._over.wait()
             await self.world.fold.wait_for(self._settled_seq)
         if deadline.cancelled_caught:

@@ -7,21 +7,30 @@ quarter of it, whatever their priority. So a thousand hopeless pods neither fill
 one that fits, even where something changes all the time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from allotment.core.cycle import BATCH_MAX, Ranker, refuse, same_refusal
-from allotment.core.queues.order import due
-from allotment.core.state import ClusterState
-from allotment_proto.events import PodObserved, Refusal
-from allotment_proto.facts import PodRequest
+from allotment.core.cycle import BATCH_MAX, same_refusal
+from allotment.core.queues.order import due, is_due
+from allotment.core.state import ClusterState, Pod
+from allotment_filter.looks import Look, Looks
+from allotment_proto.events import PodObserved
 from allotment_proto.messages import ClassFeasible
 
 TOLD_PART = 4
 """One in so many of a full batch is kept for pods that fit nowhere but do not know it yet."""
 
-_Candidate = tuple[int, PodObserved]
-"""A pod and its position in the order of due pods."""
+
+class _Candidate(NamedTuple):
+    """A pod with its position in the order of due pods, and what its class meets."""
+
+    position: int
+    fact: PodObserved
+    look: Look | None
+
+
+_position = attrgetter("position")
 
 
 class Batch(NamedTuple):
@@ -40,74 +49,69 @@ class Round(NamedTuple):
 
 
 def next_round(
-    state: ClusterState,
-    ranker: Ranker,
+    looks: Looks,
     tried: Mapping[str, int],
     held_back: Mapping[str, float],
     batch_max: int = BATCH_MAX,
+    waiting: Iterable[Pod] | None = None,
 ) -> Round:
-    """Open the next batch. `held_back` pods (their Binding failed just now) are left out."""
-    ranker.begin()
+    """Open the next batch. `held_back` pods (their Binding failed just now) are left out.
+
+    `waiting` are all pending pods in order, if the caller keeps them so; only as many are looked at
+    as it takes to fill the batch.
+    """
+    state = looks.state
+    pods = due(state, tried) if waiting is None else _due_of(waiting, state, tried)
     try:
-        return _round(state, ranker, tried, held_back, batch_max)
+        return _round(pods, looks, held_back, batch_max)
     finally:
-        ranker.end()
+        looks.close()
+
+
+def _due_of(waiting: Iterable[Pod], state: ClusterState, tried: Mapping[str, int]) -> Iterator[Pod]:
+    for pod in waiting:
+        if is_due(state, pod, max(tried.get(pod.fact.uid, 0), pod.refused_basis)):
+            yield pod
 
 
 def _round(
-    state: ClusterState,
-    ranker: Ranker,
-    tried: Mapping[str, int],
-    held_back: Mapping[str, float],
-    batch_max: int,
+    pods: Iterable[Pod], looks: Looks, held_back: Mapping[str, float], batch_max: int
 ) -> Round:
     in_vain: list[str] = []
-    looks: dict[PodRequest, _Look] = {}
     fitting: list[_Candidate] = []
     untold: list[_Candidate] = []
     told_before: list[_Candidate] = []
-    for position, pod in enumerate(due(state, tried)):
+    for position, pod in enumerate(pods):
         fact = pod.fact
         if fact.uid in held_back:
             continue
+        look = None
         if fact.problem is None:
-            look = looks.get(fact.request)
-            if look is None:
-                look = looks[fact.request] = _look(fact, ranker)
+            look = looks.of(fact)
             if look.feasible:
-                fitting.append((position, fact))
+                fitting.append(_Candidate(position, fact, look))
                 if len(fitting) == batch_max:
                     break
                 continue
             if same_refusal(pod.refusal, look.refusal):
                 in_vain.append(fact.uid)
                 continue
-        (untold if pod.refusal is None else told_before).append((position, fact))
+        candidate = _Candidate(position, fact, look)
+        (untold if pod.refusal is None else told_before).append(candidate)
     to_tell = max(batch_max - len(fitting), batch_max // TOLD_PART)
     refused = (untold + told_before)[:to_tell]
-    chosen = sorted(fitting[: batch_max - len(refused)] + refused)
-    batch = _batch(state.seq, [fact for _, fact in chosen], looks)
-    return Round(batch, tuple(in_vain))
+    chosen = fitting[: batch_max - len(refused)] + refused
+    chosen.sort(key=_position)
+    return Round(_batch(looks.state.seq, chosen), tuple(in_vain))
 
 
-def _batch(basis: int, facts: list[PodObserved], looks: Mapping[PodRequest, "_Look"]) -> Batch:
-    opened: dict[PodRequest, ClassFeasible] = {}
-    for sample, fact in enumerate(facts):
-        if fact.problem is None and fact.request not in opened:
-            found = looks[fact.request]
-            opened[fact.request] = ClassFeasible(
-                sample, found.feasible, found.refusal.nodes, found.refusal.reasons
-            )
-    return Batch(basis, tuple(fact.uid for fact in facts), tuple(opened.values()))
-
-
-class _Look(NamedTuple):
-    """What one class of pods meets now: on how many nodes it fits, and why not on the others."""
-
-    feasible: int
-    refusal: Refusal
-
-
-def _look(fact: PodObserved, ranker: Ranker) -> _Look:
-    ranking = ranker.rank(fact.request)
-    return _Look(ranking.feasible, refuse(fact, ranking.nodes, ranker.reasons(fact.request)))
+def _batch(basis: int, chosen: Sequence[_Candidate]) -> Batch:
+    samples: dict[int, tuple[int, Look]] = {}
+    for sample, candidate in enumerate(chosen):
+        if candidate.look is not None:  # one of them for each class
+            samples.setdefault(id(candidate.look), (sample, candidate.look))
+    classes = tuple(
+        ClassFeasible(sample, look.feasible, look.refusal.nodes, look.refusal.reasons)
+        for sample, look in samples.values()
+    )
+    return Batch(basis, tuple(candidate.fact.uid for candidate in chosen), classes)

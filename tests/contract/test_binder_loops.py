@@ -103,7 +103,7 @@ class Scene:
 
     async def send(self, proposal: Proposal) -> None:
         before = len(self.bus.settled)
-        await self.binder.on_proposal(Message(subjects.PROPOSAL, encode(proposal), {}, ""))
+        await self.binder.decider.on_proposal(Message(subjects.PROPOSAL, encode(proposal), {}, ""))
         await until(lambda: len(self.bus.settled) > before)
 
     async def add(self, *events: Event) -> None:
@@ -222,7 +222,7 @@ async def test_a_decision_that_lost_its_place_is_checked_again(tmp_path: Path) -
 async def test_a_full_log_stops_deciding_says_so_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("allotment_binder.__main__.FULL_WAIT_S", 0.01)
+    monkeypatch.setattr("allotment_binder.decider.FULL_WAIT_S", 0.01)
     core = MemoryLogCore(max_bytes=3000)
     async with at_work(tmp_path, policy(), node(), pod("a"), log=MemoryLog(core)) as scene:
         core._max_bytes = core._bytes + 10
@@ -284,13 +284,13 @@ async def test_losing_the_lease_ends_this_life_and_only_this(tmp_path: Path) -> 
             v=MESSAGE_VERSION, cycle="c", basis=1, policy=1, batch=(), placements=(), refusals=()
         )
         message = Message(subjects.PROPOSAL, encode(proposal), {}, "")
-        await scene.binder.on_proposal(message)
-        await scene.binder.on_proposal(Message(subjects.PROPOSAL, b"garbage", {}, ""))
-        assert not scene.binder.proposals
+        await scene.binder.decider.on_proposal(message)
+        await scene.binder.decider.on_proposal(Message(subjects.PROPOSAL, b"garbage", {}, ""))
+        assert not scene.binder.decider.proposals
         lease.gone.set()
         await anyio.wait_all_tasks_blocked()
         lease.is_held = True
-        await scene.binder.on_proposal(Message(subjects.PROPOSAL, b"garbage", {}, ""))
-        await scene.binder.on_proposal(message)
+        await scene.binder.decider.on_proposal(Message(subjects.PROPOSAL, b"garbage", {}, ""))
+        await scene.binder.decider.on_proposal(message)
         await anyio.wait_all_tasks_blocked()
         assert scene.bus.settled == []  # nobody works until the next life begins

@@ -176,6 +176,34 @@ async def test_a_stuck_server_makes_mere_events_give_way(
         assert notices.lost == 2
 
 
+async def test_events_of_bound_pods_give_way_to_bindings_and_refusals_do_not(
+    tmp_path: Path,
+) -> None:
+    """One at a time while Bindings are under way; afterwards all workers catch up."""
+    async with working(tmp_path) as (notices, script):
+        gate = asyncio.Event()
+
+        async def slow(_: web.Request) -> web.StreamResponse:
+            await gate.wait()
+            return web.json_response({}, status=201)
+
+        with notices.binding():
+            with notices.binding():
+                script.otherwise = slow
+                for number in range(8):
+                    notices.put(Scheduled(f"s{number}", "default", f"s{number}", "n"))
+                await until(lambda: script.in_flight)
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)
+            assert script.in_flight_max == 1
+            notices.put(refused())
+            await until(lambda: script.in_flight == 2)
+        await until(lambda: script.in_flight == notices_module.WORKERS)
+        gate.set()
+        await settled(notices, 9)
+        assert (notices.sent, notices.lost) == (9, 0)
+
+
 async def test_a_pod_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
     async with working(tmp_path) as (notices, script):
         script.then(refuse(404, "NotFound"), refuse(404, "NotFound"))

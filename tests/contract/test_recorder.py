@@ -1,5 +1,6 @@
 """Facts on their way to the log: together when they gather, in order, none lost."""
 
+import itertools
 from collections.abc import Callable
 
 import anyio
@@ -34,7 +35,7 @@ class NarrowLog(MemoryLog):
 
 
 class Scene:
-    def __init__(self, log: MemoryLog) -> None:
+    def __init__(self, log: MemoryLog, gather_s: float = 0.0) -> None:
         self.log = log
         self.full: list[str] = []
         self.too_large: list[Event] = []
@@ -44,6 +45,7 @@ class Scene:
             subject_of,
             self.full.append,
             lambda event, message: self.too_large.append(event),
+            gather_s=gather_s,
         )
 
     async def run_until(self, done: Callable[[], bool]) -> None:
@@ -70,6 +72,20 @@ async def test_what_gathers_travels_together_and_the_last_word_about_a_pod_count
     await scene.run_until(lambda: bool(scene.log.core.records))
     assert scene.events == [pod("a", rv=3), node("n1"), pod("b"), gone("b")]
     assert [r.subject for r in scene.log.core.records] == [subjects.FACTS]
+
+
+async def test_where_nobody_waits_what_comes_one_by_one_shares_a_record() -> None:
+    scene = Scene(MemoryLog(), gather_s=0.2)
+    many = [node(f"n{number}") for number in range(20)]
+    left = iter(many)
+
+    def another() -> bool:
+        scene.recorder.put(itertools.islice(left, 1))
+        return len(scene.events) == len(many)
+
+    await scene.run_until(another)
+    assert scene.events == many
+    assert len(scene.log.core.records) < len(many) / 2
 
 
 async def test_after_it_was_told_a_pod_can_be_told_again() -> None:

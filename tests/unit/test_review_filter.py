@@ -3,6 +3,7 @@
 from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.state import ClusterState, apply
 from allotment_filter.batches import Round, next_round
+from allotment_filter.looks import Looks
 from allotment_proto.events import NodeObserved, PodObserved
 from tests.build import decided, node, pod, request, wants
 
@@ -20,7 +21,7 @@ class Churn:
 
     def __init__(self, *pods: PodObserved) -> None:
         self.state = ClusterState()
-        self.ranker = Evaluator(self.state)
+        self.looks = Looks(self.state, Evaluator(self.state))
         self.nodes = 0
         apply(self.state, self._node(), 1)
         for fact in pods:
@@ -32,7 +33,7 @@ class Churn:
 
     def round(self) -> Round:
         apply(self.state, self._node(), self.state.seq + 1)
-        return next_round(self.state, self.ranker, {}, {}, BATCH)
+        return next_round(self.looks, {}, {}, BATCH)
 
 
 def test_a_pod_that_fits_is_in_the_first_batch_whatever_stands_before_it() -> None:

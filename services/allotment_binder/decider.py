@@ -1,0 +1,132 @@
+"""Proposals become decisions: checked again on the newest state, appended by compare-and-append.
+
+One decision append is in flight at a time. What is decided is told to the filter, and to whoever
+made the `Decider`; binding it is not done here.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from allotment.adapters.bus import Message
+from allotment.adapters.service import ServiceContext
+from allotment.adapters.world import World, full_reporter
+from allotment.core.logport import Landed, Refused
+from allotment_binder.deciding import accepted, decide
+from allotment_binder.settings import BinderSettings
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_message, encode
+from allotment_proto.events import Decided, Envelope, Placement, StageTime, version_of
+from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
+
+CATCH_UP_S = 2.0
+PROPOSALS_WAITING_MAX = 16
+FULL_WAIT_S = 1.0
+
+Context = ServiceContext[BinderSettings]
+OnLanded = Callable[[Decided, Sequence[Placement]], None]
+"""Told of a landed decision, and which of its placements the fold upheld."""
+
+
+class Decider:
+    """The queue of proposals and the loop that decides them. `decided` counts decisions."""
+
+    def __init__(self, ctx: Context, world: World, on_landed: OnLanded) -> None:
+        self.ctx = ctx
+        self.world = world
+        self.proposals: deque[tuple[Proposal, dict[str, str], int]] = deque(
+            maxlen=PROPOSALS_WAITING_MAX
+        )
+        self.decided = 0
+        self._on_landed = on_landed
+        self._stirred = anyio.Event()
+        self._by = f"binder/{ctx.settings.instance}"
+        self.full = full_reporter(ctx)
+        """Hears why the log takes nothing more, and "" when it does again."""
+
+    async def on_proposal(self, message: Message) -> None:
+        if not self.world.lease.is_held:
+            return
+        try:
+            proposal = decode_message(Proposal, message.payload)
+        except UndecodableError as error:
+            self.ctx.log.warning("message passed over", reason=error.reason)
+            return
+        self.proposals.append((proposal, message.headers, _now_us()))
+        self._stirred.set()
+
+    async def run(self) -> None:
+        """Decide for ever, in order of arrival."""
+        while True:
+            while not self.proposals:
+                self._stirred = anyio.Event()
+                await self._stirred.wait()
+            proposal, headers, received_us = self.proposals.popleft()
+            with anyio.move_on_after(CATCH_UP_S):
+                await self.world.fold.wait_for(proposal.basis)
+            if self.world.fold.state.seq < proposal.basis:
+                continue
+            with self.ctx.tracer.batch_span(
+                "bind", headers, {"allot.batch.pods": len(proposal.batch)}
+            ) as span:
+                settled = await self._settle(proposal, received_us)
+                span.update({"allot.outcome": settled.outcome, "allot.log.seq": settled.seq})
+            await self.world.bus.publish(subjects.SETTLED, encode(settled))
+            self.ctx.metrics.observe_stage("bind", (_now_us() - received_us) / 1e6)
+
+    async def _settle(self, proposal: Proposal, received_us: int) -> Settled:
+        """Append the decision; checked again and retried when another one took its place."""
+        fold = self.world.fold
+        for attempt in range(self.ctx.settings.decision_retries + 1):
+            stage = StageTime("binder", self.ctx.settings.instance, received_us, _now_us())
+            at_ms = time.time_ns() // 1_000_000
+            decided = decide(fold.state, proposal, at_ms // 1000, stage)
+            if not isinstance(decided, Decided):
+                return _settled(proposal, decided)
+            answer = await self._append(decided, at_ms, attempt)
+            if isinstance(answer, Landed):
+                await fold.wait_for(answer.seq)
+                self._landed(decided, answer.seq)
+                return _settled(proposal, "decided", answer.seq)
+            if answer.reason in ("full", "too_large"):
+                self.full(answer.message)
+                await anyio.sleep(FULL_WAIT_S)
+                return _settled(proposal, "conflict")
+            self.ctx.metrics.append_conflicts.inc()
+            await fold.wait_for(answer.last_subject_seq or 0)
+        return _settled(proposal, "conflict")
+
+    async def _append(self, decided: Decided, at_ms: int, attempt: int) -> Landed | Refused:
+        """One compare-and-append. `at_ms` is the one clock the stamps were made from, too."""
+        envelope = Envelope(v=version_of((decided,)), at_ms=at_ms, by=self._by, events=(decided,))
+        return await self.world.log.compare_and_append(
+            subjects.DECISION,
+            encode(envelope),
+            msg_id=f"decision/{self._by}/{decided.cycle}/{decided.checked}.{attempt}",
+            expected_seq=self.world.fold.state.decision_seq,
+        )
+
+    def _landed(self, decided: Decided, seq: int) -> None:
+        self.full("")
+        self.decided += 1
+        upheld = accepted(self.world.fold.state, decided, seq)
+        self._on_landed(decided, upheld)
+        self.ctx.log.info(
+            "decided",
+            log_seq=seq,
+            cycle=decided.cycle,
+            placed=len(upheld),
+            void=len(decided.placements) - len(upheld),
+            dropped=len(decided.dropped),
+            refused=len(decided.refusals),
+        )
+
+
+def _settled(proposal: Proposal, outcome: str, seq: int = 0) -> Settled:
+    return Settled(v=MESSAGE_VERSION, cycle=proposal.cycle, outcome=outcome, seq=seq)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,80 @@
+"""What each class of pods meets now, asked of the nodes only where the answer may be another one.
+
+A change of the state concerns one node, so it can take at most one away from the nodes on which a
+request fits. While fewer changes have happened than nodes fitted when they were last counted, the
+request still fits somewhere, and that is all the filter needs to know of it. Only requests that fit
+on few nodes, or on none, are counted again, and with their reasons if on none.
+"""
+
+from typing import NamedTuple
+
+from allotment.core.cycle import REQUESTS_MAX, Ranker, refuse
+from allotment.core.state import ClusterState
+from allotment_proto.events import PodObserved, Refusal
+from allotment_proto.facts import PodRequest
+
+FOLLOW_CHANGES = 128
+"""`follow` lets fewer changes than these gather."""
+
+
+class Look(NamedTuple):
+    """On how many nodes a class of pods fitted when they were counted; if on none, why not."""
+
+    feasible: int
+    refusal: Refusal
+
+
+class Looks:
+    """The classes' last counts. `of` as often as needed, then `close` before the state changes."""
+
+    def __init__(self, state: ClusterState, ranker: Ranker) -> None:
+        self.state = state
+        self.counted = 0
+        """How often nodes were counted: the work done, for tests."""
+        self._ranker = ranker
+        self._known: dict[PodRequest, tuple[Look, int]] = {}
+        """Per request what was found, and how many changes there had been by then."""
+        self._policy_seq = state.policy_seq
+        self._followed = 0
+        self._is_open = False
+
+    def of(self, fact: PodObserved) -> Look:
+        """What a pod's class meets: exact if it fits nowhere, else at some time before."""
+        state = self.state
+        changes = state.changes_dropped + len(state.changes)
+        if self._policy_seq != state.policy_seq:
+            self._policy_seq = state.policy_seq
+            self._known.clear()
+        known = self._known.get(fact.request)
+        if known is not None:
+            look, then = known
+            if then == changes or look.feasible > changes - then:
+                return look
+        self._open()
+        self.counted += 1
+        ranking = self._ranker.rank(fact.request)
+        reasons = () if ranking.feasible else self._ranker.reasons(fact.request)
+        look = Look(ranking.feasible, refuse(fact, ranking.nodes, reasons))
+        if known is None and len(self._known) >= REQUESTS_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[fact.request] = look, changes
+        return look
+
+    def close(self) -> None:
+        """The state may change from here on."""
+        if self._is_open:
+            self._is_open = False
+            self._ranker.end()
+
+    def follow(self) -> None:
+        """Bring the ranker up to date: for when there is time, as nobody may ask for long."""
+        state = self.state
+        if state.changes_dropped + len(state.changes) - self._followed >= FOLLOW_CHANGES:
+            self._open()
+            self.close()
+
+    def _open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._followed = self.state.changes_dropped + len(self.state.changes)
+            self._ranker.begin()

@@ -1,0 +1,32 @@
+"""The pipeline bench runs the real processes, and what it reports holds together."""
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from allotment_cli.main import main
+
+pytestmark = pytest.mark.slow
+SMALL = ["--nodes", "50", "--pods", "200", "--singles", "5", "--rate", "50", "--seconds", "0.5"]
+
+
+def test_pipeline_reports_one_line_of_json() -> None:
+    result = CliRunner().invoke(main, ["bench", "pipeline", *SMALL, "--json"])
+    assert result.exit_code == 0, result.output
+    facts = msgspec.json.decode(result.stdout)
+    assert (facts["bench"], facts["nodes"], facts["pods"]) == ("pipeline", 50, 200)
+    assert facts["placed_percent"] == 100
+    assert facts["pods_per_second_wall"] > 0
+    assert 0 < facts["p50_us"] <= facts["p99_us"]
+    assert 0 < facts["idle_p50_us"] <= facts["idle_p99_us"]
+    assert facts["idle_batch_max"] == 1, "a pod alone is decided alone"
+    assert facts["batch_max"] > 20, "a backlog is decided in large batches"
+    assert facts["cycles"] < 20
+    assert set(facts["cpu_us"]) == {"filter", "scorer", "binder", "nats", "bench"}
+
+
+def test_pipeline_refuses_to_measure_refusals() -> None:
+    arguments = ["--nodes", "1", "--pods", "100", "--live", "100", "--singles", "1"]
+    result = CliRunner().invoke(main, ["bench", "pipeline", *arguments, "--seconds", "0.1"])
+    assert result.exit_code == 2
+    assert "would measure refusals" in result.stderr
