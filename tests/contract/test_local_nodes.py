@@ -482,3 +482,14 @@ def test_heartbeats_change_the_lease_and_rarely_the_node(world: World) -> None:
     after = world.node("v")
     assert after["status"]["conditions"] != node["status"]["conditions"]
     assert after["status"]["allocatable"] == node["status"]["allocatable"]
+
+
+def test_a_life_costs_four_writes_to_the_pod() -> None:
+    """Created, bound, served by the plugin, running: what every watcher pays for."""
+    world = World()
+    before = world.store.resource_version
+    world.pod("p", {keys.VGPU_NUMBER: 1})
+    world.bind_vgpu("p", (0, 4_000, 10))
+    world.pass_time(1)
+    assert world.store.get(PODS, "default", "p")["status"]["phase"] == "Running"
+    assert world.store.resource_version - before == 4

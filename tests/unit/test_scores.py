@@ -2,8 +2,8 @@
 
 import pytest
 
-from allotment.core.predicates import Fit, fits
 from allotment.core.points import share_micro
+from allotment.core.predicates import Fit, fits
 from allotment.core.scores import score
 from allotment_proto.facts import PodRequest, Policy
 from tests import build

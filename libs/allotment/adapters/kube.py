@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 import anyio
 import msgspec
+from yarl import URL
 
 from allotment.adapters.kube_config import (
     ClusterAddress,
@@ -82,8 +83,8 @@ class KubeClient:
         """Requests since the start whose fate is unknown, for metrics."""
         self._session = session
         self._credentials = credentials
-        self._limiter = anyio.CapacityLimiter(concurrency)
-        self._timeout_s = timeout_s
+        self._places = anyio.Semaphore(concurrency, fast_acquire=True)
+        self._timeout = _timeout(timeout_s)
         self._throttle_wait_s_max = throttle_wait_s_max
 
     async def get(
@@ -163,11 +164,9 @@ class KubeClient:
     ) -> KubeResult:
         """Ask once and say how it ended. `timeout_s` counts from when it is this one's turn."""
         data = None if body is None else msgspec.json.encode(body)
-        timeout = aiohttp.ClientTimeout(
-            total=timeout_s or self._timeout_s, sock_connect=CONNECT_TIMEOUT_S
-        )
+        timeout = self._timeout if timeout_s is None else _timeout(timeout_s)
         waited_s = 0.0
-        async with self._limiter:
+        async with self._places:
             while True:
                 answer = await self._ask(method, path, params, data, content_type, timeout)
                 if not isinstance(answer, Unknown):
@@ -189,9 +188,8 @@ class KubeClient:
         timeout: aiohttp.ClientTimeout,
     ) -> KubeResult:
         try:
-            sending = self._send(method, path, params, data, content_type, timeout)
-            async with sending as response:
-                return self._judge(response, await response.read())
+            response = await self._send(method, path, params, data, content_type, timeout)
+            return self._judge(response, await response.read())
         except KubeConfigError as error:
             return Unknown("credentials", str(error))
         except aiohttp.ClientConnectorError as error:
@@ -215,8 +213,9 @@ class KubeClient:
         failed: Unknown | None = None
         opened = False
         try:
-            async with self._send("GET", path, params, None, "", timeout) as response:
-                opened = True
+            response = await self._send("GET", path, params, None, "", timeout)
+            opened = True
+            async with response:
                 if response.status == 200:
                     yield ByteStream(response)
                 else:
@@ -233,7 +232,6 @@ class KubeClient:
         if failed is not None:
             yield failed
 
-    @contextlib.asynccontextmanager
     async def _send(
         self,
         method: str,
@@ -242,18 +240,17 @@ class KubeClient:
         data: bytes | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; on 401 once more with a new token."""
+    ) -> aiohttp.ClientResponse:
+        """Send a request; on 401 once more with a new token. The caller reads or releases it."""
+        url = URL(self.address.url + path, encoded=True)
+        headers = {} if data is None else {"Content-Type": content_type}
         for is_last in (False, True):
-            headers = {"Accept": "application/json"}
-            if data is not None:
-                headers["Content-Type"] = content_type
             token = await self._credentials.header()
             if token is not None:
                 headers["Authorization"] = token
-            async with self._session.request(
+            response = await self._session.request(
                 method,
-                self.address.url + path,
+                url,
                 params=params,
                 data=data,
                 headers=headers,
@@ -262,12 +259,12 @@ class KubeClient:
                 ssl=self.address.ssl or True,
                 server_hostname=self.address.server_name,
                 proxy=self.address.proxy,
-            ) as response:
-                if response.status == 401 and token is not None and not is_last:
-                    self._credentials.drop(token)
-                    continue
-                yield response
-                return
+            )
+            if response.status != 401 or token is None or is_last:
+                break
+            self._credentials.drop(token)
+            response.release()
+        return response
 
     def _judge(self, response: aiohttp.ClientResponse, body: bytes) -> KubeResult:
         code = response.status
@@ -307,7 +304,7 @@ async def connect(
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
         read_bufsize=READ_BUFFER_BYTES,
-        headers={"User-Agent": user_agent},
+        headers={"User-Agent": user_agent, "Accept": "application/json"},
     )
     try:
         yield KubeClient(
@@ -327,6 +324,10 @@ def pod_path(namespace: str, pod: str, subresource: str = "") -> str:
     """The path of a pod or of one of its subresources, names escaped."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
     return f"{path}/{subresource}" if subresource else path
+
+
+def _timeout(total_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
 
 
 def _seconds(retry_after: str) -> float:

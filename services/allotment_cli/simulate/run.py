@@ -12,13 +12,15 @@ from allotment.core.state import ClusterState
 from allotment.testing.lab import tuning
 from allotment.testing.lab.dice import Dice
 from allotment.testing.lab.engine import Simulation, Sink, Totals
-from allotment.testing.lab.measures import Wanted, capacity_milli, typical
+from allotment.testing.lab.measures import Wanted, capacity_milli, learned, typical
 from allotment.testing.lab.runs import ComeAndGo, Progress, one_by_one
 from allotment.testing.lab.workload import Arrival, Workload
 from allotment_cli.errors import CliError
 from allotment_cli.simulate.inputs import Source
 from allotment_cli.simulate.policies import Chosen
 from allotment_cli.simulate.report import Curve, RunReport, curve, report
+from allotment_proto.events import MixLearned
+from allotment_proto.facts import PodRequest, Policy
 
 
 class Plan(NamedTuple):
@@ -35,6 +37,12 @@ class Drawn(NamedTuple):
     workload: Workload
     ours: Sequence[Arrival]
     mix: Mix
+    requests: Sequence[PodRequest]
+    """What the source's pods ask for: all that a policy may learn from."""
+
+    def learned(self, policy: Policy) -> tuple[MixLearned, ...]:
+        """What the log says of the pods under a policy that looks ahead."""
+        return learned(policy.device_policy, self.requests, self.workload.nodes)
 
 
 def draw(plan: Plan, seed: int) -> Drawn:
@@ -42,7 +50,8 @@ def draw(plan: Plan, seed: int) -> Drawn:
     random = Random(seed)
     workload = plan.source.draw(random)
     ours: Sequence[Arrival] = workload.ours
-    mix = typical((arrival.fact.request for arrival in ours), workload.nodes)
+    requests = [arrival.fact.request for arrival in ours]
+    mix = typical(requests, workload.nodes)
     if plan.inflate is not None:
         wanted = Wanted(workload.nodes)
         target_milli = round(plan.inflate * capacity_milli(workload.nodes))
@@ -59,7 +68,7 @@ def draw(plan: Plan, seed: int) -> Drawn:
             raise CliError(f"--inflate cannot load the cluster: {error}") from None
     elif not plan.source.comes_and_goes:
         ours = tuning.shuffled(ours, random)
-    return Drawn(workload, ours, mix)
+    return Drawn(workload, ours, mix, requests)
 
 
 def simulate(
@@ -72,7 +81,13 @@ def simulate(
         board = Board(state)
         return Dice(state, board, random) if chosen.is_random else board
 
-    simulation = Simulation(drawn.workload.nodes, chosen.policy, ranker, sink=sink)
+    simulation = Simulation(
+        drawn.workload.nodes,
+        chosen.policy,
+        ranker,
+        prelude=drawn.learned(chosen.policy),
+        sink=sink,
+    )
     start = time.process_time()
     totals = _run(plan, drawn, simulation, progress)
     cpu_s = time.process_time() - start

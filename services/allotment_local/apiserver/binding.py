@@ -15,7 +15,7 @@ from allotment_local.apiserver.errors import (
 )
 from allotment_local.apiserver.meta import copied_metadata
 from allotment_local.apiserver.resources import PODS
-from allotment_local.apiserver.shapes import BINDING, shaped
+from allotment_local.apiserver.shapes import BINDING
 from allotment_local.apiserver.store import Store
 
 
@@ -36,7 +36,7 @@ def bind(
     store: Store, namespace: str, name: str, binding: JsonObject, *, dry_run: bool = False
 ) -> None:
     """Assign the Pod. ApiError 409: another Pod or version than meant, ending, assigned, gated."""
-    binding = shaped(BINDING, binding, "")
+    binding = BINDING.take(binding, "")
     kind = binding.get("kind", "Binding")
     if kind != "Binding":
         raise bad_request(f"{kind} cannot be handled as a Binding")

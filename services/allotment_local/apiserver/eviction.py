@@ -9,7 +9,7 @@ from typing import Any
 from allotment_local.apiserver.errors import JsonObject, bad_request, too_many_requests
 from allotment_local.apiserver.resources import POD_DISRUPTION_BUDGETS, PODS
 from allotment_local.apiserver.selectors import matches_label_selector
-from allotment_local.apiserver.shapes import EVICTION, shaped
+from allotment_local.apiserver.shapes import EVICTION
 from allotment_local.apiserver.store import Store
 
 RETRY_AFTER_S = 10
@@ -75,7 +75,7 @@ def evict(
 ) -> None:
     """Delete the Pod gracefully. ApiError 429 when a budget forbids it, 409 on a precondition."""
     pod = store.get(PODS, namespace, name)
-    options = shaped(EVICTION, eviction, "").get("deleteOptions") or {}
+    options = EVICTION.take(eviction, "").get("deleteOptions") or {}
     _refuse_if_protected(store, pod)
     store.remove(
         PODS,

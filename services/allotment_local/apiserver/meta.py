@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import blake2s
 from typing import Any
 
@@ -16,7 +17,7 @@ from allotment_local.apiserver.errors import (
     required,
 )
 from allotment_local.apiserver.resources import NAMESPACES, Resource
-from allotment_local.apiserver.shapes import METADATA, shaped
+from allotment_local.apiserver.shapes import METADATA
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -47,7 +48,7 @@ _CARRIED = (
 def copied_metadata(obj: JsonObject) -> JsonObject:
     """A copy of the object's metadata whose shape is right; ApiError 400 names what is not."""
     metadata = obj.get("metadata")
-    return dict(shaped(METADATA, {} if metadata is None else metadata, "metadata"))
+    return dict(METADATA.take({} if metadata is None else metadata, "metadata"))
 
 
 def check_type(resource: Resource, obj: JsonObject) -> None:
@@ -83,6 +84,7 @@ def _label_errors(labels: dict[str, str]) -> list[FieldError]:
     return errors
 
 
+@lru_cache(maxsize=4096)
 def is_qualified_name(key: str) -> bool:
     """`name` or `domain/name`: label and annotation keys, resource names."""
     prefix, slash, name = key.rpartition("/")

@@ -30,6 +30,8 @@ class Objects:
         self.registry = Registry()
         self._first_resource_version = first_resource_version
         self._clock = clock
+        self._second: datetime | None = None
+        self._second_text = ""
         self._history_limit = history_limit
         self._collections: dict[ResourceKey, Collection] = {}
         self._subscribers: dict[ResourceKey, list[Callback]] = {}
@@ -38,7 +40,11 @@ class Objects:
 
     def now(self) -> str:
         """The clock's time as Kubernetes writes it, in whole seconds."""
-        return self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        second = self._clock().replace(microsecond=0)
+        if second != self._second:
+            self._second = second
+            self._second_text = second.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._second_text
 
     def collection(self, resource: ResourceKey) -> Collection:
         """The objects and history of a resource. ApiError 404 when it is not served."""

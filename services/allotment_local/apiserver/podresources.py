@@ -1,5 +1,9 @@
 """Resource amounts on Pods and Nodes: their syntax, and the rules between requests and limits."""
 
+from functools import lru_cache
+
+from msgspec.json import decode, encode
+
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
@@ -42,7 +46,14 @@ def defaulted_resources(container: JsonObject, path: str) -> tuple[JsonObject, l
     resources = container.get("resources") or {}
     if not resources.get("limits") and not resources.get("requests"):
         return resources, []
-    where = f"{path}.resources"
+    filled, errors = _defaulted(encode(resources), f"{path}.resources")
+    return filled, list(errors)
+
+
+@lru_cache(maxsize=1024)
+def _defaulted(encoded: bytes, where: str) -> tuple[JsonObject, tuple[FieldError, ...]]:
+    """Pods come by the hundred with the same resources: the same object for all of them."""
+    resources: JsonObject = decode(encoded)
     limits, errors = read_amounts(f"{where}.limits", resources.get("limits") or {})
     requests, more = read_amounts(f"{where}.requests", resources.get("requests") or {})
     errors += more
@@ -53,7 +64,7 @@ def defaulted_resources(container: JsonObject, path: str) -> tuple[JsonObject, l
     if limits:
         filled["limits"] = limits
     filled["requests"] = {**limits, **requests}
-    return filled, errors
+    return filled, tuple(errors)
 
 
 def _relation_errors(where: str, name: str, request: str, limit: str | None) -> list[FieldError]:

@@ -28,7 +28,7 @@ from allotment_local.apiserver.tables import include_choice, partial, table, wir
 
 BATCH_MAX = 500
 # In a burst, events gather this long between two writes to a socket; a lone event goes at once.
-GATHER_S = 0.004
+GATHER_S = 0.002
 # How often an idle stream looks whether its client is still there.
 PRESENCE_CHECK_S = 5.0
 TIMEOUT_S = 1800

@@ -5,6 +5,7 @@ checked too, so a quantity that does not parse here is a fault of ours, not of t
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from allotment_local.apiserver.quantities import parse_quantity
@@ -18,13 +19,18 @@ PODS = "pods"
 
 def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
     """Quantities as integers, rounded up; CPU in thousandths."""
-    out: Amounts = {}
-    for name, quantity in (quantities or {}).items():
-        amount = parse_quantity(quantity)
-        assert amount is not None, f"{name}: {quantity!r}"
-        scaled = amount * 1000 if name == CPU else amount
-        out[name] = -(-scaled.numerator // scaled.denominator)
-    return out
+    return {
+        name: _whole(quantity, 1000 if name == CPU else 1)
+        for name, quantity in (quantities or {}).items()
+    }
+
+
+@lru_cache(maxsize=4096)
+def _whole(quantity: str | int | float, scale: int) -> int:
+    amount = parse_quantity(quantity)
+    assert amount is not None, f"{quantity!r}"
+    scaled = amount * scale
+    return -(-scaled.numerator // scaled.denominator)
 
 
 def is_extended(name: str) -> bool:

@@ -55,9 +55,12 @@ class Kubelet:
 
     def charge(self, pod: JsonObject) -> None:
         """Count a pod as being on the node; again is harmless."""
+        self._charge(pod, pod_amounts(pod))
+
+    def _charge(self, pod: JsonObject, taken: Amounts) -> None:
         uid = pod["metadata"]["uid"]
         if uid not in self._charged:
-            self._charged[uid] = taken = pod_amounts(pod)
+            self._charged[uid] = taken
             for name, amount in taken.items():
                 self._used[name] = self._used.get(name, 0) + amount
 
@@ -68,15 +71,18 @@ class Kubelet:
 
     def admit(self, pod: JsonObject) -> Rejection | None:
         """Give the pod its devices and count it, or say why not; a rejected pod holds nothing."""
-        rejection = self._devices_left(pod) or self._allocate(pod) or self._room_left(pod)
+        taken = pod_amounts(pod)
+        rejection = (
+            self._devices_left(pod, taken) or self._allocate(pod) or self._room_left(pod, taken)
+        )
         if rejection is None:
-            self.charge(pod)
+            self._charge(pod, taken)
         else:
             self._books.take_back(pod["metadata"]["uid"])
         return rejection
 
-    def _devices_left(self, pod: JsonObject) -> Rejection | None:
-        for name, amount in sorted(pod_amounts(pod).items()):
+    def _devices_left(self, pod: JsonObject, taken: Amounts) -> Rejection | None:
+        for name, amount in sorted(taken.items()):
             if not is_extended(name) or not amount:
                 continue
             if name not in self.allocatable:
@@ -120,8 +126,8 @@ class Kubelet:
                     self._books.hand_out(Holder(uid, label, container["name"]), grant)
         return None
 
-    def _room_left(self, pod: JsonObject) -> Rejection | None:
-        for name, amount in sorted(pod_amounts(pod).items()):
+    def _room_left(self, pod: JsonObject, taken: Amounts) -> Rejection | None:
+        for name, amount in sorted(taken.items()):
             if is_extended(name) or name not in self.allocatable:
                 continue
             used, capacity = self._used.get(name, 0), self.allocatable[name]

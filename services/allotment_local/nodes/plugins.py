@@ -94,17 +94,15 @@ class Plugins:
             grants.append(Grant(key, entry.memory_mib, entry.cores_pct))
         groups[position] = ""
         erased = ";".join(groups)
-        self._annotate(waiting, {keys.DEVICES_TO_ALLOCATE: erased})
-        if "GPU" not in erased:
-            self._finished(waiting, keys.PHASE_SUCCESS)
+        changes = {keys.DEVICES_TO_ALLOCATE: erased}
+        if "GPU" not in erased:  # the plugin patches twice, the second time within milliseconds
+            changes |= _finished(keys.PHASE_SUCCESS)
+        self._annotate(waiting, changes)
         return Served(tuple(grants), record)
 
     def _failed(self, waiting: Waiting, why: str) -> str:
-        self._finished(waiting, keys.PHASE_FAILED)
+        self._annotate(waiting, _finished(keys.PHASE_FAILED))
         return why
-
-    def _finished(self, waiting: Waiting, phase: str) -> None:
-        self._annotate(waiting, {keys.BIND_PHASE: phase, keys.VGPU_TIME: keys.VGPU_TIME_DONE})
 
     # GPU memory and GPU number
 
@@ -165,6 +163,11 @@ class Plugins:
     def _annotate(self, waiting: Waiting, annotations: dict[str, str]) -> None:
         patch: dict[str, Any] = {"metadata": {"annotations": annotations}}
         self._store.merge_patch(PODS, waiting.namespace, waiting.name, patch)
+
+
+def _finished(phase: str) -> dict[str, str]:
+    """What marks a pod as served, or as failed."""
+    return {keys.BIND_PHASE: phase, keys.VGPU_TIME: keys.VGPU_TIME_DONE}
 
 
 def _is_served(group: str) -> bool:

@@ -1,0 +1,89 @@
+"""The pacer says what the plain look at everything says, and pays only for what changed."""
+
+from typing import NamedTuple
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.core.state import apply
+from allotment_binder.bindings import Target, failed
+from allotment_binder.pacing import Pacer, Place, bindable
+from allotment_proto.events import Bound, PodGone
+from tests.build import card, decided, holding, node, placement, pod, policy, state_of
+
+
+class _Told(NamedTuple):
+    """A record of the log in the property below: something that happens to one pod."""
+
+    what: str
+    pod: int
+
+
+HAPPENINGS = st.lists(
+    st.builds(
+        _Told,
+        st.sampled_from(["decided", "bind", "bound", "failed", "seen", "acked", "gone", "block"]),
+        st.integers(0, 5),
+    ),
+    max_size=40,
+)
+
+
+@given(HAPPENINGS)
+def test_the_pacer_says_at_every_step_what_looking_at_everything_says(story: list[_Told]) -> None:
+    """Six pods on one node's two cards; whatever happens, the queue and the plain look agree."""
+    cards = [card(index, slots=100, memory_mib=10**6, cores_pct=10**4) for index in range(2)]
+    state = state_of(policy(), node("n1", cards), *(pod(str(n)) for n in range(6)))
+    pacer = Pacer(state)
+    blocked: set[Place] = set()
+    for rv, (what, number) in enumerate(story, 2):
+        uid = str(number)
+        held = state.pods[uid].allocation if uid in state.pods else None
+        fact = pod(uid, rv=rv, node="n1", holdings=held.holdings) if held else pod(uid, rv=rv)
+        match what:
+            case "decided" if uid in state.pending:
+                share = holding(f"GPU-{number % 2}")
+                apply(state, decided(placement(uid, "n1", share, stamp_s=rv)), state.seq + 1)
+            case "bind":
+                plain = [a.uid for a in bindable(state, pacer.sent, blocked)]
+                assert [a.uid for a in pacer.ready(blocked)] == plain
+            case "bound" if held is not None and uid in pacer.sent:
+                ending = Bound(uid=uid, namespace="default", name=uid, node="n1", decision=held.seq)
+                pacer.ended(uid)
+                apply(state, ending, state.seq + 1)
+            case "failed" if held is not None and uid in pacer.sent:
+                target = Target("default", uid, held)
+                pacer.ended(uid)
+                apply(state, failed(target, "APIError", ""), state.seq + 1)
+            case "seen" if held is not None and uid in pacer.sent:
+                apply(state, fact, state.seq + 1)
+            case "acked" if held is not None and uid in pacer.sent:
+                apply(state, msgspec.structs.replace(fact, bind_phase="success"), state.seq + 1)
+            case "gone":
+                apply(state, PodGone(uid=uid, namespace="default", name=uid, rv=rv), state.seq + 1)
+            case "block":
+                blocked ^= {("n1", ("vgpu", "devices", 1))}
+            case _:
+                pass
+        pacer.look(uid)
+        assert [a.uid for a in Pacer(state).ready()] == [a.uid for a in bindable(state, ())]
+
+
+def test_what_a_record_did_not_change_is_not_looked_at() -> None:
+    """A hundred pods wait on one node for one acknowledgement."""
+    cards = [card(index, slots=1000, memory_mib=10**9, cores_pct=10**6) for index in range(2)]
+    shares = [(str(n), "n1", (holding(f"GPU-{n % 2}", memory_mib=n + 1),)) for n in range(100)]
+    state = state_of(policy(), node("n1", cards), *(pod(uid) for uid, _, _ in shares))
+    placements = [placement(uid, on, *held, stamp_s=n) for n, (uid, on, held) in enumerate(shares)]
+    apply(state, decided(*placements), state.seq + 1)
+    pacer = Pacer(state)
+    assert [a.uid for a in pacer.ready()] == ["0"]
+    for uid in ("50", "99"):
+        apply(state, pod(uid, rv=2), state.seq + 1)
+        pacer.look(uid)
+    assert pacer.ready() == []
+    fact = pod("0", rv=2, node="n1", holdings=shares[0][2], bind_phase="success")
+    apply(state, fact, state.seq + 1)
+    pacer.look("0")
+    assert [a.uid for a in pacer.ready()] == ["1"]
