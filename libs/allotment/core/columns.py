@@ -231,6 +231,8 @@ class Columns:
             if position is not None:
                 self._remove(position)
             return True
+        if position is not None and not self.present[position]:
+            self._drop_absent()  # it may have come back on the row of another that left
         if position is None or not self._has_room(node) or not self._write(position, node):
             return False
         self.touch(position)

@@ -163,6 +163,8 @@ class ClusterState:
         self.policy_seq = 0
         self.nodes: dict[str, Node] = {}
         self.rows: list[Node | None] = []
+        self.vacant: list[int] = []
+        """Rows without a node, as a heap: the lowest is given away first."""
         self.pods: dict[str, Pod] = {}
         self.pending: dict[str, None] = {}
         """Uids of pods that wait for us, in the order they began to wait."""

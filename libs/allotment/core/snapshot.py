@@ -9,7 +9,7 @@ from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
 from allotment_proto.events import NodeObserved, PodObserved, Refusal
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -103,6 +103,7 @@ def _restored(image: _Snapshot) -> ClusterState:
         state.rows[saved.row] = node
         node.last_stamp_s = saved.last_stamp_s
         node.fact = saved.fact
+    state.vacant = [row for row, node in enumerate(state.rows) if node is None]
     for entry in image.pods:
         pod = state.pods[entry.fact.uid] = Pod(entry.fact, entry.changed_seq)
         pod.refused_basis, pod.bind_failures = entry.refused_basis, entry.bind_failures

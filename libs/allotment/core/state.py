@@ -13,6 +13,7 @@ changes between releases, so that old logs fold to what they always meant.
 """
 
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
@@ -136,8 +137,9 @@ def allocation_of(placement: Placement, seq: int) -> Allocation:
 def _node(state: ClusterState, name: str) -> Node:
     node = state.nodes.get(name)
     if node is None:
-        node = state.nodes[name] = Node(name, len(state.rows))
-        state.rows.append(node)
+        row = heappop(state.vacant) if state.vacant else len(state.rows)
+        node = state.nodes[name] = Node(name, row)
+        state.rows[row : row + 1] = [node]
     return node
 
 
@@ -163,6 +165,7 @@ def _forget_if_empty(state: ClusterState, node: Node) -> None:
     if node.fact is None and not node.allocations:
         del state.nodes[node.name]
         state.rows[node.row] = None
+        heappush(state.vacant, node.row)
 
 
 def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
@@ -194,7 +197,11 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         fact.request.extended,
         phase=BOUND,
     )
-    if held is not None and held.node == fact.node and _same_cards(held.holdings, fact.holdings):
+    if (
+        held is not None
+        and held.node == fact.node
+        and (held.holdings == fact.holdings or _same_cards(held.holdings, fact.holdings))
+    ):
         if _same_host_amounts(held, seen):
             held.phase = BOUND
             state.reserved.pop(fact.uid, None)

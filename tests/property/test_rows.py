@@ -1,0 +1,40 @@
+"""Rows of nodes that left are given to nodes that come: they do not grow as a cluster ages."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.core import snapshot
+from allotment.core.board import Board
+from allotment.core.check import check
+from allotment.core.evaluator import Evaluator
+from allotment.core.state import ClusterState, apply
+from allotment_proto.events import NodeGone
+from tests.build import node, request, wants
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+ASKED = request(wants(1_000, 0, 1))
+
+
+@given(st.lists(st.lists(st.sampled_from(NAMES), max_size=4), max_size=12))
+def test_nodes_come_and_go(turns: list[list[str]]) -> None:
+    """Each turn lets every named node come if it is away, and leave if it is there."""
+    state, most, seq = ClusterState(), 0, 0
+    board = Board(state)
+    for turn in turns:
+        for name in turn:
+            seq += 1
+            if name in state.nodes:
+                apply(state, NodeGone(name=name, uid=f"uid-{name}", rv=seq), seq)
+            else:
+                apply(state, node(name, 2, rv=seq, uid=f"uid-{name}"), seq)
+            most = max(most, len(state.nodes))
+        assert check(state) == []
+        assert len(state.rows) == most
+        board.begin()
+        evaluator = Evaluator(state)
+        evaluator.begin()
+        assert board.rank(ASKED) == evaluator.rank(ASKED)
+        board.end()
+    again = snapshot.decode(snapshot.encode(state))
+    assert sorted(again.vacant) == sorted(state.vacant)
+    assert snapshot.encode(again) == snapshot.encode(state)
