@@ -14,7 +14,7 @@ import anyio
 
 from allotment.core.logport import Log, Refused
 from allotment_proto.codec import encode
-from allotment_proto.events import Envelope, Event, PodGone, PodObserved, version_of
+from allotment_proto.events import SINCE_V2, Envelope, Event, PodGone, PodObserved, version_of
 
 EVENTS_PER_RECORD_MAX = 500
 FULL_RETRY_S = 1.0
@@ -83,7 +83,12 @@ class Recorder:
             await self._append(tuple(self._take()))
 
     def _take(self) -> list[Event]:
-        numbers = list(itertools.islice(self._queue, EVENTS_PER_RECORD_MAX))
+        numbers: list[int] = []
+        for number, event in itertools.islice(self._queue.items(), EVENTS_PER_RECORD_MAX):
+            if isinstance(event, SINCE_V2):  # alone: what it shares a record with is read by fewer
+                numbers = numbers or [number]
+                break
+            numbers.append(number)
         events = [self._queue.pop(number) for number in numbers]
         for event, number in zip(events, numbers, strict=True):
             if isinstance(event, PodObserved) and self._observed.get(event.uid) == number:

@@ -227,12 +227,8 @@ class Board:
         return Place((-total, leftover, name), score, tuple(holdings))
 
     def _host_term(self, request: PodRequest, position: int) -> int:
-        policy, fact = self.state.policy, self._columns.facts[position]
-        assert fact is not None
-        cpu_free, memory_free = self._columns.host_free(position)
-        kib_used = fact.memory_bytes - memory_free >> KIB_BITS
-        return policy.host_weight * host_micro(
-            (fact.cpu_milli - cpu_free + request.cpu_milli, fact.cpu_milli),
-            (kib_used + (request.memory_bytes >> KIB_BITS), fact.memory_bytes >> KIB_BITS),
-            policy.host_policy,
+        policy = self.state.policy
+        total = self._columns.host_sum_with(
+            position, request.cpu_milli, request.memory_bytes >> KIB_BITS
         )
+        return policy.host_weight * host_micro(total, policy.host_policy)

@@ -35,7 +35,8 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
         good = good_cards(row, ask, view)
         numbers = np.where(numbers == 0, _ask_numbers(row, ask, view, good), numbers)
         if len(shape.asks) > 1 and ask.number <= columns.depth:
-            keys = device.keys(view, shape, ask) if ask.order == "preferred" else view.keys
+            preferred = ask.order == "preferred"
+            keys = device.keys(view, shape, ask, good) if preferred else view.keys
             _, flat, best = best_cards(view, good, keys, ask.number)
             take(view, ask, best, flat)
     for name, amount in shape.request.extended:

@@ -10,9 +10,9 @@ import numpy as np
 
 from allotment.core.board_rows import Row, best_cards, good_cards, take
 from allotment.core.board_top import KEEP, NO_FIT
-from allotment.core.columns import CPU, CPU_DIVISOR, CPU_SIZE, EXTENDED, Columns
+from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
 from allotment.core.packing import Bools, Ints
-from allotment.core.points import FULL_MICRO, HOST_USED_MAX, KIB_BITS
+from allotment.core.points import FULL_MICRO, HOST_BITS
 from allotment.core.policies.base import DevicePolicy, View
 from allotment.core.shapes import HOST_ROWS, Shape
 from allotment_proto.facts import Policy
@@ -25,9 +25,8 @@ MOVED_MAX = 4 * KEEP
 
 _all = np.logical_and.reduce
 _full = np.array(FULL_MICRO)
-_half = np.array(1)
 _zero = np.array(0)
-_kib_bits = np.array(KIB_BITS)
+_host_bits = np.array(HOST_BITS + 1)
 _leftover_max = np.array(LEFTOVER_MAX)
 _no_fit = np.array(NO_FIT)
 _nothing = np.array(0)
@@ -55,8 +54,11 @@ class Scorer:
             fit &= row.static.codes.take(at) == 0
         points, leftover = self._device.bare(view, shape)
         for ask, stored in zip(shape.asks, row.slots, strict=True):
-            keys = self._device.keys(view, shape, ask) if ask.order == "preferred" else view.keys
-            slots, flat, best = best_cards(view, good_cards(row, ask, view), keys, ask.number)
+            good, keys = good_cards(row, ask, view), view.keys
+            if ask.order == "preferred":
+                good &= fit[:, None]
+                keys = self._device.keys(view, shape, ask, good)
+            slots, flat, best = best_cards(view, good, keys, ask.number)
             fit &= (best if ask.number == 1 else best[:, -1]) >= _zero
             stored[at] = slots.astype(stored.dtype)
             of_cards, left = self._device.score(view, shape, ask, best, flat)
@@ -76,14 +78,11 @@ class Scorer:
         self._store(row, at, np.where(fit, total, _no_fit), fit)
 
     def _host_points(self, shape: Shape, host: Ints) -> Ints:
-        used = host[CPU_SIZE:CPU_DIVISOR] - host[CPU:CPU_SIZE]
-        used[1] >>= _kib_bits
-        used += shape.host_charge
-        if self._columns.has_huge_host:
-            np.minimum(used, HOST_USED_MAX, out=used)
-        used *= _full
-        used //= host[CPU_DIVISOR:EXTENDED]
-        points: Ints = (used[0] + used[1]) >> _half
+        cpu_milli, memory_kib = shape.host_charge
+        total = host[CPU_WEIGHT] * cpu_milli
+        total += host[KIB_WEIGHT] * memory_kib
+        total += host[HOST_SUM]
+        points: Ints = total >> _host_bits
         return points if self._host_policy == "binpack" else _full - points
 
     def _store(self, row: Row, at: Ints, rank: Ints, fit: Bools) -> None:

@@ -7,10 +7,10 @@ but their use share a *kind*; a request's needs are looked up by kind.
 
     packed[N, D]    free slots, memory and compute of each card in one integer (`packing`)
     keys[N, D]      in which order the cards are tried, higher first; see `Keys`
-    host[R, N]      free pods, CPU (milli), memory (bytes), at least 0; how much CPU (milli) and
-                    memory (bytes) there is; what to divide use by (CPU in milli, memory in KiB);
-                    then free amounts of every extended resource, MISSING where the node does not
-                    list one. Nothing is free on absent nodes
+    host[N, R]      free pods, CPU (milli), memory (bytes), at least 0; the shares in use as
+                    `points.host_sum`, and what a milli-CPU and a KiB add to it; then free amounts
+                    of every extended resource, MISSING where the node does not list one. Nothing
+                    is free on absent nodes
     present[N]      False for nodes that are gone (their position is kept until the next rebuild)
 
 A node that joins makes all positions anew (they are in name order, so that the first of equals is
@@ -33,13 +33,13 @@ from allotment.core.packing import (
     amount,
     pack_free,
 )
-from allotment.core.points import HOST_USED_MAX, KIB_BITS
+from allotment.core.points import HOST_HALF, KIB_BITS, host_weight
 from allotment.core.state import Change, ClusterState, Node
 from allotment_proto.events import NodeObserved, Placement
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
-PODS, CPU, HOST_MEMORY, CPU_SIZE, MEMORY_SIZE, CPU_DIVISOR, KIB_DIVISOR, EXTENDED = range(8)
+PODS, CPU, HOST_MEMORY, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(7)
 HUGE = 1 << 62
 TOUCHED_MAX = 1 << 16
 USE_ORDERS = ("fullest", "preferred")
@@ -151,10 +151,14 @@ class Columns:
         """The number of the kind of a card."""
         return self._keys[position * self.depth + slot] & self.layout.kind_mask
 
-    def host_free(self, position: int) -> tuple[int, int]:
-        """Free CPU (milli) and memory (bytes)."""
-        count = len(self.names)
-        return self._host[CPU * count + position], self._host[HOST_MEMORY * count + position]
+    def host_sum_with(self, position: int, cpu_milli: int, memory_kib: int) -> int:
+        """`points.host_sum` of a host with this much more in use."""
+        host, at = self._host, position * self._host_width
+        return (
+            host[at + HOST_SUM]
+            + cpu_milli * host[at + CPU_WEIGHT]
+            + memory_kib * host[at + KIB_WEIGHT]
+        )
 
     def node(self, position: int) -> Node:
         """The state's node at a position that is present."""
@@ -186,14 +190,15 @@ class Columns:
                 keys[base + slot] += sign * held.memory_mib << shift
             elif order == "emptiest":
                 keys[base + slot] -= sign << shift
-        host, count = self._host, len(self.names)
-        host[position] -= sign
-        host[CPU * count + position] -= sign * placement.cpu_milli
-        host[HOST_MEMORY * count + position] -= sign * placement.memory_bytes
+        host, at = self._host, position * self._host_width
+        host[at] -= sign
+        host[at + CPU] -= sign * placement.cpu_milli
+        host[at + HOST_MEMORY] -= sign * placement.memory_bytes
+        self._sum_host(position)
         for name, charge in placement.extended:
             known = self._resources.get(name)
-            if known is not None and host[known * count + position] != MISSING:
-                host[known * count + position] -= sign * charge
+            if known is not None and host[at + known] != MISSING:
+                host[at + known] -= sign * charge
         self.touch(position)
 
     # ---- following the state
@@ -252,7 +257,7 @@ class Columns:
             self.nodes -= 1
         self.facts[position] = None
         self.refacted.append(position)
-        self.host[:, position] = MISSING
+        self.host[position] = MISSING
         self.touch(position)
 
     def _has_room(self, node: Node) -> bool:
@@ -300,13 +305,12 @@ class Columns:
         self.packed = np.full((nodes, cards), NOTHING, np.int64)
         self.keys = np.zeros((nodes, cards), np.int64)
         self.index = np.zeros((nodes, cards), np.int64)
-        self.host = np.full((self.host_columns(), nodes), MISSING, np.int64)
+        self._host_width = self.host_columns()
+        self.host = np.full((nodes, self._host_width), MISSING, np.int64)
         self.present = np.zeros(nodes, np.bool_)
         self.changed = np.zeros(2 * TOUCHED_MAX, np.int64)
         self.touched = 0
         self.refacted.clear()
-        self.has_huge_host = False
-        """Some host's memory is beyond what `HOST_USED_MAX` counts."""
         self._changed = self.changed.data
         self._packed = self.packed.reshape(-1).data
         self._keys = self.keys.reshape(-1).data
@@ -342,12 +346,23 @@ class Columns:
         self._keys[at] = amount_used << shift | self._keys[at] & (1 << shift) - 1
 
     def _write_host(self, position: int, node: Node) -> None:
-        host, count = self._host, len(self.names)
-        host[position] = node.pods_free
-        host[CPU * count + position] = max(node.cpu_milli_free, 0)
-        host[HOST_MEMORY * count + position] = max(node.memory_bytes_free, 0)
+        host, at = self._host, position * self._host_width
+        host[at] = node.pods_free
+        host[at + CPU] = max(node.cpu_milli_free, 0)
+        host[at + HOST_MEMORY] = max(node.memory_bytes_free, 0)
+        self._sum_host(position)
         for name, free in node.extended_free.items():
-            host[self._resources[name] * count + position] = free
+            host[at + self._resources[name]] = free
+
+    def _sum_host(self, position: int) -> None:
+        """`points.host_sum` of what is in use, from what is free."""
+        fact, host, at = self.facts[position], self._host, position * self._host_width
+        assert fact is not None
+        host[at + HOST_SUM] = (
+            HOST_HALF
+            + (fact.cpu_milli - host[at + CPU]) * host[at + CPU_WEIGHT]
+            + (fact.memory_bytes - host[at + HOST_MEMORY] >> KIB_BITS) * host[at + KIB_WEIGHT]
+        )
 
     def _write_fact(self, position: int, node: Node, fact: NodeObserved) -> None:
         self.facts[position] = fact
@@ -357,12 +372,9 @@ class Columns:
             self.nodes += 1
         self.packed[position] = NOTHING
         self.keys[position] = 0
-        self.host[:, position] = MISSING
-        self.host[CPU_SIZE : MEMORY_SIZE + 1, position] = fact.cpu_milli, fact.memory_bytes
-        self.host[CPU_DIVISOR, position] = fact.cpu_milli or HUGE
-        self.host[KIB_DIVISOR, position] = fact.memory_bytes >> KIB_BITS or HUGE
-        if max(fact.memory_bytes >> KIB_BITS, fact.cpu_milli) > HOST_USED_MAX >> 1:
-            self.has_huge_host = True
+        self.host[position] = MISSING
+        self.host[position, CPU_WEIGHT] = host_weight(fact.cpu_milli)
+        self.host[position, KIB_WEIGHT] = host_weight(fact.memory_bytes >> KIB_BITS)
         slots: dict[tuple[str, str], int] = {}
         for kind, (family, card) in zip(_kinds_of(node), _cards_of(node), strict=True):
             slot = len(slots)

@@ -3,7 +3,9 @@
 POINT_MICRO = 1_000_000
 FULL_MICRO = 100 * POINT_MICRO
 KIB_BITS = 10
-HOST_USED_MAX = 1 << 35
+HOST_BITS = 33
+"""Two full shares fit 62 bits, and a host of 32 TiB is still told apart by the KiB."""
+HOST_HALF = 1 << HOST_BITS
 COUNTED_BITS = 34
 
 
@@ -20,18 +22,27 @@ def counted_share_micro(used: int, capacity: int) -> int:
     return share_micro(used // unit, capacity // unit)
 
 
-def host_micro(cpu_milli: tuple[int, int], memory_kib: tuple[int, int], policy: str) -> int:
-    """The host term before its weight, from (used after, size) of CPU and of memory.
+def host_weight(size: int) -> int:
+    """What one unit in use is worth of 100 points, in fixed point: `HOST_BITS` binary digits."""
+    return (FULL_MICRO << HOST_BITS) // size if size > 0 else 0
 
-    The mean of the two shares (binpack), or what is missing to 100 points (spread). It lies between
-    0 and 100 points: an overbooked host counts as full. Use counts up to `HOST_USED_MAX`, so that
-    the same arithmetic fits 64 bits.
+
+def host_sum(cpu_milli: tuple[int, int], memory_kib: tuple[int, int]) -> int:
+    """The two shares in use, in fixed point, from (used, size) of CPU and of memory.
+
+    An overbooked host counts as full. Rounded to the nearest once it is shifted.
+    """
+    return HOST_HALF + sum(
+        min(used, size) * host_weight(size) for used, size in (cpu_milli, memory_kib)
+    )
+
+
+def host_micro(total: int, policy: str) -> int:
+    """The host term before its weight, from `host_sum` of what is in use after placement.
+
+    The mean of the two shares (binpack), or what is missing to 100 points (spread).
     """
     if policy not in ("binpack", "spread"):
         return 0
-    mean = (_host_share(*cpu_milli) + _host_share(*memory_kib)) // 2
+    mean = total >> HOST_BITS + 1
     return mean if policy == "binpack" else FULL_MICRO - mean
-
-
-def _host_share(used: int, size: int) -> int:
-    return min(share_micro(min(used, HOST_USED_MAX), size), FULL_MICRO)

@@ -7,7 +7,7 @@ or its complement (spread).
 from typing import NamedTuple
 
 from allotment.core.model import Node
-from allotment.core.points import KIB_BITS, host_micro
+from allotment.core.points import KIB_BITS, host_micro, host_sum
 from allotment.core.policies import device_policy
 from allotment.core.predicates import Fit
 from allotment_proto.facts import PodRequest, Policy
@@ -35,6 +35,7 @@ def _host(node: Node, request: PodRequest, policy: str) -> int:
     cpu_used = node.fact.cpu_milli - node.cpu_milli_free + request.cpu_milli
     memory_used = node.fact.memory_bytes - node.memory_bytes_free
     kib_used = (memory_used >> KIB_BITS) + (request.memory_bytes >> KIB_BITS)
-    return host_micro(
-        (cpu_used, node.fact.cpu_milli), (kib_used, node.fact.memory_bytes >> KIB_BITS), policy
+    total = host_sum(
+        (cpu_used, node.fact.cpu_milli), (kib_used, node.fact.memory_bytes >> KIB_BITS)
     )
+    return host_micro(total, policy)

@@ -59,8 +59,8 @@ class Shape(NamedTuple):
     """(3, 1) thresholds of pods, CPU and memory."""
     extended_need: tuple[tuple[int, int], ...]
     """(host row, amount) of every extended resource."""
-    host_charge: Ints
-    """(2, 1) CPU (milli) and memory (KiB)."""
+    host_charge: tuple[Ints, Ints]
+    """CPU (milli) and memory (KiB), each as a 0-d array."""
     unlisted: bool
     """Some extended resource is asked for that no node ever listed."""
     unknown_family: bool
@@ -79,7 +79,7 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
     for row, wanted_amount in ((CPU, request.cpu_milli), (HOST_MEMORY, request.memory_bytes)):
         if wanted_amount:
             need[row] = wanted_amount
-    charge = np.array([[request.cpu_milli], [request.memory_bytes >> KIB_BITS]], np.int64)
+    charge = np.array(request.cpu_milli), np.array(request.memory_bytes >> KIB_BITS)
     extended = [(columns.resource(name), n) for name, n in request.extended if n]
     return Shape(
         request=request,

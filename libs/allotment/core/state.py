@@ -248,7 +248,9 @@ def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
 
 
 def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
-    state.policy = msgspec.structs.replace(event.policy, mix=state.policy.mix)
+    is_same = event.policy.device_policy == state.policy.device_policy
+    mix = state.policy.mix if is_same else ()  # another policy learns another one
+    state.policy = msgspec.structs.replace(event.policy, mix=mix)
     state.policy_seq = seq
     state.room_seq = seq
     for pod in state.pods.values():
@@ -256,7 +258,8 @@ def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
 
 
 def _mix_learned(state: ClusterState, event: MixLearned, seq: int) -> None:
-    state.policy = msgspec.structs.replace(state.policy, mix=event.mix)
+    if event.policy == state.policy.device_policy:
+        state.policy = msgspec.structs.replace(state.policy, mix=event.mix)
 
 
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:

@@ -34,6 +34,7 @@ EVENT_TYPES = tuple(
         PodObserved,
         PodGone,
         PolicyLoaded,
+        MixLearned,
         Decided,
         Bound,
         BindFailed,

@@ -3,7 +3,8 @@
 Four card models, one card in a hundred unhealthy, requests with a cloud-like mix (most of them a
 part of one card, few of several cards). The cluster is filled by scatter to two thirds, which is
 the fragmented case; then every step ends one pod picked at random and decides one new one.
-Everything goes through `apply`, as it does in the services.
+Everything goes through `apply`, as it does in the services. The scatter's cards are picked as
+binpack picks them whatever the policy is: plain loops that look ahead would take minutes.
 """
 
 from collections.abc import Callable
@@ -12,11 +13,14 @@ from random import Random
 import msgspec
 
 from allotment.core.cycle import Outcome, Ranker, run_cycle
+from allotment.core.policies import POLICIES
+from allotment.core.policies.valued import Valued
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import (
     Decided,
     Event,
+    MixLearned,
     NodeObserved,
     PodGone,
     PodObserved,
@@ -109,7 +113,9 @@ class Churn:
         cards_per_node: int = CARDS,
         is_each_its_own: bool = False,
     ) -> None:
-        """With `is_each_its_own` no two pods have an equal request."""
+        """The policy's mix is told as an event, as services learn it. With `is_each_its_own` no two
+        pods have an equal request.
+        """
         self.state = ClusterState()
         self._is_each_its_own = is_each_its_own
         self._random = random
@@ -117,10 +123,18 @@ class Churn:
         self._weights = [1 / request.devices[0].count for request in wanted]
         self._pods = 0
         self._running: list[str] = []
-        self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))
+        filling = policy
+        if isinstance(POLICIES.get(policy.device_policy), Valued):
+            filling = msgspec.structs.replace(policy, device_policy="binpack", mix=())
+        self._apply(PolicyLoaded(policy=filling, source="bench", text_sha256=""))
         for number in range(nodes):
             self._apply(node_fact(number, random, cards_per_node))
         self._fill()
+        if filling != policy:
+            self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))
+            self._apply(
+                MixLearned(policy=policy.device_policy, mix=policy.mix, pods=len(self._running))
+            )
 
     def step(self, decide: Callable[[str], Outcome]) -> bool:
         """End one pod, let `decide` place a new one; whether it found a place."""

@@ -20,7 +20,8 @@ from allotment_cli.output import note
 from allotment_proto.facts import Policy
 
 PLACED_MIN = 0.5
-ORACLE_DECISIONS_MIN = 5
+WARM_UP_PER_SHAPE = 20
+"""So many decisions a shape go before: the first of each looks at every node, once."""
 DEFAULT_SHAPES = 16
 CARD_MIB = 81_920
 """The usual card of the bench's clusters, for what a request is worth."""
@@ -91,9 +92,10 @@ def core(
     gc.freeze()
     board = Board(churn.state)
     decide = churn.decider(board)
-    _run(churn, decide, seconds / 5)
+    _run(churn, decide, seconds / 5, WARM_UP_PER_SHAPE * shape_count)
     measured = _run(churn, decide, seconds)
-    oracle = _run(churn, _every_node(churn), seconds / 5, ORACLE_DECISIONS_MIN)
+    note("asking every node …")
+    oracle = _run(churn, _every_node(churn), seconds / 5)
     if measured.placed < PLACED_MIN * measured.decisions:
         raise CliError(
             f"only {measured.placed} of {measured.decisions} pods found a place: this would "

@@ -23,15 +23,21 @@ from allotment.core.bulk import Books, Picture, picture_of
 from allotment.core.check import check
 from allotment.core.state import ClusterState, apply_all
 from allotment.testing.long_log import Entry, LongLog
-from allotment_cli.bench.report import Report, loop_ns, peak_rss_mib, percentile, publish, reporting
+from allotment_cli.bench.report import (
+    REFERENCE_NS,
+    Report,
+    loop_ns,
+    peak_rss_mib,
+    percentile,
+    publish,
+    reporting,
+)
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 
 LOG = "bench"
-REFERENCE_NS = 30.0
-"""An empty loop's turn on the machine that the goals are stated for."""
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import functools
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
 
 CALIBRATION_TURNS = 2_000_000
+REFERENCE_NS = 30.0
+"""An empty loop's turn on the machine that the goals are stated for."""
 SLOWER_PERCENT = 20
-SAME = ("bench", "nodes", "shapes", "policy", "cards_per_node")
+SAME = ("bench", "nodes", "shapes", "policy", "cards_per_node", "size")
 """Reports are of the same thing when these fields agree."""
 
 
@@ -69,8 +71,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def peak_rss_mib() -> int:
-    """Peak resident memory of this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    """Peak resident memory of this process.
+
+    Not getrusage's on Linux: that one starts at what the parent had when it forked.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 20  # macOS counts bytes
+    facts = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
+    return int(facts["VmHWM"].split()[0]) // 1024
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -110,19 +119,24 @@ def publish(
 
     Exits with 1 if the earlier one was more than `SLOWER_PERCENT` faster.
     """
-    line = msgspec.json.encode(report).decode()
     if as_json:
-        click.echo(line)
+        click.echo(msgspec.json.encode(report).decode())
     else:
         emit([title, *table(["FIGURE", "VALUE"], [list(row) for row in rows], right=["VALUE"])])
     if save is not None:
-        with save.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-    if compare is not None and not _compare(report, compare):
+        keep(report, save)
+    if compare is not None and not holds_up(report, compare):
         raise SystemExit(1)
 
 
-def _compare(report: Report, path: Path) -> bool:
+def keep(report: Report, path: Path) -> None:
+    """Append a report to a file of reports."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(msgspec.json.encode(report).decode() + "\n")
+
+
+def holds_up(report: Report, path: Path) -> bool:
+    """Whether a report is not much slower than the last of the same thing in a file; says so."""
     earlier = find(report, path)
     now = report.rate_per_cpu_second * report.calibration_ns
     then: float = earlier["rate_per_cpu_second"] * earlier["calibration_ns"]
@@ -136,17 +150,23 @@ def _compare(report: Report, path: Path) -> bool:
 
 
 def find(report: Report, path: Path) -> dict[str, Any]:
-    """The last report of the same thing in a file of reports, one JSON object a line."""
+    """The last report of the same thing in a file of reports. Raises CliError if there is none."""
     same = {key: getattr(report, key) for key in SAME if hasattr(report, key)}
+    found = last_with(same, path)
+    if found is None:
+        wanted = ", ".join(f"{key} {value}" for key, value in same.items())
+        raise CliError(f"{path}: no report with {wanted}; --save makes one")
+    return found
+
+
+def last_with(facts: Mapping[str, object], path: Path) -> dict[str, Any] | None:
+    """The last report that says so in a file of reports, one JSON object a line."""
     found = None
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             candidate = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise CliError(f"{path}:{number}: not a report ({error})") from None
-        if all(candidate.get(key) == value for key, value in same.items()):
+        if all(candidate.get(key) == value for key, value in facts.items()):
             found = candidate
-    if found is None:
-        wanted = ", ".join(f"{key} {value}" for key, value in same.items())
-        raise CliError(f"{path}: no report with {wanted}; --save makes one")
     return found

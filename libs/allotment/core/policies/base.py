@@ -12,6 +12,8 @@ smallest leftover wins (best fit), then the first by name.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from allotment.core.columns import USE_ORDERS, Columns
 from allotment.core.devices.base import Free, Pick
 from allotment.core.model import Node
@@ -32,16 +34,19 @@ class View:
     `packed` and `keys` (M, D) follow what earlier device requests of the same pod took.
     """
 
-    __slots__ = ("at", "columns", "first", "host", "keys", "packed")
+    __slots__ = ("at", "columns", "first", "host", "keys", "leftover", "packed")
 
     def __init__(self, columns: Columns, at: Ints, first: Ints) -> None:
         self.columns = columns
         self.at = at
         self.first = first
         """(M,) where each node's cards begin in the flattened (M × D) arrays."""
-        self.host: Ints = columns.host.take(at, axis=1)
+        self.host: Ints = np.ascontiguousarray(columns.host.take(at, axis=0).T)
+        """(R, M)"""
         self.packed: Ints = columns.packed.take(at, axis=0)
         self.keys: Ints = columns.keys.take(at, axis=0)
+        self.leftover: Ints | None = None
+        """For policies whose keys know it already: each card's leftover if it is the one chosen."""
 
     def left_mib(self, ask: Ask, best: Ints, kind: Ints, flat: Ints) -> Ints:
         """The memory that the chosen cards keep after the charge."""
@@ -84,9 +89,9 @@ class DevicePolicy(Protocol):
     ) -> Points:
         """How good the node is with these cards chosen (none for a pod without devices)."""
 
-    def keys(self, view: View, shape: Shape, ask: Ask) -> Ints:
-        """Keys (M, D) whose highest is the best card, with place and kind in their lowest bits as
-        in `Columns.keys`, all at least 0. Asked if `order` is ``preferred``."""
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
+        """Keys (M, D) whose highest is the best of the `good` cards, with place and kind in their
+        lowest bits as in `Columns.keys`, all at least 0. Asked if `order` is ``preferred``."""
 
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         """The part of points and leftover (M,) that does not depend on the cards; None for 0."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from allotment.core.devices.base import Free, Pick
 from allotment.core.model import Node
-from allotment.core.packing import Ints
+from allotment.core.packing import Bools, Ints
 from allotment.core.points import COUNTED_BITS, FULL_MICRO, counted_share_micro, share_micro
 from allotment.core.policies.base import Points, View
 from allotment.core.shapes import Ask, Shape
@@ -37,7 +37,7 @@ class _ByOrder:
     ) -> Sequence[Free]:
         return cards
 
-    def keys(self, view: View, shape: Shape, ask: Ask) -> Ints:
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
         return view.keys
 
     def points(

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from allotment.core.columns import CPU, HOST_MEMORY, Columns
+from allotment.core.columns import Columns
 from allotment.core.devices.base import Free
-from allotment.core.packing import Ints, covers
+from allotment.core.packing import Ints
 from allotment.core.points import POINT_MICRO
 from allotment.core.policies.base import View
+from allotment.core.policies.tables import Cards, HostColumns, Tables, hosts, look
 from allotment.core.policies.typical import (
     PPM,
     Fragmentation,
@@ -24,14 +25,7 @@ from allotment.core.policies.typical import (
     card_milli,
     usable_milli,
 )
-from allotment.core.policies.valued import (
-    Host,
-    HostColumns,
-    Tables,
-    Valued,
-    host_columns,
-    idle_milli,
-)
+from allotment.core.policies.valued import Each, Host, Valued
 
 _LOGITS_NANO = (
     40_005_334,
@@ -90,6 +84,7 @@ STEPS_NANO = (*(-x for x in reversed(_LOGITS_NANO)), 0, *(x + 1 for x in _LOGITS
 """The smallest Δ, in 10⁻⁹ cards, for 1, 2 … 99 points."""
 
 _steps = np.array(STEPS_NANO)
+_add = np.add.reduce
 
 
 class Fgd(Valued):
@@ -105,46 +100,48 @@ class Fgd(Valued):
                 worth += shape.weight_ppm * usable_milli(cards, host.cpu_milli, shape)
         return worth
 
-    def values(self, tables: Tables, packed: Ints, kind: Ints, host: HostColumns) -> Ints:
-        good = covers(packed, tables.need[:, kind])
-        idle = idle_milli(tables, packed, kind)
-        fits = good.sum(axis=2) >= tables.number
-        fits &= host.cpu_milli >= tables.cpu_milli
-        usable = (good * idle).sum(axis=2) * fits
-        worth: Ints = (usable * tables.weight_ppm).sum(axis=0) - PPM * idle.sum(axis=1)
+    def values(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        usable = (cards.good * cards.idle_milli).sum(axis=2)
+        usable *= cards.good.sum(axis=2) >= tables.number
+        usable *= host.cpu_milli >= tables.cpu_milli
+        usable *= tables.weight_ppm
+        worth: Ints = usable.sum(axis=0) - PPM * cards.idle_milli.sum(axis=1)
         return worth
 
-    def values_each(
-        self, tables: Tables, packed: Ints, charged: Ints, kind: Ints, host: HostColumns
+    def gains_each(
+        self, tables: Tables, cards: Cards, each: Each, before: HostColumns, after: HostColumns
     ) -> Ints:
-        need = tables.need[:, kind]
-        good, still = covers(packed, need), covers(charged, need)
-        idle, left = idle_milli(tables, packed, kind), idle_milli(tables, charged, kind)
-        part = good * idle
-        usable = part.sum(axis=2)[:, :, None] - part + still * left
-        count = good.sum(axis=2)[:, :, None] - (good ^ still)
-        usable *= count >= tables.number[:, :, None]
-        weight = tables.weight_ppm * (host.cpu_milli >= tables.cpu_milli)
-        worth: Ints = (usable * weight[:, :, None]).sum(axis=0)
-        worth -= PPM * (idle.sum(axis=1)[:, None] - idle + left)
-        return worth
+        node, single, charged = each
+        count = cards.good.sum(axis=2)
+        usable = (cards.good * cards.idle_milli).sum(axis=2)
+        weight = tables.weight_ppm * (before.cpu_milli >= tables.cpu_milli)
+        weight *= count >= tables.number
+        worth = _add(usable * weight, axis=0)
+        weight = tables.weight_ppm * (after.cpu_milli >= tables.cpu_milli)
+        weight = weight.take(node, axis=1)
+        weight *= count.take(node, axis=1) - (single.good ^ charged.good) >= tables.number
+        left = usable.take(node, axis=1)
+        left -= single.good * single.idle_milli
+        left += charged.good * charged.idle_milli
+        left *= weight
+        gain: Ints = _add(left, axis=0) - worth.take(node)
+        gain += PPM * (single.idle_milli - charged.idle_milli)
+        return gain
 
     def micro(self, gain: int) -> int:
         return POINT_MICRO * bisect_right(STEPS_NANO, gain)
 
     def micros(self, gain: Ints) -> Ints:
-        points: Ints = POINT_MICRO * np.searchsorted(_steps, gain, side="right")
+        points: Ints = POINT_MICRO * _steps.searchsorted(gain, side="right")
         return points
 
 
 def fragmentation_on(columns: Columns, mix: Mix) -> Fragmentation:
     """`typical.cluster_fragmentation` of all nodes that columns have, at once."""
-    everywhere = np.arange(len(columns))
-    view = View(columns, everywhere, everywhere * columns.depth)
+    there = columns.present.nonzero()[0]
+    view = View(columns, there, there * columns.depth)
     fgd = Fgd(mix)
     tables = fgd.tables(columns)
-    kind = view.keys & columns.kind_mask
-    host = host_columns(view.host[CPU], view.host[HOST_MEMORY])
-    worth = fgd.values(tables, view.packed, kind, host)
-    idle = idle_milli(tables, view.packed, kind).sum(axis=1)[columns.present]
-    return Fragmentation(-int(worth[columns.present].sum()), PPM * int(idle.sum()))
+    cards = look(tables, view.packed, view.keys & columns.kind_mask)
+    worth = fgd.values(tables, cards, hosts(view, np.arange(len(there))))
+    return Fragmentation(-int(worth.sum()), PPM * int(cards.idle_milli.sum()))

@@ -19,15 +19,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from allotment.core.devices.base import Free
-from allotment.core.packing import Ints, covers
+from allotment.core.packing import Ints
 from allotment.core.points import FULL_MICRO
+from allotment.core.policies.tables import Cards, HostColumns, Tables
 from allotment.core.policies.typical import headroom_milli
-from allotment.core.policies.valued import Host, HostColumns, Tables, Valued
+from allotment.core.policies.valued import Each, Host, Valued
 
 NANO_PER_MICRO = 160
 """How much headroom, in 10⁻⁹ cards, costs a micro-point: 16 cards cost all 100 points."""
 
 _full = np.array(FULL_MICRO)
+_one = np.array(1)
+_add = np.add.reduce
 
 
 class Headroom(Valued):
@@ -43,24 +46,25 @@ class Headroom(Valued):
             if shape.ask is not None and shape.ask.family == family
         )
 
-    def values(self, tables: Tables, packed: Ints, kind: Ints, host: HostColumns) -> Ints:
-        count = covers(packed, tables.need[:, kind]).sum(axis=2)
-        milli = np.minimum(tables.worth_milli * (count // tables.number), _limits(tables, host))
-        worth: Ints = (milli * tables.weight_ppm).sum(axis=0)
+    def values(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        milli = tables.worth_milli * (cards.good.sum(axis=2) // tables.number)
+        milli = np.minimum(milli, _limits(tables, host)) * tables.weight_ppm
+        worth: Ints = milli.sum(axis=0)
         return worth
 
-    def values_each(
-        self, tables: Tables, packed: Ints, charged: Ints, kind: Ints, host: HostColumns
+    def gains_each(
+        self, tables: Tables, cards: Cards, each: Each, before: HostColumns, after: HostColumns
     ) -> Ints:
-        need = tables.need[:, kind]
-        good = covers(packed, need)
-        gone = good ^ covers(charged, need)
-        count, limits = good.sum(axis=2), _limits(tables, host)
-        milli = np.minimum(tables.worth_milli * (count // tables.number), limits)
-        less = np.minimum(tables.worth_milli * ((count - 1) // tables.number), limits)
-        worth: Ints = (milli * tables.weight_ppm).sum(axis=0)
-        cost: Ints = (gone * ((milli - less) * tables.weight_ppm)[:, :, None]).sum(axis=0)
-        return worth[:, None] - cost
+        node, single, charged = each
+        count, limits = cards.good.sum(axis=2), _limits(tables, after)
+        milli = tables.worth_milli * (count // tables.number)
+        less = tables.worth_milli * ((count - _one) // tables.number)
+        kept = np.minimum(milli, limits)
+        spent = np.minimum(milli, _limits(tables, before)) - kept
+        lost = (kept - np.minimum(less, limits)) * tables.weight_ppm
+        cost = lost.take(node, axis=1) * (single.good ^ charged.good)
+        gain: Ints = -_add(spent * tables.weight_ppm, axis=0).take(node) - _add(cost, axis=0)
+        return gain
 
     def micro(self, gain: int) -> int:
         return min(max(FULL_MICRO - -gain // NANO_PER_MICRO, 0), FULL_MICRO)

@@ -70,7 +70,7 @@ class _Lab:
     ) -> Sequence[Free]:
         return cards
 
-    def keys(self, view: View, shape: Shape, ask: Ask) -> Ints:
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
         return view.keys
 
     def points(

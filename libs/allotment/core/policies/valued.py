@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allotment.core.columns import CPU, HOST_MEMORY, HUGE, Columns
+from allotment.core.columns import CardKind, Columns, Keys
 from allotment.core.devices import by_family
 from allotment.core.devices.base import Free, Pick, need_memory_mib
 from allotment.core.model import Node
-from allotment.core.packing import MEMORY_MOST, NEVER, Ints, memory_mib
-from allotment.core.points import KIB_BITS
+from allotment.core.packing import Bools, Ints
 from allotment.core.policies.base import Points, View
-from allotment.core.policies.typical import CARD_MILLI, HOST_MOST, Mix, card_milli, cards_of, room
-from allotment.core.shapes import Ask, Shape, compile_shape
+from allotment.core.policies.tables import Cards, HostColumns, Tables, compile_mix, hosts, look
+from allotment.core.policies.typical import CARD_MILLI, Mix, card_milli, cards_of, room
+from allotment.core.shapes import Ask, Shape
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 MILLI_CPU_PER_MILLI_CARD = 16
@@ -32,6 +32,7 @@ TIE_BITS = 10
 """Enough for the free part of a card, 0 … 1000."""
 
 _card = np.array(CARD_MILLI)
+_one = np.array(1)
 _zero = np.array(0)
 
 
@@ -42,35 +43,22 @@ class Host(NamedTuple):
     memory_bytes: int
 
 
-class HostColumns(NamedTuple):
-    """Free CPU (milli) and memory (KiB) of many nodes, from 0 to `HOST_MOST`, as (M,)."""
+class Each(NamedTuple):
+    """C cards of nodes, each to be charged alone."""
 
-    cpu_milli: Ints
-    memory_kib: Ints
+    node: Ints
+    """(C,) which node."""
+    single: Cards
+    """Before."""
+    charged: Cards
+    """After."""
 
 
-class Tables(NamedTuple):
-    """The S shapes of a mix that ask for cards, over the kinds K that columns know.
-
-    `need` is (S, K), `sizes_mib` (K,), the others are (S, 1).
-    """
-
-    sizes_mib: Ints
-    """What to divide memory by; huge for cards that the policy does not schedule."""
-    need: Ints
-    number: Ints
-    cpu_milli: Ints
-    memory_kib: Ints
-    worth_milli: Ints
-    weight_ppm: Ints
-    families: tuple[str, ...]
-
-    def of_family(self, family: str) -> "Tables":
-        """The same without the weight of other families' shapes."""
-        if all(name == family for name in self.families):
-            return self
-        mine = np.array([[name == family] for name in self.families], np.bool_)
-        return self._replace(weight_ppm=self.weight_ppm * mine)
+class _MadeFor(NamedTuple):
+    kinds: list[CardKind]
+    number: int
+    layout: Keys
+    policy: Policy
 
 
 class Valued:
@@ -81,8 +69,8 @@ class Valued:
 
     def __init__(self, mix: Mix = ()) -> None:
         self.mix = mix
-        self._tables: Tables | None = None
-        self._made_for: tuple[object, ...] = ()
+        self._made: dict[str | None, Tables] = {}
+        self._made_for: _MadeFor | None = None
 
     # ---- what a subclass says
 
@@ -90,14 +78,14 @@ class Valued:
         """What the family's cards are worth with this much of the host free."""
         raise NotImplementedError
 
-    def values(self, tables: Tables, packed: Ints, kind: Ints, host: HostColumns) -> Ints:
-        """The same (M,) for cards (M, D)."""
+    def values(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        """The same for nodes: (M,)."""
         raise NotImplementedError
 
-    def values_each(
-        self, tables: Tables, packed: Ints, charged: Ints, kind: Ints, host: HostColumns
+    def gains_each(
+        self, tables: Tables, cards: Cards, each: Each, before: HostColumns, after: HostColumns
     ) -> Ints:
-        """What each node is worth if only this card was charged: (M, D)."""
+        """How much the value of its node changes if only this one card is charged: (C,)."""
         raise NotImplementedError
 
     def micro(self, gain: int) -> int:
@@ -159,105 +147,113 @@ class Valued:
     # ---- columns
 
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
-        kind = view.keys & view.columns.kind_mask
+        if shape.asks:
+            return None, None
+        everywhere = np.arange(len(view.at))
         tables = self.tables(view.columns)
-        left = idle_milli(tables, view.packed, kind).sum(axis=1)
-        cpu_milli = np.clip(view.host[CPU] - shape.request.cpu_milli, 0, HOST_MOST)
-        points: Ints | None = None
-        if not shape.asks:
-            before, after = _host_columns(view, shape)
-            gain = self.values(tables, view.packed, kind, after)
-            points = self.micros(gain - self.values(tables, view.packed, kind, before))
-        return points, cpu_milli + MILLI_CPU_PER_MILLI_CARD * left
+        cards = look(tables, view.packed, view.keys & view.columns.kind_mask)
+        before, after = _hosts_on(view, everywhere, shape)
+        gain = self.values(tables, cards, after) - self.values(tables, cards, before)
+        return self.micros(gain), _leftover(cards, after)
 
-    def keys(self, view: View, shape: Shape, ask: Ask) -> Ints:
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
+        view.leftover = None
         columns = view.columns
-        kind = view.keys & columns.kind_mask
-        tables = self.tables(columns).of_family(ask.request.family)
-        before, after = _ask_hosts(view, shape, ask)
-        charged = view.packed - ask.amount[kind]
-        worth = self.values(tables, view.packed, kind, before)
-        each = self.values_each(tables, view.packed, charged, kind, after)
-        points = self.micros(each - worth[:, None])
-        tie = _card - np.minimum(idle_milli(tables, view.packed, kind), _card)
-        low = view.keys & ((1 << columns.layout.amount_shift) - 1)
-        keys: Ints = (points << TIE_BITS | tie) << columns.amount_shift | low
-        return keys
+        at = good.reshape(-1).nonzero()[0]
+        if not len(at):
+            return view.keys
+        tables = self.tables(columns, ask.request.family)
+        has_good = good.any(axis=1)
+        nodes, node = has_good.nonzero()[0], at // columns.depth
+        within = has_good.cumsum().take(node) - _one  # which of `nodes`
+        keys = view.keys.take(nodes, axis=0)
+        cards = look(tables, view.packed.take(nodes, axis=0), keys & columns.kind_mask)
+        single = cards.at(at + (within - node) * columns.depth)
+        charged = look(tables, single.packed - ask.amount.take(single.kind), single.kind)
+        before, after = _hosts_on(view, nodes, shape, ask)
+        gain = self.gains_each(tables, cards, Each(within, single, charged), before, after)
+        best = self.micros(gain) << TIE_BITS
+        best |= _card - np.minimum(single.idle_milli, _card)
+        best <<= columns.amount_shift
+        out = view.keys.copy()
+        low = out.take(at) & ((1 << columns.layout.amount_shift) - 1)
+        out.reshape(-1)[at] = best | low
+        if ask.number == 1:
+            left = charged.idle_milli - single.idle_milli
+            left *= MILLI_CPU_PER_MILLI_CARD
+            if ask is shape.asks[0]:
+                left += _leftover(cards, after).take(within)
+            view.leftover = np.zeros(good.size, np.int64)
+            view.leftover[at] = left
+        return out
 
     def score(
         self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
     ) -> tuple[Ints, Ints]:
         columns = view.columns
-        kind = best & columns.kind_mask
-        packed = view.packed.take(flat, mode="clip")
-        charged = packed - ask.amount[kind]
-        tables = self.tables(columns)
-        left = idle_milli(tables, charged, kind) - idle_milli(tables, packed, kind)
-        if ask.number == 1:
+        if ask.number == 1 and ask.order == self.order and view.leftover is not None:
             points = np.maximum(best, _zero) >> columns.amount_shift + TIE_BITS
-        else:
-            points = np.zeros(best.shape, np.int64)
-            points[:, 0] = self._points_together(view, shape, ask, best, flat, charged)
-        return points, MILLI_CPU_PER_MILLI_CARD * left
+            return points, view.leftover.take(flat)
+        together = (len(view.at), ask.number)
+        out = np.zeros((2, *together), np.int64)
+        best, flat = best.reshape(together), flat.reshape(together)
+        nodes = (best[:, -1] >= _zero).nonzero()[0]
+        if len(nodes):
+            out[:, nodes, 0] = self._together(view, shape, ask, nodes, flat.take(nodes, axis=0))
+        return (out[0, :, 0], out[1, :, 0]) if ask.number == 1 else (out[0], out[1])
 
-    def _points_together(
-        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints, charged: Ints
-    ) -> Ints:
-        tables = self.tables(view.columns).of_family(ask.request.family)
-        before, after = _ask_hosts(view, shape, ask)
-        kind = view.keys & view.columns.kind_mask
-        taken, is_card = view.packed.copy(), best >= 0
-        taken.reshape(-1)[flat[is_card]] = charged[is_card]
-        gain = self.values(tables, taken, kind, after)
-        return self.micros(gain - self.values(tables, view.packed, kind, before))
+    def _together(
+        self, view: View, shape: Shape, ask: Ask, nodes: Ints, flat: Ints
+    ) -> tuple[Ints, Ints]:
+        """Points and leftover of nodes that give all cards asked for: `flat` (M, number)."""
+        columns = view.columns
+        tables = self.tables(columns, ask.request.family)
+        kind = view.keys.take(nodes, axis=0) & columns.kind_mask
+        cards = look(tables, view.packed.take(nodes, axis=0), kind)
+        taken = cards.packed.copy()
+        place = flat - ((nodes - np.arange(len(nodes))) * columns.depth)[:, None]
+        taken.reshape(-1)[place] -= ask.amount.take(kind.take(place))
+        charged = look(tables, taken, kind)
+        before, after = _hosts_on(view, nodes, shape, ask)
+        gain = self.values(tables, charged, after) - self.values(tables, cards, before)
+        if ask is shape.asks[0]:
+            return self.micros(gain), _leftover(charged, after)
+        left = charged.idle_milli.sum(axis=1) - cards.idle_milli.sum(axis=1)
+        return self.micros(gain), MILLI_CPU_PER_MILLI_CARD * left
 
-    def tables(self, columns: Columns) -> Tables:
-        """The mix compiled for the kinds and the policy that the columns have now."""
-        made_for = (columns.kinds, len(columns.kinds), columns.layout, columns.state.policy)
-        if self._tables is None or not _same(made_for, self._made_for):
-            self._tables, self._made_for = _compile(columns, self.mix), made_for
-        return self._tables
+    def tables(self, columns: Columns, family: str | None = None) -> Tables:
+        """The mix, or its shapes of one family, for the kinds and the policy that columns have."""
+        made_for = self._made_for
+        if (
+            made_for is None
+            or made_for.kinds is not columns.kinds
+            or made_for.number != len(columns.kinds)
+            or made_for.layout is not columns.layout
+            or made_for.policy is not columns.state.policy
+        ):
+            self._made.clear()
+            self._made_for = _MadeFor(
+                columns.kinds, len(columns.kinds), columns.layout, columns.state.policy
+            )
+        made = self._made.get(family)
+        if made is None:
+            made = self._made[family] = compile_mix(columns, self.mix, family)
+        return made
 
 
-def idle_milli(tables: Tables, packed: Ints, kind: Ints) -> Ints:
-    """`card_milli` of cards, of any shape."""
-    idle: Ints = _card * np.maximum(memory_mib(packed), _zero) // tables.sizes_mib[kind]
-    return idle
+def _leftover(cards: Cards, host: HostColumns) -> Ints:
+    """What is left of nodes (M,)."""
+    left: Ints = host.cpu_milli + MILLI_CPU_PER_MILLI_CARD * cards.idle_milli.sum(axis=1)
+    return left
 
 
-def _same(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
-    return len(left) == len(right) and all(
-        a is b or (isinstance(a, int | tuple) and a == b) for a, b in zip(left, right, strict=True)
-    )
-
-
-def _compile(columns: Columns, mix: Mix) -> Tables:
-    shapes = [shape for shape in mix if shape.ask is not None]
-    policy = columns.state.policy
-    sizes = np.full(columns.layout.kinds_most, HUGE, np.int64)
-    for number, known in enumerate(columns.kinds):
-        if known.family in policy.families:
-            sizes[number] = max(min(known.memory_mib, MEMORY_MOST), 1)
-    need = np.full((len(shapes), columns.layout.kinds_most), NEVER, np.int64)
-    for row, shape in enumerate(shapes):
-        compiled = compile_shape(columns, shape.request, policy)
-        if compiled.asks:
-            need[row] = compiled.asks[0].need
-
-    def column(values: Iterator[int]) -> Ints:
-        return np.array(list(values), np.int64).reshape(-1, 1)
-
-    asks = [ask for shape in shapes if (ask := shape.ask) is not None]
-    return Tables(
-        sizes,
-        need,
-        column(ask.count for ask in asks),
-        column(shape.request.cpu_milli for shape in shapes),
-        column(shape.request.memory_bytes >> KIB_BITS for shape in shapes),
-        column(shape.worth_milli for shape in shapes),
-        column(shape.weight_ppm for shape in shapes),
-        tuple(ask.family for ask in asks),
-    )
+def _hosts_on(
+    view: View, nodes: Ints, shape: Shape, ask: Ask | None = None
+) -> tuple[HostColumns, HostColumns]:
+    """The hosts before and after the pod; the first device request bears its CPU and memory."""
+    after = hosts(view, nodes, shape.request.cpu_milli, shape.request.memory_bytes)
+    is_first = ask is None or ask is shape.asks[0]
+    return hosts(view, nodes) if is_first else after, after
 
 
 def _asks(
@@ -292,23 +288,3 @@ def _charged(free: Free, wanted: DeviceRequest) -> Free:
     twin.slots, twin.memory_mib, twin.cores_pct = free.slots, free.memory_mib, free.cores_pct
     twin.take(need_memory_mib(wanted, free.card.fact.memory_mib), wanted.cores_pct)
     return twin
-
-
-def _ask_hosts(view: View, shape: Shape, ask: Ask) -> tuple[HostColumns, HostColumns]:
-    before, after = _host_columns(view, shape)
-    return (before if ask is shape.asks[0] else after), after
-
-
-def _host_columns(view: View, shape: Shape) -> tuple[HostColumns, HostColumns]:
-    """The hosts before and after the pod."""
-    request, cpu, memory = shape.request, view.host[CPU], view.host[HOST_MEMORY]
-    return host_columns(cpu, memory), host_columns(
-        cpu - request.cpu_milli, memory - request.memory_bytes
-    )
-
-
-def host_columns(cpu_milli: Ints, memory_bytes: Ints) -> HostColumns:
-    """Free amounts as they count here."""
-    return HostColumns(
-        np.clip(cpu_milli, 0, HOST_MOST), np.clip(memory_bytes >> KIB_BITS, 0, HOST_MOST)
-    )

@@ -1,0 +1,71 @@
+"""A mix that was learned: what it changes in the state, when it is told, and for whom."""
+
+import anyio
+
+from allotment.core.board import Board
+from allotment.core.check import check
+from allotment.core.policies.typical import Mix, cluster_fragmentation
+from allotment.core.state import _HANDLERS, apply
+from allotment_proto.events import Event, MixLearned
+from allotment_proto.facts import Typical
+from allotment_watcher.learner import PODS_LEAST, look, usual_card_mib
+from tests.build import node, pod, policy, request, state_of, wants
+
+SHARE = request(wants(4_000, 0, 1))
+WHOLE = request(wants(16_000, 0, 2))
+
+
+def test_every_event_of_the_log_takes_effect_somewhere() -> None:
+    assert set(_HANDLERS) == set(Event.__args__)
+
+
+def test_a_mix_is_of_the_policy_in_force() -> None:
+    state = state_of(policy(device_policy="headroom"))
+    mix: Mix = (Typical(SHARE, 1_000_000, 250),)
+    apply(state, MixLearned(policy="fgd", mix=mix, pods=20), 2)
+    assert state.policy.mix == ()
+    apply(state, MixLearned(policy="headroom", mix=mix, pods=20), 3)
+    assert state.policy.mix == mix
+    apply(state, policy(device_policy="headroom", device_weight=5), 4)
+    assert (state.policy.mix, state.policy_seq) == (mix, 4)
+    apply(state, policy(device_policy="binpack"), 5)
+    assert state.policy.mix == ()
+    assert check(state) == []
+
+
+def test_it_is_learned_from_enough_pods_and_told_once() -> None:
+    pods = [pod(f"p{n}", SHARE if n % 4 else WHOLE) for n in range(PODS_LEAST)]
+    state = state_of(policy(device_policy="headroom"), node("n1", 4), *pods[:-1])
+    assert anyio.run(look, state) is None
+    apply(state, pods[-1], 99)
+    event = anyio.run(look, state)
+    assert event is not None
+    assert (event.policy, event.pods) == ("headroom", PODS_LEAST)
+    assert [(shape.ask.count, shape.weight_ppm) for shape in event.mix if shape.ask] == [
+        (1, 750_000),
+        (2, 250_000),
+    ]
+    apply(state, event, 100)
+    assert anyio.run(look, state) is None, "it has not moved"
+
+
+def test_a_policy_that_does_not_look_ahead_learns_nothing() -> None:
+    state = state_of(node("n1", 4), *[pod(f"p{n}", SHARE) for n in range(PODS_LEAST)])
+    assert anyio.run(look, state) is None
+
+
+def test_the_usual_card_is_the_most_frequent_one() -> None:
+    assert usual_card_mib(state_of(node("n1", 2))) == 16_000
+    assert usual_card_mib(state_of()) == 0
+
+
+def test_fragmentation_on_columns_is_that_of_the_plain_loops() -> None:
+    state = state_of(policy(device_policy="fgd"), node("n1", 2), node("n2", 3, cpu_milli=50))
+    board = Board(state)
+    assert board.fragmentation() is None
+    mix = (Typical(SHARE, 600_000, 250), Typical(WHOLE, 400_000, 2_000))
+    apply(state, MixLearned(policy="fgd", mix=mix, pods=20), 9)
+    found = board.fragmentation()
+    assert found == cluster_fragmentation(state.nodes.values(), mix, state.policy)
+    assert found is not None
+    assert 0 < found.stranded_nano < found.idle_nano
