@@ -5,7 +5,7 @@ from allotment.core.cycle import Evaluator, Outcome, run_cycle
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import NodeGone
 from allotment_proto.facts import Constraints, DeviceRequest, PodRequest, Toleration
-from tests.build import node, pod, request, state_of, wants
+from tests.build import holding, node, pod, request, state_of, wants
 
 ELSEWHERE = Constraints(tolerations=(Toleration("dedicated", "Exists", "", ""),))
 
@@ -53,3 +53,24 @@ def test_resources_counted_by_the_hundred_billion() -> None:
         pod("a", asked),
     )
     assert agreed(state, Board(state), "a").placements[0].node == "n1"
+
+
+def test_cards_that_are_gone_when_their_bookings_are_taken_over() -> None:
+    state = state_of(node("n1"), node("n2"), pod("a"))
+    board = Board(state)
+    agreed(state, board, "a")
+    apply(state, pod("x", node="n1", holdings=(holding("GPU-0"),)), 10)
+    apply(state, node("n1", cards=0, rv=2), 11)
+    assert agreed(state, board, "a").placements[0].node == "n2"
+    apply(state, node("n1", cards=3, rv=3), 12)
+    assert agreed(state, board, "a").placements[0].node == "n1"
+
+
+def test_a_node_that_comes_back_on_the_row_of_another_that_left() -> None:
+    state = state_of(node("n1"), node("n2"), node("n3"), pod("a"))
+    board = Board(state)
+    apply(state, NodeGone(name="n2", uid="uid-n2", rv=2), 10)
+    agreed(state, board, "a")
+    apply(state, NodeGone(name="n1", uid="uid-n1", rv=2), 11)
+    apply(state, node("n2", rv=3), 12)
+    assert agreed(state, board, "a").placements[0].node == "n2"

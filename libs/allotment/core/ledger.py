@@ -52,15 +52,19 @@ class Card:
 
 
 class Ledger:
-    """The cards of one device family on one node, in index order."""
+    """The cards of one device family on one node, in index order.
 
-    __slots__ = ("by_id", "cards", "family", "mode")
+    A copy shares its cards with the original until one of them is booked on.
+    """
+
+    __slots__ = ("_shared", "by_id", "cards", "family", "mode")
 
     def __init__(self, inventory: Inventory) -> None:
         self.family = inventory.family
         self.mode = inventory.mode
         self.cards = [Card(fact) for fact in inventory.cards]
         self.by_id = {card.fact.id: card for card in self.cards}
+        self._shared: set[str] = set()
 
     def charge(self, uid: str, holding: Holding) -> None:
         """Book a holding. One on a card this node does not (or no longer) have is not booked."""
@@ -68,6 +72,8 @@ class Ledger:
         key = (uid, holding.container)
         if card is None or key in card.holders:
             return
+        if holding.card in self._shared:
+            card = self._own(card)
         card.holders[key] = holding
         card.free_slots -= 1
         card.free_memory_mib -= holding.memory_mib
@@ -78,6 +84,8 @@ class Ledger:
         card = self.by_id.get(holding.card)
         if card is None:
             return
+        if holding.card in self._shared:
+            card = self._own(card)
         booked = card.holders.pop((uid, holding.container), None)
         if booked is None:
             return
@@ -88,8 +96,15 @@ class Ledger:
     def copy(self) -> "Ledger":
         twin = Ledger.__new__(Ledger)
         twin.family, twin.mode = self.family, self.mode
-        twin.cards = [card.copy() for card in self.cards]
-        twin.by_id = {card.fact.id: card for card in twin.cards}
+        twin.cards, twin.by_id = list(self.cards), dict(self.by_id)
+        twin._shared = set(self.by_id)
+        return twin
+
+    def _own(self, card: Card) -> Card:
+        """A copy of a shared card in its place."""
+        twin = card.copy()
+        self.cards[self.cards.index(card)] = self.by_id[card.fact.id] = twin
+        self._shared.discard(card.fact.id)
         return twin
 
 
