@@ -9,18 +9,19 @@ is taken away, survival is what the design promises, and a catch would be news.
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
 from allotment.core import state as fold
+from allotment_proto.events import BindFailed
 from tests.sim.run import failing
 
 PATCHES: dict[str, tuple[str, Any]] = {
     "fold does not void": ("covers", lambda node, placement: node.fact is not None),
     "fold keeps what ended pods held": ("ENDED", frozenset()),
-    "fold releases whatever failed": ("_bind_failed", None),
 }
+HANDLERS: dict[str, type] = {"fold releases whatever failed": BindFailed}
 
 
 class Mutant(NamedTuple):
@@ -57,19 +58,13 @@ MUTANTS = (
 @contextmanager
 def planted(bugs: frozenset[str]) -> Iterator[None]:
     """The patches that some bugs need; the others are flags that the world asks for."""
-    patches = []
-    for bug in sorted(bugs & PATCHES.keys()):
-        name, replacement = PATCHES[bug]
-        if replacement is None:
-            replacement = _release_always
-        patches.append(mock.patch.object(fold, name, replacement))
-    for patch in patches:
-        patch.start()
-    try:
+    handlers = {HANDLERS[bug]: _release_always for bug in bugs & HANDLERS.keys()}
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.dict(fold._HANDLERS, handlers))
+        for bug in sorted(bugs & PATCHES.keys()):
+            name, replacement = PATCHES[bug]
+            patches.enter_context(mock.patch.object(fold, name, replacement))
         yield
-    finally:
-        for patch in patches:
-            patch.stop()
 
 
 def _release_always(state: fold.ClusterState, event: Any, seq: int) -> None:
