@@ -103,6 +103,7 @@ class Columns:
         self._orders: dict[str, str] = {}
         self._position: dict[str, int] = {}
         self._order = ""
+        self._forgotten = 0
         self._cursor = -1
         self.changed: Ints = np.zeros(0, np.int64)
         self._reset_kinds()
@@ -207,11 +208,14 @@ class Columns:
         """Take over changes one by one; False if positions have to be made anew."""
         rows, positions = self.state.rows, self._position
         written: set[int] = set()
+        if self._forgotten != self.state.forgotten:
+            self._forgotten = self.state.forgotten
+            self._drop_absent()
         for row, allocation, _ in recent:
             node = rows[row]
             if node is None:
-                self._drop_absent()
-            elif allocation is None:
+                continue
+            if allocation is None:
                 if row not in written:
                     written.add(row)
                     if not self._take_over(node):
@@ -236,15 +240,13 @@ class Columns:
             if position is not None:
                 self._remove(position)
             return True
-        if position is not None and not self.present[position]:
-            self._drop_absent()  # it may have come back on the row of another that left
         if position is None or not self._has_room(node) or not self._write(position, node):
             return False
         self.touch(position)
         return True
 
     def _drop_absent(self) -> None:
-        """Some row was emptied: mark every position whose node is not there any more."""
+        """Some node was forgotten: mark every position whose node is not there any more."""
         for name, position in self._position.items():
             if self.present[position]:
                 node = self.state.nodes.get(name)

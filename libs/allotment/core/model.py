@@ -165,6 +165,8 @@ class ClusterState:
         self.rows: list[Node | None] = []
         self.vacant: list[int] = []
         """Rows without a node, as a heap: the lowest is given away first."""
+        self.forgotten = 0
+        """How many nodes were forgotten: for caches, whose rows may be another node's by now."""
         self.pods: dict[str, Pod] = {}
         self.pending: dict[str, None] = {}
         """Uids of pods that wait for us, in the order they began to wait."""

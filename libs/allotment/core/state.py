@@ -166,6 +166,7 @@ def _forget_if_empty(state: ClusterState, node: Node) -> None:
         del state.nodes[node.name]
         state.rows[node.row] = None
         heappush(state.vacant, node.row)
+        state.forgotten += 1
 
 
 def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
