@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from allotment.core.policies import POLICIES
 from allotment_proto.events import (
     BindFailed,
     Bound,
@@ -160,19 +161,28 @@ requests = st.builds(
     selections,
     constraints,
 )
-policies = st.builds(
-    Policy,
-    device_policy=st.sampled_from(("binpack", "spread", "none")),
-    device_weight=st.sampled_from((0, 10)),
-    host_policy=st.sampled_from(("binpack", "spread", "none")),
-    host_weight=st.sampled_from((0, 1, 100)),
-    families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),
-)
-
-
 mixes = st.lists(
     st.builds(Typical, requests, st.integers(0, 1_000_000), st.integers(0, 8_000)), max_size=3
 ).map(tuple)
+
+
+def _policies(
+    names: tuple[str, ...], learned: st.SearchStrategy[tuple[Typical, ...]]
+) -> st.SearchStrategy[Policy]:
+    return st.builds(
+        Policy,
+        device_policy=st.sampled_from(names),
+        device_weight=st.sampled_from((0, 10)),
+        host_policy=st.sampled_from(("binpack", "spread", "none")),
+        host_weight=st.sampled_from((0, 1, 100)),
+        families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),
+        mix=learned,
+    )
+
+
+policies = _policies(("binpack", "spread", "none"), st.just(()))
+"""The policies of the specification's text, which `tests.oracle` knows."""
+every_policy = _policies(tuple(POLICIES), st.one_of(st.just(()), mixes))
 
 
 @st.composite
@@ -211,7 +221,7 @@ def events() -> st.SearchStrategy[Event]:
         st.sampled_from(PODS).flatmap(pods),
         st.builds(NodeGone, name=names, uid=names, rv=numbers),
         st.builds(PodGone, **named, rv=numbers),
-        st.builds(PolicyLoaded, policy=policies, source=names, text_sha256=names),
+        st.builds(PolicyLoaded, policy=every_policy, source=names, text_sha256=names),
         st.builds(MixLearned, policy=names, mix=mixes, pods=numbers),
         st.builds(Bound, **named, node=names, decision=numbers),
         st.builds(

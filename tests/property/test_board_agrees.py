@@ -11,21 +11,27 @@ from allotment.core.board import Board
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.state import ClusterState, apply
-from allotment_proto.events import Event
+from allotment_proto.events import Event, MixLearned, PolicyLoaded
+from allotment_proto.facts import Policy
 from tests import strategies as own
 from tests.build import decided, node, pod, state_of
 
 
 @given(
+    own.every_policy,
     st.lists(own.events(), min_size=5, max_size=40),
     st.lists(st.permutations(own.PODS), min_size=1, max_size=6),
     st.data(),
 )
-def test_same_outcome(events: list[Event], batches: list[list[str]], data: st.DataObject) -> None:
+def test_same_outcome(
+    policy: Policy, events: list[Event], batches: list[list[str]], data: st.DataObject
+) -> None:
     state = ClusterState()
+    apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), 1)
+    apply(state, MixLearned(policy=policy.device_policy, mix=policy.mix, pods=1), 2)
     board = Board(state)
     cuts = sorted(data.draw(st.integers(0, len(events))) for _ in batches)
-    seq, done = 0, 0
+    seq, done = 2, 0
     for cut, batch in zip(cuts, batches, strict=True):
         for event in events[done:cut]:
             seq += 1

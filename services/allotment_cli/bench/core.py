@@ -145,7 +145,7 @@ def _report(
         decisions=run.decisions,
         placed_percent=round(100 * run.placed / run.decisions, 1),
         rate_per_cpu_second=round(rate),
-        oracle_rate_per_cpu_second=round(oracle_rate, 1),
+        oracle_rate_per_cpu_second=round(oracle_rate, 3),
         ratio_to_oracle=round(rate / oracle_rate, 1),
         p50_us=percentile(run.latencies_us, 50),
         p99_us=percentile(run.latencies_us, 99),

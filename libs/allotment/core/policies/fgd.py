@@ -25,7 +25,7 @@ from allotment.core.policies.typical import (
     card_milli,
     usable_milli,
 )
-from allotment.core.policies.valued import Each, Host, Valued
+from allotment.core.policies.valued import Host, Valued
 
 _LOGITS_NANO = (
     40_005_334,
@@ -84,7 +84,10 @@ STEPS_NANO = (*(-x for x in reversed(_LOGITS_NANO)), 0, *(x + 1 for x in _LOGITS
 """The smallest Δ, in 10⁻⁹ cards, for 1, 2 … 99 points."""
 
 _steps = np.array(STEPS_NANO)
-_add = np.add.reduce
+_ppm = np.array(PPM)
+_zero = np.array(0)
+_point = np.array(POINT_MICRO)
+_sum = np.add.reduce
 
 
 class Fgd(Valued):
@@ -100,39 +103,39 @@ class Fgd(Valued):
                 worth += shape.weight_ppm * usable_milli(cards, host.cpu_milli, shape)
         return worth
 
-    def values(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
-        usable = (cards.good * cards.idle_milli).sum(axis=2)
-        usable *= cards.good.sum(axis=2) >= tables.number
-        usable *= host.cpu_milli >= tables.cpu_milli
-        usable *= tables.weight_ppm
-        worth: Ints = usable.sum(axis=0) - PPM * cards.idle_milli.sum(axis=1)
+    def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
+        usable = _sum(cards.good * cards.idle_milli, axis=1)
+        usable *= _sum(cards.good, axis=1) >= tables.number
+        usable *= host.cpu_milli[now] >= tables.cpu_milli
+        worth: Ints = tables.weight_ppm[:, 0] @ usable
+        worth -= _ppm * _sum(cards.idle_milli, axis=0)
         return worth
 
-    def gains_each(
-        self, tables: Tables, cards: Cards, each: Each, before: HostColumns, after: HostColumns
-    ) -> Ints:
-        node, single, charged = each
-        count = cards.good.sum(axis=2)
-        usable = (cards.good * cards.idle_milli).sum(axis=2)
-        weight = tables.weight_ppm * (before.cpu_milli >= tables.cpu_milli)
-        weight *= count >= tables.number
-        worth = _add(usable * weight, axis=0)
-        weight = tables.weight_ppm * (after.cpu_milli >= tables.cpu_milli)
-        weight = weight.take(node, axis=1)
-        weight *= count.take(node, axis=1) - (single.good ^ charged.good) >= tables.number
-        left = usable.take(node, axis=1)
-        left -= single.good * single.idle_milli
-        left += charged.good * charged.idle_milli
-        left *= weight
-        gain: Ints = _add(left, axis=0) - worth.take(node)
-        gain += PPM * (single.idle_milli - charged.idle_milli)
+    def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        good, (idle, left), many = cards.good, cards.idle_milli, tables.many
+        parts = good * cards.idle_milli
+        usable = _sum(parts[:, 0], axis=1)
+        after = parts[:, 1] - parts[:, 0]
+        after += usable[:, None]
+        weight = tables.weight_ppm[:, None] * (host.cpu_milli >= tables.cpu_milli[:, None])
+        if many:  # a shape that takes one card needs no count: nothing is usable without one
+            first, then = good[:many, 0], good[:many, 1]
+            spare = _sum(first, axis=1) - tables.number[:many]
+            weight[:many, 0] *= spare >= _zero
+            after[:many] *= spare[:, None] >= (first ^ then)
+        usable *= weight[:, 0]
+        after *= weight[:, None, 1]
+        gain: Ints = _sum(after, axis=0)
+        gain -= _sum(usable, axis=0)
+        gain += _ppm * (idle - left)
         return gain
 
     def micro(self, gain: int) -> int:
         return POINT_MICRO * bisect_right(STEPS_NANO, gain)
 
     def micros(self, gain: Ints) -> Ints:
-        points: Ints = POINT_MICRO * _steps.searchsorted(gain, side="right")
+        points: Ints = _steps.searchsorted(gain, side="right")
+        points *= _point
         return points
 
 
@@ -142,6 +145,6 @@ def fragmentation_on(columns: Columns, mix: Mix) -> Fragmentation:
     view = View(columns, there, there * columns.depth)
     fgd = Fgd(mix)
     tables = fgd.tables(columns)
-    cards = look(tables, view.packed, view.keys & columns.kind_mask)
-    worth = fgd.values(tables, cards, hosts(view, np.arange(len(there))))
+    cards = look(tables, view.packed.T, view.keys.T & columns.kind_mask)
+    worth = fgd.values(tables, cards, hosts(view, np.arange(len(there))), 0)
     return Fragmentation(-int(worth.sum()), PPM * int(cards.idle_milli.sum()))

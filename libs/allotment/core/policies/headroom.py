@@ -18,19 +18,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from allotment.core.columns import HUGE
 from allotment.core.devices.base import Free
 from allotment.core.packing import Ints
 from allotment.core.points import FULL_MICRO
 from allotment.core.policies.tables import Cards, HostColumns, Tables
 from allotment.core.policies.typical import headroom_milli
-from allotment.core.policies.valued import Each, Host, Valued
+from allotment.core.policies.valued import Host, Valued
 
 NANO_PER_MICRO = 160
 """How much headroom, in 10⁻⁹ cards, costs a micro-point: 16 cards cost all 100 points."""
 
 _full = np.array(FULL_MICRO)
 _one = np.array(1)
-_add = np.add.reduce
+_sum = np.add.reduce
 
 
 class Headroom(Valued):
@@ -46,24 +47,22 @@ class Headroom(Valued):
             if shape.ask is not None and shape.ask.family == family
         )
 
-    def values(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
-        milli = tables.worth_milli * (cards.good.sum(axis=2) // tables.number)
-        milli = np.minimum(milli, _limits(tables, host)) * tables.weight_ppm
-        worth: Ints = milli.sum(axis=0)
+    def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
+        milli = _earned(tables, _sum(cards.good, axis=1))
+        milli = np.minimum(milli, _limits(tables, host)[:, now])
+        worth: Ints = tables.weight_ppm[:, 0] @ milli
         return worth
 
-    def gains_each(
-        self, tables: Tables, cards: Cards, each: Each, before: HostColumns, after: HostColumns
-    ) -> Ints:
-        node, single, charged = each
-        count, limits = cards.good.sum(axis=2), _limits(tables, after)
-        milli = tables.worth_milli * (count // tables.number)
-        less = tables.worth_milli * ((count - _one) // tables.number)
-        kept = np.minimum(milli, limits)
-        spent = np.minimum(milli, _limits(tables, before)) - kept
-        lost = (kept - np.minimum(less, limits)) * tables.weight_ppm
-        cost = lost.take(node, axis=1) * (single.good ^ charged.good)
-        gain: Ints = -_add(spent * tables.weight_ppm, axis=0).take(node) - _add(cost, axis=0)
+    def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        good, limits = cards.good, _limits(tables, host)
+        count = _sum(good[:, 0], axis=1)
+        milli = _earned(tables, count)
+        less = _earned(tables, count - _one)
+        kept = np.minimum(milli, limits[:, 1])
+        lost = kept - np.minimum(less, limits[:, 1])
+        lost *= tables.weight_ppm
+        spent: Ints = tables.weight_ppm[:, 0] @ (kept - np.minimum(milli, limits[:, 0]))
+        gain: Ints = spent - _sum(lost[:, None] * (good[:, 0] ^ good[:, 1]), axis=0)
         return gain
 
     def micro(self, gain: int) -> int:
@@ -74,13 +73,24 @@ class Headroom(Valued):
         return points
 
 
+def _earned(tables: Tables, count: Ints) -> Ints:
+    """The worth of the pods that so many cards (S, M) take, in milli-cards."""
+    pods = count.copy()
+    pods[: tables.many] //= tables.number[: tables.many]
+    pods *= tables.worth_milli
+    return pods
+
+
 def _limits(tables: Tables, host: HostColumns) -> Ints:
-    """What free CPU and memory let the sizes earn: (S, M), in milli-cards."""
-    limits = np.full((len(tables.number), len(host.cpu_milli)), np.iinfo(np.int64).max)
+    """What free CPU and memory let the sizes earn: (S, 2, M), in milli-cards."""
+    worth = tables.worth_milli[:, None]
+    limits: Ints | None = None
     for free, need in (
-        (host.cpu_milli, tables.cpu_milli),
-        (host.memory_kib, tables.memory_kib),
+        (host.cpu_milli, tables.cpu_milli[:, None]),
+        (host.memory_kib(), tables.memory_kib[:, None]),
     ):
-        share = free * tables.worth_milli // np.maximum(need, 1)
-        np.minimum(limits, share, out=limits, where=need > 0)
+        share = free * worth // np.maximum(need, _one)
+        share += HUGE * (need == 0)
+        limits = share if limits is None else np.minimum(limits, share)
+    assert limits is not None
     return limits

@@ -1,6 +1,6 @@
 """A mix compiled for columns, and nodes' cards as policies that look ahead see them.
 
-Letters in shapes: S shapes of the mix, K card kinds, M nodes of D cards, C single cards.
+Letters in shapes: S shapes of the mix, K card kinds, M nodes of D cards.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _kib_bits = np.array(KIB_BITS)
 class Tables(NamedTuple):
     """The shapes that count, over the kinds that columns know.
 
-    `need` is (S, K), `sizes_mib` (K,), the others are (S, 1).
+    `need` is (S, K), `sizes_mib` (K,), the others are (S, 1). Shapes of several cards come first.
     """
 
     sizes_mib: Ints
@@ -35,60 +35,66 @@ class Tables(NamedTuple):
     memory_kib: Ints
     worth_milli: Ints
     weight_ppm: Ints
+    many: int
+    """How many shapes want several cards."""
 
 
 class HostColumns(NamedTuple):
-    """Free CPU (milli) and memory (KiB) of nodes, from 0 to `HOST_MOST`, as (M,)."""
+    """Free CPU (milli, from 0 to `HOST_MOST`) and memory (bytes, as it is) of nodes.
+
+    (2, M): before a charge and after it.
+    """
 
     cpu_milli: Ints
-    memory_kib: Ints
+    memory_bytes: Ints
+
+    def memory_kib(self) -> Ints:
+        """Free memory (KiB), from 0 to `HOST_MOST`."""
+        return _roomy(self.memory_bytes >> _kib_bits)
 
 
 class Cards(NamedTuple):
-    """The cards of some nodes."""
+    """The cards of nodes: amounts are (D, M) or, before and after a charge, (2, D, M).
+
+    Nodes come last because they are many and cards few: NumPy's inner loops are then long ones.
+    """
 
     packed: Ints
-    """(M, D)"""
-    kind: Ints
-    """(M, D)"""
     idle_milli: Ints
-    """(M, D) as `card_milli`."""
+    """As `card_milli`."""
     good: Bools
-    """(S, M, D): which shapes a card would take."""
+    """(S, D, M) or (S, 2, D, M): which shapes a card would take."""
 
-    def at(self, place: Ints) -> "Cards":
-        """Single cards, by their places in the flattened (M × D) arrays: (C,) and (S, C)."""
-        flat = len(self.good), -1
-        return Cards(
-            self.packed.take(place),
-            self.kind.take(place),
-            self.idle_milli.take(place),
-            self.good.reshape(flat).take(place, axis=1),
-        )
+    def now(self, number: int) -> "Cards":
+        """One of before (0) and after (1)."""
+        return Cards(self.packed[number], self.idle_milli[number], self.good[:, number])
 
 
 def look(tables: Tables, packed: Ints, kind: Ints) -> Cards:
-    """Cards with these amounts free, of any shape."""
-    good = covers(packed, tables.need.take(kind, axis=1, mode="clip"))
-    return Cards(packed, kind, idle_milli(tables, packed, kind), good)
-
-
-def idle_milli(tables: Tables, packed: Ints, kind: Ints) -> Ints:
-    """`card_milli` of cards, of any shape."""
+    """Cards (D, M) with these amounts free: `packed` is as `kind`, or has a dimension before."""
+    need = tables.need.take(kind, axis=1, mode="clip")
+    if packed.ndim > kind.ndim:
+        need = need[:, None]
     idle = np.maximum(memory_mib(packed), _zero)
     idle *= _card
     idle //= tables.sizes_mib.take(kind)
-    return idle
+    return Cards(packed, idle, covers(packed, need))
 
 
-def hosts(view: View, at: Ints, cpu_milli: int = 0, memory_bytes: int = 0) -> HostColumns:
-    """The hosts of nodes `at` (M,) of the view with this much less free than there is."""
-    cpu = view.host[CPU].take(at) - cpu_milli
-    memory = view.host[HOST_MEMORY].take(at) - memory_bytes >> _kib_bits
+def hosts(view: View, nodes: Ints, cpu_milli: int = 0, memory_bytes: int = 0) -> HostColumns:
+    """Nodes of the view before and after they give CPU and memory."""
+    charge = np.array([[[0], [cpu_milli]], [[0], [memory_bytes]]], np.int64)
     return HostColumns(
-        np.minimum(np.maximum(cpu, _zero), _host_most),
-        np.minimum(np.maximum(memory, _zero), _host_most),
+        _roomy(view.host[CPU].take(nodes) - charge[0]),
+        view.host[HOST_MEMORY].take(nodes) - charge[1],
     )
+
+
+def _roomy(free: Ints) -> Ints:
+    """`typical.room` of many amounts, in place."""
+    np.maximum(free, _zero, out=free)
+    np.minimum(free, _host_most, out=free)
+    return free
 
 
 def compile_mix(columns: Columns, mix: Mix, family: str | None) -> Tables:
@@ -100,6 +106,7 @@ def compile_mix(columns: Columns, mix: Mix, family: str | None) -> Tables:
         and shape.weight_ppm
         and (family is None or ask.family == family)
     ]
+    asked.sort(key=lambda item: item[1].count <= 1)
     policy = columns.state.policy
     sizes = np.full(columns.layout.kinds_most, HUGE, np.int64)
     for number, known in enumerate(columns.kinds):
@@ -122,4 +129,5 @@ def compile_mix(columns: Columns, mix: Mix, family: str | None) -> Tables:
         column(shape.request.memory_bytes >> KIB_BITS for shape, _ in asked),
         column(shape.worth_milli for shape, _ in asked),
         column(shape.weight_ppm for shape, _ in asked),
+        sum(ask.count > 1 for _, ask in asked),
     )

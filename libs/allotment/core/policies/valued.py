@@ -32,8 +32,11 @@ TIE_BITS = 10
 """Enough for the free part of a card, 0 … 1000."""
 
 _card = np.array(CARD_MILLI)
-_one = np.array(1)
 _zero = np.array(0)
+_tie_bits = np.array(TIE_BITS)
+_ones = [np.array((1 << bits) - 1) for bits in range(63)]
+_sum = np.add.reduce
+_any = np.logical_or.reduce
 
 
 class Host(NamedTuple):
@@ -41,17 +44,6 @@ class Host(NamedTuple):
 
     cpu_milli: int
     memory_bytes: int
-
-
-class Each(NamedTuple):
-    """C cards of nodes, each to be charged alone."""
-
-    node: Ints
-    """(C,) which node."""
-    single: Cards
-    """Before."""
-    charged: Cards
-    """After."""
 
 
 class _MadeFor(NamedTuple):
@@ -78,14 +70,15 @@ class Valued:
         """What the family's cards are worth with this much of the host free."""
         raise NotImplementedError
 
-    def values(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
-        """The same for nodes: (M,)."""
+    def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
+        """The same for nodes (M,) with cards (D, M) and one side of the hosts."""
         raise NotImplementedError
 
-    def gains_each(
-        self, tables: Tables, cards: Cards, each: Each, before: HostColumns, after: HostColumns
-    ) -> Ints:
-        """How much the value of its node changes if only this one card is charged: (C,)."""
+    def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        """How much nodes' values change if only this card is charged: (D, M) from (2, D, M).
+
+        Any number for cards that cannot be charged.
+        """
         raise NotImplementedError
 
     def micro(self, gain: int) -> int:
@@ -149,43 +142,34 @@ class Valued:
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         if shape.asks:
             return None, None
-        everywhere = np.arange(len(view.at))
         tables = self.tables(view.columns)
-        cards = look(tables, view.packed, view.keys & view.columns.kind_mask)
-        before, after = _hosts_on(view, everywhere, shape)
-        gain = self.values(tables, cards, after) - self.values(tables, cards, before)
-        return self.micros(gain), _leftover(cards, after)
+        packed, kind = _of_nodes(view, _all(view))
+        cards, host = look(tables, packed, kind), _hosts_on(view, _all(view), shape)
+        gain = self.values(tables, cards, host, 1) - self.values(tables, cards, host, 0)
+        return self.micros(gain), _leftover(cards, host)
 
     def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
-        view.leftover = None
         columns = view.columns
-        at = good.reshape(-1).nonzero()[0]
-        if not len(at):
-            return view.keys
+        nodes = _any(good, axis=1).nonzero()[0]
         tables = self.tables(columns, ask.request.family)
-        has_good = good.any(axis=1)
-        nodes, node = has_good.nonzero()[0], at // columns.depth
-        within = has_good.cumsum().take(node) - _one  # which of `nodes`
-        keys = view.keys.take(nodes, axis=0)
-        cards = look(tables, view.packed.take(nodes, axis=0), keys & columns.kind_mask)
-        single = cards.at(at + (within - node) * columns.depth)
-        charged = look(tables, single.packed - ask.amount.take(single.kind), single.kind)
-        before, after = _hosts_on(view, nodes, shape, ask)
-        gain = self.gains_each(tables, cards, Each(within, single, charged), before, after)
-        best = self.micros(gain) << TIE_BITS
-        best |= _card - np.minimum(single.idle_milli, _card)
+        packed, kind = _of_nodes(view, nodes)
+        both = np.empty((2, *packed.shape), np.int64)
+        both[0] = packed
+        np.subtract(packed, ask.amount.take(kind), out=both[1])
+        cards, host = look(tables, both, kind), _hosts_on(view, nodes, shape, ask)
+        idle, left = cards.idle_milli
+        best = self.micros(self.gains_each(tables, cards, host)) << _tie_bits
+        best |= _card - np.minimum(idle, _card)
         best <<= columns.amount_shift
-        out = view.keys.copy()
-        low = out.take(at) & ((1 << columns.layout.amount_shift) - 1)
-        out.reshape(-1)[at] = best | low
+        keys: Ints = view.keys & _ones[columns.layout.amount_shift]
+        keys[nodes] |= best.T
         if ask.number == 1:
-            left = charged.idle_milli - single.idle_milli
-            left *= MILLI_CPU_PER_MILLI_CARD
+            spent = MILLI_CPU_PER_MILLI_CARD * (left - idle)
             if ask is shape.asks[0]:
-                left += _leftover(cards, after).take(within)
-            view.leftover = np.zeros(good.size, np.int64)
-            view.leftover[at] = left
-        return out
+                spent += _leftover(cards.now(0), host)
+            view.leftover = np.zeros(keys.shape, np.int64)
+            view.leftover[nodes] = spent.T
+        return keys
 
     def score(
         self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
@@ -206,19 +190,19 @@ class Valued:
         self, view: View, shape: Shape, ask: Ask, nodes: Ints, flat: Ints
     ) -> tuple[Ints, Ints]:
         """Points and leftover of nodes that give all cards asked for: `flat` (M, number)."""
-        columns = view.columns
-        tables = self.tables(columns, ask.request.family)
-        kind = view.keys.take(nodes, axis=0) & columns.kind_mask
-        cards = look(tables, view.packed.take(nodes, axis=0), kind)
-        taken = cards.packed.copy()
-        place = flat - ((nodes - np.arange(len(nodes))) * columns.depth)[:, None]
+        tables = self.tables(view.columns, ask.request.family)
+        packed, kind = _of_nodes(view, nodes)
+        taken = packed.copy()
+        place = (flat - view.first.take(nodes)[:, None]) * len(nodes)
+        place += np.arange(len(nodes))[:, None]
         taken.reshape(-1)[place] -= ask.amount.take(kind.take(place))
-        charged = look(tables, taken, kind)
-        before, after = _hosts_on(view, nodes, shape, ask)
-        gain = self.values(tables, charged, after) - self.values(tables, cards, before)
+        cards = look(tables, np.stack((packed, taken)), kind)
+        host = _hosts_on(view, nodes, shape, ask)
+        before, after = cards.now(0), cards.now(1)
+        gain = self.values(tables, after, host, 1) - self.values(tables, before, host, 0)
         if ask is shape.asks[0]:
-            return self.micros(gain), _leftover(charged, after)
-        left = charged.idle_milli.sum(axis=1) - cards.idle_milli.sum(axis=1)
+            return self.micros(gain), _leftover(after, host)
+        left = (after.idle_milli - before.idle_milli).sum(axis=0)
         return self.micros(gain), MILLI_CPU_PER_MILLI_CARD * left
 
     def tables(self, columns: Columns, family: str | None = None) -> Tables:
@@ -241,19 +225,31 @@ class Valued:
         return made
 
 
+def _all(view: View) -> Ints:
+    return np.arange(len(view.at))
+
+
+def _of_nodes(view: View, nodes: Ints) -> tuple[Ints, Ints]:
+    """Amounts and kinds of nodes' cards, (D, M)."""
+    packed = view.packed.T.take(nodes, axis=1)
+    return packed, view.keys.T.take(nodes, axis=1) & view.columns.kind_mask
+
+
 def _leftover(cards: Cards, host: HostColumns) -> Ints:
-    """What is left of nodes (M,)."""
-    left: Ints = host.cpu_milli + MILLI_CPU_PER_MILLI_CARD * cards.idle_milli.sum(axis=1)
+    """What is left (M,) of these cards (D, M), and of the hosts after the charge."""
+    left: Ints = _sum(cards.idle_milli, axis=0)
+    left *= MILLI_CPU_PER_MILLI_CARD
+    left += host.cpu_milli[1]
     return left
 
 
-def _hosts_on(
-    view: View, nodes: Ints, shape: Shape, ask: Ask | None = None
-) -> tuple[HostColumns, HostColumns]:
+def _hosts_on(view: View, nodes: Ints, shape: Shape, ask: Ask | None = None) -> HostColumns:
     """The hosts before and after the pod; the first device request bears its CPU and memory."""
-    after = hosts(view, nodes, shape.request.cpu_milli, shape.request.memory_bytes)
-    is_first = ask is None or ask is shape.asks[0]
-    return hosts(view, nodes) if is_first else after, after
+    cpu_milli, memory_bytes = shape.request.cpu_milli, shape.request.memory_bytes
+    host = hosts(view, nodes, cpu_milli, memory_bytes)
+    if ask is None or ask is shape.asks[0]:
+        return host
+    return HostColumns(*(amounts[[1, 1]] for amounts in host))
 
 
 def _asks(
