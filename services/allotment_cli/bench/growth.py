@@ -6,7 +6,7 @@ nodes, shapes and cards a node, `growth_log` for the length of the log. One poin
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,8 +163,8 @@ def growth(
     """Cost and memory against nodes, shapes, cards a node and log length, a process a point.
 
     By default 1k to 100k nodes, 1 to 256 shapes, 1 to 16 cards and 10^4 to 10^6 events, which
-    takes some minutes. --json prints one object a line, as each point is done. --save keeps the
-    reports of `bench core` that they are.
+    takes a quarter of an hour. --json prints one object a line, as each point is done; --save
+    keeps the same as plain reports.
     """
     given = {name: value for name, value in chosen.items() if value is not None}
     points = _points((QUICK if quick else FULL)._replace(**given), axes or AXES, seed)
@@ -185,8 +185,12 @@ def growth(
     if not as_json:
         emit(_table(done, axes or AXES))
     if picture is not None:
-        series = {axis: list(_series(done, axis)) for axis in AXES if axis in (axes or AXES)}
-        picture.write_text(svg(series), encoding="utf-8")
+        drawn = {
+            axis: [(at.at(axis), at.cost_at_reference_us, at.memory_mib) for at in along]
+            for axis in AXES
+            if (along := _along(done, axis))
+        }
+        picture.write_text(svg(drawn), encoding="utf-8")
     if not is_held_up:
         raise SystemExit(1)
 
@@ -253,11 +257,10 @@ def _run(point: Point) -> Report:
     return msgspec.json.decode(ended.stdout, type=point.kind)
 
 
-def _series(done: Sequence[Measured], axis: str) -> Iterator[tuple[int, float, float]]:
-    """Place on the axis, µs at the reference's speed, MiB; 0 shapes (no two alike) come last."""
-    of = [measured for measured in done if axis in measured.axes]
-    for measured in sorted(of, key=lambda found: (found.at(axis) == 0, found.at(axis))):
-        yield measured.at(axis), measured.cost_at_reference_us, measured.memory_mib
+def _along(done: Sequence[Measured], axis: str) -> list[Measured]:
+    """The points of an axis in order; 0 shapes (no two pods alike) come last."""
+    of = (measured for measured in done if axis in measured.axes)
+    return sorted(of, key=lambda found: (found.at(axis) == 0, found.at(axis)))
 
 
 def _table(done: Sequence[Measured], axes: Sequence[str]) -> list[str]:
@@ -267,6 +270,7 @@ def _table(done: Sequence[Measured], axes: Sequence[str]) -> list[str]:
         "COST µs",
         "LOOP ns",
         f"COST AT {REFERENCE_NS:.0f} ns",
+        "P50 µs",
         "P99 µs",
         "MiB",
     ]
@@ -277,12 +281,12 @@ def _table(done: Sequence[Measured], axes: Sequence[str]) -> list[str]:
             f"{found.cost_us:,.1f}",
             f"{found.report.calibration_ns}",
             f"{found.cost_at_reference_us:,.1f}",
-            f"{found.report.p99_us:,}",
+            f"{found.report.p50_us:,.0f}",
+            f"{found.report.p99_us:,.0f}",
             f"{found.memory_mib:,}",
         ]
         for axis in AXES
         if axis in axes
-        for found in done
-        if axis in found.axes
+        for found in _along(done, axis)
     ]
     return table(headers, rows, right=headers[1:])
