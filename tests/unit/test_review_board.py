@@ -1,9 +1,12 @@
 """Where the board could answer otherwise than the evaluator that asks node by node."""
 
+import pytest
+
+from allotment.core import columns, model
 from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, Outcome, run_cycle
 from allotment.core.state import ClusterState, apply
-from allotment_proto.events import NodeGone
+from allotment_proto.events import NodeGone, PodGone
 from allotment_proto.facts import Constraints, DeviceRequest, PodRequest, Toleration
 from tests.build import holding, node, pod, request, state_of, wants
 
@@ -74,3 +77,28 @@ def test_a_node_that_comes_back_on_the_row_of_another_that_left() -> None:
     apply(state, NodeGone(name="n1", uid="uid-n1", rv=2), 11)
     apply(state, node("n2", rv=3), 12)
     assert agreed(state, board, "a").placements[0].node == "n2"
+
+
+def test_a_board_that_follows_closely_never_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is forgotten of the lists of changes is only what it has long read."""
+    monkeypatch.setattr(model, "CHANGES_MAX", 20)
+    monkeypatch.setattr(columns, "TOUCHES_MAX", 16)
+    state = state_of(*(node(f"n{number}") for number in range(12)), pod("a"))
+    asked = [pod("a"), pod("b", request(wants(9_000)))]
+    apply(state, asked[1], 50)
+    board = Board(state)
+    agreed(state, board, "a", "b")
+    epoch = board._columns.epoch
+    for number in range(200):
+        on = f"n{number * 7 % 12}"
+        uid = f"p{number}"
+        apply(state, pod(uid, node=on, holdings=(holding("GPU-0", 700),)), 100 + 2 * number)
+        if number >= 6:
+            gone = f"p{number - 6}"
+            apply(
+                state,
+                PodGone(uid=gone, namespace="default", name=gone, rv=9),
+                101 + 2 * number,
+            )
+        agreed(state, board, *("a", "b")[number % 5 == 0 :])
+    assert board._columns.epoch == epoch

@@ -113,7 +113,7 @@ class Board:
             row.reasons = np.zeros(len(self._columns), np.int64)
             at: Ints = np.arange(len(self._columns))
         else:
-            at = self._since(row.reasons_cursor)
+            at = self._columns.since(row.reasons_cursor)
         if len(at):
             row.reasons[at] = reason_numbers(self._columns, self._device, row, at)
         row.reasons_cursor = self._columns.touched
@@ -132,13 +132,6 @@ class Board:
 
     # ---- rows
 
-    def _since(self, cursor: int) -> Ints:
-        """The positions touched since, with repetitions; all if these are more than there are."""
-        columns = self._columns
-        if columns.touched - cursor >= len(columns):
-            return np.arange(len(columns))
-        return columns.changed[cursor : columns.touched]
-
     def _fresh(self, request: PodRequest) -> Row:
         columns = self._columns
         row = self._rows.pop(request, None)
@@ -150,7 +143,7 @@ class Board:
             row = Row(shape, static, allowed_cards(columns, request.selection), columns)
             self._score(row, np.arange(len(columns)))
         elif row.cursor < columns.touched:
-            self._score(row, self._since(row.cursor))
+            self._score(row, columns.since(row.cursor))
         row.cursor = columns.touched
         self._rows[request] = row
         return row

@@ -41,7 +41,7 @@ MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
 PODS, CPU, HOST_MEMORY, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(7)
 HUGE = 1 << 62
-TOUCHED_MAX = 1 << 16
+TOUCHES_MAX = 1 << 17
 USE_ORDERS = ("fullest", "preferred")
 """Orders whose keys hold the memory in use."""
 
@@ -90,7 +90,7 @@ class Columns:
         self.nodes = 0
         """How many positions are present."""
         self.touched = 0
-        """How many times a position was touched since the last rebuild: `changed[:touched]`."""
+        """How many times a position was touched since the last rebuild; see `since`."""
         self.refacted: list[int] = []
         """Positions whose fact is another one, since the last rebuild."""
         self.names: list[str] = []
@@ -105,7 +105,9 @@ class Columns:
         self._order = ""
         self._forgotten = 0
         self._cursor = -1
-        self.changed: Ints = np.zeros(0, np.int64)
+        self._touches: Ints = np.zeros(0, np.int64)
+        """The last touches in order, the first of them being number `_touches_dropped`."""
+        self._touches_dropped = 0
         self._reset_kinds()
         self._allocate(0, 1)
 
@@ -126,7 +128,7 @@ class Columns:
         is_known = self._cursor >= state.changes_dropped
         recent = state.changes[self._cursor - state.changes_dropped :] if is_known else []
         self._cursor = end
-        if not is_known or self.touched > TOUCHED_MAX or not self._follow(recent):
+        if not is_known or not self._follow(recent):
             self._rebuild(order)
 
     def position(self, name: str) -> int:
@@ -167,11 +169,22 @@ class Columns:
 
     def touch(self, position: int) -> None:
         """Note that a position changed."""
-        if self.touched == len(self.changed):
-            self.changed = np.concatenate((self.changed, np.zeros_like(self.changed)))
-            self._changed = self.changed.data
-        self._changed[self.touched] = position
+        at = self.touched - self._touches_dropped
+        if at == TOUCHES_MAX:
+            at //= 2
+            self._touches[:at] = self._touches[at:]
+            self._touches_dropped += at
+        self._touched_view[at] = position
         self.touched += 1
+
+    def since(self, cursor: int) -> Ints:
+        """The positions touched since `touched` was `cursor`, with repetitions; all positions if
+        that is longer ago than is remembered, or not more work.
+        """
+        if cursor < self._touches_dropped or self.touched - cursor >= len(self):
+            return np.arange(len(self))
+        dropped = self._touches_dropped
+        return self._touches[cursor - dropped : self.touched - dropped]
 
     def book(self, placement: Placement, sign: int) -> None:
         """Charge (`sign` 1) what a placement takes, or give it back (−1), on top of the state.
@@ -310,10 +323,10 @@ class Columns:
         self._host_width = self.host_columns()
         self.host = np.full((nodes, self._host_width), MISSING, np.int64)
         self.present = np.zeros(nodes, np.bool_)
-        self.changed = np.zeros(2 * TOUCHED_MAX, np.int64)
-        self.touched = 0
+        self._touches = np.zeros(TOUCHES_MAX, np.int64)
+        self._touches_dropped = self.touched = 0
         self.refacted.clear()
-        self._changed = self.changed.data
+        self._touched_view = self._touches.data
         self._packed = self.packed.reshape(-1).data
         self._keys = self.keys.reshape(-1).data
         self._host = self.host.reshape(-1).data

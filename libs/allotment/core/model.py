@@ -186,8 +186,9 @@ class ClusterState:
         """
         self.changes.append((node.row, allocation, sign))
         if len(self.changes) > CHANGES_MAX:
-            self.changes_dropped += len(self.changes)
-            self.changes.clear()
+            forgotten = CHANGES_MAX // 2  # not all: who follows closely must not start anew
+            del self.changes[:forgotten]
+            self.changes_dropped += forgotten
 
     def waits(self, fact: PodObserved) -> bool:
         """Whether the fact describes a pod that is ours to schedule now."""
