@@ -5,14 +5,15 @@ learned from the pods that the log shows now, and told again only when it has mo
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 import anyio.lowlevel
 
 from allotment.core.policies.learning import LEARNERS, has_moved, learn
+from allotment.core.policies.typical import Mix
 from allotment.core.state import ClusterState
-from allotment_proto.events import MixLearned
+from allotment_proto.events import MixLearned, NodeObserved
 from allotment_proto.facts import PodRequest
 
 LEARN_S = 30.0
@@ -46,19 +47,25 @@ async def look(state: ClusterState) -> MixLearned | None:
             await anyio.lowlevel.checkpoint()
     if counts.total() < PODS_LEAST:
         return None
-    mix = learn(policy, counts, usual_card_mib(state))
-    if not has_moved(state.policy.mix, mix):
+    facts = [node.fact for node in state.nodes.values() if node.fact is not None]
+    mix = await anyio.to_thread.run_sync(_learned, policy, counts, facts)
+    if not mix or not has_moved(state.policy.mix, mix):
         return None
     return MixLearned(policy=policy, mix=mix, pods=counts.total())
 
 
-def usual_card_mib(state: ClusterState) -> int:
+def _learned(policy: str, counts: Counter[PodRequest], nodes: Sequence[NodeObserved]) -> Mix:
+    """The mix; empty while no card is known, against which amounts could be held."""
+    card_mib = usual_card_mib(nodes)
+    return learn(policy, counts, card_mib) if card_mib else ()
+
+
+def usual_card_mib(nodes: Sequence[NodeObserved]) -> int:
     """The memory that most cards have; of equals the least. 0 without cards."""
     sizes = Counter(
         card.memory_mib
-        for node in state.nodes.values()
-        if node.fact is not None
-        for inventory in node.fact.inventories
+        for node in nodes
+        for inventory in node.inventories
         for card in inventory.cards
     )
     return min(sizes, key=lambda size: (-sizes[size], size), default=0)

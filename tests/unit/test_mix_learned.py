@@ -1,15 +1,17 @@
 """A mix that was learned: what it changes in the state, when it is told, and for whom."""
 
 import anyio
+import msgspec
 
 from allotment.core.board import Board
 from allotment.core.check import check
+from allotment.core.evaluator import Evaluator
 from allotment.core.policies.typical import Mix, cluster_fragmentation
 from allotment.core.state import _HANDLERS, apply
 from allotment_proto.events import Event, MixLearned
 from allotment_proto.facts import Typical
 from allotment_watcher.learner import PODS_LEAST, look, usual_card_mib
-from tests.build import node, pod, policy, request, state_of, wants
+from tests.build import card, node, pod, policy, request, state_of, wants
 
 SHARE = request(wants(4_000, 0, 1))
 WHOLE = request(wants(16_000, 0, 2))
@@ -55,8 +57,44 @@ def test_a_policy_that_does_not_look_ahead_learns_nothing() -> None:
 
 
 def test_the_usual_card_is_the_most_frequent_one() -> None:
-    assert usual_card_mib(state_of(node("n1", 2))) == 16_000
-    assert usual_card_mib(state_of()) == 0
+    assert usual_card_mib([node("n1", 2), node("n2", [card(0, memory_mib=8_000)])]) == 16_000
+    assert usual_card_mib([]) == 0
+
+
+def test_nothing_is_learned_before_a_card_is_seen() -> None:
+    state = state_of(policy(device_policy="headroom"), *[pod(f"p{n}", SHARE) for n in range(30)])
+    assert anyio.run(look, state) is None
+    apply(state, node("n1", 4), 99)
+    event = anyio.run(look, state)
+    assert event is not None
+    assert [shape.worth_milli for shape in event.mix] == [250]
+
+
+def test_one_pod_more_is_not_told() -> None:
+    pods = [pod(f"p{n}", SHARE if n % 3 else WHOLE) for n in range(60)]
+    state = state_of(policy(device_policy="headroom"), node("n1", 4), *pods)
+    event = anyio.run(look, state)
+    assert event is not None
+    apply(state, event, 100)
+    odd = msgspec.structs.replace(SHARE, cpu_milli=SHARE.cpu_milli + 7, memory_bytes=1)
+    apply(state, pod("odd", odd), 101)
+    assert anyio.run(look, state) is None
+    for number in range(40):
+        heavy = msgspec.structs.replace(SHARE, cpu_milli=50 * SHARE.cpu_milli + 1_000)
+        apply(state, pod(f"heavy{number}", heavy), 102 + number)
+    assert anyio.run(look, state) is not None, "what a share needs beside its card has moved"
+
+
+def test_an_absurd_request_that_was_learned_breaks_nothing() -> None:
+    absurd = request(wants(0, 100, 1 << 60, memory_pct=100))
+    for name in ("fgd", "headroom"):
+        state = state_of(policy(device_policy=name), node("n1", 2), pod("a", SHARE))
+        mix = (Typical(absurd, 500_000, 1 << 62), Typical(SHARE, 500_000, 250))
+        apply(state, MixLearned(policy=name, mix=mix, pods=20), 9)
+        board, evaluator = Board(state), Evaluator(state)
+        board.begin()
+        evaluator.begin()
+        assert board.rank(SHARE) == evaluator.rank(SHARE)
 
 
 def test_fragmentation_on_columns_is_that_of_the_plain_loops() -> None:

@@ -3,12 +3,19 @@
 import pytest
 
 from allotment.core import columns, model
-from allotment.core.board import Board
+from allotment.core.board import CONSTRAINTS_MAX, Board
 from allotment.core.cycle import Evaluator, Outcome, run_cycle
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import NodeGone, PodGone
-from allotment_proto.facts import Constraints, DeviceRequest, PodRequest, Toleration
-from tests.build import holding, node, pod, request, state_of, wants
+from allotment_proto.facts import (
+    CardFact,
+    Constraints,
+    DeviceRequest,
+    PodRequest,
+    Selection,
+    Toleration,
+)
+from tests.build import card, holding, node, pod, policy, request, state_of, wants
 
 ELSEWHERE = Constraints(tolerations=(Toleration("dedicated", "Exists", "", ""),))
 
@@ -102,3 +109,45 @@ def test_a_board_that_follows_closely_never_starts_anew(monkeypatch: pytest.Monk
             )
         agreed(state, board, *("a", "b")[number % 5 == 0 :])
     assert board._columns.epoch == epoch
+
+
+def test_more_constraints_than_are_remembered() -> None:
+    state = state_of(node("n1"), node("n2"), pod("a"))
+    board = Board(state)
+    agreed(state, board, "a")
+    board.begin()
+    for number in range(CONSTRAINTS_MAX + 1):
+        selector = (("nowhere", str(number)),)
+        board.rank(PodRequest(constraints=Constraints(node_selector=selector)))
+        board.rank(state.pods["a"].fact.request)
+    board.end()
+    apply(state, node("n1", rv=2, unschedulable=True), 10)
+    assert agreed(state, board, "a").placements[0].node == "n2"
+
+
+@pytest.mark.parametrize(
+    "cards", [[card(1), card(0)], [card(1)], [card(0, id="GPU-1"), card(1, id="GPU-0")]]
+)
+def test_cards_that_are_elsewhere_than_before(cards: list[CardFact]) -> None:
+    chosen = Selection(use_ids=("GPU-1",))
+    state = state_of(node("n1", 2), pod("a", request(wants(), selection=chosen)))
+    board = Board(state)
+    agreed(state, board, "a")
+    apply(state, node("n1", cards, rv=2), 10)
+    placed = agreed(state, board, "a").placements
+    assert [held.card for held in placed[0].holdings] == ["GPU-1"]
+
+
+def test_points_of_more_cards_than_a_rank_can_hold() -> None:
+    many = [card(number, memory_mib=1_000) for number in range(128)]
+    asked = request(wants(1_000, 0, 120))
+    state = state_of(policy(device_weight=100), node("n1", many), node("n2", many), pod("a", asked))
+    assert agreed(state, Board(state), "a").placements[0].node == "n1"
+
+
+def test_more_left_over_than_is_counted() -> None:
+    vast = [[card(0, memory_mib=mib)] for mib in (20_000_000, 10_000_000)]
+    state = state_of(
+        policy(device_policy="none"), node("n1", vast[0]), node("n2", vast[1]), pod("a")
+    )
+    assert agreed(state, Board(state), "a").placements[0].node == "n1"

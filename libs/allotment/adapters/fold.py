@@ -72,6 +72,7 @@ class Fold:
         self.head = start
         await self._restore(start)
         if self.state.seq >= start:
+            self._check()
             self.caught_up.set()
         async with aclosing(self._log.follow(self.state.seq)) as batches:
             async for batch in batches:

@@ -17,12 +17,12 @@ from allotment.core import reasons
 from allotment.core.board_capacity import holds_at_most
 from allotment.core.board_reasons import reason_numbers
 from allotment.core.board_rows import CODES, NUMBER, Row, Static
-from allotment.core.board_score import LEFTOVER_BITS, LEFTOVER_MAX, Scorer
+from allotment.core.board_score import Scorer
 from allotment.core.board_top import Entry
 from allotment.core.columns import Columns
 from allotment.core.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.packing import Ints
-from allotment.core.points import KIB_BITS, host_micro
+from allotment.core.points import KIB_BITS, LEFTOVER_BITS, LEFTOVER_MOST, host_micro
 from allotment.core.policies import device_policy
 from allotment.core.policies.fgd import fragmentation_on
 from allotment.core.policies.typical import Fragmentation
@@ -149,7 +149,7 @@ class Board:
         return row
 
     def _score(self, row: Row, at: Ints) -> None:
-        self._update_static(row.static)
+        self._update_facts(row)
         if not row.is_impossible:
             self.scored += len(at)
             self._scorer.score(row, at)
@@ -164,12 +164,17 @@ class Board:
             static.cursor = len(self._columns.refacted)
         return static
 
-    def _update_static(self, static: Static) -> None:
-        refacted = self._columns.refacted
+    def _update_facts(self, row: Row) -> None:
+        """Take over nodes whose fact is another one: labels, taints, which card is where."""
+        static, refacted = row.static, self._columns.refacted
         if static.cursor < len(refacted):
-            constraints = next(c for c, s in self._statics.items() if s is static)
+            constraints = row.shape.request.constraints
             self._ask_constraints(static, constraints, refacted[static.cursor :])
             static.cursor = len(refacted)
+        if row.facts_cursor < len(refacted):
+            row.facts_cursor = len(refacted)
+            if row.allowed is not None:
+                row.allowed = allowed_cards(self._columns, row.shape.request.selection)
 
     def _ask_constraints(self, static: Static, constraints: Constraints, at: Iterable[int]) -> None:
         """Ask the constraints again where a node's fact is another one than before."""
@@ -214,7 +219,7 @@ class Board:
             )
             for ask, slot in row.chosen_at(position)
         ]
-        total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MAX - (rank & LEFTOVER_MAX)
+        total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)
         host = self._host_term(row.shape.request, position)
         score = Score(total, (("device", total - host), ("host", host)), leftover)
         return Place((-total, leftover, name), score, tuple(holdings))

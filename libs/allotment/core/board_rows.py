@@ -38,6 +38,7 @@ class Row:
         self.static = static
         self.allowed = allowed
         self.kinds = len(columns.kinds)
+        self.facts_cursor = len(columns.refacted)
         self.cursor = 0
         self.feasible = 0
         self.rank = np.full(len(columns), -1, np.int64)

@@ -3,7 +3,7 @@
     rank = (device weight × device points + host weight × host points) · 2²³ + (2²³ − 1 − leftover)
 
 −1 where the request does not fit. Ranks hold up to 63 bits because weights are at most
-`policy.WEIGHT_MAX` and points are at most 100 a card.
+`policy.WEIGHT_MAX` and points at most `POINTS_MOST`.
 """
 
 import numpy as np
@@ -12,13 +12,16 @@ from allotment.core.board_rows import Row, best_cards, good_cards, take
 from allotment.core.board_top import KEEP, NO_FIT
 from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
 from allotment.core.packing import Bools, Ints
-from allotment.core.points import FULL_MICRO, HOST_BITS
+from allotment.core.points import (
+    FULL_MICRO,
+    HOST_BITS,
+    LEFTOVER_BITS,
+    LEFTOVER_MOST,
+    POINTS_MOST,
+)
 from allotment.core.policies.base import DevicePolicy, View
 from allotment.core.shapes import HOST_ROWS, Shape
 from allotment_proto.facts import Policy
-
-LEFTOVER_BITS = 23
-LEFTOVER_MAX = (1 << LEFTOVER_BITS) - 1
 
 MOVED_MAX = 4 * KEEP
 """From here on it is cheaper to search the row again than to move rank after rank."""
@@ -27,7 +30,7 @@ _all = np.logical_and.reduce
 _full = np.array(FULL_MICRO)
 _zero = np.array(0)
 _host_bits = np.array(HOST_BITS + 1)
-_leftover_max = np.array(LEFTOVER_MAX)
+_leftover_max = np.array(LEFTOVER_MOST)
 _no_fit = np.array(NO_FIT)
 _nothing = np.array(0)
 
@@ -68,6 +71,8 @@ class Scorer:
             leftover = left if leftover is None else leftover + left
             if len(shape.asks) > 1:
                 take(view, ask, best, flat)
+        if points is not None and shape.may_exceed:
+            points = np.minimum(points, POINTS_MOST)
         total = _nothing if points is None else points * self._device_weight
         if leftover is not None:
             total = total + np.maximum(_leftover_max - leftover, _zero)

@@ -3,6 +3,11 @@
 POINT_MICRO = 1_000_000
 FULL_MICRO = 100 * POINT_MICRO
 KIB_BITS = 10
+POINTS_MOST = 100 * FULL_MICRO
+"""A device policy's points count up to here, so that a rank fits 63 bits under any weights."""
+LEFTOVER_BITS = 23
+LEFTOVER_MOST = (1 << LEFTOVER_BITS) - 1
+"""What a choice leaves behind counts up to here."""
 HOST_BITS = 33
 """Two full shares fit 62 bits, and a host of 32 TiB is still told apart by the KiB."""
 HOST_HALF = 1 << HOST_BITS

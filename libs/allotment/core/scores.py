@@ -7,7 +7,7 @@ or its complement (spread).
 from typing import NamedTuple
 
 from allotment.core.model import Node
-from allotment.core.points import KIB_BITS, host_micro, host_sum
+from allotment.core.points import KIB_BITS, LEFTOVER_MOST, POINTS_MOST, host_micro, host_sum
 from allotment.core.policies import device_policy
 from allotment.core.predicates import Fit
 from allotment_proto.facts import PodRequest, Policy
@@ -24,7 +24,8 @@ class Score(NamedTuple):
 def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
     """The total and its weighted terms for putting the request on the node's chosen cards."""
     picks = [pick for chosen in fit.chosen for pick in chosen.picks]
-    device, leftover = device_policy(policy).points(node, request, picks, policy)
+    points = device_policy(policy).points(node, request, picks, policy)
+    device, leftover = min(points.micro, POINTS_MOST), min(points.leftover, LEFTOVER_MOST)
     host = _host(node, request, policy.host_policy)
     terms = (("device", policy.device_weight * device), ("host", policy.host_weight * host))
     return Score(sum(value for _, value in terms), terms, leftover)

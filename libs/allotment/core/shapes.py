@@ -15,7 +15,7 @@ from allotment.core.columns import CPU, HOST_MEMORY, MISSING, PODS, CardKind, Co
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import CORES_WHOLE_PCT, model_wanted, need_memory_mib
 from allotment.core.packing import MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
-from allotment.core.points import KIB_BITS
+from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 HOST_ROWS = HOST_MEMORY + 1
@@ -61,6 +61,8 @@ class Shape(NamedTuple):
     """(host row, amount) of every extended resource."""
     host_charge: tuple[Ints, Ints]
     """CPU (milli) and memory (KiB), each as a 0-d array."""
+    may_exceed: bool
+    """Asks for so much that its points could be more than `POINTS_MOST`."""
     unlisted: bool
     """Some extended resource is asked for that no node ever listed."""
     unknown_family: bool
@@ -87,6 +89,7 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
         host_need=need,
         extended_need=tuple((row, n) for row, n in extended if row is not None),
         host_charge=charge,
+        may_exceed=sum(ask.number for ask in asks) + len(extended) > POINTS_MOST // FULL_MICRO,
         unlisted=any(row is None for row, _ in extended),
         unknown_family=any(wanted.family not in FAMILIES for wanted in request.devices),
     )

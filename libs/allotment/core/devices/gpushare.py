@@ -68,6 +68,13 @@ class Gpushare:
                 "are both given: a pod asks either for memory of a shared card or for whole cards, "
                 "not for both",
             )
+        for key, amount, most in (
+            (keys.GPU_NUMBER, number, CARDS_MAX),
+            (keys.GPU_MEMORY, memory_mib, CARD_MEMORY_MIB_MAX),
+        ):
+            if amount > most:
+                message = f"of all containers together is {amount}; at most {most}"
+                return (), Problem(reasons.INVALID_REQUEST, key, message)
         if memory_mib:
             return (DeviceRequest(self.name, POD_LEVEL, "", 1, memory_mib, 0, 0),), None
         if number:

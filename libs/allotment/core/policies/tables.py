@@ -12,7 +12,7 @@ from allotment.core.columns import CPU, HOST_MEMORY, HUGE, Columns
 from allotment.core.packing import MEMORY_MOST, NEVER, Bools, Ints, covers, memory_mib
 from allotment.core.points import KIB_BITS
 from allotment.core.policies.base import View
-from allotment.core.policies.typical import CARD_MILLI, HOST_MOST, Mix
+from allotment.core.policies.typical import CARD_MILLI, CARDS_MOST, HOST_MOST, Mix
 from allotment.core.shapes import compile_shape
 
 _card = np.array(CARD_MILLI)
@@ -124,10 +124,10 @@ def compile_mix(columns: Columns, mix: Mix, family: str | None) -> Tables:
     return Tables(
         sizes,
         need,
-        column(max(ask.count, 1) for _, ask in asked),
-        column(shape.request.cpu_milli for shape, _ in asked),
-        column(shape.request.memory_bytes >> KIB_BITS for shape, _ in asked),
-        column(shape.worth_milli for shape, _ in asked),
+        column(min(max(ask.count, 1), CARDS_MOST + 1) for _, ask in asked),
+        column(min(shape.request.cpu_milli, HOST_MOST) for shape, _ in asked),
+        column(min(shape.request.memory_bytes >> KIB_BITS, HOST_MOST) for shape, _ in asked),
+        column(min(shape.worth_milli, CARDS_MOST * CARD_MILLI) for shape, _ in asked),
         column(shape.weight_ppm for shape, _ in asked),
         sum(ask.count > 1 for _, ask in asked),
     )

@@ -33,6 +33,8 @@ CARD_MILLI = 1000
 PPM = 1_000_000
 TYPICAL_PCT = 95
 SHAPES_MOST = 16
+CARDS_MOST = 1024
+"""More cards than a node has: counts and worths beyond are taken as this."""
 HOST_MOST = 1 << 40
 """Free CPU (milli) and memory (KiB) count up to here, so that products fit 64 bits."""
 
@@ -117,7 +119,7 @@ def _worth_milli(request: PodRequest, card_mib: int) -> int:
             share = CARD_MILLI * wanted.memory_mib // max(card_mib, 1)
         if wanted.cores_pct == CORES_WHOLE_PCT:
             share = CARD_MILLI
-        worth += wanted.count * min(share, CARD_MILLI)
+        worth += min(wanted.count, CARDS_MOST) * min(share, CARD_MILLI)
     return worth
 
 
@@ -155,7 +157,7 @@ def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, sha
     if ask is None:
         return 0
     good = sum(_takes(free, ask, shape.request.selection) for free in cards)
-    worth = shape.worth_milli
+    worth = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
     most = worth * (good // max(ask.count, 1))
     for free, need in (
         (cpu_milli, shape.request.cpu_milli),
