@@ -178,7 +178,7 @@ def test_other_nos_say_what_would_be_right(trace: list[str], tmp_path: Path) -> 
         ["--policy", "none", "--policy", "spread"],
     ):
         assert "--record keeps one run" in simulate(*trace, *kept, *more, code=2).stderr
-    assert "cannot be written" in simulate(*trace, "--svg", "/absent/x.svg", code=2).stderr
+    assert "does not exist" in simulate(*trace, "--svg", "/absent/x.svg", code=2).stderr
     assert "cannot be written" in simulate(*trace, "--record", "/absent/x", code=2).stderr
     assert "real time" in simulate(*trace, "--through", "services", "--churn", code=2).stderr
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n")
@@ -186,3 +186,14 @@ def test_other_nos_say_what_would_be_right(trace: list[str], tmp_path: Path) -> 
     assert "none of the pods asks for a card" in simulate(*trace, "--inflate", "2", code=2).stderr
     (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,0,\n")
     assert "the nodes have no cards" in simulate(*trace, "--inflate", "2", code=2).stderr
+
+
+@pytest.mark.parametrize("policy", ["fgd", "headroom"])
+def test_a_recorded_run_knows_the_mix_that_it_was_decided_with(
+    policy: str, trace: list[str], tmp_path: Path
+) -> None:
+    kept = str(tmp_path / "run.jsonl")
+    drawn = ["--inflate", "0.7", "--policy", policy, "--record", kept, "--json"]
+    first = msgspec.json.decode(simulate(*trace, *drawn).stdout)
+    again = simulate("--file", kept, "--policy", "recorded", "--no-churn", "--json")
+    assert msgspec.json.decode(again.stdout)["trace_sha256"] == first["trace_sha256"]

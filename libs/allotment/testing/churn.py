@@ -49,8 +49,8 @@ CARDS = 8
 MISSES_MAX = 10_000
 
 
-def shapes(count: int, random: Random) -> list[PodRequest]:
-    """`count` different requests."""
+def shapes(count: int, random: Random, most_cards: int = CARDS) -> list[PodRequest]:
+    """`count` different requests, none for more than so many cards."""
     found: dict[PodRequest, None] = {}
     while len(found) < count:
         number = random.choice((1,) * 9 + (2, 2, 4, 8))
@@ -68,7 +68,8 @@ def shapes(count: int, random: Random) -> list[PodRequest]:
             devices=(DeviceRequest("vgpu", 0, "main", number, memory_mib, percent, cores),),
             selection=Selection(use_types=types),
         )
-        found[request] = None
+        if number <= most_cards:
+            found[request] = None
     return list(found)
 
 

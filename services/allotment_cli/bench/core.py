@@ -10,13 +10,14 @@ import click
 import msgspec
 
 from allotment.core.board import Board
-from allotment.core.cycle import Evaluator, Outcome
+from allotment.core.cycle import REQUESTS_MAX, Evaluator, Outcome
 from allotment.core.policies import POLICIES
 from allotment.core.policies.learning import learn
 from allotment.testing.churn import Churn, shapes
 from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.params import Finite
 from allotment_proto.facts import Policy
 
 PLACED_MIN = 0.5
@@ -52,12 +53,12 @@ class _Run(msgspec.Struct, frozen=True):
     "shape_count",
     default=16,
     show_default=True,
-    type=click.IntRange(0, 4096),
+    type=click.IntRange(0, REQUESTS_MAX),
     help="Different requests; 0: no two pods ask for the same.",
 )
 @click.option("--cards", default=8, show_default=True, type=click.IntRange(1, 64), help="A node.")
 @click.option("--policy", type=click.Choice(sorted(POLICIES)), default="binpack")
-@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600))
+@click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 600))
 @click.option("--seed", default=1, show_default=True)
 @reporting
 def core(
@@ -75,11 +76,7 @@ def core(
     """
     random = Random(seed)
     note(f"filling {nodes} nodes × {cards} cards …")
-    wanted = [
-        request
-        for request in shapes(2 * (shape_count or DEFAULT_SHAPES), random)
-        if request.devices[0].count <= cards
-    ][: shape_count or DEFAULT_SHAPES]
+    wanted = shapes(shape_count or DEFAULT_SHAPES, random, most_cards=cards)
     churn = Churn(
         nodes,
         wanted,

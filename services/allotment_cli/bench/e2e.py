@@ -27,6 +27,7 @@ from allotment_cli.bench.e2e_stack import Services, Stack, local_mode
 from allotment_cli.bench.report import Report, percentile, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.params import Finite
 from allotment_local.home import Home
 
 LOCAL = "local"
@@ -58,8 +59,20 @@ class E2eReport(Report, frozen=True, kw_only=True):
 @click.command()
 @click.option("--nodes", default=100, show_default=True, type=click.IntRange(1, 5000))
 @click.option("--pods", default=2000, show_default=True, type=click.IntRange(2, 100_000))
-@click.option("--rate", default=50, show_default=True, help="Pods a second of the steady phase.")
-@click.option("--seconds", default=5.0, show_default=True, help="How long the steady phase lasts.")
+@click.option(
+    "--rate",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Pods a second of the steady phase.",
+)
+@click.option(
+    "--seconds",
+    default=5.0,
+    show_default=True,
+    type=Finite(0.1, 600),
+    help="How long the steady phase lasts.",
+)
 @click.option(
     "--replicas",
     default=10,

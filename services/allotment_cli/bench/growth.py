@@ -19,6 +19,7 @@ from allotment_cli.bench.growth_plot import svg
 from allotment_cli.bench.report import REFERENCE_NS, Report, holds_up, keep, last_with, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
+from allotment_cli.params import Finite
 
 AXES = ("nodes", "shapes", "cards", "events")
 SHAPES = 16
@@ -134,7 +135,7 @@ class _Numbers(click.ParamType[tuple[int, ...]]):
 @click.option("--held-nodes", type=click.IntRange(1), help="For shapes and cards.  [10000]")
 @click.option("--log-nodes", type=click.IntRange(10), help="For events.  [1000]")
 @click.option("--log-live", type=click.IntRange(1), help="Pods alive, for events.  [1500]")
-@click.option("--seconds", type=click.FloatRange(0.1), help="Measured a point.  [5]")
+@click.option("--seconds", type=Finite(0.1), help="Measured a point.  [5]")
 @click.option("--seed", default=1, show_default=True)
 @click.option(
     "--from",

@@ -28,6 +28,7 @@ from allotment_cli.bench.processes import CpuClock, Services, peak_rss_mib, serv
 from allotment_cli.bench.report import Report, percentile, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.params import Finite
 from allotment_proto.events import Event, PolicyLoaded
 from allotment_proto.facts import Policy
 
@@ -101,7 +102,7 @@ class _Burst(NamedTuple):
     type=click.IntRange(1, 100_000),
     help="Pods a second when steady.",
 )
-@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1, 600))
+@click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 600))
 @click.option(
     "--live",
     type=click.IntRange(1),

@@ -20,6 +20,7 @@ import msgspec
 
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
+from allotment_cli.params import can_be_written
 
 CALIBRATION_TURNS = 2_000_000
 REFERENCE_NS = 30.0
@@ -93,11 +94,13 @@ def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--compare",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            callback=_can_be_compared,
             help="Compare with the same bench in FILE; exit 1 if it was over 20 % faster there.",
         ),
         click.option(
             "--save",
             type=click.Path(dir_okay=False, path_type=Path),
+            callback=can_be_written,
             help="Append the report to FILE.",
         ),
         click.option("--json", "as_json", is_flag=True, help="One JSON object on one line."),
@@ -162,11 +165,40 @@ def find(report: Report, path: Path) -> dict[str, Any]:
 def last_with(facts: Mapping[str, object], path: Path) -> dict[str, Any] | None:
     """The last report that says so in a file of reports, one JSON object a line."""
     found = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            candidate = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise CliError(f"{path}:{number}: not a report ({error})") from None
+    for candidate in read(path):
         if all(candidate.get(key) == value for key, value in facts.items()):
             found = candidate
     return found
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The reports in a file. Raises CliError naming the line that is none."""
+    reports = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            kept = msgspec.json.decode(line, type=_Kept)
+            reports.append(msgspec.json.decode(line, type=dict[str, Any]))
+        except msgspec.DecodeError as error:
+            raise CliError(f"{path}:{number}: not a report ({error})") from None
+        if kept.rate_per_cpu_second <= 0 or kept.calibration_ns <= 0:
+            raise CliError(f"{path}:{number}: not a report (rates must be above 0)")
+    return reports
+
+
+class _Kept(msgspec.Struct):
+    """What a comparison needs of a kept report."""
+
+    bench: str
+    rate_per_cpu_second: float
+    calibration_ns: float
+
+
+def _can_be_compared(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Read the file before anything is measured."""
+    if value is not None:
+        read(value)
+    return value

@@ -15,6 +15,7 @@ from allotment.testing.lab.runs import Progress
 from allotment_cli import export
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
+from allotment_cli.params import Finite, can_be_written
 from allotment_cli.simulate import curve as picture
 from allotment_cli.simulate.inputs import read
 from allotment_cli.simulate.policies import NAMES, Chosen, choose
@@ -44,7 +45,7 @@ _in = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--inflate",
-    type=click.FloatRange(0.01, 10_000),
+    type=Finite(0.01, 10_000),
     help="Load the cluster to so many times its cards, by sampling pods or leaving some out.",
 )
 @click.option("--seed", default=42, show_default=True, type=click.IntRange(0))
@@ -64,8 +65,18 @@ _in = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="The core in virtual time, or NATS, filter, scorer and binder as processes.",
 )
-@click.option("--record", type=_in, help="Keep the run as an exported log (one run only).")
-@click.option("--svg", type=_in, help="Draw allocation against arrived load, a curve a policy.")
+@click.option(
+    "--record",
+    type=_in,
+    callback=can_be_written,
+    help="Keep the run as an exported log (one run only).",
+)
+@click.option(
+    "--svg",
+    type=_in,
+    callback=can_be_written,
+    help="Draw allocation against arrived load, a curve a policy.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run, each on one line.")
 @click.pass_context
 def simulate(
@@ -101,11 +112,15 @@ def simulate(
             "--record keeps one run, of a policy that can be decided again",
             "give one --policy, not random, and no --repeat",
         )
-    if through == "services" and (is_churn or record is not None):
+    if record is not None and svg is not None and record.absolute() == svg.absolute():
+        raise CliError(f"--record and --svg are both {record}", "give two files")
+    if through == "services" and is_churn:
         raise CliError(
             "the services run in real time: nobody can wait for pods to come and go",
-            "leave out --through services, or give --no-churn and no --record",
+            "leave out --through services, or give --no-churn",
         )
+    if through == "services" and record is not None:
+        raise CliError("--record keeps a run through the core", "leave out --through services")
     plan = Plan(source, inflate, is_churn)
     differing = 0
     reports: list[RunReport] = []

@@ -52,9 +52,11 @@ def _choose(word: str, recorded: Policy | None) -> Chosen:
 def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"--policy {path!r} is neither a policy nor a file that can be read ({error})"
+    except (OSError, UnicodeDecodeError):
+        what = f"--policy {path!r} is neither a policy nor a file that can be read"
         known = ", ".join(NAMES)
+        if path == RECORDED:
+            raise CliError("--policy recorded is that of a log", "give --file") from None
         raise CliError(
             what, f"give one of {known}, or a scheduler configuration like volcano-scheduler.conf"
         ) from None

@@ -13,6 +13,10 @@ Curve = list[tuple[float, float]]
 """(arrived %, allocated %) along a run."""
 
 
+CPU_LEAST_S = 0.1
+"""Less CPU time than this says nothing: processes are counted in hundredths of a second."""
+
+
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """One run. Percentages are of all cards of the cluster.
 
@@ -41,7 +45,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     wait_p50_s: int | None
     wait_p99_s: int | None
     decisions: int
-    decisions_per_cpu_second: int
+    decisions_per_cpu_second: int | None
+    """None if too little was decided to tell."""
     trace_sha256: str
 
 
@@ -75,7 +80,9 @@ def report(
         wait_p50_s=_percentile(waits, 50),
         wait_p99_s=_percentile(waits, 99),
         decisions=totals.decisions,
-        decisions_per_cpu_second=round(totals.decisions / max(cpu_s, 1e-9)),
+        decisions_per_cpu_second=(
+            round(totals.decisions / cpu_s) if cpu_s >= CPU_LEAST_S else None
+        ),
         trace_sha256=totals.trace_sha256,
     )
 
@@ -128,7 +135,7 @@ def _row(found: RunReport, is_churn: bool) -> list[str]:
         f"{found.fragmentation_percent:.2f}",
         f"{found.placed:,}",
         f"{found.refused:,}",
-        f"{found.decisions_per_cpu_second:,}",
+        "" if (rate := found.decisions_per_cpu_second) is None else f"{rate:,}",
     ]
     if is_churn:
         row.append(f"{found.peak_allocation_percent:.2f}")

@@ -42,6 +42,9 @@ class Drawn(NamedTuple):
 
     def learned(self, policy: Policy) -> tuple[MixLearned, ...]:
         """What the log says of the pods under a policy that looks ahead."""
+        if policy.mix:  # recorded
+            pods = len(self.requests)
+            return (MixLearned(policy=policy.device_policy, mix=policy.mix, pods=pods),)
         return learned(policy.device_policy, self.requests, self.workload.nodes)
 
 

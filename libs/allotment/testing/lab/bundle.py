@@ -17,6 +17,7 @@ from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import (
     Decided,
     Event,
+    MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
@@ -70,7 +71,12 @@ class _Reader:
             case NodeGone():
                 self.nodes.pop(event.name, None)
             case PolicyLoaded():
-                self.policy = event.policy
+                is_same = event.policy.device_policy == self.policy.device_policy
+                mix = self.policy.mix if is_same else ()
+                self.policy = msgspec.structs.replace(event.policy, mix=mix)
+            case MixLearned():
+                if event.policy == self.policy.device_policy:
+                    self.policy = msgspec.structs.replace(self.policy, mix=event.mix)
             case PodObserved():
                 self._pod(event, seen_s)
             case PodGone():
