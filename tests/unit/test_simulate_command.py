@@ -179,7 +179,7 @@ def test_other_nos_say_what_would_be_right(trace: list[str], tmp_path: Path) -> 
     ):
         assert "--record keeps one run" in simulate(*trace, *kept, *more, code=2).stderr
     assert "does not exist" in simulate(*trace, "--svg", "/absent/x.svg", code=2).stderr
-    assert "cannot be written" in simulate(*trace, "--record", "/absent/x", code=2).stderr
+    assert "does not exist" in simulate(*trace, "--record", "/absent/x", code=2).stderr
     assert "real time" in simulate(*trace, "--through", "services", "--churn", code=2).stderr
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n")
     assert "does not say when pods come" in simulate(*trace, "--churn", code=2).stderr
