@@ -62,9 +62,11 @@ def test_the_demo(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("after_s", [1.0, 4.0])
+@pytest.mark.parametrize("after_s", [0.5, 4.0])
 def test_the_demo_stopped_in_the_middle_leaves_no_process(tmp_path: Path, after_s: float) -> None:
     demo = start(tmp_path)
+    assert demo.stderr is not None
+    assert "starting local mode" in demo.stderr.readline()
     time.sleep(after_s)
     demo.send_signal(signal.SIGTERM)
     out, err = demo.communicate(timeout=90)
