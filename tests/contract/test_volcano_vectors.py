@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 from tests.contract import vectors
-from tests.contract.vector_runners import RUNNERS, Fields
+from tests.contract.vector_runners import RUNNERS
+from tests.contract.vector_scene import Fields
 from tests.contract.vectors import DEVIATIONS, Deviation, Vector
 
 VECTORS = vectors.load()

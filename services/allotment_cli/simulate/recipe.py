@@ -25,12 +25,11 @@ from random import Random
 from typing import Any
 
 import msgspec
-import yaml
 
 from allotment.testing.lab.workload import NAMESPACE, SCHEDULER, Arrival, Workload, WorkloadError
 from allotment_local.nodes.objects import node_objects
 from allotment_local.nodes.shape_reader import shapes_in
-from allotment_local.nodes.yaml_lines import Lines, Path, load_with_lines
+from allotment_local.nodes.yaml_lines import Lines, NotYamlError, Path, load_with_lines
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher.normalise import node_fact, pod_fact
@@ -95,11 +94,8 @@ def parse_recipe(text: str, source: str) -> Recipe:
     """Raises `WorkloadError` with every mistake: line, place, value, and what would be right."""
     try:
         value, lines = load_with_lines(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        what = getattr(error, "problem", None) or str(error)
-        raise WorkloadError([f"{source}{line}: not valid YAML: {what}"]) from error
+    except NotYamlError as error:
+        raise WorkloadError([f"{source}{error}"]) from error
     reader = _Reader(source, lines)
     recipe = reader.recipe(value)
     if reader.problems:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 
 from allotment_local.apiserver.quantities import parse_quantity
 from allotment_local.nodes.shapes import (
@@ -25,7 +24,7 @@ from allotment_local.nodes.shapes import (
     Cards,
     NodeShape,
 )
-from allotment_local.nodes.yaml_lines import Lines, load_with_lines
+from allotment_local.nodes.yaml_lines import Lines, NotYamlError, load_with_lines
 
 NODES_MAX = 5000
 CARDS_MAX = 64
@@ -65,11 +64,8 @@ def parse_shapes(text: str, source: str) -> tuple[NodeShape, ...]:
     """The nodes of a text. Raises ShapesError with every mistake in it."""
     try:
         value, lines = load_with_lines(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        what = getattr(error, "problem", None) or str(error)
-        raise ShapesError([f"{source}{line}: not valid YAML: {what}"]) from error
+    except NotYamlError as error:
+        raise ShapesError([f"{source}{error}"]) from error
     reader = _Reader(source, lines)
     shapes = reader.nodes(value)
     if reader.problems:

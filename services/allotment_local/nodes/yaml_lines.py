@@ -21,13 +21,27 @@ class Lines(NamedTuple):
         return self.by_path.get(path, 1)
 
 
+class NotYamlError(Exception):
+    """Raised for a text that is not YAML. As text: ``:<line>: not valid YAML: …``, to be put behind
+    the name of the file.
+    """
+
+
 def load_with_lines(text: str) -> tuple[Any, Lines]:
-    """The document as plain values, and where they stood. Raises yaml.YAMLError."""
+    """The document as plain values, and where they stood. Raises NotYamlError."""
     lines = Lines({}, [])
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if root is not None:
-        _walk(root, (), lines)
-    return yaml.safe_load(text), lines
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None:
+            _walk(root, (), lines)
+        return yaml.safe_load(text), lines
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        what = getattr(error, "problem", None) or str(error)
+        raise NotYamlError(f"{line}: not valid YAML: {what}") from error
+    except (ValueError, RecursionError) as error:  # a date that is none; brackets without end
+        raise NotYamlError(f": not valid YAML: {error}") from error
 
 
 def _walk(node: yaml.Node, path: Path, lines: Lines) -> None:

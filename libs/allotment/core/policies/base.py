@@ -104,3 +104,20 @@ class DevicePolicy(Protocol):
         Their keys and their places in the flattened arrays are (M,) if one card is asked for, else
         (M, k), as are the answers. The key −1 stands for a card that is missing.
         """
+
+
+class ByOrder:
+    """What policies share whose cards come in one of the plain orders: no choice of their own."""
+
+    def prefer(
+        self,
+        node: Node,
+        request: PodRequest,
+        wanted: DeviceRequest,
+        cards: Sequence[Free],
+        policy: Policy,
+    ) -> Sequence[Free]:
+        return cards
+
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
+        return view.keys

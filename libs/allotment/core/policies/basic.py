@@ -10,35 +10,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from allotment.core.devices.base import Free, Pick
+from allotment.core.devices.base import Pick
 from allotment.core.model import Node
-from allotment.core.packing import Bools, Ints
+from allotment.core.packing import Ints
 from allotment.core.points import COUNTED_BITS, FULL_MICRO, counted_share_micro, share_micro
-from allotment.core.policies.base import Points, View
+from allotment.core.policies.base import ByOrder, Points, View
 from allotment.core.shapes import Ask, Shape
-from allotment_proto.facts import DeviceRequest, PodRequest, Policy
+from allotment_proto.facts import PodRequest, Policy
 
 _full = np.array(FULL_MICRO)
 
 
-class _ByOrder:
-    """What policies share whose cards come in one of the plain orders."""
+class _ByUse(ByOrder):
+    """What policies share that score a card by its use, or not at all."""
 
     name = "none"
     order = "last"
-
-    def prefer(
-        self,
-        node: Node,
-        request: PodRequest,
-        wanted: DeviceRequest,
-        cards: Sequence[Free],
-        policy: Policy,
-    ) -> Sequence[Free]:
-        return cards
-
-    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
-        return view.keys
 
     def points(
         self, node: Node, request: PodRequest, picks: Sequence[Pick], policy: Policy
@@ -87,11 +74,11 @@ class _ByOrder:
         return np.zeros(share.shape, np.int64)
 
 
-class Unscored(_ByOrder):
+class Unscored(_ByUse):
     """Any node that fits is as good as another: best fit decides."""
 
 
-class Binpack(_ByOrder):
+class Binpack(_ByUse):
     name = "binpack"
     order = "fullest"
 
@@ -112,7 +99,7 @@ class Binpack(_ByOrder):
         return share
 
 
-class Spread(_ByOrder):
+class Spread(_ByUse):
     name = "spread"
     order = "emptiest"
 

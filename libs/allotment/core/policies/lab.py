@@ -7,6 +7,7 @@ equal and have no rule for that; a checksum of the node's name decides, so that 
 nor the first by name (often a run of machines of one kind) has an edge that is not the policy's.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,15 +17,15 @@ import numpy as np
 
 from allotment.core.columns import CPU, HUGE
 from allotment.core.devices import by_family
-from allotment.core.devices.base import Free, Pick, need_memory_mib
+from allotment.core.devices.base import Pick, need_memory_mib
 from allotment.core.model import Node
 from allotment.core.packing import MEMORY_MOST, Bools, Ints, holders, memory_mib
-from allotment.core.points import FULL_MICRO, POINT_MICRO
-from allotment.core.policies.base import Points, View
+from allotment.core.points import FULL_MICRO, LEFTOVER_MOST, POINT_MICRO
+from allotment.core.policies.base import ByOrder, Points, View
 from allotment.core.policies.typical import CARD_MILLI, HOST_MOST, card_milli, cards_of, room
-from allotment.core.policies.valued import LEFTOVER_MOST, MILLI_CPU_PER_MILLI_CARD
+from allotment.core.policies.valued import MILLI_CPU_PER_MILLI_CARD
 from allotment.core.shapes import Ask, Shape
-from allotment_proto.facts import DeviceRequest, PodRequest, Policy
+from allotment_proto.facts import PodRequest, Policy
 
 CARDS_MILLI_MOST = 8 * CARD_MILLI
 FIT_MICRO = 390
@@ -54,24 +55,11 @@ class _CardColumns(NamedTuple):
     mine: Bools
 
 
-class _Lab:
+class _Lab(ByOrder, ABC):
     """A policy that looks at a device request with the node before and its chosen cards."""
 
     name = ""
     order = "fullest"
-
-    def prefer(
-        self,
-        node: Node,
-        request: PodRequest,
-        wanted: DeviceRequest,
-        cards: Sequence[Free],
-        policy: Policy,
-    ) -> Sequence[Free]:
-        return cards
-
-    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
-        return view.keys
 
     def points(
         self, node: Node, request: PodRequest, picks: Sequence[Pick], policy: Policy
@@ -126,13 +114,15 @@ class _Lab:
         names = view.columns.names
         return None, np.array([_tie(names[position]) for position in view.at.tolist()], np.int64)
 
+    @abstractmethod
     def _score(self, cpu_free: int, cpu_milli: int, cards: _Cards) -> tuple[int, int]:
-        raise NotImplementedError
+        """Points and leftover of one device request."""
 
+    @abstractmethod
     def _score_columns(
         self, cpu_free: Ints, cpu_milli: int, cards: _CardColumns
     ) -> tuple[Ints, Ints]:
-        raise NotImplementedError
+        """The same for many nodes."""
 
 
 class BestFit(_Lab):

@@ -10,6 +10,7 @@ Device requests of one pod are scored one after the other, each with the shapes 
 first one bears the pod's CPU and memory.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from allotment.core.devices import by_family
 from allotment.core.devices.base import Free, Pick, need_memory_mib
 from allotment.core.model import Node
 from allotment.core.packing import Bools, Ints
+from allotment.core.points import LEFTOVER_MOST
 from allotment.core.policies.base import Points, View
 from allotment.core.policies.tables import Cards, HostColumns, Tables, compile_mix, hosts, look
 from allotment.core.policies.typical import CARD_MILLI, Mix, card_milli, cards_of, room
@@ -27,7 +29,6 @@ from allotment.core.shapes import Ask, Shape
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 MILLI_CPU_PER_MILLI_CARD = 16
-LEFTOVER_MOST = (1 << 23) - 1
 TIE_BITS = 10
 """Enough for the free part of a card, 0 … 1000."""
 
@@ -53,7 +54,7 @@ class _MadeFor(NamedTuple):
     policy: Policy
 
 
-class Valued:
+class Valued(ABC):
     """A policy that values nodes. Subclasses say what a node is worth and what a change scores."""
 
     name = ""
@@ -66,28 +67,28 @@ class Valued:
 
     # ---- what a subclass says
 
+    @abstractmethod
     def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
         """What the family's cards are worth with this much of the host free."""
-        raise NotImplementedError
 
+    @abstractmethod
     def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
         """The same for nodes (M,) with cards (D, M) and one side of the hosts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
         """How much nodes' values change if only this card is charged: (D, M) from (2, D, M).
 
         Any number for cards that cannot be charged.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def micro(self, gain: int) -> int:
         """Micro-points, from 0 to 100 points, for a change of the value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def micros(self, gain: Ints) -> Ints:
         """The same for many."""
-        raise NotImplementedError
 
     # ---- plain loops
 
