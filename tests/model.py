@@ -11,6 +11,7 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Event,
+    DevicesConfigured,
     MixLearned,
     NodeGone,
     NodeObserved,
@@ -63,7 +64,7 @@ class Model:
                 self._drop(event.uid)
             case PolicyLoaded():
                 self.names = event.policy.scheduler_names
-            case MixLearned():
+            case MixLearned() | DevicesConfigured():
                 pass  # says how to choose, not who holds what
             case Decided():
                 for placement in event.placements:

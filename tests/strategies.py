@@ -17,16 +17,20 @@ from allotment_proto.events import (
     PolicyLoaded,
 )
 from allotment_proto.facts import (
+    BUILT_IN_TIERS,
     CardFact,
     Constraints,
     DeviceRequest,
     Expression,
+    Geometry,
     Holding,
     Inventory,
     NodeTerm,
+    PluginUse,
     PodRequest,
     Policy,
     Problem,
+    Profile,
     Selection,
     Taint,
     Toleration,
@@ -40,7 +44,20 @@ MODELS = ("NVIDIA-Tesla-T4", "NVIDIA-A100", "AMD-MI300")
 names = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
-def cards(node: str) -> st.SearchStrategy[tuple[CardFact, ...]]:
+MIG_TABLE = (
+    Geometry("g1", (Profile("1g", 2_000, 7),)),
+    Geometry("g2", (Profile("2g", 4_000, 3), Profile("1g", 2_000, 1))),
+    Geometry("g3", (Profile("3g", 8_000, 1), Profile("2g", 4_000, 1), Profile("1g", 2_000, 2))),
+    Geometry("g4", (Profile("7g", 15_900, 1),)),
+)
+SMALL_TABLE = (
+    Geometry("g1", (Profile("1g", 1_000, 4),)),
+    Geometry("g2", (Profile("2g", 3_900, 1),)),
+)
+TAGS = ("group:default/g", "exclusive:app=a", "exclusive:app=b")
+
+
+def cards(node: str, tables: int = 0) -> st.SearchStrategy[tuple[CardFact, ...]]:
     @st.composite
     def draw_cards(draw: st.DrawFn) -> tuple[CardFact, ...]:
         return tuple(
@@ -51,6 +68,7 @@ def cards(node: str) -> st.SearchStrategy[tuple[CardFact, ...]]:
                 memory_mib=draw(st.sampled_from((0, 4_000, 16_000, 16_001))),
                 model=draw(st.sampled_from(MODELS)),
                 healthy=draw(st.integers(0, 5)) > 0,
+                table=draw(st.integers(0, tables - 1)) if tables else -1,
             )
             for index in range(draw(st.integers(1, 3)))
         )
@@ -67,8 +85,14 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
             CardFact(str(i), i, "shared GPU", 1_000_000, 8_000, 100, i != 2, "") for i in range(3)
         )
         inventories.append(Inventory("gpushare", "", shared))
-    if draw(st.integers(0, 5)):
-        inventories.append(Inventory("vgpu", "hami-core", draw(cards(name))))
+    match draw(st.sampled_from(("hami-core", "hami-core", "hami-core", "mig", "mig", "mps", ""))):
+        case "mig":
+            tables = (MIG_TABLE, SMALL_TABLE)
+            inventories.append(Inventory("vgpu", "mig", draw(cards(name, len(tables))), tables))
+        case "":
+            pass
+        case mode:
+            inventories.append(Inventory("vgpu", mode, draw(cards(name))))
     return build.node(
         name,
         0,
@@ -120,6 +144,7 @@ selections = st.one_of(
         (
             Selection(mode="hami-core"),
             Selection(mode="mig"),
+            Selection(mode="mps"),
             Selection(use_types=("t4", "H100")),
             Selection(nouse_types=("A100",)),
             Selection(use_ids=("n1-0", "n2-1")),
@@ -160,10 +185,24 @@ requests = st.builds(
     devices(),
     selections,
     constraints,
+    st.sampled_from(((), (), (), TAGS[:1], TAGS[1:], TAGS[2:])),
 )
 mixes = st.lists(
     st.builds(Typical, requests, st.integers(0, 1_000_000), st.integers(0, 8_000)), max_size=3
 ).map(tuple)
+
+
+_plugin_uses = st.builds(
+    PluginUse,
+    st.sampled_from(("gang", "binpack", "drf")),
+    st.sampled_from(((), ("enableJobOrder",))),
+    st.sampled_from(((), ("enableHierarchy",))),
+    st.sampled_from(((), (("binpack.weight", 10),), (("strict", False), ("word", "x")))),
+)
+
+
+def _one_tier(uses: list[PluginUse]) -> tuple[tuple[PluginUse, ...], ...]:
+    return (tuple(uses),) if uses else ()
 
 
 def _policies(
@@ -177,6 +216,10 @@ def _policies(
         host_weight=st.sampled_from((0, 1, 100)),
         families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),
         mix=learned,
+        mig_order=st.sampled_from(("least-stranded", "listed")),
+        actions=st.sampled_from((("enqueue", "allocate", "backfill"), ("allocate",), ())),
+        tiers=st.one_of(st.just(BUILT_IN_TIERS), st.lists(_plugin_uses, max_size=2).map(_one_tier)),
+        configurations=st.lists(_plugin_uses, max_size=1).map(tuple),
     )
 
 
@@ -196,6 +239,8 @@ def pods(draw: st.DrawFn, uid: str = "a", rv: int = 1) -> PodObserved:
         created_ms=draw(st.integers(0, 3)),
         gated=draw(st.integers(0, 9)) == 0,
         scheduler=draw(st.sampled_from(("allotment", "allotment", "allotment", "other"))),
+        tags=draw(st.sampled_from(((), (), TAGS[:1], TAGS[1:2], TAGS))),
+        owner=draw(st.sampled_from(("", "job"))),
     )
 
 
@@ -207,6 +252,7 @@ holdings = st.lists(
         st.sampled_from(("n1-0", "n1-1", "n2-0", "0", "1", "unheard")),
         st.sampled_from((0, 2_000, 16_000)),
         st.sampled_from((0, 50, 100)),
+        st.sampled_from(("", "", "g1-0", "g1-1", "g2-3", "g3-9")),
     ),
     max_size=3,
 ).map(tuple)

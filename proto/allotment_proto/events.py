@@ -4,7 +4,7 @@ A stored record is one `Envelope`: who appended it, when, and one or more events
 together in order. Its position in the stream is its sequence.
 
 * facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `PolicyLoaded`,
-  `MixLearned`
+  `MixLearned`, `DevicesConfigured`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`
 
@@ -14,6 +14,7 @@ hundreds of thousands of them live in a fold.
 
 import msgspec
 
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import (
     Amounts,
     Holding,
@@ -25,7 +26,7 @@ from allotment_proto.facts import (
     Typical,
 )
 
-ENVELOPE_VERSION = 2
+ENVELOPE_VERSION = 3
 """The newest version that this release reads; a record is written with `version_of` its events."""
 
 
@@ -61,7 +62,10 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
 
     `node` is empty while the pod is not bound. `holdings` are the devices that its annotations say
     it holds (charged even when another scheduler bound it). `problem` is a request that can never
-    be granted as written.
+    be granted as written. `tags` are what others may want to keep apart from on a card:
+    ``group:<namespace>/<name>`` and ``exclusive:<rule>``. `owner` is the uid of its controller,
+    `reason` the status's reason. `broken` says that it holds devices, but that its annotations do
+    not tell which: until that is mended its node's cards take nothing new.
     """
 
     uid: str
@@ -80,6 +84,10 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     bind_phase: str = ""
     group: str = ""
     problem: Problem | None = None
+    tags: tuple[str, ...] = ()
+    owner: str = ""
+    reason: str = ""
+    broken: Problem | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -106,6 +114,14 @@ class MixLearned(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     policy: str
     mix: tuple[Typical, ...]
     pods: int
+
+
+class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A device configuration took effect. Its version is the sequence of this record."""
+
+    config: DeviceConfig
+    source: str
+    text_sha256: str
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -223,16 +239,20 @@ Event = (
     | PodGone
     | PolicyLoaded
     | MixLearned
+    | DevicesConfigured
     | Decided
     | Bound
     | BindFailed
 )
 SINCE_V2 = (MixLearned,)
 """Events that releases which read version 1 only do not know."""
+SINCE_V3 = (DevicesConfigured,)
 
 
 def version_of(events: tuple[Event, ...]) -> int:
     """The lowest version that a record of these events can have."""
+    if any(isinstance(event, SINCE_V3) for event in events):
+        return 3
     return 2 if any(isinstance(event, SINCE_V2) for event in events) else 1
 
 

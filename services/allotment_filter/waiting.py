@@ -14,6 +14,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     Decided,
+    DevicesConfigured,
     Envelope,
     MixLearned,
     NodeGone,
@@ -50,7 +51,7 @@ class Waiting:
                         self._look(placement.uid)
                 case PolicyLoaded():
                     self._sort_anew()
-                case NodeObserved() | NodeGone() | Bound() | MixLearned():
+                case NodeObserved() | NodeGone() | Bound() | MixLearned() | DevicesConfigured():
                     pass
 
     def __iter__(self) -> Iterator[Pod]:

@@ -12,6 +12,7 @@ from allotment.core.logport import Record
 from allotment.core.state import ClusterState
 from allotment_proto import subjects
 from allotment_proto.events import (
+    DevicesConfigured,
     Envelope,
     Event,
     MixLearned,
@@ -130,7 +131,7 @@ def subject_of(facts: tuple[Event, ...]) -> str:
             return subjects.node(name)
         case PodObserved(uid=uid) | PodGone(uid=uid):
             return subjects.pod(uid)
-        case PolicyLoaded() | MixLearned():
+        case PolicyLoaded() | MixLearned() | DevicesConfigured():
             return subjects.CONFIG
         case other:
             raise TypeError(f"the watcher does not append {type(other).__name__}")

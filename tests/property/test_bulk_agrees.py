@@ -57,7 +57,7 @@ def record(*events: Any, v: int = 1) -> bytes:
 def test_records_that_cannot_be_read_change_nothing() -> None:
     node, pod = build.node(), build.pod()
     placed = build.decided(build.placement())
-    payloads = [record(node, pod), b"{", record(placed, v=3), b'{"v":1,"events":[{"type":"New"}]}']
+    payloads = [record(node, pod), b"{", record(placed, v=4), b'{"v":1,"events":[{"type":"New"}]}']
     books = rebuild(enumerate(payloads, start=1))
     assert books.seq == 4
     assert books.booked == 0

@@ -4,7 +4,7 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import CardOrder, choose_cards, in_order
+from allotment.core.devices.base import CardOrder, Rules, choose_cards, in_order
 from allotment.core.ledger import Ledger
 from allotment.core.policies import POLICIES
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Selection
@@ -22,7 +22,7 @@ def chosen(
     ledger = Ledger(Inventory("vgpu", "hami-core", tuple(cards)))
     for uid, holding in held:
         ledger.charge(uid, holding)
-    found = choose_cards(ledger, wanted, selection, FAMILIES["vgpu"], by(policy), only)
+    found = choose_cards(ledger, wanted, Rules(selection), FAMILIES["vgpu"], by(policy), only)
     return found if isinstance(found, str) else [h.card for h in found.holdings]
 
 
@@ -52,7 +52,7 @@ def test_percentages_are_of_each_card() -> None:
     cards = [build.card(0, memory_mib=16_001), build.card(1, memory_mib=8_001)]
     ledger = Ledger(Inventory("vgpu", "hami-core", tuple(cards)))
     wanted = build.wants(0, 0, 2, memory_pct=50)
-    found = choose_cards(ledger, [wanted], Selection(), FAMILIES["vgpu"], by("binpack"))
+    found = choose_cards(ledger, [wanted], Rules(), FAMILIES["vgpu"], by("binpack"))
     assert not isinstance(found, str)
     assert [h.memory_mib for h in found.holdings] == [8_000, 4_000]
 

@@ -7,6 +7,8 @@ import pytest
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import ContainerSource, NodeSource, PodSource
+from allotment_proto.device_config import DeviceConfig, MigModel, NodeConfig, Nvidia
+from allotment_proto.facts import Geometry, Holding, Inventory, Profile
 from allotment_proto.volcano import keys
 
 VGPU, SHARE = FAMILIES["vgpu"], FAMILIES["gpushare"]
@@ -104,7 +106,6 @@ LISTED = short(number=10, memory=16000, cores=100)
         (REGISTER, {**LISTED, keys.VGPU_MEMORY: "0"}, "NotAllocatable"),
         (REGISTER, {**LISTED, keys.VGPU_MEMORY: "junk"}, "NotAllocatable"),
         ("GPU-0,10,16000", LISTED, "BrokenRegister"),
-        ("GPU-0,10,16000,NVIDIA-A100,true,mig:", LISTED, "ModeNotSupported"),
     ],
 )
 def test_vgpu_nodes(register: str, allocatable: dict[str, str], code: str | None) -> None:
@@ -112,6 +113,82 @@ def test_vgpu_nodes(register: str, allocatable: dict[str, str], code: str | None
     inventory, problems = VGPU.inventory(node)
     assert (inventory is None) == (code is not None)
     assert [p.code for p in problems] == ([code] if code else [])
+
+
+MIG_CONFIG = DeviceConfig(
+    nvidia=Nvidia(mig=(MigModel(("A100",), (Geometry("g1", (Profile("7g", 15_000, 1),)),)),))
+)
+
+
+def registered(
+    *entries: str, config: DeviceConfig = MIG_CONFIG, number: int = 10, memory: int = 16_000
+) -> tuple[Inventory, list[str]]:
+    """The inventory of a node with these cards, and the codes of its problems."""
+    text = "".join(f"{entry}:" for entry in entries)
+    listed = short(number=number, memory=memory, cores=100)
+    source = NodeSource({keys.NODE_VGPU_REGISTER: text}, {}, listed, name="n1", config=config)
+    inventory, problems = VGPU.inventory(source)
+    assert inventory is not None
+    return inventory, [problem.code for problem in problems]
+
+
+def test_a_mig_node_has_the_tables_of_its_models() -> None:
+    inventory, problems = registered("GPU-0,10,16000,NVIDIA-A100,true,mig")
+    assert (inventory.mode, [card.table for card in inventory.cards]) == ("mig", [0])
+    assert inventory.tables[0][0].name == "g1"
+    assert problems == []
+
+
+def test_a_mig_node_of_an_unheard_model_counts_as_shares_and_says_so() -> None:
+    inventory, problems = registered("GPU-0,10,16000,NVIDIA-X1,true,mig")
+    assert (inventory.mode, inventory.tables) == ("hami-core", ())
+    assert problems == ["NoMigTable"]
+
+
+def test_a_card_without_a_table_among_others_takes_nothing() -> None:
+    inventory, problems = registered(
+        "GPU-0,10,16000,NVIDIA-X1,true,mig", "GPU-1,10,16000,NVIDIA-A100,true,mig", number=20
+    )
+    assert [card.healthy for card in inventory.cards] == [False, True]
+    assert "NoMigTable" in problems
+
+
+def test_mps_is_a_mode_of_its_own() -> None:
+    inventory, problems = registered("GPU-0,10,16000,NVIDIA-T4,true,mps")
+    assert (inventory.mode, problems) == ("mps", [])
+
+
+def test_over_commit_scales_cards_and_says_what_kubelet_does_not_list() -> None:
+    config = DeviceConfig(nvidia=Nvidia(memory_scaling_milli=1500, cores_scaling_milli=2000))
+    inventory, problems = registered("GPU-0,10,16000,NVIDIA-T4,true,hami-core", config=config)
+    assert [(c.memory_mib, c.cores_pct) for c in inventory.cards] == [(24_000, 200)]
+    assert problems == ["DeviceConfigMismatch", "DeviceConfigMismatch"]
+
+
+def test_a_node_config_that_contradicts_its_node() -> None:
+    said = NodeConfig("n1", mode="mig", split_count=2, hidden_ids=("GPU-0",))
+    inventory, problems = registered(
+        "GPU-0,10,16000,NVIDIA-T4,true,hami-core",
+        config=DeviceConfig(nodes=(NodeConfig("other", mode="mps"), said)),
+    )
+    assert [card.healthy for card in inventory.cards] == [False]
+    assert problems == ["DeviceConfigMismatch"] * 3
+
+
+def test_renamed_resources() -> None:
+    config = DeviceConfig(nvidia=Nvidia(count_name="nvidia.com/gpu", default_memory=3000))
+    source = PodSource({}, [ContainerSource("c", {"nvidia.com/gpu": "2"}, {})], [], config=config)
+    (found,), problem = VGPU.requests(source)
+    assert problem is None
+    assert (found.count, found.memory_mib, found.memory_pct) == (2, 3000, 0)
+
+
+def test_a_mig_holding_on_the_wire() -> None:
+    holding = Holding("vgpu", 0, "GPU-0", 5000, 0, "g1-0")
+    text = VGPU.annotations("n1", (holding,), 1, 1)[keys.VGPU_IDS]
+    assert text == "GPU-0[g1-0],NVIDIA,5000,0:"
+    source = pod(short(number=1, memory=5000), annotations={keys.VGPU_IDS: text})
+    assert VGPU.holdings(source) == ((holding,), ())
 
 
 def test_a_card_without_memory_takes_nobody() -> None:

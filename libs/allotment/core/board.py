@@ -15,6 +15,7 @@ import numpy as np
 
 from allotment.core import reasons
 from allotment.core.board_capacity import holds_at_most
+from allotment.core.board_pieces import PieceNames
 from allotment.core.board_reasons import reason_numbers
 from allotment.core.board_rows import CODES, NUMBER, Row, Static
 from allotment.core.board_score import Scorer
@@ -31,7 +32,7 @@ from allotment.core.scores import Score
 from allotment.core.shapes import allowed_cards, compile_shape
 from allotment.core.state import ClusterState
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import Constraints, Holding, PodRequest, Policy
+from allotment_proto.facts import Constraints, PodRequest, Policy
 
 CONSTRAINTS_MAX = 512
 
@@ -209,14 +210,9 @@ class Board:
         rank, position = -entry[0], entry[1]
         columns, name = self._columns, self._columns.names[position]
         cards = columns.card_ids[position]
+        pieces = PieceNames(columns, self.state.policy)
         holdings = [
-            Holding(
-                ask.request.family,
-                ask.request.container,
-                cards[slot],
-                ask.memory_by_kind[columns.kind_at(position, slot)],
-                ask.request.cores_pct,
-            )
+            pieces.holding(ask, position, slot, cards[slot])
             for ask, slot in row.chosen_at(position)
         ]
         total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)

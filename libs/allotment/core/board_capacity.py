@@ -31,9 +31,10 @@ def holds_at_most(columns: Columns, row: Row) -> int:
         times = ask.slots[kind] - packing.holders(view.packed)
         if ask.is_whole:
             times = np.minimum(times, 1)
-        need = np.maximum(ask.memory_mib[kind], 1)
+        times = np.minimum(times, ask.times[kind])
+        need = np.maximum(ask.need_mib[kind], 1)
         times = np.where(
-            ask.memory_mib[kind] > 0,
+            ask.need_mib[kind] > 0,
             np.minimum(times, packing.memory_mib(view.packed) // need),
             times,
         )

@@ -7,7 +7,7 @@ its card that got furthest.
 import numpy as np
 
 from allotment.core import packing, reasons
-from allotment.core.board_rows import NUMBER, Row, best_cards, good_cards, take
+from allotment.core.board_rows import NUMBER, Row, best_cards, good_cards, kept_apart, take
 from allotment.core.columns import CPU, HOST_MEMORY, MISSING, PODS, Columns
 from allotment.core.devices.base import REFUSAL_ORDER
 from allotment.core.packing import Bools, Ints
@@ -37,7 +37,7 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
         if len(shape.asks) > 1 and ask.number <= columns.depth:
             preferred = ask.order == "preferred"
             keys = device.keys(view, shape, ask, good) if preferred else view.keys
-            _, flat, best = best_cards(view, good, keys, ask.number)
+            _, flat, best = best_cards(view, ask, good, keys)
             take(view, ask, best, flat)
     for name, amount in shape.request.extended:
         known = columns.resource(name)
@@ -55,18 +55,21 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
 def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     """Reason numbers of one device request; 0 where it is granted."""
     kind = view.keys & view.columns.kind_mask
-    held = packing.holders(view.packed)
+    held, apart = packing.holders(view.packed), kept_apart(row, view)
     mine = ask.is_family[kind]
     cards = mine.sum(axis=1)
     wrong_mode = (mine & ~ask.mode_fits[kind]).any(axis=1)
+    blocked = (mine & ~ask.unblocked[kind]).any(axis=1)
     selected = mine if row.allowed is None else mine & row.allowed.take(view.at, axis=0)
     checks = (
         ~selected,
         ~ask.accepted[kind],
         ~ask.healthy[kind],
+        np.zeros(kind.shape, np.bool_) if apart is None else apart,
         held >= ask.slots[kind],
         (held > 0) & ask.is_whole,
-        packing.memory_mib(view.packed) < ask.memory_mib[kind],
+        packing.memory_mib(view.packed) < ask.need_mib[kind],
+        ~ask.has_piece[kind],
     )
     steps = np.full(kind.shape, len(REFUSAL_ORDER) - 1)
     for step in range(len(checks) - 1, -1, -1):
@@ -75,5 +78,6 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     out = np.where(good.sum(axis=1) >= ask.number, 0, _CARD_NUMBERS[np.maximum(furthest, 0)])
     out = np.where(cards < ask.number, NUMBER[reasons.NOT_ENOUGH_GPUS_ON_NODE], out)
     out = np.where(wrong_mode, NUMBER[reasons.GPU_MODE_MISMATCH], out)
+    out = np.where(blocked, NUMBER[reasons.CARDS_QUARANTINED], out)
     numbers: Ints = np.where(cards == 0, NUMBER[reasons.NO_GPU], out)
     return numbers

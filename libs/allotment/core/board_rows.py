@@ -14,6 +14,7 @@ CODES = ("", *reasons.EXPLANATIONS)
 """Reason codes by number, so that they fit a column; number 0 is "none"."""
 NUMBER = {code: number for number, code in enumerate(CODES)}
 
+NETWORKS_MOST = 1 << 31
 _NOT_ASKED = object()
 """Not a fact, and not the absence of one."""
 _no_key = np.array(-1)
@@ -77,16 +78,31 @@ def good_cards(row: Row, ask: Ask, view: View) -> Bools:
     """Which cards (M, D) take one unit of the request."""
     kind = view.keys & view.columns.kind_mask
     good = packing.covers(view.packed, ask.need[kind])
-    return good if row.allowed is None else good & row.allowed.take(view.at, axis=0)
+    if row.allowed is not None:
+        good &= row.allowed.take(view.at, axis=0)
+    apart = kept_apart(row, view)
+    return good if apart is None else good & ~apart
 
 
-def best_cards(view: View, good: Bools, keys: Ints, number: int) -> tuple[Ints, Ints, Ints]:
+def kept_apart(row: Row, view: View) -> Bools | None:
+    """Which cards (M, D) the pod must not share; None if there are none."""
+    tags = row.shape.request.apart
+    tagged = view.columns.tagged_cards(tags) if tags else None
+    return None if tagged is None else tagged.take(view.at, axis=0)
+
+
+def best_cards(view: View, ask: Ask, good: Bools, keys: Ints) -> tuple[Ints, Ints, Ints]:
     """The best cards that will do: (M,) if one is asked for, else (M, number), best first.
 
     Their slots; where they are in the flattened (M × D) arrays; and their keys, −1 for none.
     """
-    wanted = np.where(good, keys, _no_key)
-    if number == 1:
+    wanted, number = np.where(good, keys, _no_key), ask.number
+    if ask.is_wired:
+        slots = _wired(view, good, wanted)[:, :number]
+        flat = view.first[:, None] + slots
+        if number == 1:
+            slots, flat = slots[:, 0], flat[:, 0]
+    elif number == 1:
         slots = wanted.argmax(axis=1)
         flat = view.first + slots
     else:
@@ -95,12 +111,33 @@ def best_cards(view: View, good: Bools, keys: Ints, number: int) -> tuple[Ints, 
     return slots, flat, wanted.take(flat)
 
 
+def _wired(view: View, good: Bools, wanted: Ints) -> Ints:
+    """Slots (M, D) with the cards of the network that has most good ones in front; of equals the
+    lower network; within one by key. By key alone where a card's network is unknown.
+
+    The same as `devices.base.wired_together`.
+    """
+    network = view.columns.network.take(view.at, axis=0)
+    is_card = view.keys & view.columns.kind_mask > 0
+    mine = good[:, :, None] & (network[:, :, None] == network[:, None, :])
+    together = mine.sum(axis=1)
+    known = np.all(~is_card | (network >= 0), axis=1)
+    first = np.where(known[:, None], together * NETWORKS_MOST - network, 0)
+    first = np.where(good, first, np.int64(-(1 << 62)))
+    slots: Ints = np.lexsort((wanted, first), axis=1)[:, ::-1]
+    return slots
+
+
 def take(view: View, ask: Ask, best: Ints, flat: Ints) -> None:
     """Charge chosen cards on the view's copies, for the pod's next device request."""
     columns, is_card = view.columns, best >= 0
     kind, flat = (best & columns.kind_mask)[is_card], flat[is_card]
     view.packed.reshape(-1)[flat] -= ask.amount[kind]
     keys = view.keys.reshape(-1)
+    if ask.each_once:
+        view.packed.reshape(-1)[flat] = packing.NOTHING
+    if ask.is_cut:
+        keys[flat] += ask.after[kind] - kind
     if ask.order in USE_ORDERS:
         keys[flat] += ask.memory_mib[kind] << columns.amount_shift
     elif ask.order == "emptiest":

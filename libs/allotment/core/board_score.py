@@ -61,7 +61,7 @@ class Scorer:
             if ask.order == "preferred":
                 good &= fit[:, None]
                 keys = self._device.keys(view, shape, ask, good)
-            slots, flat, best = best_cards(view, good, keys, ask.number)
+            slots, flat, best = best_cards(view, ask, good, keys)
             fit &= (best if ask.number == 1 else best[:, -1]) >= _zero
             stored[at] = slots.astype(stored.dtype)
             of_cards, left = self._device.score(view, shape, ask, best, flat)

@@ -34,7 +34,7 @@ from allotment.core.bulk_events import (
 )
 from allotment.core.bulk_nodes import NOWHERE, Card, Node, cover_together, once, same_cards
 from allotment.core.model import ACTIVE, ENDED, ClusterState
-from allotment_proto.events import ENVELOPE_VERSION, MixLearned, PolicyLoaded
+from allotment_proto.events import ENVELOPE_VERSION, DevicesConfigured, MixLearned, PolicyLoaded
 from allotment_proto.facts import Amounts, Holding, Policy
 
 
@@ -117,7 +117,8 @@ class Books:
                 self._take_rare(event)
 
     def _take_rare(
-        self, event: NodeObserved | NodeGone | BindFailed | PolicyLoaded | MixLearned
+        self,
+        event: NodeObserved | NodeGone | BindFailed | PolicyLoaded | MixLearned | DevicesConfigured,
     ) -> None:
         match event:
             case BindFailed():
@@ -140,7 +141,7 @@ class Books:
                     gone.become(None)
             case PolicyLoaded():
                 self._names = event.policy.scheduler_names
-            case MixLearned():
+            case MixLearned() | DevicesConfigured():
                 pass  # says how to choose, not who holds what
 
     def picture(self) -> Picture:
@@ -224,8 +225,9 @@ class Books:
             if not (
                 card.is_listed
                 and card.slots >= 1
-                and card.memory_mib >= holding.memory_mib
+                and card.memory_mib >= card.charged_mib(holding)
                 and card.cores_pct >= holding.cores_pct
+                and card.has_free(holding)
             ):
                 return
             cards.append(card)
@@ -245,9 +247,7 @@ class Books:
         for name, amount in what.extended:
             node.extended[name] = node.extended.get(name, 0) - amount
         for holding, card in zip(what.holdings, cards, strict=True):
-            card.slots -= 1
-            card.memory_mib -= holding.memory_mib
-            card.cores_pct -= holding.cores_pct
+            card.book(holding, 1)
 
     def _release(self, pod: _Pod) -> None:
         what, node, cards = pod.what, pod.node, pod.cards
@@ -261,9 +261,7 @@ class Books:
         for name, amount in what.extended:
             node.extended[name] += amount
         for holding, card in zip(what.holdings, cards, strict=True):
-            card.slots += 1
-            card.memory_mib += holding.memory_mib
-            card.cores_pct += holding.cores_pct
+            card.book(holding, -1)
 
     def _node(self, name: str) -> Node:
         node = self._nodes.get(name)

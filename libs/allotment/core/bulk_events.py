@@ -7,8 +7,8 @@ record is decoded. Array-like types keep their first fields only.
 import msgspec
 
 from allotment.core.model import ACTIVE
-from allotment_proto.events import MixLearned, PolicyLoaded
-from allotment_proto.facts import Amounts, Holding
+from allotment_proto.events import DevicesConfigured, MixLearned, PolicyLoaded
+from allotment_proto.facts import Amounts, Geometry, Holding
 
 
 class CardFact(msgspec.Struct, array_like=True, gc=False):
@@ -18,12 +18,16 @@ class CardFact(msgspec.Struct, array_like=True, gc=False):
     slots: int
     memory_mib: int
     cores_pct: int
+    healthy: bool = True
+    mode: str = ""
+    table: int = -1
 
 
 class Inventory(msgspec.Struct, array_like=True):
     family: str
     mode: str
     cards: tuple[CardFact, ...]
+    tables: tuple[tuple[Geometry, ...], ...] = ()
 
 
 class Request(msgspec.Struct, gc=False):
@@ -103,6 +107,7 @@ class Envelope(msgspec.Struct):
         | BindFailed
         | PolicyLoaded
         | MixLearned
+        | DevicesConfigured
     ]
 
 

@@ -3,26 +3,69 @@
 from collections.abc import Sequence
 
 from allotment.core.bulk_events import NodeObserved
-from allotment_proto.facts import Holding
+from allotment_proto.facts import Geometry, Holding
+
+Sizes = dict[str, tuple[str, int]]
+NO_SIZES: Sizes = {}
+NO_SIZE = ("", 0)
 
 
 class Card:
-    """What is free of one card, and what of that its node lists; nothing while it does not."""
+    """What is free of one card, and what of that its node lists; nothing while it does not.
 
-    __slots__ = ("cores_pct", "is_listed", "listed", "memory_mib", "slots")
+    `sizes` has the geometry and the memory of every MIG instance that can be cut from it, by name;
+    `pieces` are the holdings booked on it that name one.
+    """
+
+    __slots__ = ("cores_pct", "is_listed", "listed", "memory_mib", "pieces", "sizes", "slots")
 
     def __init__(self) -> None:
         self.slots = self.memory_mib = self.cores_pct = 0
         self.listed = (0, 0, 0)
         self.is_listed = False
+        self.sizes: Sizes = {}
+        self.pieces: list[Holding] = []
 
-    def list(self, slots: int, memory_mib: int, cores_pct: int) -> None:
+    def list(self, slots: int, memory_mib: int, cores_pct: int, sizes: Sizes) -> None:
         """Take over a new capacity; what is booked stays booked."""
         before = self.listed
         self.slots += slots - before[0]
         self.memory_mib += memory_mib - before[1]
         self.cores_pct += cores_pct - before[2]
         self.listed = (slots, memory_mib, cores_pct)
+        if sizes is not self.sizes:
+            self.memory_mib += sum(map(self.charged_mib, self.pieces))
+            self.sizes = sizes
+            self.memory_mib -= sum(map(self.charged_mib, self.pieces))
+
+    def charged_mib(self, holding: Holding) -> int:
+        """The memory of its MIG instance, or what was asked for."""
+        size = self.sizes.get(holding.instance)
+        return holding.memory_mib if size is None else size[1]
+
+    def has_free(self, holding: Holding) -> bool:
+        """Whether its instance, if cards are cut, is nobody's and of the geometry in use."""
+        if not self.sizes:
+            return True
+        size = self.sizes.get(holding.instance)
+        return size is not None and all(
+            piece.instance != holding.instance
+            and self.sizes.get(piece.instance, NO_SIZE)[0] == size[0]
+            for piece in self.pieces
+        )
+
+    def book(self, holding: Holding, sign: int) -> None:
+        """Charge (1) or give back (−1) a holding."""
+        self.slots -= sign
+        self.cores_pct -= sign * holding.cores_pct
+        if not holding.instance and not self.sizes:
+            self.memory_mib -= sign * holding.memory_mib
+            return
+        self.memory_mib -= sign * self.charged_mib(holding)
+        if sign > 0:
+            self.pieces.append(holding)
+        else:
+            self.pieces.remove(holding)
 
 
 class Node:
@@ -62,18 +105,37 @@ class Node:
                 card.is_listed = False
         for inventory in {i.family: i for i in now.inventories}.values():
             cards = self.cards.setdefault(inventory.family, {})
+            tables = [_sizes(table) for table in inventory.tables]
             for listed in inventory.cards:
                 card = cards.setdefault(listed.id, Card())
-                card.list(listed.slots, listed.memory_mib, listed.cores_pct)
+                known = 0 <= listed.table < len(tables)
+                sizes = tables[listed.table] if known else NO_SIZES
+                card.list(listed.slots, listed.memory_mib, listed.cores_pct, sizes)
                 card.is_listed = True
         for cards in self.cards.values():
             for card in cards.values():
                 if not card.is_listed:
-                    card.list(0, 0, 0)
+                    card.list(0, 0, 0, NO_SIZES)
 
 
 NOTHING = NodeObserved("", "", 0)
 NOWHERE = Node()
+
+
+def _sizes(table: tuple[Geometry, ...]) -> Sizes:
+    """Geometry and memory of every instance of a table; of geometries of one name the first."""
+    sizes: Sizes = {}
+    seen: set[str] = set()
+    for geometry in table:
+        if geometry.name in seen:
+            continue
+        seen.add(geometry.name)
+        position = 0
+        for profile in geometry.profiles:
+            for _ in range(profile.count):
+                sizes[f"{geometry.name}-{position}"] = geometry.name, profile.memory_mib
+                position += 1
+    return sizes
 
 
 def cover_together(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> bool:
@@ -84,11 +146,13 @@ def cover_together(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> bool
     for holding, card in zip(holdings, cards, strict=True):
         taken = sums.setdefault(card, [0, 0, 0])
         taken[0] += 1
-        taken[1] += holding.memory_mib
+        taken[1] += card.charged_mib(holding)
         taken[2] += holding.cores_pct
         if card.slots < taken[0] or card.memory_mib < taken[1] or card.cores_pct < taken[2]:
             return False
-    return True
+    pieces = [(card, h.instance) for h, card in zip(holdings, cards, strict=True) if card.sizes]
+    geometries = {(card, card.sizes.get(instance, NO_SIZE)[0]) for card, instance in pieces}
+    return len(set(pieces)) == len(pieces) and len(geometries) == len({c for c, _ in pieces})
 
 
 def once(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> Sequence[Card]:

@@ -7,12 +7,18 @@ columns.
 """
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import CORES_WHOLE_PCT, Free, card_refusal, need_memory_mib
+from allotment.core.devices.base import (
+    CORES_WHOLE_PCT,
+    Free,
+    card_refusal,
+    need_memory_mib,
+    rules_of,
+)
 from allotment.core.model import Node
-from allotment_proto.facts import DeviceRequest, PodRequest
+from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 
-def node_holds_at_most(node: Node, request: PodRequest) -> int:
+def node_holds_at_most(node: Node, request: PodRequest, policy: Policy) -> int:
     """The bound for a node on which the request fits."""
     bounds = [node.pods_free]
     for free, amount in (
@@ -24,19 +30,23 @@ def node_holds_at_most(node: Node, request: PodRequest) -> int:
             bounds.append(free // amount)
     for wanted in request.devices:
         cards = node.ledgers[wanted.family].cards
-        times = sum(_times(Free(card), wanted, request) for card in cards)
+        times = sum(_times(Free(card), wanted, request, policy) for card in cards)
         bounds.append(times // wanted.count)
     return min(bounds)
 
 
-def _times(free: Free, wanted: DeviceRequest, request: PodRequest) -> int:
+def _times(free: Free, wanted: DeviceRequest, request: PodRequest, policy: Policy) -> int:
     """How often one card can take one unit of a request."""
-    if card_refusal(free, wanted, request.selection, FAMILIES[wanted.family]) is not None:
+    rules = rules_of(request, policy)
+    if card_refusal(free, wanted, rules, FAMILIES[wanted.family]) is not None:
         return 0
     bounds = [1 if wanted.cores_pct == CORES_WHOLE_PCT else free.slots]
-    memory_mib = need_memory_mib(wanted, free.card.fact.memory_mib)
+    memory_mib = need_memory_mib(wanted, free.card.fact.memory_mib, free.card.table)
     if memory_mib:
         bounds.append(free.memory_mib // memory_mib)
     if wanted.cores_pct:
         bounds.append(free.cores_pct // wanted.cores_pct)
+    card = free.card
+    if card.cutter is not None:
+        bounds.append(card.cutter.most(card.fact, card.table, card.state, wanted))
     return min(bounds)

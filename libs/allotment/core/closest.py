@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import CORES_WHOLE_PCT, Free, card_refusal, need_memory_mib
+from allotment.core.devices.base import (
+    CORES_WHOLE_PCT,
+    Free,
+    card_refusal,
+    mode_fits,
+    need_cores_pct,
+    need_memory_mib,
+    rules_of,
+)
 from allotment.core.explanation import Closest, Fragmentation, Holder
 from allotment.core.ledger import Card
 from allotment.core.predicates import accepts
@@ -22,6 +30,8 @@ BUSY = frozenset(
         reasons.SHARE_LIMIT_REACHED,
         reasons.EXCLUSIVE_CONFLICT,
         reasons.INSUFFICIENT_GPU_MEMORY,
+        reasons.NO_FITTING_INSTANCE,
+        reasons.CARD_KEPT_APART,
         reasons.INSUFFICIENT_GPU_COMPUTE,
     )
 )
@@ -77,17 +87,18 @@ def _cards(
     state: ClusterState, request: PodRequest
 ) -> Iterator[tuple[Node, Card, DeviceRequest, str | None]]:
     """Every card of every node that accepts the pod, with what it answers to each container."""
+    rules = rules_of(request, state.policy)
     for node in state.nodes.values():
         fact = node.fact
         if fact is None or not fact.ready or accepts(node, request.constraints) is not None:
             continue
         for family, asks in by_family(request).items():
             ledger = node.ledgers.get(family)
-            if ledger is None or request.selection.mode not in (None, ledger.mode):
+            if ledger is None or ledger.blocked or not mode_fits(request.selection, ledger.mode):
                 continue
             for card in ledger.cards:
                 for wanted in asks:
-                    code = card_refusal(Free(card), wanted, request.selection, FAMILIES[family])
+                    code = card_refusal(Free(card), wanted, rules, FAMILIES[family])
                     yield node, card, wanted, code
 
 
@@ -95,8 +106,8 @@ def _lack(
     state: ClusterState, node: Node, card: Card, wanted: DeviceRequest, code: str
 ) -> tuple[int, Closest]:
     fact = card.fact
-    memory_mib = need_memory_mib(wanted, fact.memory_mib) - card.free_memory_mib
-    cores_pct = max(wanted.cores_pct, 1) - card.free_cores_pct
+    memory_mib = need_memory_mib(wanted, fact.memory_mib, card.table) - card.free_memory_mib
+    cores_pct = need_cores_pct(wanted, fact.cores_pct) - card.free_cores_pct
     short: dict[str, int] = {}
     if memory_mib > 0:
         short["memoryBytes"] = memory_mib * MIB

@@ -23,12 +23,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from allotment.core.cuts import UNCUT, Cutter, State, Table, cutter_of
 from allotment.core.devices import FAMILIES
 from allotment.core.ledger import Card
 from allotment.core.packing import (
     HOLDERS_MOST,
     NOTHING,
     USED_MOST,
+    Bools,
     Ints,
     amount,
     pack_free,
@@ -36,6 +38,7 @@ from allotment.core.packing import (
 from allotment.core.points import HOST_HALF, KIB_BITS, host_weight
 from allotment.core.state import Change, ClusterState, Node
 from allotment_proto.events import NodeObserved, Placement
+from allotment_proto.facts import CardFact, Holding
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
@@ -56,6 +59,28 @@ class CardKind(NamedTuple):
     memory_mib: int
     cores_pct: int
     healthy: bool
+    blocked: str | None = None
+    """Why no card of its ledger takes anything; see `Ledger.blocked`."""
+    table: Table = ()
+    state: State = UNCUT
+    """What can still be had of a cut card: it is of another kind after every piece."""
+
+    def fact(self) -> CardFact:
+        """A card of this kind."""
+        return CardFact(
+            "",
+            0,
+            self.model,
+            self.slots,
+            self.memory_mib,
+            self.cores_pct,
+            self.healthy,
+            self.mode,
+        )
+
+    @property
+    def cutter(self) -> Cutter | None:
+        return cutter_of(self.family, self.fact(), self.table)
 
 
 NO_CARD = CardKind("", "", "", 0, 0, 0, False)
@@ -99,6 +124,12 @@ class Columns:
         """Per position the slot of each card, by family and id."""
         self.card_ids: list[list[str]] = []
         """Per position the card in each slot."""
+        self._blocked: list[str | None] = []
+        self.cut: dict[int, list[str]] = {}
+        """The pieces that are held of each cut card, by its place in the flattened arrays."""
+        self.tagged: dict[str, dict[int, int]] = {}
+        """Per tag how many holders with it each card has, by its place."""
+        self._tags_at: dict[int, dict[str, int]] = {}
         self._resources: dict[str, int] = {}
         self._orders: dict[str, str] = {}
         self._position: dict[str, int] = {}
@@ -150,6 +181,14 @@ class Columns:
         """The order in which cards of a family are tried under the state's policy."""
         return self._orders.get(family, "first")
 
+    def in_state(self, number: int, state: State) -> int:
+        """The kind that a card of this kind has once it is in another state."""
+        known = self._siblings[number]
+        found = known.get(state)
+        if found is None:
+            found = known[state] = self._kind_id(self.kinds[number]._replace(state=state))
+        return found
+
     def kind_at(self, position: int, slot: int) -> int:
         """The number of the kind of a card."""
         return self._keys[position * self.depth + slot] & self.layout.kind_mask
@@ -198,12 +237,18 @@ class Columns:
             slot = slots.get((held.family, held.card))
             if slot is None:
                 continue
-            packed[base + slot] -= sign * amount(held.memory_mib, held.cores_pct)
+            at, memory_mib = base + slot, held.memory_mib
+            if at in self.cut:
+                memory_mib = self._book_piece(at, held, sign)
+            packed[at] -= sign * amount(memory_mib, held.cores_pct)
             order = self._orders[held.family]
             if order in USE_ORDERS:
-                keys[base + slot] += sign * held.memory_mib << shift
+                keys[at] += sign * memory_mib << shift
             elif order == "emptiest":
-                keys[base + slot] -= sign << shift
+                keys[at] -= sign << shift
+        pod = self.state.pods.get(placement.uid)
+        if pod is not None and pod.fact.tags and placement.holdings:
+            self._book_tags(position, placement, pod.fact.tags, sign)
         host, at = self._host, position * self._host_width
         host[at] -= sign
         host[at + CPU] -= sign * placement.cpu_milli
@@ -214,6 +259,39 @@ class Columns:
             if known is not None and host[at + known] != MISSING:
                 host[at + known] -= sign * charge
         self.touch(position)
+
+    def tagged_cards(self, tags: tuple[str, ...]) -> Bools | None:
+        """Which cards (N, D) have a holder with one of the tags; None if there are none."""
+        places = [place for tag in tags for place in self.tagged.get(tag, ())]
+        if not places:
+            return None
+        found = np.zeros(len(self) * self.depth, np.bool_)
+        found[places] = True
+        return found.reshape(len(self), self.depth)
+
+    def _book_piece(self, at: int, held: Holding, sign: int) -> int:
+        """Note a piece that is taken or given back; gives the memory that it is charged."""
+        number = self._keys[at] & self.layout.kind_mask
+        kind, pieces = self.kinds[number], self.cut[at]
+        cutter, fact = self._cutters[number]
+        assert cutter is not None
+        if sign > 0:
+            pieces.append(held.instance)
+        else:
+            pieces.remove(held.instance)
+        state = cutter.state(fact, kind.table, pieces)
+        self._keys[at] += self.in_state(number, state) - number
+        return cutter.charged_mib(kind.table, held.instance, held.memory_mib)
+
+    def _book_tags(
+        self, position: int, placement: Placement, tags: tuple[str, ...], sign: int
+    ) -> None:
+        slots = self.slots[position]
+        for held in placement.holdings:
+            slot = slots.get((held.family, held.card))
+            if slot is not None:
+                for tag in tags:
+                    _count(self.tagged, tag, position * self.depth + slot, sign)
 
     # ---- following the state
 
@@ -271,9 +349,18 @@ class Columns:
             self.present[position] = False
             self.nodes -= 1
         self.facts[position] = None
+        self._forget_pieces(position)
         self.refacted.append(position)
         self.host[position] = MISSING
         self.touch(position)
+
+    def _forget_pieces(self, position: int) -> None:
+        """Forget what was known of single cards of a node."""
+        first = position * self.depth
+        for at in range(first, first + len(self.slots[position])):
+            self.cut.pop(at, None)
+            for tag, count in self._tags_at.pop(at, {}).items():
+                _count(self.tagged, tag, at, -count)
 
     def _has_room(self, node: Node) -> bool:
         assert node.fact is not None
@@ -300,6 +387,8 @@ class Columns:
         self.facts = [None] * len(nodes)
         self.slots = [{} for _ in nodes]
         self.card_ids = [[] for _ in nodes]
+        self._blocked = [None] * len(nodes)
+        self.cut, self.tagged, self._tags_at = {}, {}, {}
         self.epoch += 1
         self._allocate(len(nodes), max(depth, 1))
         for position, node in enumerate(nodes):
@@ -320,6 +409,7 @@ class Columns:
         self.packed = np.full((nodes, cards), NOTHING, np.int64)
         self.keys = np.zeros((nodes, cards), np.int64)
         self.index = np.zeros((nodes, cards), np.int64)
+        self.network = np.full((nodes, cards), -1, np.int64)
         self._host_width = self.host_columns()
         self.host = np.full((nodes, self._host_width), MISSING, np.int64)
         self.present = np.zeros(nodes, np.bool_)
@@ -335,7 +425,7 @@ class Columns:
         """Write one node; False if a kind is new and there is no bit left for it."""
         fact = node.fact
         assert fact is not None
-        if self.facts[position] is not fact:
+        if self.facts[position] is not fact or self._blocked[position] != node.blocked:
             self._write_fact(position, node, fact)
         for family, ledger in node.ledgers.items():
             for card in ledger.cards:
@@ -350,6 +440,12 @@ class Columns:
         card = node.ledgers[family].by_id[card_id]
         at, shift, size = position * self.depth + slot, self.layout.amount_shift, card.fact
         free_mib, holders = card.free_memory_mib, size.slots - card.free_slots
+        if card.cutter is not None:
+            self.cut[at] = card.held
+            number = self._keys[at] & self.layout.kind_mask
+            self._keys[at] += self.in_state(number, card.state) - number
+        if card.tags or at in self._tags_at:
+            self._write_tags(at, card)
         self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
         order = self._orders[family]
         if order in USE_ORDERS:
@@ -359,6 +455,14 @@ class Columns:
         else:
             return
         self._keys[at] = amount_used << shift | self._keys[at] & (1 << shift) - 1
+
+    def _write_tags(self, at: int, card: Card) -> None:
+        for tag, count in self._tags_at.pop(at, {}).items():
+            _count(self.tagged, tag, at, -count)
+        for tag, count in card.tags.items():
+            _count(self.tagged, tag, at, count)
+        if card.tags:
+            self._tags_at[at] = dict(card.tags)
 
     def _write_host(self, position: int, node: Node) -> None:
         host, at = self._host, position * self._host_width
@@ -381,10 +485,12 @@ class Columns:
 
     def _write_fact(self, position: int, node: Node, fact: NodeObserved) -> None:
         self.facts[position] = fact
+        self._blocked[position] = node.blocked
         self.refacted.append(position)
         if not self.present[position]:
             self.present[position] = True
             self.nodes += 1
+        self._forget_pieces(position)
         self.packed[position] = NOTHING
         self.keys[position] = 0
         self.host[position] = MISSING
@@ -396,6 +502,7 @@ class Columns:
             place = slot if self._orders[family] == "last" else self.depth - 1 - slot
             self.keys[position, slot] = place << self.layout.kind_bits | self._kind_id(kind)
             self.index[position, slot] = card.fact.index
+            self.network[position, slot] = card.fact.network
             slots[family, card.fact.id] = slot
         self.slots[position] = slots
         self.card_ids[position] = [card for _, card in slots]
@@ -405,14 +512,30 @@ class Columns:
     def _reset_kinds(self) -> None:
         self.kinds: list[CardKind] = []
         self._kind_ids: dict[CardKind, int] = {}
+        self._cutters: list[tuple[Cutter | None, CardFact]] = []
+        """Per kind how it is cut, and a card of it."""
+        self._siblings: list[dict[State, int]] = []
+        """Per kind the numbers of the kinds that differ from it in state only."""
         self._kind_id(NO_CARD)
 
     def _kind_id(self, kind: CardKind) -> int:
         known = self._kind_ids.get(kind)
         if known is None:
-            known = self._kind_ids[kind] = len(self.kinds)
-            self.kinds.append(kind)
+            known = self._add_kind(kind, {})
+            cutter, fact = self._cutters[known]
+            if cutter is not None:  # all that such a card can become, so that rows know it at once
+                siblings = self._siblings[known]
+                for state in cutter.states(fact, kind.table):
+                    if state not in siblings:
+                        self._add_kind(kind._replace(state=state), siblings)
         return known
+
+    def _add_kind(self, kind: CardKind, siblings: dict[State, int]) -> int:
+        number = self._kind_ids[kind] = siblings[kind.state] = len(self.kinds)
+        self.kinds.append(kind)
+        self._cutters.append((kind.cutter, kind.fact()))
+        self._siblings.append(siblings)
+        return number
 
 
 def _cards_of(node: Node) -> Iterable[tuple[str, Card]]:
@@ -431,4 +554,19 @@ def _kinds_of(node: Node) -> Iterable[CardKind]:
                 fact.memory_mib,
                 fact.cores_pct,
                 fact.healthy,
+                ledger.blocked,
+                card.table,
+                card.state,
             )
+
+
+def _count(tagged: dict[str, dict[int, int]], tag: str, place: int, number: int) -> None:
+    """Add to the number of holders with a tag; a card without any is forgotten."""
+    counts = tagged.setdefault(tag, {})
+    now = counts.get(place, 0) + number
+    if now:
+        counts[place] = now
+    else:
+        counts.pop(place, None)
+        if not counts:
+            del tagged[tag]

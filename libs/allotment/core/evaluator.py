@@ -138,7 +138,7 @@ class Evaluator:
                 assert self._trial is not None
                 node = self._trial.node(verdict.rank[2])
                 assert node is not None
-                most += node_holds_at_most(node, request)
+                most += node_holds_at_most(node, request, self.state.policy)
         return min(most, wanted)
 
     def end(self) -> None:

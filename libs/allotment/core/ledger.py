@@ -5,8 +5,9 @@ holders alone. A card whose free amount is negative was oversold by somebody els
 its holders; it takes nothing new, because every rule is "free ≥ need" with a positive need.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from allotment.core.cuts import UNCUT, Table, cutter_of
 from allotment_proto.facts import CardFact, Holding, Inventory
 
 HolderKey = tuple[str, int]
@@ -14,16 +15,51 @@ HolderKey = tuple[str, int]
 
 
 class Card:
-    """One card and its holders. Changed only through `Ledger.charge` and `Ledger.release`."""
+    """One card and its holders. Changed only through `Ledger.charge` and `Ledger.release`.
 
-    __slots__ = ("fact", "free_cores_pct", "free_memory_mib", "free_slots", "holders")
+    `cutter` says how it is handed out in pieces, None if by amounts alone; `state` is what can
+    still be had then. `tags` counts the holders of each tag that others may keep apart from.
+    """
 
-    def __init__(self, fact: CardFact) -> None:
+    __slots__ = (
+        "cutter",
+        "fact",
+        "free_cores_pct",
+        "free_memory_mib",
+        "free_slots",
+        "holders",
+        "state",
+        "table",
+        "tags",
+    )
+
+    def __init__(self, fact: CardFact, family: str = "", table: Table = ()) -> None:
         self.fact = fact
+        self.table = table
+        self.cutter = cutter_of(family, fact, table)
         self.free_slots = fact.slots
         self.free_memory_mib = fact.memory_mib
         self.free_cores_pct = fact.cores_pct
         self.holders: dict[HolderKey, Holding] = {}
+        self.state = UNCUT
+        self.tags: dict[str, int] = {}
+
+    @property
+    def held(self) -> list[str]:
+        """The pieces that are held."""
+        return [holding.instance for holding in self.holders.values()]
+
+    def charged_mib(self, holding: Holding) -> int:
+        """The memory that a holder is charged: what it asked for, or that of its piece."""
+        if self.cutter is None:
+            return holding.memory_mib
+        return self.cutter.charged_mib(self.table, holding.instance, holding.memory_mib)
+
+    def admits(self, instances: Sequence[str]) -> bool:
+        """Whether these pieces can be had next to those that are held."""
+        return self.cutter is None or self.cutter.admits(
+            self.fact, self.table, self.held, instances
+        )
 
     @property
     def used_slots(self) -> int:
@@ -43,7 +79,9 @@ class Card:
 
     def copy(self) -> "Card":
         twin = Card.__new__(Card)
-        twin.fact = self.fact
+        twin.fact, twin.table, twin.cutter = self.fact, self.table, self.cutter
+        twin.state = self.state
+        twin.tags = dict(self.tags)
         twin.free_slots = self.free_slots
         twin.free_memory_mib = self.free_memory_mib
         twin.free_cores_pct = self.free_cores_pct
@@ -54,19 +92,25 @@ class Card:
 class Ledger:
     """The cards of one device family on one node, in index order.
 
-    A copy shares its cards with the original until one of them is booked on.
+    `blocked` is the reason code why none of them takes anything new, None if they do. A copy shares
+    its cards with the original until one of them is booked on.
     """
 
-    __slots__ = ("_shared", "by_id", "cards", "family", "mode")
+    __slots__ = ("_shared", "blocked", "by_id", "cards", "family", "mode")
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, blocked: str | None = None) -> None:
         self.family = inventory.family
         self.mode = inventory.mode
-        self.cards = [Card(fact) for fact in inventory.cards]
+        self.blocked = blocked
+        tables = inventory.tables
+        self.cards = [
+            Card(fact, self.family, tables[fact.table] if 0 <= fact.table < len(tables) else ())
+            for fact in inventory.cards
+        ]
         self.by_id = {card.fact.id: card for card in self.cards}
         self._shared: set[str] = set()
 
-    def charge(self, uid: str, holding: Holding) -> None:
+    def charge(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
         """Book a holding. One on a card this node does not (or no longer) have is not booked."""
         card = self.by_id.get(holding.card)
         key = (uid, holding.container)
@@ -76,10 +120,14 @@ class Ledger:
             card = self._own(card)
         card.holders[key] = holding
         card.free_slots -= 1
-        card.free_memory_mib -= holding.memory_mib
+        card.free_memory_mib -= card.charged_mib(holding)
         card.free_cores_pct -= holding.cores_pct
+        if card.cutter is not None:
+            card.state = card.cutter.state(card.fact, card.table, card.held)
+        for tag in tags:
+            card.tags[tag] = card.tags.get(tag, 0) + 1
 
-    def release(self, uid: str, holding: Holding) -> None:
+    def release(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
         """Undo `charge` exactly; a holding that is not booked changes nothing."""
         card = self.by_id.get(holding.card)
         if card is None:
@@ -90,12 +138,18 @@ class Ledger:
         if booked is None:
             return
         card.free_slots += 1
-        card.free_memory_mib += booked.memory_mib
+        card.free_memory_mib += card.charged_mib(booked)
         card.free_cores_pct += booked.cores_pct
+        if card.cutter is not None:
+            card.state = card.cutter.state(card.fact, card.table, card.held)
+        for tag in tags:
+            card.tags[tag] -= 1
+            if not card.tags[tag]:
+                del card.tags[tag]
 
     def copy(self) -> "Ledger":
         twin = Ledger.__new__(Ledger)
-        twin.family, twin.mode = self.family, self.mode
+        twin.family, twin.mode, twin.blocked = self.family, self.mode, self.blocked
         twin.cards, twin.by_id = list(self.cards), dict(self.by_id)
         twin._shared = set(self.by_id)
         return twin
@@ -114,7 +168,7 @@ def check(ledger: Ledger, place: str) -> Iterator[str]:
         held = card.holders.values()
         wanted = (
             card.fact.slots - len(card.holders),
-            card.fact.memory_mib - sum(h.memory_mib for h in held),
+            card.fact.memory_mib - sum(card.charged_mib(h) for h in held),
             card.fact.cores_pct - sum(h.cores_pct for h in held),
         )
         booked = (card.free_slots, card.free_memory_mib, card.free_cores_pct)
@@ -123,3 +177,7 @@ def check(ledger: Ledger, place: str) -> Iterator[str]:
                 f"{place}/{card.fact.id}: free (slots, MiB, cores) is booked as {booked} "
                 f"but the holders leave {wanted}"
             )
+        if card.cutter is not None:
+            state = card.cutter.state(card.fact, card.table, card.held)
+            if card.state != state:
+                yield f"{place}/{card.fact.id}: is cut as {state} but booked as {card.state}"

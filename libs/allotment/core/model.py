@@ -5,12 +5,15 @@ change a `ClusterState`; everybody else reads.
 """
 
 from allotment.core.ledger import Ledger
+from allotment.core.reasons import CARDS_QUARANTINED
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved, PodObserved, Refusal
 from allotment_proto.facts import Amounts, Holding, Policy
 
 ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
 CHANGES_MAX = 1 << 16
+OWNERS_MAX = 1024
 
 RESERVED = "reserved"
 BOUND = "bound"
@@ -20,6 +23,7 @@ class Allocation:
     """What one pod holds on one node. `seq` is the decision's sequence, 0 if others bound it."""
 
     __slots__ = (
+        "broken",
         "cpu_milli",
         "extended",
         "holdings",
@@ -28,6 +32,7 @@ class Allocation:
         "phase",
         "seq",
         "stamp_s",
+        "tags",
         "uid",
     )
 
@@ -43,6 +48,8 @@ class Allocation:
         phase: str,
         seq: int = 0,
         stamp_s: int = 0,
+        tags: tuple[str, ...] = (),
+        broken: bool = False,
     ) -> None:
         self.uid = uid
         self.node = node
@@ -53,6 +60,10 @@ class Allocation:
         self.phase = phase
         self.seq = seq
         self.stamp_s = stamp_s
+        self.tags = tags
+        """What others may want to keep apart from on a card; see `PodObserved.tags`."""
+        self.broken = broken
+        """It holds devices of which nobody can tell which."""
 
 
 Change = tuple[int, Allocation | None, int]
@@ -67,6 +78,7 @@ class Node:
 
     __slots__ = (
         "allocations",
+        "broken",
         "cpu_milli_free",
         "extended_free",
         "fact",
@@ -91,12 +103,20 @@ class Node:
         self.extended_free: dict[str, int] = {}
         self.allocations: dict[str, Allocation] = {}
         self.last_stamp_s = 0
+        self.broken: set[str] = set()
+        """Uids of pods that hold devices here of which nobody can tell which."""
+
+    @property
+    def blocked(self) -> str | None:
+        """The reason why no card of this node takes anything new, None if they do."""
+        return CARDS_QUARANTINED if self.broken else None
 
     def rebuild(self, fact: NodeObserved | None) -> None:
         """Take over a new fact and book every allocation on it afresh."""
         self.fact = fact
         self.labels = dict(fact.labels) if fact else {}
-        self.ledgers = {i.family: Ledger(i) for i in fact.inventories} if fact else {}
+        blocked = self.blocked
+        self.ledgers = {i.family: Ledger(i, blocked) for i in fact.inventories} if fact else {}
         self.cpu_milli_free = fact.cpu_milli if fact else 0
         self.memory_bytes_free = fact.memory_bytes if fact else 0
         self.pods_free = fact.pods if fact else 0
@@ -106,11 +126,21 @@ class Node:
 
     def charge(self, allocation: Allocation) -> None:
         self.allocations[allocation.uid] = allocation
+        if allocation.broken:
+            self.broken.add(allocation.uid)
+            self._block()
         self._book(allocation, 1)
 
     def release(self, allocation: Allocation) -> None:
         del self.allocations[allocation.uid]
+        if allocation.broken:
+            self.broken.discard(allocation.uid)
+            self._block()
         self._book(allocation, -1)
+
+    def _block(self) -> None:
+        for ledger in self.ledgers.values():
+            ledger.blocked = self.blocked
 
     def _book(self, allocation: Allocation, sign: int) -> None:
         self.cpu_milli_free -= sign * allocation.cpu_milli
@@ -119,11 +149,11 @@ class Node:
         for name, amount in allocation.extended:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
-        ledgers, uid = self.ledgers, allocation.uid
+        ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         for holding in allocation.holdings:
             ledger = ledgers.get(holding.family)
             if ledger is not None:
-                (ledger.charge if sign > 0 else ledger.release)(uid, holding)
+                (ledger.charge if sign > 0 else ledger.release)(uid, holding, tags)
 
     def fork(self) -> "Node":
         """A copy whose books can be charged without touching this one."""
@@ -136,6 +166,7 @@ class Node:
         twin.extended_free = dict(self.extended_free)
         twin.allocations = dict(self.allocations)
         twin.last_stamp_s = self.last_stamp_s
+        twin.broken = set(self.broken)
         return twin
 
 
@@ -161,6 +192,12 @@ class ClusterState:
         self.decision_seq = 0
         self.policy = Policy()
         self.policy_seq = 0
+        self.devices = DeviceConfig()
+        self.devices_seq = 0
+        """The device configuration in force, and the sequence at which it took effect."""
+        self.shunned: dict[str, dict[str, int]] = {}
+        """Owner's uid → cards on which its pods could not start, with the sequence of the last
+        failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
         self.nodes: dict[str, Node] = {}
         self.rows: list[Node | None] = []
         self.vacant: list[int] = []

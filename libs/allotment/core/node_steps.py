@@ -3,7 +3,7 @@
 from allotment.core import reasons
 from allotment.core.closest import holders
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import Free, card_refusal
+from allotment.core.devices.base import Free, card_refusal, rules_of
 from allotment.core.explanation import CardStep, HostStep, NodeSteps
 from allotment.core.figures import cpu_text, mib_text
 from allotment.core.funnel import FITS
@@ -16,13 +16,12 @@ from allotment_proto.facts import PodRequest
 def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeSteps:
     """Every step on one node, and for each of its cards the first thing that it lacks."""
     answer = fits(node, request, state.policy)
+    rules = rules_of(request, state.policy)
     cards = []
     for family, wanted in by_family(request).items():
         ledger = node.ledgers.get(family)
         for card in ledger.cards if ledger is not None else ():
-            codes = [
-                card_refusal(Free(card), ask, request.selection, FAMILIES[family]) for ask in wanted
-            ]
+            codes = [card_refusal(Free(card), ask, rules, FAMILIES[family]) for ask in wanted]
             refused = [code for code in codes if code is not None]
             cards.append(
                 CardStep(

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import CardOrder, Chosen, Family, choose_cards, in_order
+from allotment.core.devices.base import (
+    CardOrder,
+    Chosen,
+    Family,
+    choose_cards,
+    in_order,
+    rules_of,
+)
 from allotment.core.policies import device_policy
 from allotment.core.state import Node
 from allotment_proto.facts import (
@@ -43,7 +50,14 @@ STEPS: tuple[tuple[str, frozenset[str]], ...] = (
     ),
     (
         "has such devices",
-        frozenset((reasons.NO_GPU, reasons.GPU_MODE_MISMATCH, reasons.NOT_ENOUGH_GPUS_ON_NODE)),
+        frozenset(
+            (
+                reasons.NO_GPU,
+                reasons.CARDS_QUARANTINED,
+                reasons.GPU_MODE_MISMATCH,
+                reasons.NOT_ENOUGH_GPUS_ON_NODE,
+            )
+        ),
     ),
     (
         "a card that the pod accepts",
@@ -51,9 +65,14 @@ STEPS: tuple[tuple[str, frozenset[str]], ...] = (
     ),
     (
         "that card can be shared",
-        frozenset((reasons.SHARE_LIMIT_REACHED, reasons.EXCLUSIVE_CONFLICT)),
+        frozenset(
+            (reasons.CARD_KEPT_APART, reasons.SHARE_LIMIT_REACHED, reasons.EXCLUSIVE_CONFLICT)
+        ),
     ),
-    ("with enough unreserved memory", frozenset((reasons.INSUFFICIENT_GPU_MEMORY,))),
+    (
+        "with enough unreserved memory",
+        frozenset((reasons.INSUFFICIENT_GPU_MEMORY, reasons.NO_FITTING_INSTANCE)),
+    ),
     ("with enough unreserved compute", frozenset((reasons.INSUFFICIENT_GPU_COMPUTE,))),
     ("other resources", frozenset((reasons.INSUFFICIENT_RESOURCE,))),
 )
@@ -93,7 +112,8 @@ def fits(
         if ledger is None or family not in policy.families:
             return reasons.NO_GPU
         sort = _card_order(node, request, FAMILIES[family], policy)
-        cards = choose_cards(ledger, wanted, request.selection, FAMILIES[family], sort, only)
+        rules = rules_of(request, policy)
+        cards = choose_cards(ledger, wanted, rules, FAMILIES[family], sort, only)
         if isinstance(cards, str):
             return cards
         chosen.append(cards)

@@ -20,9 +20,12 @@ NOT_ENOUGH_GPUS_ON_NODE: Final = "NotEnoughGPUsOnNode"
 GPU_NOT_SELECTED: Final = "GPUNotSelected"
 GPU_MODEL_MISMATCH: Final = "GPUModelMismatch"
 GPU_UNHEALTHY: Final = "GPUUnhealthy"
+CARDS_QUARANTINED: Final = "CardsQuarantined"
+CARD_KEPT_APART: Final = "CardKeptApart"
 SHARE_LIMIT_REACHED: Final = "ShareLimitReached"
 EXCLUSIVE_CONFLICT: Final = "ExclusiveConflict"
 INSUFFICIENT_GPU_MEMORY: Final = "InsufficientGPUMemory"
+NO_FITTING_INSTANCE: Final = "NoFittingInstance"
 INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
 
 # Request
@@ -50,9 +53,12 @@ EXPLANATIONS: Final[dict[str, str]] = {
     GPU_NOT_SELECTED: "no card has an id or index that the pod selects",
     GPU_MODEL_MISMATCH: "no card has a model that the pod accepts",
     GPU_UNHEALTHY: "every otherwise suitable card is unhealthy",
+    CARDS_QUARANTINED: "a pod on the node holds devices that its annotations do not name readably",
+    CARD_KEPT_APART: "suitable cards are held by pods that this one must be kept apart from",
     SHARE_LIMIT_REACHED: "suitable cards already have as many holders as they may",
     EXCLUSIVE_CONFLICT: "a whole card is wanted but others hold a part of it, or the reverse",
     INSUFFICIENT_GPU_MEMORY: "no suitable card has enough unreserved memory",
+    NO_FITTING_INSTANCE: "no suitable card can hand out another piece that is large enough",
     INSUFFICIENT_GPU_COMPUTE: "no suitable card has enough unreserved compute",
     INVALID_REQUEST: "the pod's request cannot be granted as it is written",
     STALE_LEDGER: "something else took the place meanwhile; it is tried again",

@@ -11,9 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allotment.core.columns import CPU, HOST_MEMORY, MISSING, PODS, CardKind, Columns
+from allotment.core.columns import CPU, HOST_MEMORY, HUGE, MISSING, PODS, CardKind, Columns
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import CORES_WHOLE_PCT, model_wanted, need_memory_mib
+from allotment.core.devices.base import (
+    CORES_WHOLE_PCT,
+    is_wired,
+    mode_fits,
+    model_wanted,
+    need_cores_pct,
+    need_memory_mib,
+)
 from allotment.core.packing import MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
 from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
@@ -29,8 +36,26 @@ class Ask(NamedTuple):
     order: str
     need: Ints
     """(K,) packed thresholds; NEVER for kinds that cannot do."""
+    need_by_amount: Ints
+    """(K,) the same thresholds if cut cards were shared by amounts, whatever their node's mode."""
+    need_mib: Ints
+    """(K,) memory that a card must have free."""
     memory_mib: Ints
     """(K,) memory to charge on each card."""
+    need_cores: Ints
+    """(K,) compute that a card must have free."""
+    after: Ints
+    """(K,) the kind of a card once one unit is taken from it: another one only if it is cut."""
+    has_piece: Bools
+    """(K,) whether a card that is cut has a piece that will do; True for others."""
+    times: Ints
+    """(K,) how often a card can be asked for a piece at most; many for those that are not cut."""
+    is_cut: bool
+    """Whether any kind is cut."""
+    each_once: bool
+    """Whether another device request of the pod must take other cards."""
+    is_wired: bool
+    """Whether cards of one network are wanted."""
     amount: Ints
     """(K,) what a holding takes off a packed amount."""
     size_mib: Ints
@@ -42,10 +67,13 @@ class Ask(NamedTuple):
     spare_mib: Ints
     """(K,) the memory that a card without holders would keep."""
     memory_by_kind: list[int]
+    """What a holding says of memory, by kind: what was asked for, not what is charged."""
+    cores_by_kind: list[int]
     is_family: Bools
     mode_fits: Bools
     accepted: Bools
     healthy: Bools
+    unblocked: Bools
     is_whole: bool
     """Asks for cards without holders."""
 
@@ -114,39 +142,89 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     unused = columns.layout.kinds_most - len(columns.kinds)
     kinds = [*columns.kinds, *[columns.kinds[0]] * unused]
     is_family = _flags(k.family == wanted.family and k.family in policy.families for k in kinds)
-    mode_fits = _flags(selection.mode is None or k.mode == selection.mode for k in kinds)
+    fits_mode = _flags(mode_fits(selection, k.mode) for k in kinds)
     accepted = _flags(
-        family.accepts_model(k.model) and model_wanted(k.model, selection) for k in kinds
+        family.accepts_model(k.model)
+        and wanted.chip in ("", k.model)
+        and model_wanted(k.model, selection)
+        for k in kinds
     )
     healthy = _flags(k.healthy for k in kinds)
+    unblocked = _flags(k.blocked is None for k in kinds)
     is_whole = wanted.cores_pct == CORES_WHOLE_PCT
-    memory_mib = [need_memory_mib(wanted, k.memory_mib) for k in kinds]
-    need = np.array([_need(k, wanted, n) for k, n in zip(kinds, memory_mib, strict=True)])
-    need[~(is_family & mode_fits & accepted & healthy)] = NEVER
-    charge, size = _amounts(memory_mib), _amounts([k.memory_mib for k in kinds])
+    memory_mib = [need_memory_mib(wanted, k.memory_mib, k.table) for k in kinds]
+    pieces = [_piece(columns, n, wanted, policy) for n in range(len(columns.kinds))]
+    pieces += [pieces[0]] * unused
+    has_piece = _flags(piece is not None for piece in pieces)
+    need_by_amount = np.array([_need(k, wanted, n) for k, n in zip(kinds, memory_mib, strict=True)])
+    need_by_amount[~(is_family & accepted & healthy)] = NEVER
+    need = need_by_amount.copy()
+    need[~(fits_mode & unblocked & has_piece)] = NEVER
+    charged = [
+        n if piece is None else piece.memory_mib
+        for n, piece in zip(memory_mib, pieces, strict=True)
+    ]
+    cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
+    charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])
     return Ask(
         request=wanted,
         number=wanted.count,
         order=columns.order(wanted.family),
         need=need,
+        need_by_amount=need_by_amount,
+        need_mib=_amounts(memory_mib),
         memory_mib=charge,
-        amount=np.array([amount(int(n), wanted.cores_pct) for n in charge], np.int64),
+        need_cores=np.array([need_cores_pct(wanted, k.cores_pct) for k in kinds], np.int64),
+        after=np.array([piece.after if piece else 0 for piece in pieces], np.int64),
+        has_piece=has_piece,
+        times=np.array([piece.times if piece else 0 for piece in pieces], np.int64),
+        is_cut=any(k.cutter is not None for k in columns.kinds),
+        each_once=family.each_once,
+        is_wired=is_wired(wanted),
+        amount=np.array([amount(int(n), c) for n, c in zip(charge, cores, strict=True)], np.int64),
         size_mib=size,
         divisor_mib=np.maximum(size, 1),
         slots=np.array([k.slots for k in kinds], np.int64),
         spare_mib=size - charge,
         memory_by_kind=memory_mib,
+        cores_by_kind=cores,
         is_family=is_family,
-        mode_fits=mode_fits,
+        mode_fits=fits_mode,
         accepted=accepted,
         healthy=healthy,
+        unblocked=unblocked,
         is_whole=is_whole,
     )
 
 
+class _Piece(NamedTuple):
+    """What a card of a kind would hand out: amounts, its kind then, how often at most."""
+
+    memory_mib: int
+    cores_pct: int
+    after: int
+    times: int
+
+
+def _piece(columns: Columns, number: int, wanted: DeviceRequest, policy: Policy) -> _Piece | None:
+    kind = columns.kinds[number]
+    cutter = kind.cutter
+    if kind.family != wanted.family or cutter is None:
+        memory_mib = need_memory_mib(wanted, kind.memory_mib, kind.table)
+        return _Piece(memory_mib, wanted.cores_pct, number, HUGE)
+    fact = kind.fact()
+    piece = cutter.piece(fact, kind.table, kind.state, wanted, policy.mig_order)
+    if piece is None:
+        return None
+    after = columns.in_state(number, piece.after)
+    times = cutter.most(fact, kind.table, kind.state, wanted)
+    return _Piece(piece.memory_mib, piece.cores_pct, after, times)
+
+
 def _need(kind: CardKind, wanted: DeviceRequest, memory_mib: int) -> int:
     is_whole = wanted.cores_pct == CORES_WHOLE_PCT
-    return pack_need(kind.slots, memory_mib, max(wanted.cores_pct, 1), is_whole=is_whole)
+    cores_pct = need_cores_pct(wanted, kind.cores_pct)
+    return pack_need(kind.slots, memory_mib, cores_pct, is_whole=is_whole)
 
 
 def _flags(values: Iterable[bool]) -> Bools:

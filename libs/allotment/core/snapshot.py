@@ -6,10 +6,11 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 import msgspec
 
 from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved, PodObserved, Refusal
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -21,6 +22,8 @@ class _Allocation(msgspec.Struct, frozen=True, array_like=True):
     phase: str
     seq: int
     stamp_s: int
+    tags: tuple[str, ...]
+    broken: bool
 
 
 class _Node(msgspec.Struct, frozen=True, array_like=True):
@@ -46,6 +49,9 @@ class _Snapshot(msgspec.Struct, frozen=True):
     room_seq: int
     policy_seq: int
     policy: Policy
+    devices_seq: int
+    devices: DeviceConfig
+    shunned: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
     rows: int
     nodes: tuple[_Node, ...]
     pods: tuple[_Pod, ...]
@@ -67,6 +73,9 @@ def encode(state: ClusterState) -> bytes:
             room_seq=state.room_seq,
             policy_seq=state.policy_seq,
             policy=state.policy,
+            devices_seq=state.devices_seq,
+            devices=state.devices,
+            shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
             rows=len(state.rows),
             nodes=tuple(
                 _Node(n.name, n.row, n.last_stamp_s, n.fact)
@@ -97,6 +106,8 @@ def _restored(image: _Snapshot) -> ClusterState:
     state = ClusterState()
     state.seq, state.decision_seq, state.room_seq = image.seq, image.decision_seq, image.room_seq
     state.policy, state.policy_seq = image.policy, image.policy_seq
+    state.devices, state.devices_seq = image.devices, image.devices_seq
+    state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
     state.rows = [None] * image.rows
     for saved in image.nodes:
         node = state.nodes[saved.name] = Node(saved.name, saved.row)
@@ -120,7 +131,11 @@ def _restored(image: _Snapshot) -> ClusterState:
                 phase=held.phase,
                 seq=held.seq,
                 stamp_s=held.stamp_s,
+                tags=held.tags,
+                broken=held.broken,
             )
+            if held.broken:
+                state.nodes[held.node].broken.add(entry.fact.uid)
             state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
             if held.phase == RESERVED:
                 state.reserved[entry.fact.uid] = None
@@ -152,4 +167,6 @@ def _allocation(held: Allocation) -> _Allocation:
         held.phase,
         held.seq,
         held.stamp_s,
+        held.tags,
+        held.broken,
     )

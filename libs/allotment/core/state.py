@@ -22,6 +22,7 @@ from allotment.core.ledger import Card
 from allotment.core.model import (
     BOUND,
     ENDED,
+    OWNERS_MAX,
     RESERVED,
     Allocation,
     Change,
@@ -33,6 +34,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     Decided,
+    DevicesConfigured,
     Event,
     MixLearned,
     NodeGone,
@@ -61,6 +63,12 @@ __all__ = [
 ]
 
 
+STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
+"""What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
+INDEXED = frozenset(("gpushare",))
+"""Families whose cards are known by index only: their ids say nothing about one node."""
+
+
 def apply(state: ClusterState, event: Event, seq: int) -> None:
     """Let one event, stored at log sequence `seq`, take effect. The only mutator of the state."""
     state.seq = seq
@@ -87,8 +95,9 @@ def covers(node: Node, placement: Placement) -> bool:
         if (
             card is None
             or card.free_slots < 1
-            or card.free_memory_mib < held.memory_mib
+            or card.free_memory_mib < card.charged_mib(held)
             or card.free_cores_pct < held.cores_pct
+            or not card.admits((held.instance,))
         ):
             return False
     return True
@@ -97,18 +106,22 @@ def covers(node: Node, placement: Placement) -> bool:
 def _covers_sums(node: Node, holdings: tuple[Holding, ...]) -> bool:
     """The same for containers that share cards: each card must cover the sum."""
     taken: dict[tuple[str, str], list[int]] = {}
+    pieces: dict[tuple[str, str], list[str]] = {}
     for held in holdings:
         card = _card(node, held)
         if card is None:
             return False
         sums = taken.setdefault((held.family, held.card), [0, 0, 0])
         sums[0] += 1
-        sums[1] += held.memory_mib
+        sums[1] += card.charged_mib(held)
         sums[2] += held.cores_pct
+        instances = pieces.setdefault((held.family, held.card), [])
+        instances.append(held.instance)
         if (
             card.free_slots < sums[0]
             or card.free_memory_mib < sums[1]
             or card.free_cores_pct < sums[2]
+            or not card.admits(instances)
         ):
             return False
     return True
@@ -119,8 +132,8 @@ def _card(node: Node, held: Holding) -> Card | None:
     return ledger.by_id.get(held.card) if ledger is not None else None
 
 
-def allocation_of(placement: Placement, seq: int) -> Allocation:
-    """The reservation that a placement makes."""
+def allocation_of(placement: Placement, seq: int, tags: tuple[str, ...] = ()) -> Allocation:
+    """The reservation that a placement makes, for a pod with these tags."""
     return Allocation(
         placement.uid,
         placement.node,
@@ -131,6 +144,7 @@ def allocation_of(placement: Placement, seq: int) -> Allocation:
         phase=RESERVED,
         seq=seq,
         stamp_s=placement.stamp_s,
+        tags=tags,
     )
 
 
@@ -179,6 +193,7 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
         if pod.fact.request != event.request or pod.fact.problem != event.problem:
             pod.changed_seq = seq
         pod.fact = event
+    _learn_start(state, pod, seq)
     if event.phase in ENDED:
         _release(state, pod, seq)
     elif event.node:
@@ -197,19 +212,47 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         fact.request.memory_bytes,
         fact.request.extended,
         phase=BOUND,
+        tags=fact.tags,
+        broken=fact.broken is not None,
     )
     if (
         held is not None
         and held.node == fact.node
-        and (held.holdings == fact.holdings or _same_cards(held.holdings, fact.holdings))
+        and (
+            held.holdings == fact.holdings
+            or _same_cards(held.holdings, fact.holdings)
+            or (fact.broken is not None and held.seq)  # what we gave it is known
+        )
     ):
-        if _same_host_amounts(held, seen):
+        seen.broken = False
+        if _same_host_amounts(held, seen) and held.tags == seen.tags and not held.broken:
             held.phase = BOUND
             state.reserved.pop(fact.uid, None)
             return
         seen.holdings, seen.seq, seen.stamp_s = held.holdings, held.seq, held.stamp_s
     _release(state, pod, seq)
     _charge(state, pod, seen)
+
+
+def _learn_start(state: ClusterState, pod: Pod, seq: int) -> None:
+    """A pod that could not start shuns its cards for its owner; one that could clears them."""
+    fact, held = pod.fact, pod.allocation
+    if held is None:
+        return
+    cards = [h.card for h in held.holdings if h.family not in INDEXED]
+    if fact.bind_phase == STARTED:
+        if state.shunned:
+            state.shunned = {
+                owner: left
+                for owner, shunned in state.shunned.items()
+                if (left := {card: at for card, at in shunned.items() if card not in cards})
+            }
+    elif fact.owner and cards and (fact.bind_phase == NOT_STARTED or fact.reason == NOT_ADMITTED):
+        shunned = state.shunned.pop(fact.owner, {})
+        shunned.update(dict.fromkeys(cards, seq))
+        state.shunned[fact.owner] = shunned
+        if len(state.shunned) > OWNERS_MAX:
+            del state.shunned[next(iter(state.shunned))]
 
 
 def _same_host_amounts(held: Allocation, seen: Allocation) -> bool:
@@ -263,6 +306,10 @@ def _mix_learned(state: ClusterState, event: MixLearned, seq: int) -> None:
         state.policy = msgspec.structs.replace(state.policy, mix=event.mix)
 
 
+def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int) -> None:
+    state.devices, state.devices_seq = event.config, seq
+
+
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.decision_seq = seq
     for placement in event.placements:
@@ -273,7 +320,7 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
         if placement.uid not in state.pending or node is None or not covers(node, placement):
             state.voided[placement.uid] = seq
             continue
-        _charge(state, pod, allocation_of(placement, seq))
+        _charge(state, pod, allocation_of(placement, seq, pod.fact.tags))
         node.last_stamp_s = max(node.last_stamp_s, placement.stamp_s)
         pod.refusal = None
         state.voided.pop(placement.uid, None)
@@ -312,6 +359,8 @@ def _charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
         state.reserved[allocation.uid] = None
     node.charge(allocation)
     state.touch(node, allocation, 1)
+    if allocation.broken:
+        state.touch(node)
 
 
 def _release(state: ClusterState, pod: Pod, seq: int) -> None:
@@ -323,6 +372,8 @@ def _release(state: ClusterState, pod: Pod, seq: int) -> None:
     pod.allocation = None
     state.reserved.pop(allocation.uid, None)
     state.touch(node, allocation, -1)
+    if allocation.broken:
+        state.touch(node)
     state.room_seq = seq
     if node.fact is None:
         _forget_if_empty(state, node)
@@ -342,6 +393,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PodGone: _pod_gone,
     PolicyLoaded: _policy_loaded,
     MixLearned: _mix_learned,
+    DevicesConfigured: _devices_configured,
     Decided: _decided,
     Bound: _bound,
     BindFailed: _bind_failed,

@@ -15,6 +15,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     Decided,
+    DevicesConfigured,
     Event,
     MixLearned,
     NodeGone,
@@ -35,6 +36,7 @@ EVENT_TYPES = tuple(
         PodGone,
         PolicyLoaded,
         MixLearned,
+        DevicesConfigured,
         Decided,
         Bound,
         BindFailed,
@@ -96,7 +98,7 @@ class NodeSubject:
                 return event.name == self.node and self._observed(event)
             case NodeGone():
                 return event.name == self.node
-            case PolicyLoaded() | MixLearned():
+            case PolicyLoaded() | MixLearned() | DevicesConfigured():
                 return False
             case Decided():
                 here = [p.uid for p in event.placements if self._here(p.node, p.holdings)]
@@ -138,7 +140,7 @@ def uids_of(event: Event) -> list[str]:
             return [event.uid]
         case Decided():
             return list(event.batch)
-        case NodeObserved() | NodeGone() | PolicyLoaded() | MixLearned():
+        case NodeObserved() | NodeGone() | PolicyLoaded() | MixLearned() | DevicesConfigured():
             return []
 
 
@@ -164,6 +166,8 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
                 f"mix for {event.policy}: {len(event.mix)} typical shapes learned from "
                 f"{event.pods} pods"
             )
+        case DevicesConfigured():
+            return _devices_line(event)
         case Decided():
             return _decided_line(event, only)
         case Bound():
@@ -173,6 +177,15 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
                 f"pod {event.namespace}/{event.name} not bound to {event.node}: "
                 f"{event.code}: {event.message}"
             )
+
+
+def _devices_line(event: DevicesConfigured) -> str:
+    config = event.config
+    words = [f"devices from {event.source}: {len(config.nvidia.mig)} MIG tables"]
+    words += [chip.common_word for chip in config.ascend]
+    if config.nodes:
+        words.append(f"{len(config.nodes)} nodes of their own")
+    return ", ".join(words)
 
 
 def _node_line(event: NodeObserved) -> str:

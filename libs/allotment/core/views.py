@@ -11,11 +11,14 @@ import msgspec
 from allotment.core.devices import FAMILIES
 from allotment.core.ledger import Card
 from allotment.core.state import ClusterState, Node
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Amounts, Holding, Problem
 
 MIB = 1 << 20
 
-_FAMILY_RESOURCES = frozenset(name for family in FAMILIES.values() for name in family.resources)
+_FAMILY_RESOURCES = frozenset[str]().union(
+    *(family.resources(DeviceConfig()) for family in FAMILIES.values())
+)
 GONE = "Gone"
 
 

@@ -3,6 +3,7 @@
 Four card models, one card in a hundred unhealthy, requests with a cloud-like mix (most of them a
 part of one card, few of several cards). The cluster is filled by scatter to two thirds, which is
 the fragmented case; then every step ends one pod picked at random and decides one new one.
+The cards may be MIG cards instead, cut into instances on demand, or Ascend chips with templates.
 Everything goes through `apply`, as it does in the services. The scatter's cards are picked as
 binpack picks them whatever the policy is: plain loops that look ahead would take minutes.
 """
@@ -35,6 +36,7 @@ from allotment_proto.facts import (
     Policy,
     Selection,
 )
+from allotment_proto.volcano import device_config
 
 GIB = 1 << 30
 MODELS = (
@@ -47,11 +49,21 @@ WORDS = ("A100", "L40S", "T4", "H100")
 FILL = 0.66
 CARDS = 8
 MISSES_MAX = 10_000
+DEVICES = ("hami-core", "mig", "ascend")
+"""What the cluster's cards are."""
+MIG_MODEL = "NVIDIA-NVIDIA A100-SXM4-80GB"
+CHIP = "Ascend910B3"
+CHIP_MIB, CHIP_CORES = 65_536, 20
+TEMPLATES = (("vir05_1c_16g", 16_384), ("vir10_3c_32g", 32_768), ("", CHIP_MIB))
 
 
-def shapes(count: int, random: Random, most_cards: int = CARDS) -> list[PodRequest]:
+def shapes(
+    count: int, random: Random, most_cards: int = CARDS, devices: str = DEVICES[0]
+) -> list[PodRequest]:
     """`count` different requests, none for more than so many cards."""
     found: dict[PodRequest, None] = {}
+    while devices != "hami-core" and len(found) < count:
+        found[_cut_shape(random, devices)] = None
     while len(found) < count:
         number = random.choice((1,) * 9 + (2, 2, 4, 8))
         percent = random.choice((0, 0, 0, 0, 25, 50, 100)) if number < 8 else 100
@@ -73,10 +85,29 @@ def shapes(count: int, random: Random, most_cards: int = CARDS) -> list[PodReque
     return list(found)
 
 
-def node_fact(number: int, random: Random, cards_per_node: int = CARDS) -> NodeObserved:
+def _cut_shape(random: Random, devices: str) -> PodRequest:
+    """A request for one MIG instance or one share of a chip; they differ in CPU as well."""
+    if devices == "mig":
+        memory_mib = 256 * random.randint(8, 160)
+        ask = DeviceRequest("vgpu", 0, "main", 1, memory_mib, 0, 0)
+    else:
+        name, memory_mib = random.choice(TEMPLATES)
+        templates = (name,) if name else ()
+        ask = DeviceRequest("ascend", 0, "main", 1, memory_mib, 0, 0, CHIP, templates)
+    return PodRequest(cpu_milli=500 * random.randint(1, 8), memory_bytes=8 * GIB, devices=(ask,))
+
+
+def node_fact(
+    number: int, random: Random, cards_per_node: int = CARDS, devices: str = DEVICES[0]
+) -> NodeObserved:
     """An idle node with cards of one of the models."""
     weights = [weight for _, _, weight in MODELS]
     model, memory_mib, _ = random.choices(MODELS, weights)[0]
+    family, mode, cores, table = "vgpu", devices, 100, -1
+    if devices == "mig":
+        model, memory_mib, table = MIG_MODEL, 81_920, 0
+    elif devices == "ascend":
+        family, mode, model, memory_mib, cores = "ascend", "", CHIP, CHIP_MIB, CHIP_CORES
     cards = tuple(
         CardFact(
             f"GPU-{number}-{index}",
@@ -84,11 +115,17 @@ def node_fact(number: int, random: Random, cards_per_node: int = CARDS) -> NodeO
             model,
             10,
             memory_mib,
-            100,
+            cores,
             random.random() > 0.01,
-            "hami-core",
+            mode,
+            table,
         )
         for index in range(cards_per_node)
+    )
+    tables = (
+        (device_config.geometries_for(device_config.default(), MIG_MODEL),)
+        if devices == "mig"
+        else ()
     )
     return NodeObserved(
         name=f"gpu-{number:06d}",
@@ -97,7 +134,7 @@ def node_fact(number: int, random: Random, cards_per_node: int = CARDS) -> NodeO
         cpu_milli=128_000,
         memory_bytes=1024 * GIB,
         pods=110,
-        inventories=(Inventory("vgpu", "hami-core", cards),),
+        inventories=(Inventory(family, mode, cards, tables),),
     )
 
 
@@ -112,6 +149,7 @@ class Churn:
         policy: Policy,
         *,
         cards_per_node: int = CARDS,
+        devices: str = DEVICES[0],
         is_each_its_own: bool = False,
     ) -> None:
         """The policy's mix is told as an event, as services learn it. With `is_each_its_own` no two
@@ -129,7 +167,7 @@ class Churn:
             filling = msgspec.structs.replace(policy, device_policy="binpack", mix=())
         self._apply(PolicyLoaded(policy=filling, source="bench", text_sha256=""))
         for number in range(nodes):
-            self._apply(node_fact(number, random, cards_per_node))
+            self._apply(node_fact(number, random, cards_per_node, devices))
         self._fill()
         if filling != policy:
             self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from allotment_proto.facts import Problem, Selection
 from allotment_proto.volcano import gpushare, keys
 
-MODES = (keys.MODE_HAMI_CORE, keys.MODE_MIG)
+MODES = (keys.MODE_HAMI_CORE, keys.MODE_MIG, keys.MODE_MPS)
 
 
 def decode(annotations: Mapping[str, str]) -> tuple[Selection, tuple[Problem, ...]]:

@@ -11,7 +11,7 @@ Source: volcano `pkg/scheduler/api/devices/nvidia/vgpu/utils.go` and the device 
 import msgspec
 
 from allotment_proto.facts import CardFact, Holding, Problem
-from allotment_proto.volcano import keys
+from allotment_proto.volcano import keys, mig
 
 FAMILY = "vgpu"
 ENTRY_TYPE = "NVIDIA"
@@ -20,6 +20,7 @@ REGISTER_FIELDS = 6
 REGISTER_DIGITS_MAX = 9
 """Longer numbers are garbage: no card has a PiB, and readers reckon in 64 bits."""
 U32_DIGITS_MAX = 10
+MODES = frozenset((keys.MODE_HAMI_CORE, keys.MODE_MIG, keys.MODE_MPS))
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 
 
@@ -32,12 +33,13 @@ class Register(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One device of an assignment string."""
+    """One device of an assignment string. `instance` is its MIG instance, empty for a share."""
 
     card: str
     type: str
     memory_mib: int
     cores_pct: int
+    instance: str = ""
 
 
 def decode_register(text: str) -> Register:
@@ -45,8 +47,8 @@ def decode_register(text: str) -> Register:
 
     One entry with too few fields rejects the whole node, and so does a card id that occurs twice:
     guessing which of the two is meant could hand out one card as two. Numbers that are not
-    numbers, and a mode other than ``mig``, keep upstream's reading (0, and ``hami-core``), but are
-    reported.
+    numbers, and a mode that is not known, keep upstream's reading (0, and ``hami-core``), but are
+    reported. Mode ``mps`` is a mode of its own (upstream reads it as ``hami-core``).
     """
     if ":" not in text:
         return _broken(text, "holds no card: every entry must end in ':'")
@@ -91,13 +93,14 @@ def decode_register(text: str) -> Register:
         )
     if not cards:
         return _broken(text, "holds no card")
-    mode = keys.MODE_MIG if cards[-1].mode == keys.MODE_MIG else keys.MODE_HAMI_CORE
+    last = cards[-1].mode
+    mode = last if last in MODES else keys.MODE_HAMI_CORE
     modes = {card.mode for card in cards}
     if len(modes) > 1:
         problems.append(
             _problem(f"cards register different modes {sorted(modes)}; the node counts as {mode}")
         )
-    elif modes - {keys.MODE_HAMI_CORE, keys.MODE_MIG}:
+    elif not modes <= MODES:
         problems.append(_problem(f"mode {cards[-1].mode!r} is not known; read as {mode}"))
     return Register(tuple(cards), mode, tuple(problems))
 
@@ -115,7 +118,7 @@ def encode_assignment(holdings: tuple[Holding, ...]) -> str:
     groups: dict[int, list[str]] = {}
     for h in holdings:
         groups.setdefault(h.container, []).append(
-            f"{h.card},{ENTRY_TYPE},{h.memory_mib},{h.cores_pct}:"
+            f"{mig.encode_id(h.card, h.instance)},{ENTRY_TYPE},{h.memory_mib},{h.cores_pct}:"
         )
     return ";".join("".join(groups[container]) for container in sorted(groups))
 
@@ -143,7 +146,14 @@ def decode_assignment(text: str) -> tuple[tuple[tuple[Entry, ...], ...], tuple[P
                     )
                 )
                 continue
-            entries.append(Entry(fields[0], fields[1], int(fields[2]), int(fields[3])))
+            card, instance = fields[0], ""
+            if mig.is_id(card):
+                found = mig.parse_id(card, keys.VGPU_IDS)
+                if isinstance(found, Problem):
+                    problems.append(found)
+                    continue
+                card, instance = found.card, found.instance
+            entries.append(Entry(card, fields[1], int(fields[2]), int(fields[3]), instance))
         groups.append(tuple(entries))
     return tuple(groups), tuple(problems)
 

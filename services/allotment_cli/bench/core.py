@@ -13,7 +13,7 @@ from allotment.core.board import Board
 from allotment.core.cycle import REQUESTS_MAX, Evaluator, Outcome
 from allotment.core.policies import POLICIES
 from allotment.core.policies.learning import learn
-from allotment.testing.churn import Churn, shapes
+from allotment.testing.churn import DEVICES, Churn, shapes
 from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -32,6 +32,7 @@ class CoreReport(Report, frozen=True, kw_only=True):
     """One run of `allot bench core`."""
 
     cards_per_node: int
+    devices: str
     policy: str
     seed: int
     decisions: int
@@ -57,6 +58,13 @@ class _Run(msgspec.Struct, frozen=True):
     help="Different requests; 0: no two pods ask for the same.",
 )
 @click.option("--cards", default=8, show_default=True, type=click.IntRange(1, 64), help="A node.")
+@click.option(
+    "--devices",
+    type=click.Choice(DEVICES),
+    default=DEVICES[0],
+    show_default=True,
+    help="Shares, MIG instances cut on demand, or Ascend templates.",
+)
 @click.option("--policy", type=click.Choice(sorted(POLICIES)), default="binpack")
 @click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 600))
 @click.option("--seed", default=1, show_default=True)
@@ -65,6 +73,7 @@ def core(
     nodes: int,
     shape_count: int,
     cards: int,
+    devices: str,
     policy: str,
     seconds: float,
     seed: int,
@@ -76,13 +85,14 @@ def core(
     """
     random = Random(seed)
     note(f"filling {nodes} nodes × {cards} cards …")
-    wanted = shapes(shape_count or DEFAULT_SHAPES, random, most_cards=cards)
+    wanted = shapes(shape_count or DEFAULT_SHAPES, random, most_cards=cards, devices=devices)
     churn = Churn(
         nodes,
         wanted,
         random,
         Policy(device_policy=policy, mix=learn(policy, dict.fromkeys(wanted, 1), CARD_MIB)),
         cards_per_node=cards,
+        devices=devices,
         is_each_its_own=shape_count == 0,
     )
     gc.collect()
@@ -98,9 +108,10 @@ def core(
             f"only {measured.placed} of {measured.decisions} pods found a place: this would "
             "measure refusals; take fewer shapes or more nodes"
         )
-    report = _report(measured, oracle, nodes, shape_count, cards, policy, seed)
+    report = _report(measured, oracle, nodes, shape_count, cards, devices, policy, seed)
     title = (
-        f"core: {nodes} nodes × {cards} cards, {shape_count or 'all different'} shapes, {policy}"
+        f"core: {nodes} nodes × {cards} cards ({devices}), "
+        f"{shape_count or 'all different'} shapes, {policy}"
     )
     publish(report, title, _rows(report), **out)
 
@@ -130,7 +141,14 @@ def _run(
 
 
 def _report(
-    run: _Run, oracle: _Run, nodes: int, shape_count: int, cards: int, policy: str, seed: int
+    run: _Run,
+    oracle: _Run,
+    nodes: int,
+    shape_count: int,
+    cards: int,
+    devices: str,
+    policy: str,
+    seed: int,
 ) -> CoreReport:
     rate, oracle_rate = run.decisions / run.seconds, oracle.decisions / oracle.seconds
     return CoreReport(
@@ -138,6 +156,7 @@ def _report(
         nodes=nodes,
         shapes=shape_count,
         cards_per_node=cards,
+        devices=devices,
         policy=policy,
         decisions=run.decisions,
         placed_percent=round(100 * run.placed / run.decisions, 1),

@@ -11,6 +11,7 @@ from allotment.core.devices.base import (
     NodeSource,
     PodSource,
 )
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
 from allotment_proto.volcano import gpushare as wire
 from allotment_proto.volcano import keys
@@ -26,8 +27,13 @@ CARD_MEMORY_MIB_MAX = 10**9
 class Gpushare:
     name = wire.FAMILY
     order: str | None = "first"
-    resources = frozenset((keys.GPU_MEMORY, keys.GPU_NUMBER))
-    unadvertised: frozenset[str] = frozenset()
+    each_once = False
+
+    def resources(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset((keys.GPU_MEMORY, keys.GPU_NUMBER))
+
+    def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset()
 
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
         """Cards are equal parts of the node's *capacity*; both keys must be listed."""

@@ -1,6 +1,8 @@
-"""vGPU in hami-core mode: software slices of NVIDIA cards by memory and compute."""
+"""vGPU: NVIDIA cards by share or by MIG instance, as the node's mode is.
 
-import msgspec
+In mode `hami-core` a share is held to its memory and compute by software, in `mps` to its compute
+alone; in `mig` a card is cut into instances (`allotment.core.cuts.mig`).
+"""
 
 from allotment.core import quantities, reasons
 from allotment.core.devices.base import (
@@ -9,6 +11,8 @@ from allotment.core.devices.base import (
     NodeSource,
     PodSource,
 )
+from allotment.core.devices.vgpu_nodes import registered
+from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
 from allotment_proto.volcano import keys
 from allotment_proto.volcano import vgpu as wire
@@ -20,47 +24,23 @@ COUNT_MAX = 64
 class Vgpu:
     name = wire.FAMILY
     order: str | None = None
-    resources = frozenset(
-        (keys.VGPU_NUMBER, keys.VGPU_MEMORY, keys.VGPU_MEMORY_PERCENTAGE, keys.VGPU_CORES)
-    )
-    unadvertised = frozenset((keys.VGPU_MEMORY_PERCENTAGE,))
+    each_once = False
+
+    def resources(self, config: DeviceConfig) -> frozenset[str]:
+        nvidia = config.nvidia
+        names = (
+            nvidia.count_name,
+            nvidia.memory_name,
+            nvidia.memory_percentage_name,
+            nvidia.cores_name,
+        )
+        return frozenset(name for name in names if name)
+
+    def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset(filter(None, (config.nvidia.memory_percentage_name,)))
 
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
-        """A node counts when it is registered and kubelet lists number, memory and cores above 0.
-
-        When the device plugin dies, kubelet drives these to 0: that is the liveness signal.
-        """
-        text = node.annotations.get(keys.NODE_VGPU_REGISTER)
-        if text is None:
-            return None, ()
-        register = wire.decode_register(text)
-        if not register.cards:
-            return None, register.problems
-        missing = [
-            name
-            for name in (keys.VGPU_NUMBER, keys.VGPU_MEMORY, keys.VGPU_CORES)
-            if not _positive(node.allocatable.get(name))
-        ]
-        if missing:
-            problem = Problem(
-                "NotAllocatable",
-                "status.allocatable",
-                f"{', '.join(missing)} missing or 0 although cards are registered: "
-                "is the device plugin running?",
-            )
-            return None, (*register.problems, problem)
-        if register.mode != keys.MODE_HAMI_CORE:
-            problem = Problem(
-                "ModeNotSupported",
-                f"annotation {keys.NODE_VGPU_REGISTER}",
-                f"mode {register.mode!r} is not supported yet; supported: {keys.MODE_HAMI_CORE}",
-            )
-            return None, (*register.problems, problem)
-        cards = tuple(
-            card if card.memory_mib else msgspec.structs.replace(card, healthy=False)
-            for card in register.cards
-        )  # all of nothing would fit on a card without memory, and fail there
-        return Inventory(self.name, register.mode, cards), register.problems
+        return registered(self.name, node)
 
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
         """Regular containers only; a count of 0 asks for nothing.
@@ -70,27 +50,28 @@ class Vgpu:
         """
         out: list[DeviceRequest] = []
         for index, container in enumerate(pod.containers):
-            request, problem = self._request(index, container)
+            request, problem = self._request(index, container, pod.config.nvidia)
             if problem is not None:
                 return (), problem
             if request is not None:
                 out.append(request)
         if not out:
             for container in pod.init_containers:
-                if self._request(0, container) != (None, None):
+                if self._request(0, container, pod.config.nvidia) != (None, None):
                     return (), _invalid(
                         container,
-                        keys.VGPU_NUMBER,
+                        pod.config.nvidia.count_name,
                         "is asked for by an init container only, which the device plugin cannot "
                         "serve: ask in a container",
                     )
         return tuple(out), None
 
     def _request(
-        self, index: int, container: ContainerSource
+        self, index: int, container: ContainerSource, nvidia: Nvidia
     ) -> tuple[DeviceRequest | None, Problem | None]:
         amounts: dict[str, int] = {}
-        for key in sorted(self.resources):
+        names = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+        for key in sorted({*names, nvidia.memory_percentage_name} - {""}):
             text = container.limits.get(key, container.requests.get(key))
             if text is None:
                 continue
@@ -100,43 +81,45 @@ class Vgpu:
                 return None, _invalid(container, key, f"{error}")
         if not amounts:
             return None, None
-        if keys.VGPU_NUMBER not in amounts:
+        if nvidia.count_name not in amounts:
             given = ", ".join(sorted(amounts))
             return None, _invalid(
                 container,
                 given,
-                f"is given without {keys.VGPU_NUMBER}: kubelet would start the container "
-                f"without a card; add {keys.VGPU_NUMBER}: 1",
+                f"is given without {nvidia.count_name}: kubelet would start the container "
+                f"without a card; add {nvidia.count_name}: {max(nvidia.default_count, 1)}",
             )
-        if keys.VGPU_NUMBER not in container.limits:
+        if nvidia.count_name not in container.limits:
             return None, _invalid(
-                container, keys.VGPU_NUMBER, "must be a limit, not only a request"
+                container, nvidia.count_name, "must be a limit, not only a request"
             )
-        count = amounts[keys.VGPU_NUMBER]
+        count = amounts[nvidia.count_name]
         if count == 0:
             return None, None
         if count > COUNT_MAX:
-            return None, _invalid(container, keys.VGPU_NUMBER, f"is {count}; at most {COUNT_MAX}")
-        cores = amounts.get(keys.VGPU_CORES, 0)
+            return None, _invalid(container, nvidia.count_name, f"is {count}; at most {COUNT_MAX}")
+        cores = amounts.get(nvidia.cores_name, nvidia.default_cores_pct)
         if cores > CORES_WHOLE_PCT:
             return None, _invalid(
-                container, keys.VGPU_CORES, f"is {cores}; it is percent of a card, so 0 to 100"
+                container, nvidia.cores_name, f"is {cores}; it is percent of a card, so 0 to 100"
             )
-        memory = amounts.get(keys.VGPU_MEMORY, 0)
-        percent = amounts.get(keys.VGPU_MEMORY_PERCENTAGE)
+        percent = amounts.get(nvidia.memory_percentage_name)
         if percent is not None and not 1 <= percent <= 100:
             return None, _invalid(
-                container, keys.VGPU_MEMORY_PERCENTAGE, f"is {percent}; wanted: 1 to 100"
+                container, nvidia.memory_percentage_name, f"is {percent}; wanted: 1 to 100"
             )
+        memory = amounts.get(nvidia.memory_name)
+        if memory is None and percent is None:
+            memory = nvidia.default_memory
         if percent is None:
-            percent = 100 if memory == 0 else 0
+            percent = 0 if memory else 100
         return (
             DeviceRequest(
                 family=self.name,
                 container=index,
                 container_name=container.name,
                 count=count,
-                memory_mib=0 if percent else memory,
+                memory_mib=0 if percent else memory or 0,
                 memory_pct=percent,
                 cores_pct=cores,
             ),
@@ -149,9 +132,15 @@ class Vgpu:
         if text is None:
             return (), ()
         groups, problems = wire.decode_assignment(text)
-        asking = [i for i, container in enumerate(pod.containers) if _mentions(container)]
+        nvidia = pod.config.nvidia
+        names = (nvidia.count_name, nvidia.memory_name)
+        asking = [
+            i
+            for i, container in enumerate(pod.containers)
+            if any(name in container.limits for name in names)
+        ]
         if len(groups) < len(asking):  # ours: a container that asks for 0 cards has no group
-            asking = [i for i in asking if pod.containers[i].limits.get(keys.VGPU_NUMBER) != "0"]
+            asking = [i for i in asking if pod.containers[i].limits.get(nvidia.count_name) != "0"]
         spare = max(asking, default=-1) + 1
         asking.extend(range(spare, spare + len(groups)))
         holdings = tuple(
@@ -161,6 +150,7 @@ class Vgpu:
                 entry.card,
                 entry.memory_mib,
                 entry.cores_pct,
+                entry.instance,
             )
             for number, group in enumerate(groups)
             for entry in group
@@ -174,19 +164,6 @@ class Vgpu:
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
         return wire.binding_annotations(node, holdings, stamp_s, bind_time_s)
-
-
-def _mentions(container: ContainerSource) -> bool:
-    return keys.VGPU_NUMBER in container.limits or keys.VGPU_MEMORY in container.limits
-
-
-def _positive(text: str | None) -> bool:
-    if text is None:
-        return False
-    try:
-        return quantities.whole_up(text) > 0
-    except quantities.QuantityError:
-        return False
 
 
 def _invalid(container: ContainerSource, key: str, message: str) -> Problem:

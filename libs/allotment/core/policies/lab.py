@@ -17,7 +17,7 @@ import numpy as np
 
 from allotment.core.columns import CPU, HUGE
 from allotment.core.devices import by_family
-from allotment.core.devices.base import Pick, need_memory_mib
+from allotment.core.devices.base import Pick
 from allotment.core.model import Node
 from allotment.core.packing import MEMORY_MOST, Bools, Ints, holders, memory_mib
 from allotment.core.points import FULL_MICRO, LEFTOVER_MOST, POINT_MICRO
@@ -287,8 +287,9 @@ def _asked(
             idle = [card_milli(free) for free in cards]
             used = [free.used_slots for free in cards]
             for index in chosen:
-                need = need_memory_mib(wanted, cards[index].card.fact.memory_mib)
-                cards[index].take(need, wanted.cores_pct)
+                piece = cards[index].piece(wanted, policy.mig_order)
+                assert piece is not None
+                cards[index].take(wanted, piece)
             taken = [idle[index] - card_milli(cards[index]) for index in chosen]
             yield _Cards(idle, taken, chosen, used)
 

@@ -116,7 +116,7 @@ def compile_mix(columns: Columns, mix: Mix, family: str | None) -> Tables:
     for row, (shape, _) in enumerate(asked):
         compiled = compile_shape(columns, shape.request, policy)
         if compiled.asks:
-            need[row] = compiled.asks[0].need
+            need[row] = compiled.asks[0].need_by_amount
 
     def column(values: Iterator[int]) -> Ints:
         return np.array(list(values), np.int64).reshape(-1, 1)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import CORES_WHOLE_PCT, Free, card_refusal
+from allotment.core.devices.base import CORES_WHOLE_PCT, Free, Rules, card_refusal
 from allotment.core.model import Node
 from allotment.core.packing import MEMORY_MOST
 from allotment.core.points import KIB_BITS
@@ -169,7 +169,7 @@ def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, sha
 
 
 def _takes(free: Free, ask: DeviceRequest, selection: Selection) -> bool:
-    return card_refusal(free, ask, selection, FAMILIES[ask.family]) is None
+    return card_refusal(free, ask, Rules(selection, by_amount=True), FAMILIES[ask.family]) is None
 
 
 # ---- fragmentation: how much of what is idle the mix cannot use

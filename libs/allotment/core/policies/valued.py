@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from allotment.core.columns import CardKind, Columns, Keys
+from allotment.core.cuts import Piece
 from allotment.core.devices import by_family
 from allotment.core.devices.base import Free, Pick, need_memory_mib
 from allotment.core.model import Node
@@ -107,7 +108,7 @@ class Valued(ABC):
         worth = self.value(family, full, before)
 
         def rank(free: Free) -> tuple[int, int]:
-            charged = [_charged(f, wanted) if f is free else f for f in full]
+            charged = [_charged(f, wanted, policy) if f is free else f for f in full]
             gain = self.value(family, charged, after) - worth
             return -self.micro(gain), card_milli(free)
 
@@ -128,7 +129,7 @@ class Valued(ABC):
             )
         for wanted, ids in _asks(request, picks):
             cards = families[wanted.family]
-            charged = [_charged(f, wanted) if f.card.fact.id in ids else f for f in cards]
+            charged = [_charged(f, wanted, policy) if f.card.fact.id in ids else f for f in cards]
             before, after = _hosts(node, request, wanted)
             gain = self.value(wanted.family, charged, after)
             micro += self.micro(gain - self.value(wanted.family, cards, before))
@@ -279,9 +280,13 @@ def _after(node: Node, request: PodRequest) -> Host:
     )
 
 
-def _charged(free: Free, wanted: DeviceRequest) -> Free:
-    """A copy of the card with one unit of the request on it."""
-    twin = Free(free.card)
-    twin.slots, twin.memory_mib, twin.cores_pct = free.slots, free.memory_mib, free.cores_pct
-    twin.take(need_memory_mib(wanted, free.card.fact.memory_mib), wanted.cores_pct)
+def _charged(free: Free, wanted: DeviceRequest, policy: Policy) -> Free:
+    """A copy of the card with one unit of the request on it, as far as it can be had."""
+    twin = free.copy()
+    piece = twin.piece(wanted, policy.mig_order)
+    if piece is None:
+        need_mib = need_memory_mib(wanted, free.card.fact.memory_mib, free.card.table)
+        twin.charge(Piece((), need_mib, wanted.cores_pct, free.state))
+    else:
+        twin.take(wanted, piece)
     return twin

@@ -7,7 +7,7 @@ from random import Random
 
 from allotment.core.cycle import Place, Ranker, Ranking, Trial
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Free, card_refusal, need_memory_mib
+from allotment.core.devices.base import Free, card_refusal, need_memory_mib, rules_of
 from allotment.core.predicates import fits
 from allotment.core.scores import Score
 from allotment.core.state import ClusterState, Node
@@ -66,10 +66,11 @@ class Dice:
     def _any_cards(self, node: Node, request: PodRequest) -> tuple[Holding, ...]:
         (ask,) = request.devices
         family = FAMILIES[ask.family]
+        rules = rules_of(request, self._state.policy)
         good = [
             card.fact
             for card in node.ledgers[ask.family].cards
-            if card_refusal(Free(card), ask, request.selection, family) is None
+            if card.cutter is None and card_refusal(Free(card), ask, rules, family) is None
         ]
         return tuple(
             Holding(

@@ -28,6 +28,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     Decided,
+    DevicesConfigured,
     Envelope,
     Event,
     MixLearned,
@@ -237,5 +238,5 @@ def _subject(event: Event) -> str:
             return subjects.DECISION
         case Bound() | BindFailed():
             return subjects.OUTCOME
-        case PolicyLoaded() | MixLearned():
+        case PolicyLoaded() | MixLearned() | DevicesConfigured():
             return subjects.CONFIG

@@ -1,0 +1,169 @@
+"""What a node says of its NVIDIA cards, held against what is configured.
+
+Three places must agree: the device configuration, what the device plugin registered, and what
+kubelet lists as allocatable. Where they do not, kubelet would refuse pods that fit by one of them
+(`UnexpectedAdmissionError`), so the node is told of before a pod is sent there.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from allotment.core import quantities
+from allotment.core.devices.base import NodeSource
+from allotment_proto.device_config import DeviceConfig, NodeConfig
+from allotment_proto.facts import CardFact, Geometry, Inventory, Problem
+from allotment_proto.volcano import device_config, keys
+from allotment_proto.volcano import vgpu as wire
+
+MILLI = 1000
+MISMATCH = "DeviceConfigMismatch"
+Tables = tuple[tuple[Geometry, ...], ...]
+
+
+def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
+    """The node's cards. A node counts when kubelet lists number, memory and cores above 0.
+
+    When the device plugin dies, kubelet drives these to 0: that is the liveness signal.
+    """
+    text = node.annotations.get(keys.NODE_VGPU_REGISTER)
+    if text is None:
+        return None, ()
+    register = wire.decode_register(text)
+    if not register.cards:
+        return None, register.problems
+    problem = _not_listed(node)
+    if problem is not None:
+        return None, (*register.problems, problem)
+    said = _said_of(node)
+    cards = [_configured(card, node.config, said) for card in register.cards]
+    problems = [*register.problems, *_hidden(register.cards, said)]
+    mode = register.mode
+    tables: Tables = ()
+    if mode == keys.MODE_MIG:
+        cards, tables, found = _with_tables(cards, node.config)
+        problems += found
+        if not tables:
+            mode = keys.MODE_HAMI_CORE  # as Volcano reads it, which does not say so
+    problems += _disagreements(node, register, said)
+    return Inventory(family, mode, tuple(cards), tables), tuple(problems)
+
+
+def _said_of(node: NodeSource) -> NodeConfig:
+    """What the per-node configuration says of this node; the last entry of its name counts."""
+    found = [entry for entry in node.config.nodes if entry.name == node.name]
+    return found[-1] if found else NodeConfig(node.name)
+
+
+def _not_listed(node: NodeSource) -> Problem | None:
+    nvidia = node.config.nvidia
+    names = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+    missing = [name for name in names if name and not _amount(node.allocatable, name)]
+    if not missing:
+        return None
+    return Problem(
+        "NotAllocatable",
+        "status.allocatable",
+        f"{', '.join(missing)} missing or 0 although cards are registered: "
+        "is the device plugin running?",
+    )
+
+
+def _configured(card: CardFact, config: DeviceConfig, said: NodeConfig) -> CardFact:
+    """The card with its sizes scaled for over-commit, and without what is hidden."""
+    nvidia = config.nvidia
+    memory_milli = said.memory_scaling_milli or nvidia.memory_scaling_milli
+    cores_milli = said.cores_scaling_milli or nvidia.cores_scaling_milli
+    is_hidden = card.id in said.hidden_ids or card.index in said.hidden_indexes
+    return msgspec.structs.replace(
+        card,
+        memory_mib=card.memory_mib * memory_milli // MILLI,
+        cores_pct=card.cores_pct * cores_milli // MILLI,
+        # all of nothing would fit on a card without memory, and fail there
+        healthy=card.healthy and card.memory_mib > 0 and not is_hidden,
+    )
+
+
+def _with_tables(
+    cards: list[CardFact], config: DeviceConfig
+) -> tuple[list[CardFact], Tables, list[Problem]]:
+    """The cards with the geometries of their models.
+
+    A card without any takes nothing, unless there is no card with some: then they are shares.
+    """
+    by_model = {card.model: device_config.geometries_for(config, card.model) for card in cards}
+    has_any = any(by_model.values())
+    tables: list[tuple[Geometry, ...]] = []
+    out: list[CardFact] = []
+    problems: list[Problem] = []
+    for card in cards:
+        table = by_model[card.model]
+        if not table:
+            outcome = "it takes nothing" if has_any else "the node counts as hami-core"
+            problems.append(
+                Problem(
+                    "NoMigTable",
+                    f"card {card.id}",
+                    f"is registered in mode mig, but no model in knownMigGeometries is part of "
+                    f"{card.model!r}: {outcome}; add its model to the device configuration",
+                )
+            )
+            out.append(msgspec.structs.replace(card, healthy=card.healthy and not has_any))
+            continue
+        if table not in tables:
+            tables.append(table)
+        out.append(msgspec.structs.replace(card, table=tables.index(table)))
+    return out, tuple(tables), problems
+
+
+def _hidden(cards: tuple[CardFact, ...], said: NodeConfig) -> Iterator[Problem]:
+    for card in cards:
+        if card.id in said.hidden_ids or card.index in said.hidden_indexes:
+            yield _mismatch(
+                f"card {card.id}", "is registered although filterdevices hides it; it takes nothing"
+            )
+
+
+def _disagreements(
+    node: NodeSource, register: wire.Register, said: NodeConfig
+) -> Iterator[Problem]:
+    """Where configuration, registration and allocatable do not say the same."""
+    nvidia, cards = node.config.nvidia, register.cards
+    if said.mode and said.mode != register.mode:
+        yield _mismatch(
+            "operatingmode",
+            f"is {said.mode} in the node's configuration, {register.mode} on the node",
+        )
+    split = said.split_count or nvidia.split_count
+    if split and any(card.slots != split for card in cards):
+        counts = sorted({card.slots for card in cards})
+        yield _mismatch(
+            "deviceSplitCount", f"is {split} in the configuration, {counts} as registered"
+        )
+    cores_milli = said.cores_scaling_milli or nvidia.cores_scaling_milli
+    memory_milli = said.memory_scaling_milli or nvidia.memory_scaling_milli
+    usable = [card for card in cards if card.healthy]
+    for name, wanted in (
+        (nvidia.count_name, sum(card.slots for card in usable)),
+        (nvidia.memory_name, sum(card.memory_mib * memory_milli // MILLI for card in usable)),
+        (nvidia.cores_name, sum(card.cores_pct * cores_milli // MILLI for card in usable)),
+    ):
+        listed = _amount(node.allocatable, name)
+        if name and listed < wanted:
+            yield _mismatch(
+                f"status.allocatable {name}",
+                f"is {listed}, but the healthy cards as registered and configured have {wanted}: "
+                "kubelet admits no more than it lists",
+            )
+
+
+def _amount(amounts: Mapping[str, str], name: str) -> int:
+    """A whole amount; 0 if it is missing or no quantity."""
+    try:
+        return quantities.whole_up(amounts.get(name, "0"))
+    except quantities.QuantityError:
+        return 0
+
+
+def _mismatch(place: str, message: str) -> Problem:
+    return Problem(MISMATCH, place, message)

@@ -1,0 +1,119 @@
+"""MIG under random arrivals and departures: nothing twice, nothing lost, the same on both roads."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.core.board import Board
+from allotment.core.bulk import Books, picture_of
+from allotment.core.check import check
+from allotment.core.cuts.mig import MUDDLED
+from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.policies import POLICIES
+from allotment.core.state import ClusterState, apply
+from allotment_proto.codec import encode
+from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded
+from allotment_proto.facts import DeviceRequest, Inventory, Policy
+from tests import build
+from tests.strategies import MIG_TABLE, SMALL_TABLE
+
+UIDS = tuple("abcdefghijkl")
+TABLES = (MIG_TABLE, SMALL_TABLE)
+
+
+def mig_node(name: str, cards: int, rv: int = 1) -> Event:
+    facts = tuple(
+        build.card(
+            index,
+            id=f"{name}-{index}",
+            memory_mib=4_000 if index % 3 == 2 else 16_000,
+            mode="mig",
+            table=1 if index % 3 == 2 else 0,
+        )
+        for index in range(cards)
+    )
+    return build.node(name, 0, rv=rv, inventories=(Inventory("vgpu", "mig", facts, TABLES),))
+
+
+asks = st.builds(
+    lambda memory, percent, count, container: build.wants(
+        0 if percent else memory, 0, count, memory_pct=percent, container=container
+    ),
+    st.sampled_from((500, 1_900, 2_000, 3_950, 5_000, 8_000, 15_000)),
+    st.sampled_from((0, 0, 0, 30, 100)),
+    st.sampled_from((1, 1, 1, 2)),
+    st.just(0),
+)
+several = st.one_of(
+    st.tuples(asks),
+    st.tuples(asks, asks.map(lambda ask: build.wants(ask.memory_mib or 1, 0, container=1))),
+)
+
+
+class World:
+    """A state, everything that was told to it, and the board that follows it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.state, self.books, self.seq = ClusterState(), Books(), 0
+        self.board = Board(self.state)
+        self.tell(PolicyLoaded(policy=policy, source="test", text_sha256=""))
+
+    def tell(self, event: Event) -> None:
+        self.seq += 1
+        apply(self.state, event, self.seq)
+        payload = encode(Envelope(v=3, at_ms=1, by="test", events=(event,)))
+        self.books.take(self.seq, payload)
+
+    def place(self, batch: list[str]) -> None:
+        wanted = run_cycle(self.state, batch, Evaluator(self.state))
+        assert run_cycle(self.state, batch, self.board) == wanted
+        if wanted.placements:
+            self.tell(build.decided(*wanted.placements))
+            assert not self.state.voided, "what was decided is covered by the books"
+
+    def audit(self) -> None:
+        assert check(self.state) == []
+        assert self.books.picture() == picture_of(self.state)
+        for node in self.state.nodes.values():
+            for card in node.ledgers["vgpu"].cards:
+                held = Counter(card.held)
+                assert set(held.values()) <= {1}, f"given twice: {held}"
+                assert card.state != MUDDLED
+                assert card.free_memory_mib >= 0
+                assert (card.state == ()) == (not held)
+
+
+@given(
+    st.sampled_from(tuple(POLICIES)),
+    st.sampled_from(("least-stranded", "listed")),
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(UIDS), several),
+            st.sampled_from(UIDS),
+            st.lists(st.sampled_from(UIDS), min_size=1, max_size=6, unique=True),
+        ),
+        max_size=40,
+    ),
+)
+def test_random_life(
+    policy: str,
+    order: str,
+    steps: list[tuple[str, tuple[DeviceRequest, ...]] | str | list[str]],
+) -> None:
+    world = World(Policy(device_policy=policy, mig_order=order))
+    world.tell(mig_node("n1", 3))
+    world.tell(mig_node("n2", 2))
+    for step in steps:
+        if isinstance(step, str):
+            world.tell(PodGone(uid=step, namespace="default", name=step, rv=99))
+        elif isinstance(step, list):
+            world.place(step)
+        elif step[0] not in world.state.pods:
+            world.tell(build.pod(step[0], build.request(*step[1])))
+        world.audit()
+    for uid in list(world.state.pods):
+        world.tell(PodGone(uid=uid, namespace="default", name=uid, rv=99))
+    world.audit()
+    cards = [card for node in world.state.nodes.values() for card in node.ledgers["vgpu"].cards]
+    assert all(card.state == () and card.free_memory_mib == card.fact.memory_mib for card in cards)
