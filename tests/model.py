@@ -64,7 +64,7 @@ class Model:
                 self._drop(event.uid)
             case PolicyLoaded():
                 self.names = event.policy.scheduler_names
-            case MixLearned() | DevicesConfigured():
+            case _ if isinstance(event, NOT_HOLDINGS):
                 pass  # says how to choose, not who holds what
             case Decided():
                 for placement in event.placements:

@@ -3,10 +3,11 @@
 A stored record is one `Envelope`: who appended it, when, and one or more events that take effect
 together in order. Its position in the stream is its sequence.
 
-* facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `PolicyLoaded`,
-  `MixLearned`, `DevicesConfigured`
+* facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `GroupObserved`,
+  `GroupGone`, `QueueObserved`, `QueueGone`, `PriorityClassObserved`, `PriorityClassGone`,
+  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`
 * decisions (binder, by compare-and-append): `Decided`
-* outcomes (binder): `Bound`, `BindFailed`
+* outcomes (binder): `Bound`, `BindFailed`, `Evicted`
 
 Events are values without cycles, so the garbage collector need not look at them (`gc=False`):
 hundreds of thousands of them live in a fold.
@@ -65,7 +66,10 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     be granted as written. `tags` are what others may want to keep apart from on a card:
     ``group:<namespace>/<name>`` and ``exclusive:<rule>``. `owner` is the uid of its controller,
     `reason` the status's reason. `broken` says that it holds devices, but that its annotations do
-    not tell which: until that is mended its node's cards take nothing new.
+    not tell which: until that is mended its node's cards take nothing new. `role` is the part of a
+    job that it plays (`volcano.sh/task-spec`), `priority` its own (`volcano.sh/task-priority` wins
+    over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
+    what other pods' rules select by.
     """
 
     uid: str
@@ -88,6 +92,12 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     owner: str = ""
     reason: str = ""
     broken: Problem | None = None
+    role: str = ""
+    preemptable: bool = True
+    priority_class: str = ""
+    card_names: tuple[str, ...] = ()
+    nominated_node: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -122,6 +132,85 @@ class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
     config: DeviceConfig
     source: str
     text_sha256: str
+
+
+class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A PodGroup as Kubernetes shows it now.
+
+    Amounts are Volcano's: `cpu` in milli-cores, `memory` in bytes, all others in thousandths.
+    `min_resources` is None if it says nothing. `admitted` says that its phase is past Pending.
+    `card_request` is `volcano.sh/card.request`, `waiting_most_ms` the annotation `sla-waiting-time`
+    (−1: none).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    rv: int
+    created_ms: int = 0
+    queue: str = "default"
+    priority_class: str = ""
+    min_member: int = 1
+    min_task_member: tuple[tuple[str, int], ...] = ()
+    min_resources: Amounts | None = None
+    phase: str = ""
+    preemptable: bool = False
+    card_request: Amounts = ()
+    waiting_most_ms: int = -1
+    problem: Problem | None = None
+
+
+class GroupGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    uid: str
+    namespace: str
+    name: str
+    rv: int
+
+
+class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A Queue as Kubernetes shows it now; amounts as in `GroupObserved`.
+
+    `card_quota` is the annotation `volcano.sh/card.quota`, None without one. `node_groups` are
+    required, preferred, anti-required and anti-preferred names of `spec.affinity`, None without it.
+    """
+
+    uid: str
+    name: str
+    rv: int
+    created_ms: int = 0
+    weight: int = 1
+    capability: Amounts = ()
+    deserved: Amounts = ()
+    guarantee: Amounts = ()
+    priority: int = 0
+    parent: str = "root"
+    reclaimable: bool = True
+    state: str = "Open"
+    card_quota: Amounts | None = None
+    node_groups: tuple[tuple[str, ...], ...] | None = None
+    problem: Problem | None = None
+
+
+class QueueGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    uid: str
+    name: str
+    rv: int
+
+
+class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A PriorityClass as Kubernetes shows it now."""
+
+    uid: str
+    name: str
+    rv: int
+    value: int
+    is_default: bool = False
+
+
+class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    uid: str
+    name: str
+    rv: int
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -176,6 +265,50 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     problem: Problem | None = None
 
 
+class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A PodGroup that did not get its minimum, and why: `code` and `message`.
+
+    Of its `waiting` pods `together` fit together, at most as many if nothing was `tried`; `wanted`
+    is what it needs at once.
+    """
+
+    group: str
+    code: str
+    message: str
+    waiting: int
+    wanted: int
+    together: int
+    tried: bool
+
+
+class Admission(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A PodGroup that may have its pods made and placed, or (with a code) may not yet."""
+
+    group: str
+    code: str = ""
+    message: str = ""
+
+
+class Eviction(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod that has to make room. `action` is ``preempt`` or ``reclaim``, `preemptor` for whom."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    action: str
+    preemptor: str
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is held for a PodGroup that others passed by too often: nodes, or a queue's quota."""
+
+    group: str
+    since: int
+    nodes: tuple[str, ...]
+    queue: str
+
+
 class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """When one service worked on a cycle (Unix microseconds). Recorded, never decided upon."""
 
@@ -192,6 +325,11 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     again on the state at `checked` and appended this expecting no other decision since. `assumed`
     are cycles the scorer counted on that were not in the log yet. `policy` is the sequence of the
     `PolicyLoaded` in force. A refusal that repeats the pod's last one word for word is left out.
+
+    The placements of the pods in one of the `wholes` stand together or not at all: they are the
+    minimum of a PodGroup. `shorts` are groups that did not get theirs, `admissions` groups that
+    passed the gate of their queue or are told what they lack, `evictions` pods that make room,
+    `holds` all reservations from now on (None: as before).
     """
 
     cycle: str
@@ -204,6 +342,23 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     refusals: tuple[Refusal, ...] = ()
     assumed: tuple[str, ...] = ()
     stages: tuple[StageTime, ...] = ()
+    wholes: tuple[tuple[str, ...], ...] = ()
+    shorts: tuple[Short, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    holds: tuple[Held, ...] | None = None
+
+
+class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The API server took the eviction of decision `decision`, or (with a code) refused it."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    decision: int
+    code: str = ""
+    message: str = ""
 
 
 class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -240,20 +395,43 @@ Event = (
     | PolicyLoaded
     | MixLearned
     | DevicesConfigured
+    | GroupObserved
+    | GroupGone
+    | QueueObserved
+    | QueueGone
+    | PriorityClassObserved
+    | PriorityClassGone
     | Decided
     | Bound
     | BindFailed
+    | Evicted
 )
 SINCE_V2 = (MixLearned,)
 """Events that releases which read version 1 only do not know."""
-SINCE_V3 = (DevicesConfigured,)
+SINCE_V3 = (
+    DevicesConfigured,
+    GroupObserved,
+    GroupGone,
+    QueueObserved,
+    QueueGone,
+    PriorityClassObserved,
+    PriorityClassGone,
+    Evicted,
+)
 
 
 def version_of(events: tuple[Event, ...]) -> int:
     """The lowest version that a record of these events can have."""
-    if any(isinstance(event, SINCE_V3) for event in events):
+    if any(isinstance(event, SINCE_V3) or _has_v3(event) for event in events):
         return 3
     return 2 if any(isinstance(event, SINCE_V2) for event in events) else 1
+
+
+def _has_v3(event: Event) -> bool:
+    """Whether a decision means something else to a release that passes over its newer fields."""
+    return isinstance(event, Decided) and bool(
+        event.wholes or event.admissions or event.evictions or event.holds
+    )
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):

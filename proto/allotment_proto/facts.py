@@ -49,12 +49,93 @@ class NodeTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fields: tuple[Expression, ...] = ()
 
 
+class Preference(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A node selector term that earns its weight (1 … 100) on nodes that match it."""
+
+    weight: int
+    term: NodeTerm
+
+
 class Constraints(msgspec.Struct, frozen=True, gc=False):
-    """Where a pod may run. `affinity` terms are alternatives; none means no requirement."""
+    """Where a pod may run. `affinity` terms are alternatives; none means no requirement.
+
+    `volumes` are the places from which the pod's volumes can be reached: of every volume that says
+    so its alternatives, one of which must match. `preferred` decides between nodes.
+    """
 
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    preferred: tuple[Preference, ...] = ()
+    volumes: tuple[tuple[NodeTerm, ...], ...] = ()
+
+
+class HostPort(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A port of the host that a container takes; `ip` ``0.0.0.0`` is every address."""
+
+    protocol: str
+    ip: str
+    port: int
+
+
+class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Pods, and what counts as one place: pods of the namespaces (none named: of all) whose labels
+    meet every expression of the selector, on nodes with the same value of the label
+    `topology_key`. An empty selector meets every pod.
+    """
+
+    topology_key: str
+    namespaces: tuple[str, ...]
+    selector: tuple[Expression, ...]
+
+
+class PodPreference(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a pod near such pods is worth: below 0 if it would rather be away from them."""
+
+    weight: int
+    term: PodTerm
+
+
+class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A topology spread constraint about pods of the term's namespace.
+
+    `is_required`: a place may hold at most `max_skew` more of them than the place with the fewest
+    (of fewer places than `min_domains` that is 0), otherwise such places only score less.
+    `counts_self`: the pod itself is one of them. Which nodes make a place: those that the pod's
+    selector and affinity match (`honors_affinity`), those whose taints it tolerates
+    (`honors_taints`).
+    """
+
+    term: PodTerm
+    max_skew: int
+    is_required: bool
+    counts_self: bool
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+
+class Company(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a pod says about other pods.
+
+    `near`: required affinity; all terms at once, and `near_self` says that the pod meets them
+    itself. `away`: required anti-affinity. `preferred`: both kinds of preference. `repelled` and
+    `wanted` are what other pods say about this one (their required anti-affinity, and their
+    preferences, that match it): a cycle fills them in, the log never holds them.
+    """
+
+    ports: tuple[HostPort, ...] = ()
+    near: tuple[PodTerm, ...] = ()
+    near_self: bool = False
+    away: tuple[PodTerm, ...] = ()
+    preferred: tuple[PodPreference, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    repelled: tuple[PodTerm, ...] = ()
+    wanted: tuple[PodPreference, ...] = ()
+
+
+ALONE = Company()
+"""Nothing is said of other pods, as is usual."""
 
 
 class Selection(msgspec.Struct, frozen=True, gc=False):
@@ -99,6 +180,10 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
     constraints: Constraints = Constraints()
     apart: tuple[str, ...] = ()
     """Tags (`PodObserved.tags`) of pods with which no card may be shared."""
+    company: Company = ALONE
+    unsaid: tuple[int, int] = (0, 0)
+    """Milli-CPUs and bytes that Kubernetes' scores add for containers that request none: 100
+    mCPU and 200 MiB each."""
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -106,7 +191,8 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `instance` says which piece of the card it is, in the family's words: a MIG instance as
     ``group2-1`` (geometry and position), an Ascend share as ``Ascend310P/vir01`` (common word and
-    template, which is empty for a whole card or a soft slice), a MindCluster template as ``vir02``.
+    template; empty for a whole card, ``hami-core`` for a soft slice), a MindCluster template as
+    ``vir02``.
     `memory_mib` is what was asked for; a MIG instance may have more, and that is what is charged.
     """
 

@@ -5,7 +5,15 @@ Nothing durable depends on them. A cycle whose messages vanish is issued again.
 
 import msgspec
 
-from allotment_proto.events import Placement, Refusal, StageTime
+from allotment_proto.events import (
+    Admission,
+    Eviction,
+    Held,
+    Placement,
+    Refusal,
+    Short,
+    StageTime,
+)
 
 MESSAGE_VERSION = 1
 
@@ -46,6 +54,11 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     refusals: tuple[Refusal, ...]
     assumed: tuple[str, ...] = ()
     stages: tuple[StageTime, ...] = ()
+    wholes: tuple[tuple[str, ...], ...] = ()
+    shorts: tuple[Short, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    holds: tuple[Held, ...] | None = None
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, tag=True):

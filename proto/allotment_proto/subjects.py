@@ -18,6 +18,9 @@ SETTLED = "allot.pipe.settled"
 
 NODE = "allot.log.node."
 POD = "allot.log.pod."
+GROUP = "allot.log.group."
+QUEUE = "allot.log.queue."
+CLASS = "allot.log.class."
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
@@ -57,6 +60,21 @@ def pod(uid: str) -> str:
     return POD + escape(uid)
 
 
+def group(namespace: str, name: str) -> str:
+    """The subject of one PodGroup's facts."""
+    return f"{GROUP}{escape(namespace)}.{escape(name)}"
+
+
+def queue(name: str) -> str:
+    """The subject of one Queue's facts."""
+    return QUEUE + escape(name)
+
+
+def priority_class(name: str) -> str:
+    """The subject of one PriorityClass's facts."""
+    return CLASS + escape(name)
+
+
 def describe(subject: str) -> tuple[str, str]:
     """What a log subject is about: ``("node", name)``, ``("pod", uid)``, ``("decision", "")``, …
 
@@ -66,6 +84,14 @@ def describe(subject: str) -> tuple[str, str]:
         return "node", unescape(subject.removeprefix(NODE))
     if subject.startswith(POD):
         return "pod", unescape(subject.removeprefix(POD))
+    if subject.startswith(GROUP):
+        namespace, dot, name = subject.removeprefix(GROUP).partition(".")
+        if dot:
+            return "group", f"{unescape(namespace)}/{unescape(name)}"
+    if subject.startswith(QUEUE):
+        return "queue", unescape(subject.removeprefix(QUEUE))
+    if subject.startswith(CLASS):
+        return "class", unescape(subject.removeprefix(CLASS))
     kinds = {CONFIG: "config", DECISION: "decision", OUTCOME: "outcome", FACTS: "facts"}
     if subject in kinds:
         return kinds[subject], ""

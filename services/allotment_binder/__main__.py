@@ -6,194 +6,21 @@ server stops the second loop only.
 """
 
 import sys
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import anyio
-from anyio.abc import TaskGroup
 
 from allotment.adapters import kube
-from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.world import World, open_world, too_large_reporter
-from allotment.core import reasons
-from allotment.core.logport import Record
-from allotment.core.texts import refusal_text
-from allotment_binder import notices
-from allotment_binder.bindings import Target, bind
+from allotment.adapters.world import World, open_world
+from allotment_binder.binder import Binder
 from allotment_binder.decider import Decider
-from allotment_binder.notices import Notices
-from allotment_binder.pacing import Pacer
-from allotment_binder.records import Unserved, erase
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
-from allotment_proto.events import (
-    BindFailed,
-    Bound,
-    Decided,
-    Envelope,
-    Placement,
-    PodGone,
-    PodObserved,
-)
 
-OUTCOMES_GATHER_S = 0.02
-"""Nobody waits for an outcome, and every record is read by every service."""
+__all__ = ["Binder", "main", "run"]
 
 Context = ServiceContext[BinderSettings]
-
-
-class Binder:
-    """One active life of the binder, from getting the lease to losing it."""
-
-    def __init__(self, ctx: Context, world: World, client: kube.KubeClient) -> None:
-        self.ctx = ctx
-        self.world = world
-        self.client = client
-        self.decider = Decider(ctx, world, self._landed)
-        self.bound = 0
-        self.failed = 0
-        self.notices = Notices(client, ctx.settings.instance)
-        self.unserved = Unserved()
-        self.pacer: Pacer | None = None
-        """Of the life that is being lived; what it is not told of, its successor looks at."""
-        world.fold.listeners.append(self._on_record)
-
-    def _on_record(self, record: Record, envelope: Envelope) -> None:
-        if self.pacer is None:
-            return
-        for event in envelope.events:
-            match event:
-                case PodObserved() | PodGone():
-                    self.unserved.look(self.world.fold.state, event.uid)
-                    self.pacer.look(event.uid)
-                case Bound() | BindFailed():
-                    self.pacer.look(event.uid)
-                case Decided():
-                    for placement in event.placements:
-                        self.pacer.look(placement.uid)
-                case _:
-                    pass
-
-    async def run(self) -> None:
-        """Work while the lease is held; settle first what an earlier life left reserved."""
-        state = self.world.fold.state
-        inherited = set(state.reserved)
-        self.unserved.begin(state)
-        pacer = self.pacer = Pacer(state)
-        outcomes = Recorder(
-            self.world.log,
-            f"binder/{self.ctx.settings.instance}",
-            lambda _: subjects.OUTCOME,
-            self.decider.full,
-            too_large_reporter(self.ctx),
-            gather_s=OUTCOMES_GATHER_S,
-        )
-        for uid in state.pending:
-            refusal = state.pods[uid].refusal
-            if refusal is not None:
-                text = refusal_text(refusal)
-                self.notices.put(
-                    notices.Refused(uid, refusal.namespace, refusal.name, text, is_news=False)
-                )
-        self.decider.proposals.clear()
-        async with anyio.create_task_group() as group:
-            group.start_soon(outcomes.run)
-            group.start_soon(self.notices.run)
-            group.start_soon(self.decider.run)
-            group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
-            await self.world.lease.lost()
-            self.ctx.log.warning("lease lost, another binder takes over")
-            group.cancel_scope.cancel()
-        self.pacer = None
-
-    def _landed(self, decided: Decided, upheld: Sequence[Placement]) -> None:
-        for placement in upheld:
-            self.notices.withdraw(placement.uid)
-        for refusal in decided.refusals:
-            self.notices.put(
-                notices.Refused(
-                    refusal.uid, refusal.namespace, refusal.name, refusal_text(refusal), True
-                )
-            )
-
-    async def _bind_loop(
-        self, group: TaskGroup, outcomes: Recorder, pacer: Pacer, inherited: set[str]
-    ) -> None:
-        """Bind what is reserved, as far as pacing allows, every time the log moved."""
-        state = self.world.fold.state
-        erasing: set[str] = set()
-        while True:
-            erasing &= self.unserved.pods.keys()
-            for uid in self.unserved.pods.keys() - erasing:
-                erasing.add(uid)
-                group.start_soon(self._erase, state.pods[uid].fact)
-            for allocation in pacer.ready(self.unserved.places()):
-                uid = allocation.uid
-                fact = state.pods[uid].fact
-                target = Target(fact.namespace, fact.name, allocation)
-                group.start_soon(self._bind, target, outcomes, pacer, uid in inherited)
-            await self.world.fold.changed()
-
-    async def _bind(
-        self, target: Target, outcomes: Recorder, pacer: Pacer, look_first: bool
-    ) -> None:
-        uid = target.allocation.uid
-        bind_time_s = time.time_ns() // 1_000_000_000
-        node = self.world.fold.state.nodes.get(target.allocation.node)
-        with self.notices.binding():
-            ending = await bind(
-                self.client,
-                target,
-                bind_time_s,
-                look_first=look_first,
-                is_node_there=node is not None and node.fact is not None,
-                on_problem=lambda text: self.ctx.log.warning(
-                    "whether the pod is bound cannot be read, asking again",
-                    namespace=target.namespace,
-                    pod=target.name,
-                    reason=text,
-                ),
-            )
-        outcomes.put([ending])
-        pacer.ended(uid)
-        if isinstance(ending, Bound):
-            self.bound += 1
-            self.notices.put(
-                notices.Scheduled(uid, target.namespace, target.name, target.allocation.node)
-            )
-            return
-        self.failed += 1
-        if ending.code == reasons.API_ERROR:
-            self._tell_failed(target, ending)
-        self.ctx.log.warning(
-            "pod not bound",
-            namespace=target.namespace,
-            pod=target.name,
-            node=target.allocation.node,
-            code=ending.code,
-            reason=ending.message,
-        )
-
-    async def _erase(self, fact: PodObserved) -> None:
-        def say(text: str) -> None:
-            self.ctx.log.warning(
-                "a failed pod still waits for the device plugin and cannot be taken back",
-                namespace=fact.namespace,
-                pod=fact.name,
-                node=fact.node,
-                reason=text,
-            )
-
-        await erase(self.client, fact.namespace, fact.name, fact.uid, say)
-
-    def _tell_failed(self, target: Target, ending: BindFailed) -> None:
-        """Only whoever runs the cluster can cure this, so the pod says what is wrong. Once."""
-        uid = target.allocation.uid
-        pod = self.world.fold.state.pods.get(uid)
-        text = f"{ending.code}: chosen was {ending.node}, but the Binding failed: {ending.message}"
-        is_news = pod is not None and pod.bind_failures == 0
-        self.notices.put(notices.Refused(uid, target.namespace, target.name, text, is_news))
 
 
 async def run(ctx: Context) -> None:
@@ -252,6 +79,12 @@ def _expose(ctx: Context, work: Binder) -> None:
     }
     for name, (text, read) in counts.items():
         ctx.metrics.expose(name, text, read, kind="counter")
+    ctx.metrics.expose(
+        "allot_bind_unacknowledged",
+        "bound pods that the node's device plugin is not through with; others may wait for them",
+        work.unacknowledged,
+        ("node",),
+    )
 
 
 def _expose_decisions(ctx: Context, decider: Decider) -> None:

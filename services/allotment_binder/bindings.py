@@ -12,7 +12,7 @@ we may not look. And while an unanswered Binding may be under way, the refusal o
 ending: only a pod that is bound, or gone, settles that.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import anyio
@@ -21,7 +21,7 @@ import msgspec
 from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, Unknown, pod_path
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES
-from allotment.core.state import Allocation
+from allotment.core.state import Allocation, ClusterState
 from allotment_proto.events import BindFailed, Bound
 from allotment_proto.volcano import keys
 
@@ -37,6 +37,10 @@ class Target(NamedTuple):
     namespace: str
     name: str
     allocation: Allocation
+
+
+Obstacle = tuple[str, str]
+"""Why a pod is not bound after all: a reason code and a sentence."""
 
 
 class _Meta(msgspec.Struct):
@@ -67,31 +71,64 @@ def annotations(allocation: Allocation, bind_time_s: int) -> dict[str, str]:
     return out
 
 
+def obstacle_to(state: ClusterState, allocation: Allocation) -> Obstacle | None:
+    """What happened to a node since it was chosen that makes a Binding to it pointless.
+
+    (The API server would not mind, and the pod would be lost on the node.)
+    """
+    node = state.nodes.get(allocation.node)
+    if node is None or node.fact is None:
+        return reasons.NODE_NOT_READY, f"node {allocation.node} is gone"
+    for held in allocation.holdings:
+        ledger = node.ledgers.get(held.family)
+        if ledger is None:
+            return (
+                reasons.NO_GPU,
+                f"node {node.name} lists no {held.family} devices any more: is its device plugin "
+                "running?",
+            )
+        card = ledger.by_id.get(held.card)
+        if card is None or not card.fact.healthy:
+            is_what = "not registered" if card is None else "unhealthy"
+            return reasons.GPU_UNHEALTHY, f"card {held.card} of node {node.name} is {is_what} now"
+    return None
+
+
+async def nothing_more() -> Obstacle | None:
+    """Nothing stands in the way of a Binding, and nothing has to be prepared."""
+    return None
+
+
 async def bind(
     client: KubeClient,
     target: Target,
     bind_time_s: int,
     *,
     look_first: bool,
-    is_node_there: bool = True,
+    prepare: Callable[[], Awaitable[Obstacle | None]] = nothing_more,
     on_problem: Callable[[str], None] = lambda _: None,
 ) -> Bound | BindFailed:
     """Bind until there is an ending. `look_first`: an earlier life may have bound it already.
 
-    To a node that is gone nothing is bound (the API server would not mind, and the pod would be
-    lost with it). `on_problem` hears why the pod could not be read, each time it could not.
+    `prepare` is asked once, right before the first Binding: it may take its time, and an obstacle
+    that it names is the ending. `on_problem` hears why the pod could not be read, each time it
+    could not.
     """
     allocation = target.allocation
     body = annotations(allocation, bind_time_s)
     wait_s = RETRY_FIRST_S
     in_doubt = look_first
+    is_prepared = False
     while True:
         if look_first:
             ending = await _look(client, target, on_problem)
             if ending is not None:
                 return ending
-        if not is_node_there:
-            return failed(target, reasons.NODE_NOT_READY, f"node {allocation.node} is gone")
+        if not is_prepared:
+            obstacle = await prepare()
+            if obstacle is not None:
+                return failed(target, *obstacle)
+            is_prepared = True
         answer = await client.bind(
             target.namespace, target.name, allocation.uid, allocation.node, body
         )

@@ -2,9 +2,9 @@
 
 from typing import Final, Literal
 
-from allotment.core.cycle import Trial, recheck, same_refusal, stamped
+from allotment.core.cycle import recheck_all, same_refusal, stamped
 from allotment.core.state import ClusterState
-from allotment_proto.events import Decided, Dropped, Placement, StageTime
+from allotment_proto.events import Decided, Placement, StageTime
 from allotment_proto.messages import Proposal
 
 NOTHING: Final = "nothing"
@@ -20,17 +20,11 @@ def decide(
     something was proposed but nothing of it stands any more: it has to be proposed anew. A proposal
     that comes twice has nothing new to say the second time, so nobody is told twice.
     """
-    trial = Trial(state)
-    accepted: list[Placement] = []
-    dropped: list[Dropped] = []
-    for placement in proposal.placements:
-        code = recheck(state, trial, placement)
-        if code is None:
-            accepted.append(placement)
-        else:
-            dropped.append(Dropped(placement, code))
+    accepted, dropped, wholes = recheck_all(state, proposal.placements, proposal.wholes)
     refusals = tuple(r for r in proposal.refusals if r.uid in state.pending)
-    is_news = any(not same_refusal(state.pods[r.uid].refusal, r) for r in refusals)
+    is_news = any(
+        not same_refusal(state.pods[r.uid].refusal, r) for r in refusals
+    ) or _is_news_of_groups(state, proposal)
     if not accepted and not is_news:
         return CONFLICT if dropped else NOTHING
     return Decided(
@@ -40,10 +34,26 @@ def decide(
         policy=proposal.policy,
         batch=proposal.batch,
         placements=tuple(stamped(state, accepted, now_s)),
-        dropped=tuple(dropped),
+        dropped=dropped,
         refusals=refusals,
         assumed=proposal.assumed,
         stages=(*proposal.stages, stage),
+        wholes=wholes,
+        shorts=proposal.shorts,
+        admissions=proposal.admissions,
+        evictions=proposal.evictions,
+        holds=proposal.holds,
+    )
+
+
+def _is_news_of_groups(state: ClusterState, proposal: Proposal) -> bool:
+    """Whether a proposal says something about groups that the log does not say already."""
+    groups = state.groups
+    return (
+        any(s.group in groups and groups[s.group].short != s for s in proposal.shorts)
+        or any(a.group in groups and groups[a.group].gate != a for a in proposal.admissions)
+        or any(e.uid in state.pods and e.uid not in state.evicting for e in proposal.evictions)
+        or (proposal.holds is not None and proposal.holds != state.holds)
     )
 
 

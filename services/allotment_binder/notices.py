@@ -53,7 +53,18 @@ class Scheduled(NamedTuple):
     node: str
 
 
-Notice = Refused | Scheduled
+class Warned(NamedTuple):
+    """Tell that something about a pod's devices is not as it should be."""
+
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+    action: str
+    message: str
+
+
+Notice = Refused | Scheduled | Warned
 
 
 class Notices:
@@ -65,6 +76,7 @@ class Notices:
         self._client = client
         self._instance = instance
         self._refused: dict[str, Refused] = {}
+        self._warned: dict[str, Warned] = {}
         self._scheduled: dict[str, Scheduled] = {}
         self._sending: dict[str, Notice] = {}
         self._bindings = 0
@@ -75,13 +87,18 @@ class Notices:
         if isinstance(notice, Refused):
             self._scheduled.pop(notice.uid, None)
             self._refused[notice.uid] = notice
-        elif len(self._refused) + len(self._scheduled) < EVENTS_WAITING_MAX:
-            self._refused.pop(notice.uid, None)
-            self._scheduled[notice.uid] = notice
-        else:
+        elif self._waiting() >= EVENTS_WAITING_MAX:
             self.lost += 1
             return
+        elif isinstance(notice, Warned):
+            self._warned[notice.uid] = notice
+        else:
+            self._refused.pop(notice.uid, None)
+            self._scheduled[notice.uid] = notice
         self._stirred.set()
+
+    def _waiting(self) -> int:
+        return len(self._refused) + len(self._warned) + len(self._scheduled)
 
     def withdraw(self, uid: str) -> None:
         """Forget a refusal that is not true any more."""
@@ -100,14 +117,28 @@ class Notices:
             if not self._bindings:
                 self._stirred.set()
 
+    @contextmanager
+    def not_binding(self) -> Iterator[None]:
+        """Inside `binding`: for the length of the block nothing is sent, it waits."""
+        self._bindings -= 1
+        if not self._bindings:
+            self._stirred.set()
+        try:
+            yield
+        finally:
+            self._bindings += 1
+
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
             for number in range(WORKERS):
                 group.start_soon(self._work, number == 0)
 
     def _next(self, always: bool) -> Notice | None:
-        """The next notice for a worker; refusals first. `always`: Bindings do not stop it."""
-        queues: list[dict[str, Refused] | dict[str, Scheduled]] = [self._refused]
+        """The next notice for a worker; what is bad first. `always`: Bindings do not stop it."""
+        queues: list[dict[str, Refused] | dict[str, Warned] | dict[str, Scheduled]] = [
+            self._refused,
+            self._warned,
+        ]
         if always or not self._bindings:
             queues.append(self._scheduled)
         for queue in queues:
@@ -127,9 +158,7 @@ class Notices:
             uid = notice.uid
             self._sending[uid] = notice
             try:
-                done = await (
-                    self._refuse(notice) if isinstance(notice, Refused) else self._tell(notice)
-                )
+                done = await self._send(notice)
             finally:
                 if self._sending.get(uid) is notice:
                     del self._sending[uid]
@@ -138,6 +167,18 @@ class Notices:
             self.lost += not done
             if self._bindings and isinstance(notice, Scheduled):
                 await anyio.sleep(GIVE_WAY_S)
+
+    async def _send(self, notice: Notice) -> bool:
+        """Whether the API server took it."""
+        match notice:
+            case Refused():
+                return await self._refuse(notice)
+            case Warned():
+                return await self._event(
+                    notice, "Warning", notice.reason, notice.action, notice.message
+                )
+            case Scheduled():
+                return await self._tell(notice)
 
     async def _refuse(self, notice: Refused) -> bool:
         patch = unschedulable_patch(

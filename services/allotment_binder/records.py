@@ -5,6 +5,9 @@ annotations stay, and the plugin looks at annotations alone: it would serve the 
 that asks for as many devices with the dead pod's cards, that pod's record would serve the one after
 it, and so on. So such a record is erased, and until the log shows that it is, no pod that could be
 taken for it is bound to the node.
+
+The record of a pod that the plugin gave up itself comes last in that choice, so nobody waits for
+it; it is erased as well, once.
 """
 
 from collections.abc import Callable
@@ -32,14 +35,29 @@ def unserved(fact: PodObserved) -> Place | None:
     return None if question is None else (fact.node, question)
 
 
+def given_up(state: ClusterState, fact: PodObserved) -> bool:
+    """Whether the plugin of one of our nodes failed to serve a pod and left its record."""
+    node = state.nodes.get(fact.node)
+    return (
+        node is not None
+        and node.fact is not None
+        and fact.bind_phase == keys.PHASE_FAILED
+        and any(held.family == vgpu.FAMILY for held in fact.holdings)
+    )
+
+
 class Unserved:
     """The pods whose records are to be erased, and the places that wait for it."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Place] = {}
+        self.given_up: dict[str, None] = {}
+        """Pods whose records are still to be erased although nobody waits for it."""
+        self._erased: set[str] = set()
 
     def begin(self, state: ClusterState) -> None:
         self.pods.clear()
+        self.given_up.clear()
         for uid in state.pods:
             self.look(state, uid)
 
@@ -51,6 +69,20 @@ class Unserved:
             self.pods.pop(uid, None)
         else:
             self.pods[uid] = place
+        if pod is None:
+            self.given_up.pop(uid, None)
+            self._erased.discard(uid)
+        elif uid not in self._erased and given_up(state, pod.fact):
+            self.given_up[uid] = None
+
+    def erased(self, state: ClusterState, uid: str) -> None:
+        """The record of a pod is erased: what its annotations say now is ours."""
+        self.given_up.pop(uid, None)
+        if uid in state.pods:
+            self._erased.add(uid)
+
+    def is_erased(self, uid: str) -> bool:
+        return uid in self._erased
 
     def places(self) -> frozenset[Place]:
         return frozenset(self.pods.values())

@@ -20,3 +20,10 @@ class BinderSettings(KubeSettings, frozen=True, kw_only=True):
             description="write to the API server; off: decide and record only, without Kubernetes"
         ),
     ] = True
+    swap_equal: Annotated[
+        bool,
+        Meta(
+            description="bind pods with equal shares of the same cards to a node without waiting"
+            " for each other: faster, but a device plugin may then mix up their cache directories"
+        ),
+    ] = False

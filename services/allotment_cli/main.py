@@ -14,6 +14,11 @@ COMMANDS = {
     "log": ("allotment_cli.log", "log", "The allocation log, one line an event."),
     "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is."),
     "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
+    "compat": (
+        "allotment_cli.compat.command",
+        "compat",
+        "Ask what Volcano was asked, from a file of its answers, and compare.",
+    ),
     "simulate": (
         "allotment_cli.simulate.command",
         "simulate",

@@ -7,6 +7,7 @@ write, or when its deadline passes: then the same pods are simply due again.
 import itertools
 import sys
 import time
+from collections.abc import Iterator
 
 import anyio
 import anyio.lowlevel
@@ -16,7 +17,9 @@ from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, open_world
 from allotment.core.board import Board
 from allotment.core.logport import Record
+from allotment.core.state import ClusterState
 from allotment_filter.batches import Batch, Round, next_round
+from allotment_filter.groups import Groups
 from allotment_filter.looks import Looks
 from allotment_filter.settings import FilterSettings
 from allotment_filter.waiting import Waiting
@@ -51,6 +54,7 @@ class Filter:
         self._outcome = ""
         self._settled_seq = 0
         self._looks: Looks | None = None
+        self._groups: Groups | None = None
         self._waiting: Waiting | None = None
         world.fold.listeners.append(self._on_record)
 
@@ -101,19 +105,39 @@ class Filter:
         epoch = self.world.lease.epoch
         while self.world.lease.is_held:
             received_us = _now_us()
+            if state.is_batched:
+                await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)
+                continue
             turn = self._next_round(self._looks, self._waiting)
             for uid in turn.in_vain:
                 self.tried[uid] = turn.batch.basis
             if turn.batch.uids:
                 cycle = f"{self.ctx.settings.instance}.{epoch}.{next(numbers)}"
-                await self._cycle_through(cycle, turn.batch, received_us, self._looks)
+                if await self._cycle_through(cycle, turn.batch, received_us, self._looks):
+                    self.tried.update(dict.fromkeys(turn.batch.uids, turn.batch.basis))
             elif not turn.in_vain:
                 await self._sleep_until_news()
 
-    def _next_round(self, looks: Looks, waiting: Waiting) -> Round:
+    async def _group_cycle(self, state: ClusterState, name: str, numbers: Iterator[int]) -> None:
+        """Open a cycle for the groups that are due, or sleep until there is news."""
+        received_us = _now_us()
+        if self._groups is None or self._groups.state is not state:
+            self._groups = Groups(state)
+        self._forget_held_back()
+        found = self._groups.next_batch(self.held_back, self.ctx.settings.batch_max)
+        if found is None:
+            await self._sleep_until_news()
+            return
+        if await self._cycle_through(f"{name}.{next(numbers)}", found.batch, received_us):
+            self._groups.tried(found)
+
+    def _forget_held_back(self) -> None:
         now = time.monotonic()
         if self.held_back:
             self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
+
+    def _next_round(self, looks: Looks, waiting: Waiting) -> Round:
+        self._forget_held_back()
         state = self.world.fold.state
         if len(self.tried) > 2 * len(state.pending) + 1000:
             self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
@@ -128,8 +152,9 @@ class Filter:
             await self.world.fold.changed()
 
     async def _cycle_through(
-        self, cycle: str, batch: Batch, received_us: int, looks: Looks
-    ) -> None:
+        self, cycle: str, batch: Batch, received_us: int, looks: Looks | None = None
+    ) -> bool:
+        """Send a cycle on its way and wait for its end; whether it came to one that stands."""
         self._cycle, self._over, self._settled_seq = cycle, anyio.Event(), 0
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
@@ -153,20 +178,21 @@ class Filter:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
         with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as deadline:
             await anyio.lowlevel.checkpoint()  # the message goes first
-            looks.follow()
+            if looks is not None:
+                looks.follow()
             await self._over.wait()
             await self.world.fold.wait_for(self._settled_seq)
         if deadline.cancelled_caught:
             self.reissued += 1
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=cycle)
-        elif self._outcome == "conflict":
+            return False
+        if self._outcome == "conflict":
             pause_s = CONFLICT_PAUSE_S * 2.0 ** min(self._conflicts, 16)
             self._conflicts += 1
             await anyio.sleep(min(pause_s, CONFLICT_PAUSE_MAX_S))
-        else:
-            self._conflicts = 0
-            for uid in batch.uids:
-                self.tried[uid] = batch.basis
+            return False
+        self._conflicts = 0
+        return True
 
 
 async def run(ctx: Context) -> None:

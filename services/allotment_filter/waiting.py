@@ -12,13 +12,8 @@ from allotment.core.queues.order import OrderKey, order_key
 from allotment.core.state import ClusterState, Pod
 from allotment_proto.events import (
     BindFailed,
-    Bound,
     Decided,
-    DevicesConfigured,
     Envelope,
-    MixLearned,
-    NodeGone,
-    NodeObserved,
     PodGone,
     PodObserved,
     PolicyLoaded,
@@ -51,7 +46,7 @@ class Waiting:
                         self._look(placement.uid)
                 case PolicyLoaded():
                     self._sort_anew()
-                case NodeObserved() | NodeGone() | Bound() | MixLearned() | DevicesConfigured():
+                case _:
                     pass
 
     def __iter__(self) -> Iterator[Pod]:

@@ -19,7 +19,9 @@ import anyio
 from aiohttp import web
 
 from allotment_local.apiserver.app import build_app
+from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS
 from allotment_local.apiserver.store import Store
+from allotment_local.definitions import read_definitions
 from allotment_local.nodes.fake import FakeNodes
 from allotment_local.nodes.objects import node_objects
 from allotment_local.nodes.shape_reader import ShapesError, default_shapes, read_shapes
@@ -46,6 +48,8 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
     after a restart is told to list again.
     """
     store = Store(clock=now, ids=new_id, first_resource_version=int(now().timestamp() * 1000))
+    for definition in read_definitions():
+        store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     fake = FakeNodes(store, timers, now)
     fake.start(node_objects(shapes, store.now()))
     app = build_app(store, clock=now, ids=new_id)

@@ -25,7 +25,7 @@ class ServiceSpec(msgspec.Struct, frozen=True):
 
 
 def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
-    """Watcher, filter, scorer, binder."""
+    """Watcher, filter, scorer, binder, controller."""
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
     if policy_file is not None:
         watcher += ["--policy-file", str(policy_file.expanduser().absolute())]
@@ -34,6 +34,7 @@ def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
         _service("filter"),
         _service("scorer"),
         _service("binder", "--kubeconfig", KUBECONFIG),
+        _service("controller", "--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES),
     )
 
 

@@ -8,19 +8,21 @@ import anyio
 
 from allotment.adapters.bus import Message
 from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.settings import CommonSettings
 from allotment.adapters.world import World, open_world
+from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
-from allotment.core.cycle import run_cycle
+from allotment.core.card_metrics import card_gauges
+from allotment.core.state import ClusterState
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
+from allotment_scorer.settings import ScorerSettings
 
 CATCH_UP_S = 2.0
 CARD_NANO = 10**9
 
-Context = ServiceContext[CommonSettings]
+Context = ServiceContext[ScorerSettings]
 
 
 class Scorer:
@@ -31,6 +33,7 @@ class Scorer:
         self.world = world
         self.proposals = 0
         self._board: Board | None = None
+        self._rounds: Rounds | None = None
 
     async def on_feasible(self, message: Message) -> None:
         received_us = _now_us()
@@ -67,7 +70,10 @@ class Scorer:
 
     def _propose(self, opened: Feasible, received_us: int) -> Proposal:
         state = self.world.fold.state
-        outcome = run_cycle(state, opened.batch, self._ready_board())
+        board = self._ready_board()
+        if self._rounds is None or self._rounds.state is not state:
+            self._rounds = Rounds(state)
+        outcome = self._rounds.run(opened.batch, board)
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         return Proposal(
             v=MESSAGE_VERSION,
@@ -77,6 +83,10 @@ class Scorer:
             batch=opened.batch,
             placements=outcome.placements,
             refusals=outcome.refusals,
+            wholes=outcome.wholes,
+            shorts=outcome.shorts,
+            admissions=outcome.admissions,
+            holds=outcome.holds,
             stages=(*opened.stages, stage),
         )
 
@@ -119,6 +129,9 @@ async def run(ctx: Context) -> None:
             work.fragmentation,
             ("part",),
         )
+        if ctx.settings.card_metrics:
+            fold = world.fold
+            ctx.metrics.expose_gauges(lambda: card_gauges(fold.state), card_gauges(ClusterState()))
         await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
         with ctx.until_stop():
             await work.keep_up()
@@ -131,7 +144,7 @@ def _now_us() -> int:
 def main() -> None:
     sys.exit(
         start_service(
-            "allotment-scorer", CommonSettings, run, "Chooses nodes and cards for a batch."
+            "allotment-scorer", ScorerSettings, run, "Chooses nodes and cards for a batch."
         )
     )
 

@@ -15,12 +15,18 @@ from allotment_proto.events import (
     DevicesConfigured,
     Envelope,
     Event,
+    GroupGone,
+    GroupObserved,
     MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
     PodObserved,
     PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
 )
 
 Fact = NodeObserved | NodeGone | PodObserved | PodGone
@@ -131,6 +137,15 @@ def subject_of(facts: tuple[Event, ...]) -> str:
             return subjects.node(name)
         case PodObserved(uid=uid) | PodGone(uid=uid):
             return subjects.pod(uid)
+        case (
+            GroupObserved(namespace=namespace, name=name)
+            | GroupGone(namespace=namespace, name=name)
+        ):
+            return subjects.group(namespace, name)
+        case QueueObserved(name=name) | QueueGone(name=name):
+            return subjects.queue(name)
+        case PriorityClassObserved(name=name) | PriorityClassGone(name=name):
+            return subjects.priority_class(name)
         case PolicyLoaded() | MixLearned() | DevicesConfigured():
             return subjects.CONFIG
         case other:

@@ -8,6 +8,12 @@ import msgspec
 Labels = dict[str, str] | None
 Amount = str | int | float
 Amounts = dict[str, Amount] | None
+VERSION_DIGITS_MAX = 18
+
+
+class Owner(msgspec.Struct):
+    uid: str = ""
+    controller: bool | None = None
 
 
 class Meta(msgspec.Struct, rename="camel"):
@@ -19,6 +25,7 @@ class Meta(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
     labels: Labels = None
     annotations: Labels = None
+    owner_references: list[Owner] | None = None
 
 
 class Resources(msgspec.Struct):
@@ -84,6 +91,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
 
 class PodStatus(msgspec.Struct):
     phase: str | None = None
+    reason: str | None = None
 
 
 class PodObject(msgspec.Struct):
@@ -120,6 +128,11 @@ class NodeObject(msgspec.Struct):
     status: NodeStatus | None = None
 
 
+class ConfigMapObject(msgspec.Struct):
+    metadata: Meta
+    data: Labels = None
+
+
 class Glimpse(msgspec.Struct):
     """What can still be said of an object that fits no type."""
 
@@ -129,3 +142,9 @@ class Glimpse(msgspec.Struct):
 class PodGlimpse(msgspec.Struct, rename="camel"):
     scheduler_name: str | None = None
     node_name: str | None = None
+
+
+def version(text: str) -> int:
+    """resourceVersions are whole numbers on every API server in use; 0 where one is not."""
+    is_version = text.isascii() and text.isdigit() and len(text) <= VERSION_DIGITS_MAX
+    return int(text) if is_version else 0

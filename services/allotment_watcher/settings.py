@@ -26,3 +26,19 @@ class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
             extra={"readable_file": True},
         ),
     ] = None
+    device_config_file: Annotated[
+        Path | None,
+        Meta(
+            description="device configuration (device-config.yaml), in place of the ConfigMaps; "
+            "changes are picked up",
+            extra={"readable_file": True},
+        ),
+    ] = None
+    node_config_file: Annotated[
+        Path | None,
+        Meta(
+            description="what differs on single nodes (config.json), in place of the ConfigMaps; "
+            "changes are picked up",
+            extra={"readable_file": True},
+        ),
+    ] = None

@@ -17,8 +17,8 @@ from tests.contract.kube_server import (
 )
 
 from allotment.core import reasons
-from allotment.core.state import RESERVED, Allocation
-from allotment_binder.bindings import Target, bind
+from allotment.core.state import RESERVED, Allocation, ClusterState
+from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_proto.events import BindFailed, Bound
 from allotment_proto.facts import Holding
 
@@ -55,10 +55,14 @@ OURS = pod("node.1", "42")
 async def ending(
     tmp_path: Path, *answers: Answer, look_first: bool = False, gone: bool = False, **options: Any
 ) -> tuple[Bound | BindFailed, Script]:
+
+    async def prepare() -> Obstacle | None:
+        return obstacle_to(ClusterState(), ALLOCATION) if gone else None
+
     async with scripted() as script, client_of(script, tmp_path, **options) as client:
         script.then(*answers)
         with anyio.fail_after(10):
-            found = await bind(client, TARGET, 2_000, look_first=look_first, is_node_there=not gone)
+            found = await bind(client, TARGET, 2_000, look_first=look_first, prepare=prepare)
         assert not script.answers, "not everything was asked"
     return found, script
 

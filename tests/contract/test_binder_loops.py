@@ -266,6 +266,9 @@ async def test_what_an_earlier_binder_reserved_is_looked_at_and_settled(tmp_path
     api.there["pod-a"] = {"metadata": meta, "spec": {"nodeName": held.node}}
     api.there["pod-b"] = {"metadata": {"uid": "b"}, "spec": {}}
     async with at_work(tmp_path, log=log, api=api) as scene:
+        await until(lambda: scene.kinds().count("Bound") == 1)
+        seen = pod("a", rv=2, node=held.node, holdings=held.holdings, bind_phase="success")
+        await scene.add(seen)  # so the other one need not wait any more
         await until(lambda: scene.kinds().count("Bound") == 2)
         assert sorted(api.looks) == ["pod-a", "pod-b"]
         assert api.bindings == ["pod-b"]

@@ -25,6 +25,7 @@ from allotment.adapters.settings_fields import variable_of
 from allotment.core.policy import parse
 from allotment_binder.settings import BinderSettings
 from allotment_filter.settings import FilterSettings
+from allotment_scorer.settings import ScorerSettings
 from allotment_watcher.settings import WatcherSettings
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ SCHEMAS = ("1.32", "1.37")
 SETTINGS: dict[str, type[CommonSettings]] = {
     "allotment_watcher": WatcherSettings,
     "allotment_filter": FilterSettings,
-    "allotment_scorer": CommonSettings,
+    "allotment_scorer": ScorerSettings,
     "allotment_binder": BinderSettings,
 }
 READ_ELSEWHERE = {"ALLOT_COMMIT", "ALLOT_TRACE_FILE"}

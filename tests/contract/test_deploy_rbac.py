@@ -13,6 +13,7 @@ from random import Random
 import anyio
 import msgspec
 import pytest
+import yaml
 from aiohttp import web
 from tests.contract.kube_server import client_of, scripted
 from tests.contract.test_deploy_kubernetes import (
@@ -30,8 +31,12 @@ from allotment.core.state import RESERVED, Allocation
 from allotment_binder.bindings import Target, bind
 from allotment_binder.notices import Notices, Refused, Scheduled
 from allotment_binder.records import erase
-from allotment_watcher import __main__ as watcher
+from allotment_proto.facts import PluginUse, Policy
 from allotment_watcher import objects
+from allotment_watcher.device_source import places_of
+from allotment_watcher.npu_info import path_of
+from allotment_watcher.observer import NODES, PODS
+from allotment_watcher.reflecting import config_map_path
 
 PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/[^/]+)?"
@@ -47,8 +52,8 @@ CALLS = {
 }
 """Where the services call the client; each of these is run below."""
 
-Right = tuple[str, str, str]
-"""API group, resource with its subresource, verb."""
+Right = tuple[str, str, str, str]
+"""API group, resource with its subresource, verb, name of the one object (empty: any)."""
 
 
 def right_of(request: web.Request) -> Right:
@@ -60,7 +65,8 @@ def right_of(request: web.Request) -> Right:
     resource = found["resource"]
     if found["subresource"]:
         resource += f"/{found['subresource']}"
-    return found["group"] or "", resource, verb
+    field, _, name = request.query.get("fieldSelector", "").partition("=")
+    return found["group"] or "", resource, verb, name if field == "metadata.name" else ""
 
 
 async def binder_asks(client: KubeClient) -> None:
@@ -78,13 +84,11 @@ async def binder_asks(client: KubeClient) -> None:
 
 
 async def watcher_asks(client: KubeClient) -> None:
-    paths = {
-        value
-        for value in vars(watcher).values()
-        if isinstance(value, str) and value.startswith(("/api/", "/apis/"))
-    }
-    assert paths
+    places = [config_map_path(p.namespace, p.name) for p in places_of(Policy()).all]
+    await lists_and_watches(client, NODES, PODS, *places)
 
+
+async def lists_and_watches(client: KubeClient, *paths: str) -> None:
     async def ignore(_: WatchEvent[objects.PodObject]) -> None:
         pass
 
@@ -116,6 +120,32 @@ async def test_the_roles_hold_what_the_code_asks_for(
             await {"watcher": watcher_asks, "binder": binder_asks}[service](client)
         asked = {right_of(request) for request in script.requests}
     assert granted(where, f"allotment-{service}") == asked
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("use_cluster_info", [True, False])
+async def test_clusters_with_mindcluster_grant_one_namespace(
+    use_cluster_info: bool, tmp_path: Path
+) -> None:
+    arguments = (("useClusterInfoManager", use_cluster_info),)
+    path = path_of(Policy(configurations=(PluginUse("init-params", arguments=arguments),)))
+    assert path is not None
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.otherwise = answer
+        await lists_and_watches(client, path)
+        asked = {right_of(request) for request in script.requests}
+        namespaces = {request.path.split("/")[4] for request in script.requests}
+    manifest = ROOT / "deploy/base/watcher-mindcluster.yaml"
+    role, binding = (
+        document
+        for document in yaml.safe_load_all(manifest.read_text())
+        if document["metadata"]["namespace"] in namespaces
+    )
+    (rule,) = role["rules"]
+    assert rights_of(rule) == asked
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("allotment-watcher", "allotment-system")
 
 
 @needs_kubectl
@@ -172,14 +202,19 @@ def granted(where: str, account: str) -> set[Right]:
             assert subject["namespace"] == "allotment-system"
         role = role_of(where, binding)
         for rule in role["rules"]:
-            assert rule.keys() == {"apiGroups", "resources", "verbs"}
-            rights |= {
-                (group, resource, verb)
-                for group in rule["apiGroups"]
-                for resource in rule["resources"]
-                for verb in rule["verbs"]
-            }
+            rights |= rights_of(rule)
     return rights
+
+
+def rights_of(rule: Object) -> set[Right]:
+    assert rule.keys() - {"resourceNames"} == {"apiGroups", "resources", "verbs"}
+    return {
+        (group, resource, verb, name)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
 
 
 def role_of(where: str, binding: Object) -> Object:

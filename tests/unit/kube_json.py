@@ -1,16 +1,19 @@
 """Kubernetes objects as JSON, read as the watcher reads them."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from allotment.core.devices.base import NOTHING
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import (
     Policy,
 )
 from allotment_watcher import objects
-from allotment_watcher.normalise import node_fact, pod_fact
+from allotment_watcher.normalise import BUILT_IN, node_fact, pod_fact
 
 Json = dict[str, Any]
 POLICY = Policy()
@@ -37,8 +40,9 @@ def pod_json(*containers: Json, annotations: Any = None, **spec: Any) -> Json:
     }
 
 
-def seen(document: Json, policy: Policy = POLICY) -> PodObserved:
-    return pod_fact(msgspec.json.decode(json.dumps(document), type=objects.PodObject), policy)
+def seen(document: Json, policy: Policy = POLICY, config: DeviceConfig = BUILT_IN) -> PodObserved:
+    pod = msgspec.json.decode(json.dumps(document), type=objects.PodObject)
+    return pod_fact(pod, policy, config)
 
 
 def asks(limits: Any = None, requests: Any = None, **annotations: str) -> PodObserved:
@@ -75,8 +79,11 @@ def node_json(annotations: Any = None, allocatable: Any = None, **changes: Any) 
     }
 
 
-def node(document: Json) -> NodeObserved:
-    return node_fact(msgspec.json.decode(json.dumps(document), type=objects.NodeObject))
+def node(
+    document: Json, config: DeviceConfig = BUILT_IN, device_info: Mapping[str, str] = NOTHING
+) -> NodeObserved:
+    found = msgspec.json.decode(json.dumps(document), type=objects.NodeObject)
+    return node_fact(found, config, device_info)
 
 
 VGPU_AMOUNTS = {

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from allotment.core.state import apply
 from allotment_binder.bindings import Target, failed
-from allotment_binder.pacing import Pacer, Place, bindable
+from allotment_binder.pacer import Pacer, Wait
+from allotment_binder.pacing import Place, bindable
 from allotment_proto.events import Bound, PodGone
 from tests.build import card, decided, holding, node, placement, pod, policy, state_of
 
@@ -23,19 +24,23 @@ class _Told(NamedTuple):
 HAPPENINGS = st.lists(
     st.builds(
         _Told,
-        st.sampled_from(["decided", "bind", "bound", "failed", "seen", "acked", "gone", "block"]),
+        st.sampled_from(
+            ["decided", "bind", "bound", "failed", "seen", "acked", "gone", "block", "plugin"]
+        ),
         st.integers(0, 5),
     ),
     max_size=40,
 )
 
 
-@given(HAPPENINGS)
-def test_the_pacer_says_at_every_step_what_looking_at_everything_says(story: list[_Told]) -> None:
+@given(HAPPENINGS, st.booleans())
+def test_the_pacer_says_at_every_step_what_looking_at_everything_says(
+    story: list[_Told], swap_equal: bool
+) -> None:
     """Six pods on one node's two cards; whatever happens, the queue and the plain look agree."""
     cards = [card(index, slots=100, memory_mib=10**6, cores_pct=10**4) for index in range(2)]
     state = state_of(policy(), node("n1", cards), *(pod(str(n)) for n in range(6)))
-    pacer = Pacer(state)
+    pacer = Pacer(state, swap_equal=swap_equal)
     blocked: set[Place] = set()
     for rv, (what, number) in enumerate(story, 2):
         uid = str(number)
@@ -46,7 +51,7 @@ def test_the_pacer_says_at_every_step_what_looking_at_everything_says(story: lis
                 share = holding(f"GPU-{number % 2}")
                 apply(state, decided(placement(uid, "n1", share, stamp_s=rv)), state.seq + 1)
             case "bind":
-                plain = [a.uid for a in bindable(state, pacer.sent, blocked)]
+                plain = [a.uid for a in bindable(state, pacer.sent, blocked, swap_equal=swap_equal)]
                 assert [a.uid for a in pacer.ready(blocked)] == plain
             case "bound" if held is not None and uid in pacer.sent:
                 ending = Bound(uid=uid, namespace="default", name=uid, node="n1", decision=held.seq)
@@ -62,12 +67,17 @@ def test_the_pacer_says_at_every_step_what_looking_at_everything_says(story: lis
                 apply(state, msgspec.structs.replace(fact, bind_phase="success"), state.seq + 1)
             case "gone":
                 apply(state, PodGone(uid=uid, namespace="default", name=uid, rv=rv), state.seq + 1)
+            case "plugin":
+                there = 0 if state.nodes["n1"].ledgers else cards
+                apply(state, node("n1", there, rv=rv), state.seq + 1)
+                pacer.look_node("n1")
             case "block":
                 blocked ^= {("n1", ("vgpu", "devices", 1))}
             case _:
                 pass
         pacer.look(uid)
-        assert [a.uid for a in Pacer(state).ready()] == [a.uid for a in bindable(state, ())]
+        fresh = Pacer(state, swap_equal=swap_equal).ready()
+        assert fresh == bindable(state, (), swap_equal=swap_equal)
 
 
 def test_what_a_record_did_not_change_is_not_looked_at() -> None:
@@ -87,3 +97,23 @@ def test_what_a_record_did_not_change_is_not_looked_at() -> None:
     apply(state, fact, state.seq + 1)
     pacer.look("0")
     assert [a.uid for a in pacer.ready()] == ["1"]
+
+
+def test_who_waits_for_whom_and_how_many_are_not_acknowledged() -> None:
+    shares = [(uid, holding(f"GPU-{number}")) for number, uid in enumerate("abc")]
+    state = state_of(policy(), node("n1", 3), *(pod(uid) for uid, _ in shares))
+    apply(state, decided(*(placement(uid, "n1", held) for uid, held in shares)), state.seq + 1)
+    pacer = Pacer(state)
+    assert [a.uid for a in pacer.ready()] == ["a"]
+    assert list(pacer.waits()) == []  # the Binding is under way
+    assert pacer.unacknowledged() == {}
+    apply(state, pod("a", rv=2, node="n1", holdings=(shares[0][1],)), state.seq + 1)
+    pacer.ended("a")
+    place = ("n1", ("vgpu", "devices", 1))
+    assert set(pacer.waits()) == {Wait("b", "a", place), Wait("c", "a", place)}
+    assert pacer.unacknowledged() == {"n1": 1}
+    apply(state, node("n1", 0, rv=2), state.seq + 1)
+    pacer.look_node("n1")
+    assert list(pacer.waits()) == []
+    assert pacer.unacknowledged() == {}
+    assert [a.uid for a in pacer.ready()] == ["b"]

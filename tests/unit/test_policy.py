@@ -1,23 +1,60 @@
 """The configuration file: what is read, and every mistake with its place, value and remedy."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allotment.core import policy
-from allotment_proto.facts import Policy
+from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy
+
+
+def file_of(plugin: str, *lines: str) -> str:
+    """A file with one plugin; its arguments are in line 5 and after, from column 7."""
+    arguments = "".join(f"\n      {line}" for line in lines)
+    return f"tiers:\n- plugins:\n  - name: {plugin}\n    arguments:{arguments}\n"
 
 
 def deviceshare(*arguments: str) -> str:
-    lines = "".join(f"\n      {argument}" for argument in arguments)
-    return f"tiers:\n- plugins:\n  - name: deviceshare\n    arguments:{lines}\n"
+    return file_of("deviceshare", *arguments)
 
 
 def parsed(text: str) -> policy.Parsed:
     return policy.parse(text, "conf", ("allotment",))
 
 
-@pytest.mark.parametrize("text", ["", "{}", "actions: allocate", "tiers: []", "# nothing"])
-def test_defaults(text: str) -> None:
+def problems(text: str) -> tuple[str, ...]:
+    with pytest.raises(policy.PolicyError) as caught:
+        parsed(text)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("text", ["", "{}", "# nothing", "---\n"])
+def test_a_file_without_content_is_what_is_built_in(text: str) -> None:
     assert parsed(text) == policy.Parsed(Policy(scheduler_names=("allotment",)), ())
+
+
+def test_what_a_file_leaves_out_is_as_built_in() -> None:
+    one = parsed("actions: allocate").policy
+    assert (one.actions, one.tiers) == (("allocate",), BUILT_IN_TIERS)
+    other = parsed("tiers: []").policy
+    assert (other.actions, other.tiers) == (("enqueue", "allocate", "backfill"), ())
+
+
+def test_what_is_built_in_is_the_fallback_of_volcano_and_deviceshare() -> None:
+    text = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: deviceshare
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+    assert parsed(text) == policy.Parsed(Policy(scheduler_names=("allotment",)), ())
+    assert Policy().families == ("vgpu", "gpushare", "ascend", "mindcluster")
 
 
 @pytest.mark.parametrize(
@@ -25,78 +62,259 @@ def test_defaults(text: str) -> None:
     [
         ("deviceshare.SchedulePolicy: spread", "device_policy", "spread"),
         ("deviceshare.SchedulePolicy: ''", "device_policy", "none"),
+        ("deviceshare.SchedulePolicy:", "device_policy", "none"),
         ("deviceshare.ScheduleWeight: 0", "device_weight", 0),
+        ("deviceshare.ScheduleWeight: 100", "device_weight", 100),
         ("deviceshare.VGPUEnable: 'T'", "families", ("vgpu",)),
         ("deviceshare.GPUNumberEnable: true", "families", ("gpushare",)),
+        ("deviceshare.GPUNumberEnable: true", "gpushare_kind", "number"),
+        ("deviceshare.GPUSharingEnable: yes", "gpushare_kind", "memory"),
+        ("deviceshare.AscendHAMiVNPUEnable: true", "families", ("ascend",)),
+        ("deviceshare.AscendMindClusterVNPUEnable: '1'", "families", ("mindcluster",)),
         ("deviceshare.VGPUEnable: false", "families", ()),
+        ("deviceshare.NodeLockEnable: true", "node_lock", True),
+        ("deviceshare.NodeLockEnable: true", "families", Policy().families),
+        ("deviceshare.NodeLockEnable: true", "gpushare_kind", ""),
+        ("deviceshare.KnownGeometriesCMName: gpus", "device_config", ("kube-system", "gpus")),
+        (
+            "deviceshare.KnownGeometriesCMNamespace: ml",
+            "device_config",
+            ("ml", "volcano-vgpu-device-config"),
+        ),
+        (
+            "deviceshare.GPUExclusiveRules: [{team: ml, app: train}, {workload: 'yes'}]",
+            "exclusive_rules",
+            ((("app", "train"), ("team", "ml")), (("workload", "yes"),)),
+        ),
+        ("deviceshare.GPUExclusiveRules: []", "exclusive_rules", ()),
     ],
 )
 def test_deviceshare_arguments(argument: str, field: str, value: object) -> None:
     found = parsed(deviceshare(argument))
     assert getattr(found.policy, field) == value
     assert found.warnings == ()
+    assert found.policy.tiers == ((PluginUse("deviceshare"),),)
+
+
+def test_families_are_named_in_one_order() -> None:
+    text = deviceshare(
+        "deviceshare.AscendHAMiVNPUEnable: true",
+        "deviceshare.VGPUEnable: true",
+        "deviceshare.GPUNumberEnable: false",
+    )
+    assert parsed(text).policy.families == ("vgpu", "ascend")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("GPUSharingEnable", "GPUNumberEnable"),
+        ("GPUSharingEnable", "VGPUEnable"),
+        ("GPUNumberEnable", "VGPUEnable"),
+    ],
+)
+def test_switches_with_which_volcano_does_not_start_are_refused(first: str, second: str) -> None:
+    text = deviceshare(f"deviceshare.{first}: true", f"deviceshare.{second}: true")
+    (problem,) = problems(text)
+    assert problem.startswith(f"conf:6:7: deviceshare.{first} and deviceshare.{second} are both")
+    assert "set one of them to false" in problem
+    assert parsed(text.replace(f"{second}: true", f"{second}: false")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        (
+            "deviceshare.ScheduleWeight: '10'",
+            "5:35: deviceshare.ScheduleWeight of plugin "
+            "deviceshare is '10'; wanted: a whole number without quotes; the default 10 stays",
+        ),
+        ("deviceshare.ScheduleWeight: 1.5", "is 1.5; wanted: a whole number without quotes"),
+        ("deviceshare.ScheduleWeight: true", "is true; wanted: a whole number"),
+        ("deviceshare.ScheduleWeight: [1]", "is a list; wanted: a whole number"),
+        ("deviceshare.SchedulePolicy: 5", "is 5; wanted: a text; the default 'binpack' stays"),
+        (
+            "deviceshare.VGPUEnable: maybe",
+            "5:31: deviceshare.VGPUEnable of plugin deviceshare is "
+            "'maybe'; wanted: true or false; it counts as not written",
+        ),
+        ("deviceshare.VGPUEnable: 1", "is 1; wanted: true or false; it counts as not written"),
+        ("deviceshare.NodeLockEnable: on-off", "wanted: true or false; the default false stays"),
+        ("deviceshare.KnownGeometriesCMName: 7", "the default 'volcano-vgpu-device-config' stays"),
+        ("deviceshare.GPUExclusiveRules:", "is empty; wanted: a list of label maps; there are no"),
+        ("deviceshare.GPUExclusiveRules: {a: b}", "is a mapping; wanted: a list of label maps"),
+        ("deviceshare.GPUExclusiveRules: [x]", "[0] is 'x'; wanted: a mapping from labels to"),
+        (
+            "deviceshare.GPUExclusiveRules: [{}]",
+            "5:39: deviceshare.GPUExclusiveRules of plugin "
+            "deviceshare[0] has no label and is left out",
+        ),
+        (
+            "deviceshare.GPUExclusiveRule: []",
+            "5:7: unknown argument deviceshare.GPUExclusiveRule "
+            "of plugin deviceshare, ignored; did you mean deviceshare.GPUExclusiveRules?",
+        ),
+        ("predicate.CacheEnable: true", "ignored; it belongs to the plugin predicates"),
+    ],
+)
+def test_what_is_left_aside_of_deviceshare_is_said(argument: str, says: str) -> None:
+    found = parsed(deviceshare(argument))
+    assert found.policy == parsed(deviceshare()).policy
+    (warning,) = found.warnings
+    assert warning.startswith("conf:5:")
+    assert says in warning
+
+
+def test_a_weight_below_zero_is_none() -> None:
+    found = parsed(deviceshare("deviceshare.ScheduleWeight: -1"))
+    assert found.policy.device_weight == 0
+    assert "is -1; it counts as 0" in found.warnings[0]
+
+
+def test_labels_of_a_rule_that_are_no_texts_are_dropped() -> None:
+    text = deviceshare(
+        "deviceshare.GPUExclusiveRules:", "- {app: train, team: 7, 1: one}", "- {a: yes}"
+    )
+    found = parsed(text)
+    assert found.policy.exclusive_rules == ((("app", "train"),),)
+    assert [warning.split(": ")[0] for warning in found.warnings] == [
+        "conf:6:28",
+        "conf:6:31",
+        "conf:7:13",
+        "conf:7:9",
+    ]
 
 
 def test_our_own_arguments() -> None:
-    text = deviceshare(
+    text = file_of(
+        "allotment",
         "allotment.HostPolicy: spread",
         "allotment.HostWeight: 3",
         "allotment.MultiContainerEnable: true",
-    ).replace("deviceshare", "allotment")
-    found = parsed(text).policy
-    assert (found.host_policy, found.host_weight, found.multi_container) == ("spread", 3, True)
+        "allotment.MigGeometryOrder: listed",
+        "allotment.NamespaceLabelInMetrics: 't'",
+    )
+    found = parsed(text)
+    assert found.warnings == ()
+    assert found.policy == Policy(
+        scheduler_names=("allotment",),
+        host_policy="spread",
+        host_weight=3,
+        multi_container=True,
+        mig_order="listed",
+        namespace_in_metrics=True,
+        tiers=((PluginUse("allotment"),),),
+    )
+
+
+def test_policies_that_look_ahead_weigh_the_host_themselves() -> None:
+    text = deviceshare("deviceshare.SchedulePolicy: fgd")
+    assert parsed(text).policy.host_weight == 0
+    own = "  - name: allotment\n    arguments: {allotment.HostPolicy: spread}\n"
+    assert parsed(text + own).policy.host_weight == 1
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("a: [", "conf:1:5: not YAML: "),
-        ("- a", "conf: must be a mapping with actions and tiers"),
-        ("actions: [allocate]", "conf: actions is ['allocate']; wanted: a text like"),
-        ("actions: alocate", "conf: actions is 'alocate'; wanted: one of allocate, backfill"),
-        ("tiers: x", "conf: tiers is 'x'; wanted: a list of tiers"),
-        ("tiers: [x]", "conf: tiers[0] is 'x'; wanted: a mapping with a list of plugins"),
-        ("tiers: [{plugins: [x]}]", "conf: tiers[0].plugins[0] is 'x'; wanted: a mapping with"),
+        ("a: 1\nb: \x00", "conf:2:4: not YAML: the character U+0000"),
+        ("a: b\n---\nc: d", "conf:2:1: not YAML: "),
+        ("- a", "conf:1:1: must be a mapping with actions and tiers"),
+        ("actions: [allocate]", "conf:1:10: actions is a list; wanted: a text like"),
+        (
+            "actions: alocate",
+            "conf:1:10: actions is 'alocate'; wanted: one of allocate, backfill, enqueue, preempt, "
+            "reclaim; did you mean allocate?",
+        ),
+        ("actions: enqueue,, allocate", "actions is ''; wanted: one of allocate"),
+        ("actions:", "conf:1:9: actions is empty; wanted: a text"),
+        ("tiers: x", "conf:1:8: tiers is 'x'; wanted: a list of tiers"),
+        ("tiers: [x]", "conf:1:9: tier 1 is 'x'; wanted: a mapping with a list of plugins"),
+        ("tiers: [{plugins: x}]", "conf:1:19: plugins of tier 1 is 'x'; wanted: a mapping with"),
+        ("tiers: [{plugins: [x]}]", "conf:1:20: a plugin of tier 1 is 'x'; wanted: a mapping with"),
+        ("tiers: [{plugins: [{}]}]", "conf:1:20: a plugin of tier 1 has no name"),
+        ("tiers: [{plugins: [{name: 5}]}]", "conf:1:27: the name of a plugin of tier 1 is 5"),
         (
             "tiers: [{plugins: [{name: deviceshare, arguments: x}]}]",
-            "conf: tiers[0].plugins[0].arguments is 'x'; wanted: a mapping",
+            "conf:1:51: arguments of plugin deviceshare is 'x'; wanted: a mapping",
         ),
         (
             deviceshare("deviceshare.SchedulePolicy: pack"),
-            "conf: tiers[0].plugins[0].arguments.deviceshare.SchedulePolicy is 'pack'; "
+            "conf:5:35: deviceshare.SchedulePolicy of plugin deviceshare is 'pack'; "
             "wanted: one of binpack, spread, none",
         ),
-        (deviceshare("deviceshare.ScheduleWeight: 1.5"), "is 1.5; wanted: a whole number from 0"),
-        (deviceshare("deviceshare.ScheduleWeight: true"), "is True; wanted: a whole number"),
-        (deviceshare("deviceshare.ScheduleWeight: -1"), "is -1; wanted: a whole number"),
-        (deviceshare("deviceshare.VGPUEnable: maybe"), "is 'maybe'; wanted: true or false"),
+        (deviceshare("deviceshare.ScheduleWeight: 101"), "is 101; wanted: a whole number without"),
         (
-            deviceshare("allotment.Host: x").replace("deviceshare", "allotment"),
-            "allotment.Host is 'x'; wanted: allotment.HostPolicy",
+            deviceshare("deviceshare.KnownGeometriesCMName: A b"),
+            "conf:5:42: deviceshare.KnownGeometriesCMName of plugin deviceshare is 'A b'; wanted",
         ),
+        (
+            file_of("allotment", "allotment.HostPolic: x"),
+            "conf:5:7: unknown argument allotment.HostPolic of plugin allotment; did you mean "
+            "allotment.HostPolicy?",
+        ),
+        (file_of("allotment", "allotment.HostPolicy: x"), "is 'x'; wanted: one of binpack"),
+        (file_of("allotment", "allotment.HostWeight: '1'"), "is '1'; wanted: a whole number from"),
+        (
+            file_of("allotment", "allotment.MultiContainerEnable: maybe"),
+            "is 'maybe'; wanted: true or false",
+        ),
+        (
+            file_of("allotment", "allotment.MigGeometryOrder: first"),
+            "is 'first'; wanted: one of least-stranded, listed",
+        ),
+        (file_of("allotment", "allotment.MigGeometryOrder:"), "is empty; wanted: one of"),
     ],
 )
 def test_mistakes(text: str, says: str) -> None:
-    with pytest.raises(policy.PolicyError) as caught:
-        parsed(text)
-    assert says in str(caught.value)
+    (problem,) = problems(text)
+    assert problem.startswith("conf:")
+    assert says in problem
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    text = deviceshare("deviceshare.SchedulePolicy: x", "deviceshare.ScheduleWeight: y")
-    with pytest.raises(policy.PolicyError) as caught:
-        parsed(text)
-    assert len(caught.value.problems) == 2
+    text = deviceshare("deviceshare.SchedulePolicy: x", "deviceshare.ScheduleWeight: 5000")
+    assert len(problems(f"actions: fly\n{text}")) == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{1: a, shiny: b}", "conf: 1: unknown key"),
-        ("actions: allocate, preempt", "conf: actions: preempt is read but does nothing yet"),
-        ("tiers: [{plugins: [{name: gang}]}]", "plugin gang is read but does nothing yet"),
-        (deviceshare("deviceshare.Other: 1"), "deviceshare.Other: is read but does nothing yet"),
-    ],
+_lines = st.sampled_from(
+    (
+        "actions: allocate",
+        "tiers:",
+        "- plugins:",
+        "  - name: binpack",
+        "  - name: deviceshare",
+        "  - {name: drf, enableHierarchy: true}",
+        "  - name: sla",
+        "    enableJobOrder: no",
+        "    arguments:",
+        "      binpack.weight: 1e9999999999",
+        "      binpack.resources: a, b",
+        "      overcommit-factor: .nan",
+        "      sla-waiting-time: 9h",
+        "      deviceshare.ScheduleWeight: 0x1F",
+        "      deviceshare.GPUExclusiveRules: [&a {b: c}, *a]",
+        "      ? [x]",
+        "configurations: [{name: allocate, arguments: {a: b}}]",
+        "metrics: {type: x}",
+        "&a x: *a",
+        "<<: {}",
+        '"\\ud800": "\\UFFFFFFFF"',
+        "%YAML 7.7",
+        "---",
+    )
 )
-def test_what_has_no_effect_is_said(text: str, says: str) -> None:
-    assert any(says in warning for warning in parsed(text).warnings)
+_texts = st.one_of(st.text(), st.lists(st.one_of(_lines, st.text(max_size=8))).map("\n".join))
+
+
+def _refusal(text: str) -> tuple[str, ...]:
+    try:
+        return parsed(text)[2:]
+    except policy.PolicyError as error:
+        return error.problems
+
+
+@given(_texts)
+def test_any_text_is_a_policy_or_a_policy_error(text: str) -> None:
+    assert all(problem.startswith("conf") for problem in _refusal(text))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from allotment.core.policy import PolicyError
-from allotment_proto.facts import Policy
+from allotment_proto.facts import PluginUse, Policy
 from allotment_watcher.policy_source import fingerprint, load_policy
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +17,7 @@ tiers:
 - plugins:
   - name: deviceshare
     arguments: {deviceshare.SchedulePolicy: spread}
-  - name: drf
+  - name: usage
 """
 
 
@@ -32,10 +32,15 @@ async def test_a_file_is_read_with_its_hash_and_warnings(tmp_path: Path) -> None
     path = tmp_path / "policy.conf"
     path.write_text(SPREAD)
     loaded = await load_policy(path, NAMES)
-    assert loaded.event.policy == Policy(scheduler_names=NAMES, device_policy="spread")
+    assert loaded.event.policy == Policy(
+        scheduler_names=NAMES,
+        device_policy="spread",
+        actions=("allocate",),
+        tiers=((PluginUse("deviceshare"), PluginUse("usage")),),
+    )
     assert loaded.event.source == str(path)
     assert loaded.event.text_sha256 == hashlib.sha256(SPREAD.encode()).hexdigest()
-    assert any("plugin drf is read but does nothing yet" in line for line in loaded.warnings)
+    assert loaded.warnings == (f"{path}:7:11: plugin usage: read, has no effect",)
     assert loaded.seen == await fingerprint(path)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 from unittest.mock import MagicMock
 
 import anyio
@@ -15,8 +15,10 @@ from allotment.core.state import apply
 from allotment_proto.events import NodeGone, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
-from allotment_watcher.__main__ import PODS, Context, Watcher, _reflect
+from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
+from allotment_watcher.observer import PODS, Observer
+from allotment_watcher.reflecting import reflect
 from tests.build import node, pod, state_of
 
 
@@ -44,7 +46,7 @@ async def test_the_first_list_is_a_consistent_one() -> None:
     """
     client = cast(KubeClient, _Client())
     with anyio.fail_after(5), pytest.raises(_Asked) as asked:
-        await _reflect(cast(Context, cast(Any, None)), client, PODS, objects.PodObject, _ignore)
+        await reflect(client, PODS, objects.PodObject, _ignore, print)
     assert "resourceVersion" not in asked.value.params
 
 
@@ -70,11 +72,11 @@ def test_a_node_that_cannot_be_read_any_more_is_not_gone() -> None:
     put: list[object] = []
     recorder = SimpleNamespace(put=put.extend)
     context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None)
-    watcher = Watcher(cast(Context, context), Policy(), diary, cast(Recorder, recorder))
+    observer = Observer(cast(Context, context), Policy(), diary, cast(Recorder, recorder))
 
     async def relist() -> None:
-        await watcher.on_node(Undecodable("", "n1", "uid-n1", b"{}", "spec is a number"))
-        await watcher.on_node(Synced("9", 1))
+        await observer.on_node(Undecodable("", "n1", "uid-n1", b"{}", "spec is a number"))
+        await observer.on_node(Synced("9", 1))
 
     anyio.run(relist)
     assert put == []

@@ -94,9 +94,9 @@ def test_a_configuration_file_is_a_policy(trace: list[str], tmp_path: Path) -> N
     path.write_text(CONFIGURATION)
     run = msgspec.json.decode(simulate(*trace, "--policy", str(path), "--json").stdout)
     assert run["policy"] == str(path)
-    path.write_text(CONFIGURATION.replace("10", "high"))
+    path.write_text(CONFIGURATION.replace("10", "101"))
     result = simulate(*trace, "--policy", str(path), code=2)
-    assert "ScheduleWeight is 'high'; wanted: a whole number" in result.stderr
+    assert ":6:81: deviceshare.ScheduleWeight of plugin deviceshare is 101" in result.stderr
 
 
 def test_churn_reports_waits(trace: list[str]) -> None:

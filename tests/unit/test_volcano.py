@@ -95,7 +95,7 @@ def test_cards_from_capacity_share_the_memory_equally() -> None:
     [
         ({keys.USE_GPUTYPE: " , "}, keys.USE_GPUTYPE),
         ({keys.NOUSE_GPUTYPE: ""}, keys.NOUSE_GPUTYPE),
-        ({keys.VGPU_MODE: "mps"}, keys.VGPU_MODE),
+        ({keys.VGPU_MODE: "time-slicing"}, keys.VGPU_MODE),
         ({keys.VGPU_MODE: ""}, keys.VGPU_MODE),
         ({keys.GPU_INDEX: ","}, keys.GPU_INDEX),
         ({keys.GPU_INDEX: "first"}, keys.GPU_INDEX),

@@ -1,6 +1,5 @@
 """Heartbeats and status noise make no event, and what is kept of a pod is its fact."""
 
-import json
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -9,43 +8,43 @@ import anyio
 import msgspec
 import pytest
 
-from allotment.adapters.kube_watch import Added, Deleted, Identity, Modified
+from allotment.adapters.kube_watch import Added, Identity, Modified
 from allotment.adapters.recorder import Recorder
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import ContainerSource, PodSource
 from allotment_cli.bench import big_cluster
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy
-from allotment_proto.volcano import selection
+from allotment_proto.volcano import device_config, selection
 from allotment_watcher import objects
-from allotment_watcher.__main__ import Context, Watcher
+from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
-from allotment_watcher.normalise import ASKED
-from tests.unit.kube_json import Json, container, pod_json
-
-POD = Identity("team-a", "p", "uid-p")
+from allotment_watcher.normalise import ASKED, ASKED_LABELS
+from allotment_watcher.observer import Observer
 
 
 class Told:
-    """A watcher, and what it put into the log's queue."""
+    """An observer, and what it put into the log's queue."""
 
     def __init__(self) -> None:
         self.put: list[Any] = []
         context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None)
         recorder = SimpleNamespace(put=self.put.extend)
-        self.watcher = Watcher(cast(Context, context), Policy(), Diary(), cast(Recorder, recorder))
+        self.observer = Observer(
+            cast(Context, context), Policy(), Diary(), cast(Recorder, recorder)
+        )
 
     def nodes(self, *texts: str) -> None:
         for text in texts:
             node = msgspec.json.decode(text, type=objects.NodeObject)
             identity = Identity("", node.metadata.name, node.metadata.uid)
-            anyio.run(self.watcher.on_node, Modified(identity, node))
+            anyio.run(self.observer.on_node, Modified(identity, node))
 
     def pods(self, *texts: str) -> None:
         for text in texts:
             pod = msgspec.json.decode(text, type=objects.PodObject)
             identity = Identity("", pod.metadata.name, pod.metadata.uid)
-            anyio.run(self.watcher.on_pod, Added(identity, pod))
+            anyio.run(self.observer.on_pod, Added(identity, pod))
 
 
 def test_heartbeats_of_a_node_make_no_event() -> None:
@@ -65,31 +64,6 @@ def test_status_noise_of_a_pod_makes_no_event(kind: int) -> None:
     assert fact.problem is None
     assert bool(fact.holdings) == (kind in (0, 5))
     assert bool(fact.node) == (kind != 9)
-
-
-def two_containers(limits_of_second: Json) -> str:
-    vgpu = {"volcano.sh/vgpu-number": 1}
-    return json.dumps(pod_json(container("a", vgpu), container("b", limits_of_second)))
-
-
-def test_another_policy_reads_again_what_it_reads_otherwise() -> None:
-    told = Told()
-    told.pods(two_containers({"volcano.sh/vgpu-number": 1}))
-    assert told.put[0].problem is not None
-    told.watcher.use(Policy(multi_container=True))
-    assert [fact.problem for fact in told.put[1:]] == [None]
-    anyio.run(told.watcher.on_pod, Deleted(POD))
-    told.put.clear()
-    told.watcher.use(Policy())
-    assert told.put == []
-
-
-def test_another_policy_reads_no_other_pod_again() -> None:
-    told = Told()
-    told.pods(two_containers({"cpu": "1"}))
-    told.put.clear()
-    told.watcher.use(Policy(multi_container=True))
-    assert told.put == []
 
 
 class Asked(dict[str, str]):
@@ -112,12 +86,17 @@ class Asked(dict[str, str]):
         return super().get(name, default)
 
 
-def test_what_a_pod_asks_for_is_read_from_no_other_annotation() -> None:
-    """Requests are remembered per kind of pod, by these annotations and the spec."""
-    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/gpu-memory": "5"}
-    for given in ({}, dict.fromkeys(ASKED, "1")):
-        annotations = Asked(given)
-        for family in FAMILIES.values():
-            family.requests(PodSource(annotations, [ContainerSource("c", limits, {})], []))
-        selection.decode(annotations)
-        assert annotations.names <= ASKED
+def test_what_a_pod_asks_for_is_read_from_no_other_annotation_or_label() -> None:
+    """Requests are remembered per kind of pod, by these annotations, labels and the spec."""
+    config = device_config.default()
+    names = set[str]().union(*(family.resources(config) for family in FAMILIES.values()))
+    for amount in ("1", "5"):
+        limits = dict.fromkeys(names, amount)
+        for given in ({}, dict.fromkeys(ASKED, "1")):
+            annotations, labels = Asked(given), Asked(dict.fromkeys(ASKED_LABELS, "high"))
+            containers = [ContainerSource("c", limits, limits)]
+            for family in FAMILIES.values():
+                family.requests(PodSource(annotations, containers, [], labels, config))
+            selection.decode(annotations)
+            assert annotations.names <= ASKED
+            assert labels.names <= ASKED_LABELS

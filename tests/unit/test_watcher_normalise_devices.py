@@ -88,7 +88,7 @@ def test_selections_are_read() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("volcano.sh/vgpu-mode", "mps", "'mps'; wanted: hami-core or mig"),
+        ("volcano.sh/vgpu-mode", "soft", "'soft'; wanted: hami-core or mig or mps"),
         ("volcano.sh/vgpu-mode", "", "''; wanted: hami-core or mig"),
         ("nvidia.com/use-gputype", " , ", "a comma list of card types"),
         ("nvidia.com/nouse-gputype", "", "a comma list of card types"),

@@ -2,6 +2,8 @@
 
 import pytest
 
+from allotment.core.views import node_problems
+from allotment_proto.device_config import DeviceConfig, NodeConfig, Nvidia
 from allotment_proto.facts import (
     Expression,
     NodeTerm,
@@ -9,7 +11,9 @@ from allotment_proto.facts import (
     Taint,
     Toleration,
 )
+from allotment_watcher.__main__ import node_device_problems
 from allotment_watcher.normalise import REQUEST_BYTES_MAX
+from tests.build import state_of
 from tests.unit.kube_json import (
     GIB,
     REGISTER,
@@ -144,3 +148,25 @@ def test_a_heartbeat_is_not_news() -> None:
 def test_a_bare_node_is_a_node() -> None:
     fact = node({"metadata": {"name": "n", "uid": "u"}, "spec": None, "status": None})
     assert (fact.cpu_milli, fact.pods, fact.inventories, fact.problems) == (0, 0, (), ())
+
+
+def test_a_node_that_disagrees_with_its_configuration_says_so_wherever_it_is_shown() -> None:
+    config = DeviceConfig(
+        nvidia=Nvidia(split_count=4), nodes=(NodeConfig("n.example", mode="mig"),)
+    )
+    fact = node(node_json({REGISTER: TWO_CARDS}, VGPU_AMOUNTS), config)
+    places = ["operatingmode", "deviceSplitCount"]
+    assert [problem.place for problem in fact.problems] == places
+    assert said == [
+        ("DeviceConfigMismatch", "operatingmode"),
+        ("DeviceConfigMismatch", "deviceSplitCount"),
+    ]
+    state = state_of(fact)
+    shown = node_problems(state.nodes["n.example"])
+    assert [p.place for p in shown if p.code == "DeviceConfigMismatch"] == places
+    assert node_device_problems(state) == {("n.example", "DeviceConfigMismatch"): 2}
+
+
+def test_the_configuration_of_one_node_concerns_no_other() -> None:
+    config = DeviceConfig(nodes=(NodeConfig("other", hidden_ids=("GPU-a",)),))
+    assert node(node_json({REGISTER: TWO_CARDS}, VGPU_AMOUNTS), config).problems == ()

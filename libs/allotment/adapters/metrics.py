@@ -20,6 +20,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from allotment.core.card_metrics import Gauge
+
 STAGE_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 Reading = int | float | Mapping[tuple[str, ...], int | float]
@@ -61,6 +63,26 @@ class _Callback(Collector):
         return GaugeMetricFamily(self._name, self._text, labels=self._labels)
 
 
+class _Gauges(Collector):
+    """Many gauges that are read together, each time anew."""
+
+    def __init__(self, read: Callable[[], Sequence[Gauge]], known: Sequence[Gauge]) -> None:
+        self._read = read
+        self._known = known
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The names alone, so that registering asks for no value."""
+        for gauge in self._known:
+            yield GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for gauge in self._read():
+            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for values, value in gauge.rows.items():
+                family.add_metric(values, value if gauge.divisor == 1 else value / gauge.divisor)
+            yield family
+
+
 class ServiceMetrics:
     """The registry of one service and the metrics that every service has."""
 
@@ -98,6 +120,15 @@ class ServiceMetrics:
         Raises ValueError if the registry already has a metric of that name.
         """
         self.registry.register(_Callback(name, text, kind, labels, read))
+
+    def expose_gauges(
+        self, read: Callable[[], Sequence[Gauge]], known: Sequence[Gauge] = ()
+    ) -> None:
+        """Publish gauges whose rows and labels `read` makes at scrape time.
+
+        `known` are the names it can give. Raises ValueError if the registry has one of them.
+        """
+        self.registry.register(_Gauges(read, known))
 
     def expose_sequences(self, head: Callable[[], int], applied: Callable[[], int]) -> None:
         """Where the log ends and how far this service has folded it; the difference is its lag."""

@@ -57,6 +57,8 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     kind = view.keys & view.columns.kind_mask
     held, apart = packing.holders(view.packed), kept_apart(row, view)
     mine = ask.is_family[kind]
+    if view.taken is not None:
+        mine &= ~view.taken
     cards = mine.sum(axis=1)
     wrong_mode = (mine & ~ask.mode_fits[kind]).any(axis=1)
     blocked = (mine & ~ask.unblocked[kind]).any(axis=1)

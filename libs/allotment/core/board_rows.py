@@ -80,6 +80,8 @@ def good_cards(row: Row, ask: Ask, view: View) -> Bools:
     good = packing.covers(view.packed, ask.need[kind])
     if row.allowed is not None:
         good &= row.allowed.take(view.at, axis=0)
+    if view.taken is not None:
+        good &= ~view.taken
     apart = kept_apart(row, view)
     return good if apart is None else good & ~apart
 
@@ -96,9 +98,11 @@ def best_cards(view: View, ask: Ask, good: Bools, keys: Ints) -> tuple[Ints, Int
 
     Their slots; where they are in the flattened (M × D) arrays; and their keys, −1 for none.
     """
+    if ask.rank is not None:
+        keys = keys + ask.rank[view.keys & view.columns.kind_mask]
     wanted, number = np.where(good, keys, _no_key), ask.number
     if ask.is_wired:
-        slots = _wired(view, good, wanted)[:, :number]
+        slots = _wired(view, ask, good, wanted)[:, :number]
         flat = view.first[:, None] + slots
         if number == 1:
             slots, flat = slots[:, 0], flat[:, 0]
@@ -111,17 +115,18 @@ def best_cards(view: View, ask: Ask, good: Bools, keys: Ints) -> tuple[Ints, Int
     return slots, flat, wanted.take(flat)
 
 
-def _wired(view: View, good: Bools, wanted: Ints) -> Ints:
+def _wired(view: View, ask: Ask, good: Bools, wanted: Ints) -> Ints:
     """Slots (M, D) with the cards of the network that has most good ones in front; of equals the
     lower network; within one by key. By key alone where a card's network is unknown.
 
     The same as `devices.base.wired_together`.
     """
-    network = view.columns.network.take(view.at, axis=0)
-    is_card = view.keys & view.columns.kind_mask > 0
+    columns = view.columns
+    network = columns.network.take(view.at, axis=0)
+    is_chip = ask.is_chip[columns.keys.take(view.at, axis=0) & columns.kind_mask]
     mine = good[:, :, None] & (network[:, :, None] == network[:, None, :])
     together = mine.sum(axis=1)
-    known = np.all(~is_card | (network >= 0), axis=1)
+    known = np.all(~is_chip | (network >= 0), axis=1)
     first = np.where(known[:, None], together * NETWORKS_MOST - network, 0)
     first = np.where(good, first, np.int64(-(1 << 62)))
     slots: Ints = np.lexsort((wanted, first), axis=1)[:, ::-1]
@@ -135,7 +140,9 @@ def take(view: View, ask: Ask, best: Ints, flat: Ints) -> None:
     view.packed.reshape(-1)[flat] -= ask.amount[kind]
     keys = view.keys.reshape(-1)
     if ask.each_once:
-        view.packed.reshape(-1)[flat] = packing.NOTHING
+        if view.taken is None:
+            view.taken = np.zeros(view.packed.shape, np.bool_)
+        view.taken.reshape(-1)[flat] = True
     if ask.is_cut:
         keys[flat] += ask.after[kind] - kind
     if ask.order in USE_ORDERS:

@@ -25,6 +25,7 @@ from allotment.core.bulk_events import (
     BindFailed,
     Bound,
     Decided,
+    Event,
     NodeGone,
     NodeObserved,
     Placement,
@@ -34,7 +35,7 @@ from allotment.core.bulk_events import (
 )
 from allotment.core.bulk_nodes import NOWHERE, Card, Node, cover_together, once, same_cards
 from allotment.core.model import ACTIVE, ENDED, ClusterState
-from allotment_proto.events import ENVELOPE_VERSION, DevicesConfigured, MixLearned, PolicyLoaded
+from allotment_proto.events import ENVELOPE_VERSION, PolicyLoaded
 from allotment_proto.facts import Amounts, Holding, Policy
 
 
@@ -111,15 +112,24 @@ class Books:
                 if pod is not None and pod.open_decision == event.decision:
                     pod.open_decision = 0
             elif isinstance(event, Decided):
-                for placement in event.placements:
-                    self._place(placement, seq)
+                self._decide(event, seq)
             else:
                 self._take_rare(event)
 
-    def _take_rare(
-        self,
-        event: NodeObserved | NodeGone | BindFailed | PolicyLoaded | MixLearned | DevicesConfigured,
-    ) -> None:
+    def _decide(self, event: Decided, seq: int) -> None:
+        """Book placements; those of a whole together or not at all."""
+        whole_of = {uid: whole for whole in event.wholes for uid in whole}
+        broken: set[str] = set()
+        for placement in event.placements:
+            if placement.uid in broken or self._place(placement, seq):
+                continue
+            for uid in whole_of.get(placement.uid, ()):
+                broken.add(uid)
+                pod = self._pods.get(uid)
+                if pod is not None and pod.open_decision == seq:
+                    self._release(pod)
+
+    def _take_rare(self, event: Event) -> None:
         match event:
             case BindFailed():
                 pod = self._pods.get(event.uid)
@@ -141,7 +151,7 @@ class Books:
                     gone.become(None)
             case PolicyLoaded():
                 self._names = event.policy.scheduler_names
-            case MixLearned() | DevicesConfigured():
+            case _:
                 pass  # says how to choose, not who holds what
 
     def picture(self) -> Picture:
@@ -193,11 +203,11 @@ class Books:
         cards = tuple(map(node.card, holdings))
         self._book(pod, Placement(fact.uid, "", "", fact.node, holdings, *amounts), node, cards)
 
-    def _place(self, what: Placement, decision: int) -> None:
-        """Book a placement if its pod waits and its node's books cover it."""
+    def _place(self, what: Placement, decision: int) -> bool:
+        """Book a placement if its pod waits and its node's books cover it; whether it was."""
         pod = self._pods.get(what.uid)
         if pod is None or pod.what is not None:
-            return
+            return False
         fact = pod.fact
         if (
             fact.node
@@ -206,19 +216,19 @@ class Books:
             or fact.gated
             or fact.scheduler not in self._names
         ):
-            return
+            return False
         node = self._nodes.get(what.node)
         if node is None or node.fact is None or node.pods < 1:
-            return
+            return False
         if what.cpu_milli > node.cpu_milli and what.cpu_milli > 0:
-            return
+            return False
         if what.memory_bytes > node.memory_bytes and what.memory_bytes > 0:
-            return
+            return False
         if what.extended:
             listed = dict(node.fact.extended)
             for name, amount in what.extended:
                 if amount > (max(node.extended[name], 0) if name in listed else 0):
-                    return
+                    return False
         cards = []
         for holding in what.holdings:
             card = node.card(holding)
@@ -229,12 +239,13 @@ class Books:
                 and card.cores_pct >= holding.cores_pct
                 and card.has_free(holding)
             ):
-                return
+                return False
             cards.append(card)
         if len(cards) > 1 and not cover_together(what.holdings, cards):
-            return
+            return False
         pod.open_decision = decision
         self._book(pod, what, node, cards)
+        return True
 
     def _book(self, pod: _Pod, what: Placement, node: Node, cards: Sequence[Card]) -> None:
         if len(cards) > 1:

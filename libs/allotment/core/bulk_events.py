@@ -7,7 +7,18 @@ record is decoded. Array-like types keep their first fields only.
 import msgspec
 
 from allotment.core.model import ACTIVE
-from allotment_proto.events import DevicesConfigured, MixLearned, PolicyLoaded
+from allotment_proto.events import (
+    DevicesConfigured,
+    Evicted,
+    GroupGone,
+    GroupObserved,
+    MixLearned,
+    PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
+)
 from allotment_proto.facts import Amounts, Geometry, Holding
 
 
@@ -83,6 +94,7 @@ class Placement(msgspec.Struct, array_like=True, gc=False):
 
 class Decided(msgspec.Struct, tag="Decided"):
     placements: tuple[Placement, ...] = ()
+    wholes: tuple[tuple[str, ...], ...] = ()
 
 
 class Bound(msgspec.Struct, tag="Bound", gc=False):
@@ -95,20 +107,30 @@ class BindFailed(msgspec.Struct, tag="BindFailed", gc=False):
     decision: int
 
 
+Event = (
+    PodObserved
+    | Decided
+    | Bound
+    | PodGone
+    | NodeObserved
+    | NodeGone
+    | BindFailed
+    | PolicyLoaded
+    | MixLearned
+    | DevicesConfigured
+    | GroupObserved
+    | GroupGone
+    | QueueObserved
+    | QueueGone
+    | PriorityClassObserved
+    | PriorityClassGone
+    | Evicted
+)
+
+
 class Envelope(msgspec.Struct):
     v: int
-    events: list[
-        PodObserved
-        | Decided
-        | Bound
-        | PodGone
-        | NodeObserved
-        | NodeGone
-        | BindFailed
-        | PolicyLoaded
-        | MixLearned
-        | DevicesConfigured
-    ]
+    events: list[Event]
 
 
 decode = msgspec.json.Decoder(Envelope).decode

@@ -6,6 +6,16 @@ from allotment.core import ledger
 from allotment.core.state import RESERVED, ClusterState, Node
 
 
+FREE = (
+    "cpu_milli_free",
+    "memory_bytes_free",
+    "pods_free",
+    "extended_free",
+    "unsaid_milli",
+    "unsaid_bytes",
+)
+
+
 def check(state: ClusterState) -> list[str]:
     """Every contradiction in the state, in words; an empty list is the only good answer."""
     nodes = state.nodes.values()
@@ -50,7 +60,7 @@ def check_node(state: ClusterState, node: Node) -> Iterator[str]:
     fresh = Node(node.name, node.row)
     fresh.allocations = dict(node.allocations)
     fresh.rebuild(node.fact)
-    for name in ("cpu_milli_free", "memory_bytes_free", "pods_free", "extended_free"):
+    for name in FREE:
         booked, wanted = getattr(node, name), getattr(fresh, name)
         if booked != wanted:
             yield f"node {node.name}: {name} is booked as {booked}, holders leave {wanted}"

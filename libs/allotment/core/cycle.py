@@ -25,8 +25,16 @@ from allotment.core.evaluator import (
 )
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, covers
-from allotment_proto.events import Placement, PodObserved, Refusal
-from allotment_proto.facts import Holding
+from allotment_proto.events import (
+    Admission,
+    Dropped,
+    Held,
+    Placement,
+    PodObserved,
+    Refusal,
+    Short,
+)
+from allotment_proto.facts import Holding, PodRequest
 
 __all__ = [
     "BATCH_MAX",
@@ -37,11 +45,14 @@ __all__ = [
     "Place",
     "Ranker",
     "Ranking",
+    "Rechecked",
     "Trial",
     "Verdict",
+    "careful",
     "counted",
     "place",
     "recheck",
+    "recheck_all",
     "refuse",
     "run_cycle",
     "same_refusal",
@@ -52,11 +63,18 @@ BATCH_MAX = 256
 
 
 class Outcome(NamedTuple):
-    """What a cycle would decide. `suppressed` pods were refused just as the time before."""
+    """What a cycle would decide. `suppressed` pods were refused just as the time before.
+
+    The rest is about groups and stays empty without them; see `Decided`.
+    """
 
     placements: tuple[Placement, ...]
     refusals: tuple[Refusal, ...]
     suppressed: tuple[str, ...]
+    wholes: tuple[tuple[str, ...], ...] = ()
+    shorts: tuple[Short, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    holds: tuple[Held, ...] | None = None
 
 
 def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:
@@ -86,10 +104,16 @@ def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outc
 
 
 def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
-    """The best place for one pod, or its refusal with counted reasons."""
+    """The best place for one pod, or its refusal with counted reasons.
+
+    Cards on which pods of its owner could not start are tried last: only when nothing else fits.
+    """
     if pod.problem is not None:
         return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
-    ranking = ranker.rank(pod.request)
+    request = careful(pod, ranker.state)
+    ranking = ranker.rank(request)
+    if ranking.best is None and request is not pod.request:
+        ranking = ranker.rank(pod.request)
     best = ranking.best
     if best is None:
         return refuse(pod, ranking.nodes, ranker.reasons(pod.request))
@@ -107,6 +131,22 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         runners_up=ranking.runners_up,
         feasible=ranking.feasible,
         nodes=ranking.nodes,
+    )
+
+
+def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
+    """The pod's request without the cards on which pods of its owner could not start.
+
+    The very request of the pod if there are none.
+    """
+    request = pod.request
+    shunned = state.shunned.get(pod.owner) if pod.owner and request.devices else None
+    if not shunned:
+        return request
+    selection = request.selection
+    excluded = tuple(sorted({*(selection.nouse_ids or ()), *shunned}))
+    return msgspec.structs.replace(
+        request, selection=msgspec.structs.replace(selection, nouse_ids=excluded)
     )
 
 
@@ -154,6 +194,47 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
         return reasons.STALE_LEDGER
     trial.assume(placement)
     return None
+
+
+class Rechecked(NamedTuple):
+    """What of a proposal still stands. A whole stands with all its placements or not at all."""
+
+    kept: tuple[Placement, ...]
+    dropped: tuple[Dropped, ...]
+    wholes: tuple[tuple[str, ...], ...]
+
+
+def recheck_all(
+    state: ClusterState, placements: Sequence[Placement], wholes: Sequence[tuple[str, ...]]
+) -> Rechecked:
+    """Ask for every proposed placement once more, each on top of those that still stand."""
+    trial = Trial(state)
+    kept: list[Placement] = []
+    dropped: list[Dropped] = []
+    whole_of = {uid: whole for whole in wholes for uid in whole}
+    standing: list[tuple[str, ...]] = []
+    seen: set[str] = set()
+    for placement in placements:
+        if placement.uid in seen:
+            continue  # with the whole that it belongs to
+        whole = whole_of.get(placement.uid)
+        together = [placement]
+        if whole is not None:
+            together = [p for p in placements if p.uid in whole]
+            seen.update(whole)
+        mark = trial.mark({p.node for p in together})
+        codes = [recheck(state, trial, p) for p in together]
+        if not any(codes):
+            kept += together
+            if whole is not None:
+                standing.append(whole)
+            continue
+        trial.undo(mark)
+        dropped += [
+            Dropped(p, code or reasons.GANG_INCOMPLETE)
+            for p, code in zip(together, codes, strict=True)
+        ]
+    return Rechecked(tuple(kept), tuple(dropped), tuple(standing))
 
 
 def _by_place(holding: Holding) -> tuple[str, int, str]:

@@ -32,6 +32,14 @@ Verdict = Place | str
 """A node's answer to a request: a place, or a reason code."""
 
 
+class Mark(NamedTuple):
+    """How a trial was before something was tried; see `Trial.mark`."""
+
+    forks: Mapping[str, Node | None]
+    changes: int
+    placed: frozenset[str]
+
+
 class Trial:
     """The nodes of a state with what this cycle assumed so far laid over them."""
 
@@ -42,6 +50,22 @@ class Trial:
         """The forks in the order in which they were charged."""
         self.placed: set[str] = set()
         """The pods that were placed on them."""
+
+    def mark(self, names: Iterable[str]) -> "Mark":
+        """The books of these nodes as they are now, for `undo`."""
+        known = self.forks
+        forks = {name: known[name].fork() if name in known else None for name in names}
+        return Mark(forks, len(self.changes), frozenset(self.placed))
+
+    def undo(self, mark: "Mark") -> None:
+        """Forget what was assumed on the mark's nodes since then; nothing else was in between."""
+        for name, fork in mark.forks.items():
+            if fork is None:
+                self.forks.pop(name, None)
+            else:
+                self.forks[name] = fork
+        del self.changes[mark.changes :]
+        self.placed = set(mark.placed)
 
     def node(self, name: str) -> Node | None:
         return self.forks.get(name) or self.state.nodes.get(name)
@@ -84,6 +108,9 @@ class Ranking(NamedTuple):
 
 class Ranker(Protocol):
     """What a cycle needs to know of the nodes. `begin` … `end` bracket what is assumed."""
+
+    @property
+    def state(self) -> ClusterState: ...
 
     def begin(self) -> None: ...
 

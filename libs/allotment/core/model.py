@@ -7,7 +7,18 @@ change a `ClusterState`; everybody else reads.
 from allotment.core.ledger import Ledger
 from allotment.core.reasons import CARDS_QUARANTINED
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import NodeObserved, PodObserved, Refusal
+from allotment_proto.events import (
+    Admission,
+    Eviction,
+    GroupObserved,
+    Held,
+    NodeObserved,
+    PodObserved,
+    PriorityClassObserved,
+    QueueObserved,
+    Refusal,
+    Short,
+)
 from allotment_proto.facts import Amounts, Holding, Policy
 
 ENDED = frozenset(("Succeeded", "Failed"))
@@ -26,6 +37,7 @@ class Allocation:
         "broken",
         "cpu_milli",
         "extended",
+        "fact",
         "holdings",
         "memory_bytes",
         "node",
@@ -50,6 +62,7 @@ class Allocation:
         stamp_s: int = 0,
         tags: tuple[str, ...] = (),
         broken: bool = False,
+        fact: PodObserved | None = None,
     ) -> None:
         self.uid = uid
         self.node = node
@@ -64,6 +77,8 @@ class Allocation:
         """What others may want to keep apart from on a card; see `PodObserved.tags`."""
         self.broken = broken
         """It holds devices of which nobody can tell which."""
+        self.fact = fact
+        """The pod as it was last seen: its labels, and what it says about other pods."""
 
 
 Change = tuple[int, Allocation | None, int]
@@ -89,6 +104,8 @@ class Node:
         "name",
         "pods_free",
         "row",
+        "unsaid_bytes",
+        "unsaid_milli",
     )
 
     def __init__(self, name: str, row: int) -> None:
@@ -105,6 +122,8 @@ class Node:
         self.last_stamp_s = 0
         self.broken: set[str] = set()
         """Uids of pods that hold devices here of which nobody can tell which."""
+        self.unsaid_milli = self.unsaid_bytes = 0
+        """What scores add to what is in use; see `PodRequest.unsaid`."""
 
     @property
     def blocked(self) -> str | None:
@@ -121,6 +140,7 @@ class Node:
         self.memory_bytes_free = fact.memory_bytes if fact else 0
         self.pods_free = fact.pods if fact else 0
         self.extended_free = dict(fact.extended) if fact else {}
+        self.unsaid_milli = self.unsaid_bytes = 0
         for allocation in self.allocations.values():
             self._book(allocation, 1)
 
@@ -149,11 +169,18 @@ class Node:
         for name, amount in allocation.extended:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
+        if allocation.fact is not None:
+            self.book_unsaid(allocation.fact, sign)
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         for holding in allocation.holdings:
             ledger = ledgers.get(holding.family)
             if ledger is not None:
                 (ledger.charge if sign > 0 else ledger.release)(uid, holding, tags)
+
+    def book_unsaid(self, fact: PodObserved, sign: int) -> None:
+        cpu_milli, memory_bytes = fact.request.unsaid
+        self.unsaid_milli += sign * cpu_milli
+        self.unsaid_bytes += sign * memory_bytes
 
     def fork(self) -> "Node":
         """A copy whose books can be charged without touching this one."""
@@ -167,6 +194,7 @@ class Node:
         twin.allocations = dict(self.allocations)
         twin.last_stamp_s = self.last_stamp_s
         twin.broken = set(self.broken)
+        twin.unsaid_milli, twin.unsaid_bytes = self.unsaid_milli, self.unsaid_bytes
         return twin
 
 
@@ -184,6 +212,43 @@ class Pod:
         self.bind_failures = 0
 
 
+class Group:
+    """A PodGroup: its last observed fact, its pods, and what was decided about it.
+
+    `fact` is None while pods name a group that nobody has seen.
+    """
+
+    __slots__ = (
+        "admitted_seq",
+        "changed_seq",
+        "fact",
+        "gate",
+        "members",
+        "passed",
+        "short",
+        "short_basis",
+        "short_since",
+    )
+
+    def __init__(self) -> None:
+        self.fact: GroupObserved | None = None
+        self.members: dict[str, None] = {}
+        """Uids of its pods, in the order in which they were first seen."""
+        self.admitted_seq = 0
+        """The decision that let it pass the gate of its queue, 0 if none did."""
+        self.gate: Admission | None = None
+        """What was last said of it at the gate."""
+        self.short: Short | None = None
+        self.short_basis = 0
+        self.short_since = 0
+        """Why it did not get its minimum when it was last tried, on which state; and the decision
+        that first found it so."""
+        self.passed = 0
+        """How many pods of others were placed since then."""
+        self.changed_seq = 0
+        """The last sequence at which anything about it or its pods changed."""
+
+
 class ClusterState:
     """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
 
@@ -198,7 +263,19 @@ class ClusterState:
         self.shunned: dict[str, dict[str, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
+        self.groups: dict[str, Group] = {}
+        """By ``<namespace>/<name>``."""
+        self.queues: dict[str, QueueObserved] = {}
+        self.classes: dict[str, PriorityClassObserved] = {}
+        self.order_seq = 0
+        """The last sequence at which something changed that order and quota depend on."""
+        self.holds: tuple[Held, ...] = ()
+        """What is held for groups that were passed by too often."""
+        self.evicting: dict[str, Eviction] = {}
+        """Pods that were told to make room and are not gone yet."""
         self.nodes: dict[str, Node] = {}
+        self.nodes_seq = 0
+        """The last sequence at which a node was observed or went."""
         self.rows: list[Node | None] = []
         self.vacant: list[int] = []
         """Rows without a node, as a heap: the lowest is given away first."""
@@ -216,6 +293,11 @@ class ClusterState:
         self.changes: list[Change] = []
         self.changes_dropped = 0
         """What happened to nodes, in order, for caches; how many entries were forgotten."""
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether queues and groups are in use: then order and quota go by the policy's tiers."""
+        return bool(self.queues)
 
     def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
         """Note that a node changed: an allocation was booked (1) or released (−1), or, without

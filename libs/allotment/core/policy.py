@@ -1,36 +1,29 @@
 """Configuration text → `Policy`, with the place of every mistake.
 
-The file is Volcano's `volcano-scheduler.conf`: `actions`, `tiers` of `plugins`, each with
-`arguments`. Read today are the `deviceshare` plugin's `deviceshare.SchedulePolicy`,
-`deviceshare.ScheduleWeight` and the family switches, and an `allotment` plugin for what Volcano has
-no word for. Other plugins are named in a warning, so that nobody believes that they act.
+The file is Volcano's `volcano-scheduler.conf`: `actions`, `tiers` of `plugins` with switches and
+`arguments`, `configurations` by action, `metrics`; and a plugin `allotment` for what Volcano has no
+word for. What the file leaves out is as built in (`Policy()`): a file without `actions` or without
+`tiers` has the built-in ones, a file without content is the built-in policy.
+
+Refused, so that the version before stays in force: what Volcano refuses, names of plugins that
+nobody knows, and words and numbers that cannot be followed. Warned of: what is left aside (unknown
+keys and arguments, values of another type, as Volcano does silently) and what has no effect.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import yaml
 
-from allotment.core.policies import POLICIES
+from allotment.core.config.checks import check
+from allotment.core.config.devices import Fields
+from allotment.core.config.document import DocumentError, Mapping, load
+from allotment.core.config.plugins import fields_of, read_tiers, tiers_of
+from allotment.core.config.report import Report
+from allotment.core.config.sections import read_actions, read_configurations, read_metrics
 from allotment.core.policies.learning import LEARNERS
 from allotment_proto.facts import Policy
 
-DEVICE_POLICIES = tuple(POLICIES)
-HOST_POLICIES = ("binpack", "spread", "none")
-WEIGHT_MAX = 100
-KNOWN_ACTIONS = frozenset(
-    (
-        "enqueue",
-        "allocate",
-        "backfill",
-        "preempt",
-        "reclaim",
-        "shuffle",
-        "gangpreempt",
-        "gangreclaim",
-    )
-)
-ACTIVE_ACTIONS = frozenset(("allocate", "backfill"))
+KEYS = ("actions", "tiers", "configurations", "metrics")
 
 
 class PolicyError(Exception):
@@ -47,158 +40,51 @@ class Parsed(NamedTuple):
 
 
 def parse(text: str, source: str, scheduler_names: tuple[str, ...]) -> Parsed:
-    """The policy of a configuration text. Raises `PolicyError` naming each mistake by its place."""
-    return _Reader(source, scheduler_names).read(text)
+    """The policy of a configuration text. Raises `PolicyError` naming each mistake by its place,
+    ``<source>:<line>:<column>``.
+    """
+    report = Report(source)
+    policy = Policy(scheduler_names=scheduler_names)
+    try:
+        root, doubled = load(text)
+    except DocumentError as error:
+        report.fail(error.mark, error.message)
+        raise PolicyError(tuple(report.problems)) from error
+    for again in doubled:
+        message = (
+            f"key {again.key} stands here again (first in line {again.first.line}); this counts"
+        )
+        report.warn(again.mark, message)
+    if isinstance(root, Mapping):
+        fields = _fields(report, root)
+        policy = msgspec.structs.replace(policy, **fields)
+    elif root is not None:
+        report.fail(root.mark, "must be a mapping with actions and tiers")
+    if report.problems:
+        raise PolicyError(tuple(report.problems))
+    return Parsed(policy, tuple(report.warnings))
 
 
-class _Reader:
-    def __init__(self, source: str, scheduler_names: tuple[str, ...]) -> None:
-        self.source = source
-        self.problems: list[str] = []
-        self.warnings: list[str] = []
-        self.policy = Policy(scheduler_names=scheduler_names)
-        self.families: dict[str, bool] = {}
-        self.host_is_said = False
-
-    def read(self, text: str) -> Parsed:
-        try:
-            document = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-            problem = getattr(error, "problem", None) or str(error)
-            raise PolicyError((f"{self.source}{place}: not YAML: {problem}",)) from error
-        except (ValueError, RecursionError) as error:  # a date that is none; brackets without end
-            raise PolicyError((f"{self.source}: cannot be read: {error}",)) from error
-        if document is None:
-            document = {}
-        if not isinstance(document, dict):
-            raise PolicyError((f"{self.source}: must be a mapping with actions and tiers",))
-        known = {"actions", "tiers", "configurations", "metrics"}
-        for key in sorted(str(key) for key in set(document) - known):
-            self.warn(key, "unknown key; known are actions, tiers, configurations, metrics")
-        self._actions(document.get("actions", "allocate"))
-        self._tiers(document.get("tiers", []))
-        if self.problems:
-            raise PolicyError(tuple(self.problems))
-        if self.families:
-            names = tuple(sorted(name for name, on in self.families.items() if on))
-            self.policy = msgspec.structs.replace(self.policy, families=names)
-        if self.policy.device_policy in LEARNERS and not self.host_is_said:
-            # they weigh the host's room themselves: another opinion on it would outvote them
-            self.policy = msgspec.structs.replace(self.policy, host_weight=0)
-        return Parsed(self.policy, tuple(self.warnings))
-
-    def fail(self, place: str, value: object, wanted: str) -> None:
-        self.problems.append(f"{self.source}: {place} is {value!r}; wanted: {wanted}")
-
-    def warn(self, place: str, message: str) -> None:
-        self.warnings.append(f"{self.source}: {place}: {message}")
-
-    def _actions(self, value: Any) -> None:
-        if not isinstance(value, str):
-            self.fail("actions", value, "a text like 'enqueue, allocate, backfill'")
-            return
-        for action in (word.strip() for word in value.split(",")):
-            if action not in KNOWN_ACTIONS:
-                self.fail("actions", action, "one of " + ", ".join(sorted(KNOWN_ACTIONS)))
-            elif action not in ACTIVE_ACTIONS:
-                self.warn("actions", f"{action} is read but does nothing yet")
-
-    def _tiers(self, value: Any) -> None:
-        if not isinstance(value, list):
-            self.fail("tiers", value, "a list of tiers, each with plugins")
-            return
-        for number, tier in enumerate(value):
-            plugins = tier.get("plugins") if isinstance(tier, dict) else None
-            if not isinstance(plugins, list):
-                self.fail(f"tiers[{number}]", tier, "a mapping with a list of plugins")
+def _fields(report: Report, root: Mapping) -> Fields:
+    """The fields of the policy that the file sets."""
+    fields: Fields = {}
+    report.unknown_keys("of the file", root.entries, KEYS)
+    for entry in root.entries:
+        match entry.key:
+            case "actions":
+                fields["actions"] = read_actions(report, entry.value)
+            case "tiers":
+                used = read_tiers(report, entry.value)
+                check(report, used)
+                fields.update(fields_of(used), tiers=tiers_of(used))
+            case "configurations":
+                fields["configurations"] = read_configurations(report, entry.value)
+            case "metrics":
+                read_metrics(report, entry.value)
+            case _:
                 continue
-            for index, plugin in enumerate(plugins):
-                self._plugin(f"tiers[{number}].plugins[{index}]", plugin)
-
-    def _plugin(self, place: str, plugin: Any) -> None:
-        if not isinstance(plugin, dict) or not isinstance(plugin.get("name"), str):
-            self.fail(place, plugin, "a mapping with a name")
-            return
-        arguments = plugin.get("arguments") or {}
-        if not isinstance(arguments, dict):
-            self.fail(f"{place}.arguments", arguments, "a mapping")
-            return
-        name = plugin["name"]
-        if name == "deviceshare":
-            self._deviceshare(f"{place}.arguments", arguments)
-        elif name == "allotment":
-            self._allotment(f"{place}.arguments", arguments)
-        elif name != "predicates":
-            self.warn(place, f"plugin {name} is read but does nothing yet")
-
-    def _deviceshare(self, place: str, arguments: dict[Any, Any]) -> None:
-        for key, value in arguments.items():
-            where = f"{place}.{key}"
-            match key:
-                case "deviceshare.SchedulePolicy":
-                    self._policy_word(where, value, "device_policy", DEVICE_POLICIES)
-                case "deviceshare.ScheduleWeight":
-                    self._weight(where, value, "device_weight")
-                case "deviceshare.VGPUEnable":
-                    self._switch(where, value, "vgpu")
-                case "deviceshare.GPUSharingEnable" | "deviceshare.GPUNumberEnable":
-                    self._switch(where, value, "gpushare")
-                case _:
-                    self.warn(where, "is read but does nothing yet")
-
-    def _allotment(self, place: str, arguments: dict[Any, Any]) -> None:
-        for key, value in arguments.items():
-            where = f"{place}.{key}"
-            match key:
-                case "allotment.HostPolicy":
-                    self._policy_word(where, value, "host_policy", HOST_POLICIES)
-                    self.host_is_said = True
-                case "allotment.HostWeight":
-                    self._weight(where, value, "host_weight")
-                    self.host_is_said = True
-                case "allotment.MultiContainerEnable":
-                    on = _boolean(value)
-                    if on is None:
-                        self.fail(where, value, "true or false")
-                    else:
-                        self.policy = msgspec.structs.replace(self.policy, multi_container=on)
-                case _:
-                    self.fail(
-                        where,
-                        value,
-                        "allotment.HostPolicy, allotment.HostWeight or "
-                        "allotment.MultiContainerEnable",
-                    )
-
-    def _policy_word(self, place: str, value: Any, field: str, known: tuple[str, ...]) -> None:
-        word = "none" if value in ("", None) else value
-        if word not in known:
-            self.fail(place, value, "one of " + ", ".join(known))
-            return
-        self.policy = msgspec.structs.replace(self.policy, **{field: word})
-
-    def _weight(self, place: str, value: Any, field: str) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= WEIGHT_MAX:
-            self.fail(place, value, f"a whole number from 0 to {WEIGHT_MAX}")
-            return
-        self.policy = msgspec.structs.replace(self.policy, **{field: value})
-
-    def _switch(self, place: str, value: Any, family: str) -> None:
-        on = _boolean(value)
-        if on is None:
-            self.fail(place, value, "true or false")
-            return
-        self.families[family] = self.families.get(family, False) or on
-
-
-def _boolean(value: Any) -> bool | None:
-    """YAML booleans and Go's boolean texts."""
-    if isinstance(value, bool):
-        return value
-    if value in ("1", "t", "T", "TRUE", "true", "True"):
-        return True
-    if value in ("0", "f", "F", "FALSE", "false", "False"):
-        return False
-    return None
+    is_host_said = fields.keys() & {"host_policy", "host_weight"}
+    if fields.get("device_policy") in LEARNERS and not is_host_said:
+        # they weigh the host's room themselves: another opinion on it would outvote them
+        fields["host_weight"] = 0
+    return fields

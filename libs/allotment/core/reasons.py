@@ -31,6 +31,9 @@ INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
 # Request
 INVALID_REQUEST: Final = "InvalidRequest"
 
+# Policy
+GANG_INCOMPLETE: Final = "GangIncomplete"
+
 # Machinery
 STALE_LEDGER: Final = "StaleLedger"
 BIND_CONFLICT: Final = "BindConflict"
@@ -61,6 +64,7 @@ EXPLANATIONS: Final[dict[str, str]] = {
     NO_FITTING_INSTANCE: "no suitable card can hand out another piece that is large enough",
     INSUFFICIENT_GPU_COMPUTE: "no suitable card has enough unreserved compute",
     INVALID_REQUEST: "the pod's request cannot be granted as it is written",
+    GANG_INCOMPLETE: "another member of the pod's group found no place",
     STALE_LEDGER: "something else took the place meanwhile; it is tried again",
     BIND_CONFLICT: "the API server refused the Binding",
     API_ERROR: "the API server could not be reached or answered with an error",

@@ -21,14 +21,15 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core import snapshot
+from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
-from allotment.core.cycle import Trial, recheck, run_cycle, stamped
+from allotment.core.cycle import recheck_all, stamped
 from allotment.core.devices import FAMILIES
 from allotment.core.logport import Record
 from allotment.core.state import ClusterState, apply_all, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Decided, Dropped, Envelope, Placement, Refusal
+from allotment_proto.events import Decided, Envelope, Placement, Refusal
 
 Key = tuple[int, int]
 """A decision: the sequence of its record, and its position among the record's events."""
@@ -80,6 +81,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Finding = Difference | Skipped | None
+Made = tuple[tuple[Refusal, ...], tuple[tuple[str, ...], ...]]
+"""What the scorer's half refused, and which of its placements stand together."""
 
 
 class Index:
@@ -121,6 +124,7 @@ class Replayer:
     def __init__(self, stops: Sequence[Stop]) -> None:
         self.state = ClusterState()
         self._board = Board(self.state)
+        self._rounds = Rounds(self.state)
         self._stops = {stop.key: stop for stop in stops}
         self._unsettled = set(self._stops)
         sound = [stop for stop in stops if stop.basis <= stop.checked < stop.key[0]]
@@ -128,7 +132,7 @@ class Replayer:
         self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
         self._ahead: deque[tuple[Record, Envelope | None]] = deque()
         self._decided: dict[Key, tuple[Decided, int]] = {}
-        self._placed: dict[Key, tuple[Finding, tuple[Refusal, ...]]] = {}
+        self._placed: dict[Key, tuple[Finding, Made]] = {}
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Difference | Skipped] = {}
         self._undecodable = 0
@@ -192,8 +196,8 @@ class Replayer:
                 if self._to_check[0].key[0] > self._head:
                     return
                 stop = self._to_check.popleft()
-                finding, refusals = self._placed.pop(stop.key)
-                self._settle(stop.key, finding or self._check_again(stop, refusals))
+                finding, made = self._placed.pop(stop.key)
+                self._settle(stop.key, finding or self._check_again(stop, *made))
             if not self._ahead:
                 return
             record, envelope = self._ahead.popleft()
@@ -214,20 +218,23 @@ class Replayer:
         if kind not in self._first or finding.seq < self._first[kind].seq:
             self._first[kind] = finding
 
-    def _place_again(self, stop: Stop) -> tuple[Finding, tuple[Refusal, ...]]:
+    def _place_again(self, stop: Stop) -> tuple[Finding, Made]:
         """The scorer's half: the whole batch on the state at `basis`. Also what it refused."""
         event, _ = self._decided[stop.key]
         reason = self._why_not(event)
         if reason:
-            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), ()
-        again = run_cycle(self.state, event.batch, self._board)
+            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), ((), ())
+        again = self._rounds.run(event.batch, self._board)
         finding = _first_difference(
             stop.key,
             event,
             ("policy", event.policy, self.state.policy_seq),
-            ("placements", proposed(event), again.placements),
+            ("placements", proposed(event), in_order(event.batch, again.placements)),
+            ("shorts", event.shorts, again.shorts),
+            ("admissions", event.admissions, again.admissions),
+            ("holds", event.holds, again.holds),
         )
-        return finding, again.refusals
+        return finding, (again.refusals, again.wholes)
 
     def _why_not(self, event: Decided) -> str:
         """Why this release cannot make a decision again; empty if it can."""
@@ -238,25 +245,20 @@ class Replayer:
             return f"device families not known to this release: {', '.join(unknown)}"
         return ""
 
-    def _check_again(self, stop: Stop, refusals: tuple[Refusal, ...]) -> Finding:
+    def _check_again(
+        self, stop: Stop, refusals: tuple[Refusal, ...], wholes: tuple[tuple[str, ...], ...]
+    ) -> Finding:
         """The binder's half: what was proposed, asked again on the state at `checked`."""
         event, at_ms = self._decided[stop.key]
-        trial = Trial(self.state)
-        kept: list[Placement] = []
-        dropped: list[Dropped] = []
-        for placement in proposed(event):
-            code = recheck(self.state, trial, placement)
-            if code is None:
-                kept.append(placement)
-            else:
-                dropped.append(Dropped(placement, code))
+        kept, dropped, standing = recheck_all(self.state, proposed(event), wholes)
         still = tuple(r for r in refusals if r.uid in self.state.pending)
         stamps = tuple(stamped(self.state, kept, at_ms // 1000))
         return _first_difference(
             stop.key,
             event,
             ("previous decision", stop.previous, self.state.decision_seq),
-            ("dropped", event.dropped, tuple(dropped)),
+            ("dropped", event.dropped, dropped),
+            ("wholes", event.wholes, standing),
             ("refusals", event.refusals, still),
             ("stamped placements", event.placements, stamps),
         )
@@ -264,10 +266,15 @@ class Replayer:
 
 def proposed(event: Decided) -> tuple[Placement, ...]:
     """What the scorer proposed, in batch order: what was kept, without its stamps, and dropped."""
-    order = {uid: number for number, uid in enumerate(event.batch)}
     kept = [msgspec.structs.replace(p, stamp_s=0) for p in event.placements]
     dropped = [d.placement for d in event.dropped]
-    return tuple(sorted(kept + dropped, key=lambda p: order.get(p.uid, len(order))))
+    return in_order(event.batch, kept + dropped)
+
+
+def in_order(batch: Sequence[str], placements: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Placements in the order of a batch's pods, then by uid."""
+    order = {uid: number for number, uid in enumerate(batch)}
+    return tuple(sorted(placements, key=lambda p: (order.get(p.uid, len(order)), p.uid)))
 
 
 def _first_difference(

@@ -21,7 +21,7 @@ from allotment.core.devices.base import (
     need_cores_pct,
     need_memory_mib,
 )
-from allotment.core.packing import MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
+from allotment.core.packing import CORES_MOST, MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
 from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
@@ -56,6 +56,18 @@ class Ask(NamedTuple):
     """Whether another device request of the pod must take other cards."""
     is_wired: bool
     """Whether cards of one network are wanted."""
+    is_chip: Bools
+    """(K,) the family's cards of the chip that is asked for, whatever else speaks against them."""
+    scoring: str
+    """`Family.scoring`."""
+    rank: Ints | None
+    """(K,) `Piece.rank` at the place of a key's amount; None if all are 0."""
+    is_second_best: Bools
+    """(K,) whether a cut card gives something that will do, but not what was asked for."""
+    cores_pct: Ints
+    """(K,) compute to charge on each card."""
+    size_pct: Ints
+    """(K,) the compute that a card has."""
     amount: Ints
     """(K,) what a holding takes off a packed amount."""
     size_mib: Ints
@@ -165,6 +177,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         for n, piece in zip(memory_mib, pieces, strict=True)
     ]
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
+    ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
     charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])
     return Ask(
         request=wanted,
@@ -181,6 +194,12 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         is_cut=any(k.cutter is not None for k in columns.kinds),
         each_once=family.each_once,
         is_wired=is_wired(wanted),
+        is_chip=_flags(k.family == wanted.family and k.model == wanted.chip for k in kinds),
+        scoring=family.scoring,
+        rank=ranks << columns.amount_shift if ranks.any() else None,
+        is_second_best=_flags(piece is not None and piece.is_second_best for piece in pieces),
+        cores_pct=np.array(cores, np.int64),
+        size_pct=np.array([min(k.cores_pct, CORES_MOST) for k in kinds], np.int64),
         amount=np.array([amount(int(n), c) for n, c in zip(charge, cores, strict=True)], np.int64),
         size_mib=size,
         divisor_mib=np.maximum(size, 1),
@@ -198,12 +217,15 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
 
 
 class _Piece(NamedTuple):
-    """What a card of a kind would hand out: amounts, its kind then, how often at most."""
+    """What a card of a kind would hand out: amounts, its kind then, how often at most; and the
+    last two of `cuts.Piece`."""
 
     memory_mib: int
     cores_pct: int
     after: int
     times: int
+    rank: int = 0
+    is_second_best: bool = False
 
 
 def _piece(columns: Columns, number: int, wanted: DeviceRequest, policy: Policy) -> _Piece | None:
@@ -218,7 +240,7 @@ def _piece(columns: Columns, number: int, wanted: DeviceRequest, policy: Policy)
         return None
     after = columns.in_state(number, piece.after)
     times = cutter.most(fact, kind.table, kind.state, wanted)
-    return _Piece(piece.memory_mib, piece.cores_pct, after, times)
+    return _Piece(piece.memory_mib, piece.cores_pct, after, times, piece.rank, piece.is_second_best)
 
 
 def _need(kind: CardKind, wanted: DeviceRequest, memory_mib: int) -> int:

@@ -5,9 +5,21 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 
 import msgspec
 
+from allotment.core.model import Group
 from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import NodeObserved, PodObserved, Refusal
+from allotment_proto.events import (
+    Admission,
+    Eviction,
+    GroupObserved,
+    Held,
+    NodeObserved,
+    PodObserved,
+    PriorityClassObserved,
+    QueueObserved,
+    Refusal,
+    Short,
+)
 from allotment_proto.facts import Amounts, Holding, Policy
 
 SNAPSHOT_VERSION = 3
@@ -42,6 +54,19 @@ class _Pod(msgspec.Struct, frozen=True, array_like=True):
     allocation: _Allocation | None
 
 
+class _Group(msgspec.Struct, frozen=True, array_like=True):
+    key: str
+    fact: GroupObserved | None
+    members: tuple[str, ...]
+    admitted_seq: int
+    gate: Admission | None
+    short: Short | None
+    short_basis: int
+    short_since: int
+    passed: int
+    changed_seq: int
+
+
 class _Snapshot(msgspec.Struct, frozen=True):
     v: int
     seq: int
@@ -52,6 +77,13 @@ class _Snapshot(msgspec.Struct, frozen=True):
     devices_seq: int
     devices: DeviceConfig
     shunned: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    order_seq: int
+    groups: tuple[_Group, ...]
+    queues: tuple[QueueObserved, ...]
+    classes: tuple[PriorityClassObserved, ...]
+    holds: tuple[Held, ...]
+    evicting: tuple[Eviction, ...]
+    nodes_seq: int
     rows: int
     nodes: tuple[_Node, ...]
     pods: tuple[_Pod, ...]
@@ -76,6 +108,13 @@ def encode(state: ClusterState) -> bytes:
             devices_seq=state.devices_seq,
             devices=state.devices,
             shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
+            order_seq=state.order_seq,
+            groups=tuple(_group(key, state.groups[key]) for key in sorted(state.groups)),
+            queues=tuple(state.queues[name] for name in sorted(state.queues)),
+            classes=tuple(state.classes[name] for name in sorted(state.classes)),
+            holds=state.holds,
+            nodes_seq=state.nodes_seq,
+            evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
             rows=len(state.rows),
             nodes=tuple(
                 _Node(n.name, n.row, n.last_stamp_s, n.fact)
@@ -108,6 +147,12 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.policy, state.policy_seq = image.policy, image.policy_seq
     state.devices, state.devices_seq = image.devices, image.devices_seq
     state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
+    state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
+    state.holds = image.holds
+    state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
+    state.queues = {queue.name: queue for queue in image.queues}
+    state.classes = {found.name: found for found in image.classes}
+    state.evicting = {eviction.uid: eviction for eviction in image.evicting}
     state.rows = [None] * image.rows
     for saved in image.nodes:
         node = state.nodes[saved.name] = Node(saved.name, saved.row)
@@ -133,6 +178,7 @@ def _restored(image: _Snapshot) -> ClusterState:
                 stamp_s=held.stamp_s,
                 tags=held.tags,
                 broken=held.broken,
+                fact=entry.fact,
             )
             if held.broken:
                 state.nodes[held.node].broken.add(entry.fact.uid)
@@ -144,6 +190,31 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.pending = dict.fromkeys(image.pending)
     state.voided = dict(image.voided)
     return state
+
+
+def _group(key: str, group: Group) -> _Group:
+    return _Group(
+        key,
+        group.fact,
+        tuple(group.members),
+        group.admitted_seq,
+        group.gate,
+        group.short,
+        group.short_basis,
+        group.short_since,
+        group.passed,
+        group.changed_seq,
+    )
+
+
+def _restored_group(entry: _Group) -> Group:
+    group = Group()
+    group.fact = entry.fact
+    group.members = dict.fromkeys(entry.members)
+    group.admitted_seq, group.gate = entry.admitted_seq, entry.gate
+    group.short, group.short_basis, group.passed = entry.short, entry.short_basis, entry.passed
+    group.short_since, group.changed_seq = entry.short_since, entry.changed_seq
+    return group
 
 
 def _pod(pod: Pod) -> _Pod:

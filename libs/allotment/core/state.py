@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from allotment.core import fold_groups
 from allotment.core.ledger import Card
 from allotment.core.model import (
     BOUND,
@@ -36,6 +37,9 @@ from allotment_proto.events import (
     Decided,
     DevicesConfigured,
     Event,
+    Evicted,
+    GroupGone,
+    GroupObserved,
     MixLearned,
     NodeGone,
     NodeObserved,
@@ -43,6 +47,10 @@ from allotment_proto.events import (
     PodGone,
     PodObserved,
     PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
 )
 from allotment_proto.facts import Holding
 
@@ -132,7 +140,9 @@ def _card(node: Node, held: Holding) -> Card | None:
     return ledger.by_id.get(held.card) if ledger is not None else None
 
 
-def allocation_of(placement: Placement, seq: int, tags: tuple[str, ...] = ()) -> Allocation:
+def allocation_of(
+    placement: Placement, seq: int, tags: tuple[str, ...] = (), fact: PodObserved | None = None
+) -> Allocation:
     """The reservation that a placement makes, for a pod with these tags."""
     return Allocation(
         placement.uid,
@@ -145,6 +155,7 @@ def allocation_of(placement: Placement, seq: int, tags: tuple[str, ...] = ()) ->
         seq=seq,
         stamp_s=placement.stamp_s,
         tags=tags,
+        fact=fact,
     )
 
 
@@ -163,7 +174,7 @@ def _node_observed(state: ClusterState, event: NodeObserved, seq: int) -> None:
         return
     node.rebuild(event)
     state.touch(node)
-    state.room_seq = seq
+    state.room_seq = state.nodes_seq = seq
 
 
 def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
@@ -172,6 +183,7 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
         return
     node.rebuild(None)
     state.touch(node)
+    state.nodes_seq = seq
     _forget_if_empty(state, node)
 
 
@@ -187,17 +199,23 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     pod = state.pods.get(event.uid)
     if pod is None:
         pod = state.pods[event.uid] = Pod(event, seq)
+        fold_groups.join(state, event)
     elif pod.fact.rv > event.rv:
         return
     else:
+        if pod.fact.group != event.group:
+            fold_groups.leave(state, pod.fact)
+            fold_groups.join(state, event)
         if pod.fact.request != event.request or pod.fact.problem != event.problem:
             pod.changed_seq = seq
         pod.fact = event
+    fold_groups.changed(state, event, seq)
     _learn_start(state, pod, seq)
     if event.phase in ENDED:
         _release(state, pod, seq)
     elif event.node:
         _hold(state, pod, seq)
+    _look_again(state, pod)
     _sort_in(state, pod)
 
 
@@ -214,6 +232,7 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         phase=BOUND,
         tags=fact.tags,
         broken=fact.broken is not None,
+        fact=fact,
     )
     if (
         held is not None
@@ -232,6 +251,32 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         seen.holdings, seen.seq, seen.stamp_s = held.holdings, held.seq, held.stamp_s
     _release(state, pod, seq)
     _charge(state, pod, seen)
+
+
+def _look_again(state: ClusterState, pod: Pod) -> None:
+    """What a pod's allocation says of labels and of other pods is what was last seen."""
+    held, fact = pod.allocation, pod.fact
+    if held is None or held.fact is fact:
+        return
+    was, held.fact = held.fact, fact
+    if was is not None and _seems_as(was, fact):
+        return
+    node = state.nodes[held.node]
+    if was is not None:
+        node.book_unsaid(was, -1)
+    node.book_unsaid(fact, 1)
+    state.touch(node)
+
+
+def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
+    """Whether two observations of a pod are the same to other pods and to scores."""
+    before, now = was.request, fact.request
+    return (
+        was.labels == fact.labels
+        and was.deleting == fact.deleting
+        and before.company == now.company
+        and before.unsaid == now.unsaid
+    )
 
 
 def _learn_start(state: ClusterState, pod: Pod, seq: int) -> None:
@@ -287,8 +332,11 @@ def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     if pod is None:
         return
     _release(state, pod, seq)
+    fold_groups.changed(state, pod.fact, seq)
+    fold_groups.leave(state, pod.fact)
     state.pending.pop(event.uid, None)
     state.voided.pop(event.uid, None)
+    state.evicting.pop(event.uid, None)
 
 
 def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
@@ -312,19 +360,18 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
 
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.decision_seq = seq
+    whole_of = {uid: number for number, whole in enumerate(event.wholes) for uid in whole}
+    broken: set[int] = set()
     for placement in event.placements:
-        pod = state.pods.get(placement.uid)
-        if pod is None:
-            continue
-        node = state.nodes.get(placement.node)
-        if placement.uid not in state.pending or node is None or not covers(node, placement):
-            state.voided[placement.uid] = seq
-            continue
-        _charge(state, pod, allocation_of(placement, seq, pod.fact.tags))
-        node.last_stamp_s = max(node.last_stamp_s, placement.stamp_s)
-        pod.refusal = None
-        state.voided.pop(placement.uid, None)
-        _sort_in(state, pod)
+        number = whole_of.get(placement.uid)
+        if number in broken or not _reserve(state, placement, seq):
+            if placement.uid in state.pods:
+                state.voided[placement.uid] = seq
+            if number is not None and number not in broken:
+                broken.add(number)
+                for uid in event.wholes[number]:
+                    _take_back(state, uid, seq)
+    fold_groups.groups_decided(state, event, seq)
     for dropped in event.dropped:
         if dropped.placement.uid in state.pending:
             state.voided[dropped.placement.uid] = seq
@@ -335,11 +382,40 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
             pod.refused_basis = event.basis
 
 
+def _reserve(state: ClusterState, placement: Placement, seq: int) -> bool:
+    """Reserve what a placement says, if its pod waits and its node's books cover it."""
+    pod, node = state.pods.get(placement.uid), state.nodes.get(placement.node)
+    if (
+        pod is None
+        or placement.uid not in state.pending
+        or node is None
+        or not covers(node, placement)
+    ):
+        return False
+    _charge(state, pod, allocation_of(placement, seq, pod.fact.tags, pod.fact))
+    node.last_stamp_s = max(node.last_stamp_s, placement.stamp_s)
+    pod.refusal = None
+    state.voided.pop(placement.uid, None)
+    fold_groups.changed(state, pod.fact, seq)
+    _sort_in(state, pod)
+    return True
+
+
+def _take_back(state: ClusterState, uid: str, seq: int) -> None:
+    """Undo what this very decision reserved for a pod whose group is not placed as a whole."""
+    pod = state.pods.get(uid)
+    if pod is not None and pod.allocation is not None and pod.allocation.seq == seq:
+        _release(state, pod, seq)
+        state.voided[uid] = seq
+        _sort_in(state, pod)
+
+
 def _bound(state: ClusterState, event: Bound, seq: int) -> None:
     pod = state.pods.get(event.uid)
     if pod is not None and pod.allocation is not None and pod.allocation.seq == event.decision:
         pod.allocation.phase = BOUND
         state.reserved.pop(event.uid, None)
+        fold_groups.changed(state, pod.fact, seq)
 
 
 def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
@@ -370,6 +446,7 @@ def _release(state: ClusterState, pod: Pod, seq: int) -> None:
     node = state.nodes[allocation.node]
     node.release(allocation)
     pod.allocation = None
+    fold_groups.changed(state, pod.fact, seq)
     state.reserved.pop(allocation.uid, None)
     state.touch(node, allocation, -1)
     if allocation.broken:
@@ -397,6 +474,13 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     Decided: _decided,
     Bound: _bound,
     BindFailed: _bind_failed,
+    GroupObserved: fold_groups.group_observed,
+    GroupGone: fold_groups.group_gone,
+    QueueObserved: fold_groups.queue_observed,
+    QueueGone: fold_groups.queue_gone,
+    PriorityClassObserved: fold_groups.class_observed,
+    PriorityClassGone: fold_groups.class_gone,
+    Evicted: fold_groups.evicted,
 }
 
 

@@ -17,6 +17,9 @@ from allotment_proto.events import (
     Decided,
     DevicesConfigured,
     Event,
+    Evicted,
+    GroupGone,
+    GroupObserved,
     MixLearned,
     NodeGone,
     NodeObserved,
@@ -24,6 +27,10 @@ from allotment_proto.events import (
     PodGone,
     PodObserved,
     PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
 )
 from allotment_proto.facts import Holding
 
@@ -37,9 +44,16 @@ EVENT_TYPES = tuple(
         PolicyLoaded,
         MixLearned,
         DevicesConfigured,
+        GroupObserved,
+        GroupGone,
+        QueueObserved,
+        QueueGone,
+        PriorityClassObserved,
+        PriorityClassGone,
         Decided,
         Bound,
         BindFailed,
+        Evicted,
     )
 )
 PARTS_SHOWN = 3
@@ -98,8 +112,6 @@ class NodeSubject:
                 return event.name == self.node and self._observed(event)
             case NodeGone():
                 return event.name == self.node
-            case PolicyLoaded() | MixLearned() | DevicesConfigured():
-                return False
             case Decided():
                 here = [p.uid for p in event.placements if self._here(p.node, p.holdings)]
                 self._uids.update(dict.fromkeys(here))
@@ -108,8 +120,10 @@ class NodeSubject:
                 if self._here(event.node, event.holdings):
                     self._uids.setdefault(event.uid)
                 return event.uid in self._uids
-            case PodGone() | Bound() | BindFailed():
+            case PodGone() | Bound() | BindFailed() | Evicted():
                 return event.uid in self._uids
+            case _:
+                return False
 
     def _observed(self, event: NodeObserved) -> bool:
         """A card's story has its node's observations only where the card itself is seen."""
@@ -136,11 +150,11 @@ Subject = Everything | PodSubject | NodeSubject
 def uids_of(event: Event) -> list[str]:
     """The pods that an event says something about."""
     match event:
-        case PodObserved() | PodGone() | Bound() | BindFailed():
+        case PodObserved() | PodGone() | Bound() | BindFailed() | Evicted():
             return [event.uid]
         case Decided():
             return list(event.batch)
-        case NodeObserved() | NodeGone() | PolicyLoaded() | MixLearned() | DevicesConfigured():
+        case _:
             return []
 
 
@@ -155,6 +169,24 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
             return _pod_line(event)
         case PodGone():
             return f"pod {event.namespace}/{event.name} is gone"
+        case GroupObserved():
+            return (
+                f"group {event.namespace}/{event.name}: {event.phase or 'new'} in queue "
+                f"{event.queue}, at least {event.min_member}"
+            )
+        case GroupGone():
+            return f"group {event.namespace}/{event.name} is gone"
+        case QueueObserved():
+            return f"queue {event.name}: {event.state}, weight {event.weight}"
+        case QueueGone():
+            return f"queue {event.name} is gone"
+        case PriorityClassObserved():
+            return f"priority class {event.name}: {event.value}"
+        case PriorityClassGone():
+            return f"priority class {event.name} is gone"
+        case Evicted():
+            ending = f"not evicted: {event.code}: {event.message}" if event.code else "evicted"
+            return f"pod {event.namespace}/{event.name} {ending} from {event.node}"
         case PolicyLoaded():
             policy = event.policy
             return (
@@ -231,6 +263,13 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
         for r in event.refusals
         if only is None or r.uid in only
     ]
+    parts += [f"evicts {e.namespace}/{e.name} to {e.action}" for e in event.evictions]
+    if only is None:
+        parts += [f"group {s.group} short: {s.code}" for s in event.shorts]
+        parts += [
+            f"group {a.group} held: {a.code}" if a.code else f"group {a.group} admitted"
+            for a in event.admissions
+        ]
     shown = parts if only is not None else parts[:PARTS_SHOWN]
     more = f"; {len(parts) - len(shown)} more" if len(parts) > len(shown) else ""
     said = "; ".join(shown) or "refused as before"

@@ -7,10 +7,19 @@ type adds a value here under the new version, and the old file keeps showing tha
 from pathlib import Path
 
 from allotment_proto.codec import Message
+from allotment_proto.device_config import (
+    AscendChip,
+    AscendTemplate,
+    DeviceConfig,
+    MigModel,
+    NodeConfig,
+    Nvidia,
+)
 from allotment_proto.events import (
     BindFailed,
     Bound,
     Decided,
+    DevicesConfigured,
     Dropped,
     Envelope,
     Event,
@@ -31,12 +40,14 @@ from allotment_proto.facts import (
     Constraints,
     DeviceRequest,
     Expression,
+    Geometry,
     Holding,
     Inventory,
     NodeTerm,
     PodRequest,
     Policy,
     Problem,
+    Profile,
     Selection,
     Taint,
     Toleration,
@@ -132,7 +143,11 @@ EVENTS: tuple[Event, ...] = (
     ),
     PodGone(uid="6f0c1c2e-1", namespace="team-a", name="train-0", rv=1100),
     PolicyLoaded(
-        policy=Policy(scheduler_names=("allotment", "volcano"), device_policy="spread"),
+        policy=Policy(
+            scheduler_names=("allotment", "volcano"),
+            device_policy="spread",
+            families=("vgpu", "gpushare"),
+        ),
         source="volcano-scheduler.conf",
         text_sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     ),
@@ -153,6 +168,34 @@ EVENTS: tuple[Event, ...] = (
             ),
         ),
         pods=1_200,
+    ),
+    DevicesConfigured(
+        config=DeviceConfig(
+            nvidia=Nvidia(
+                mig=(
+                    MigModel(
+                        ("A30",),
+                        (Geometry("group1", (Profile("1g.6gb", 6144, 4),)),),
+                    ),
+                )
+            ),
+            ascend=(
+                AscendChip(
+                    common_word="Ascend310P",
+                    chip_name="310P3",
+                    resource_name="huawei.com/Ascend310P",
+                    resource_memory_name="huawei.com/Ascend310P-memory",
+                    memory_allocatable_mib=21527,
+                    memory_capacity_mib=24576,
+                    ai_core=8,
+                    ai_cpu=7,
+                    templates=(AscendTemplate("vir01", 3072, 1, 1),),
+                ),
+            ),
+            nodes=(NodeConfig("gpu-07", mode="mig", hidden_indexes=(3,)),),
+        ),
+        source="kube-system/volcano-vgpu-device-config",
+        text_sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     ),
     Decided(
         cycle="filter-0/17",

@@ -11,18 +11,40 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     Decided,
+    DevicesConfigured,
+    Evicted,
+    GroupGone,
+    GroupObserved,
     MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
     PodObserved,
     PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
 )
 from allotment_proto.messages import Feasible, Proposal, Settled
 
 ASYNCAPI_VERSION = "3.1.0"
 SERVICES = ("watcher", "filter", "scorer", "binder", "inspector")
-FACTS = (NodeObserved, NodeGone, PodObserved, PodGone, PolicyLoaded, MixLearned)
+FACTS = (
+    NodeObserved,
+    NodeGone,
+    PodObserved,
+    PodGone,
+    GroupObserved,
+    GroupGone,
+    QueueObserved,
+    QueueGone,
+    PriorityClassObserved,
+    PriorityClassGone,
+    PolicyLoaded,
+    MixLearned,
+    DevicesConfigured,
+)
 
 
 class Channel(NamedTuple):
@@ -53,10 +75,43 @@ CHANNELS = (
         SERVICES,
         (("uid", "the pod's uid, percent-escaped into one token"),),
     ),
+    Channel(
+        "logGroup",
+        subjects.GROUP + "{namespace}.{group}",
+        (GroupObserved, GroupGone),
+        ("watcher",),
+        SERVICES,
+        (
+            ("namespace", "the PodGroup's namespace, percent-escaped into one token"),
+            ("group", "its name, likewise"),
+        ),
+    ),
+    Channel(
+        "logQueue",
+        subjects.QUEUE + "{queue}",
+        (QueueObserved, QueueGone),
+        ("watcher",),
+        SERVICES,
+        (("queue", "the queue's name, percent-escaped into one token"),),
+    ),
+    Channel(
+        "logClass",
+        subjects.CLASS + "{class}",
+        (PriorityClassObserved, PriorityClassGone),
+        ("watcher",),
+        SERVICES,
+        (("class", "the PriorityClass's name, percent-escaped into one token"),),
+    ),
     Channel("logFacts", subjects.FACTS, FACTS, ("watcher",), SERVICES),
-    Channel("logConfig", subjects.CONFIG, (PolicyLoaded, MixLearned), ("watcher",), SERVICES),
+    Channel(
+        "logConfig",
+        subjects.CONFIG,
+        (PolicyLoaded, MixLearned, DevicesConfigured),
+        ("watcher",),
+        SERVICES,
+    ),
     Channel("logDecision", subjects.DECISION, (Decided,), ("binder",), SERVICES),
-    Channel("logOutcome", subjects.OUTCOME, (Bound, BindFailed), ("binder",), SERVICES),
+    Channel("logOutcome", subjects.OUTCOME, (Bound, BindFailed, Evicted), ("binder",), SERVICES),
     Channel("pipeFeasible", subjects.FEASIBLE, (Feasible,), ("filter",), ("scorer",)),
     Channel("pipeProposal", subjects.PROPOSAL, (Proposal,), ("scorer",), ("binder",)),
     Channel("pipeSettled", subjects.SETTLED, (Settled,), ("binder",), ("filter",)),
@@ -84,7 +139,7 @@ def document(schemas: dict[str, Any]) -> dict[str, Any]:
             "schemas": schemas,
             "messages": {
                 kind.__name__: _message(kind)
-                for kind in (*FACTS, Decided, Bound, BindFailed, *PIPELINE)
+                for kind in (*FACTS, Decided, Bound, BindFailed, Evicted, *PIPELINE)
             },
         },
     }

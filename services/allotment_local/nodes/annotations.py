@@ -1,7 +1,8 @@
 """The annotations with which people steer fake nodes and pods, and what is wrong with a value.
 
-On pods: how long starting, running and stopping takes, and a failing device plugin. On nodes:
-faults. A value that cannot be meant comes back as a `Mistake`, which ends as an Event.
+On pods: how long starting, running and stopping takes, and a failing device plugin; and, written
+by the fakes, the environment that the device plugins gave to the containers. On nodes: faults. A
+value that cannot be meant comes back as a `Mistake`, which ends as an Event.
 """
 
 import re
@@ -12,8 +13,12 @@ START_DELAY = "allotment.dev/start-delay"
 RUN_DURATION = "allotment.dev/run-duration"
 STOP_DELAY = "allotment.dev/stop-delay"
 
+ENV = "allotment.dev/env"
+"""On a running pod: what device plugins put into each container's environment, as JSON."""
+
 ALLOCATE_FAILS = "allocate-fails"
 CARD_UNHEALTHY = "card-unhealthy"
+CARD_GONE = "card-gone"
 PLUGIN_DIES = "plugin-dies"
 NODE_GONE = "node-gone"
 
@@ -40,6 +45,10 @@ class NodeFaults(NamedTuple):
     """Card ids."""
     plugin_dead: bool = False
     node_gone: bool = False
+    gone: frozenset[str] = frozenset()
+    """Cards that the plugin does not find any more."""
+    failing: frozenset[str] = frozenset()
+    """Cards that the plugin cannot hand out."""
 
 
 def duration_s(key: str, text: str) -> float | Mistake:
@@ -64,25 +73,32 @@ def pod_fault(text: str) -> bool | Mistake:
 
 def node_faults(text: str, card_ids: tuple[str, ...]) -> tuple[NodeFaults, tuple[Mistake, ...]]:
     """The faults in a comma list; cards are named by id or by index."""
-    unhealthy: set[str] = set()
+    cards: dict[str, set[str]] = {CARD_UNHEALTHY: set(), CARD_GONE: set(), ALLOCATE_FAILS: set()}
     plugin_dead = node_gone = False
     mistakes: list[Mistake] = []
     for item in (word.strip() for word in text.split(",")):
         name, _, value = item.partition("=")
-        if name == CARD_UNHEALTHY:
+        if name in cards:
             card = _card(value, card_ids)
             if card is None:
-                mistakes.append(Mistake(FAULT, item, _card_wanted(card_ids)))
+                mistakes.append(Mistake(FAULT, item, _card_wanted(name, card_ids)))
             else:
-                unhealthy.add(card)
+                cards[name].add(card)
         elif item == PLUGIN_DIES:
             plugin_dead = True
         elif item == NODE_GONE:
             node_gone = True
         else:
-            wanted = f"{CARD_UNHEALTHY}=<index or id>, {PLUGIN_DIES} or {NODE_GONE}"
-            mistakes.append(Mistake(FAULT, item, wanted))
-    return NodeFaults(frozenset(unhealthy), plugin_dead, node_gone), tuple(mistakes)
+            of_cards = ", ".join(f"{fault}=<index or id>" for fault in cards)
+            mistakes.append(Mistake(FAULT, item, f"{of_cards}, {PLUGIN_DIES} or {NODE_GONE}"))
+    faults = NodeFaults(
+        unhealthy=frozenset(cards[CARD_UNHEALTHY]),
+        plugin_dead=plugin_dead,
+        node_gone=node_gone,
+        gone=frozenset(cards[CARD_GONE]),
+        failing=frozenset(cards[ALLOCATE_FAILS]),
+    )
+    return faults, tuple(mistakes)
 
 
 def _card(value: str, card_ids: tuple[str, ...]) -> str | None:
@@ -93,7 +109,7 @@ def _card(value: str, card_ids: tuple[str, ...]) -> str | None:
     return None
 
 
-def _card_wanted(card_ids: tuple[str, ...]) -> str:
+def _card_wanted(fault: str, card_ids: tuple[str, ...]) -> str:
     if not card_ids:
         return "no card fault: this node has no cards"
-    return f"{CARD_UNHEALTHY}=<0 to {len(card_ids) - 1}, or a card's id>"
+    return f"{fault}=<0 to {len(card_ids) - 1}, or a card's id>"

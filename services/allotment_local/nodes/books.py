@@ -15,6 +15,8 @@ OVERSOLD = "Oversold"
 """A card holds more pods, memory or compute than it has, or shares what was given exclusively."""
 MISDELIVERED = "Misdelivered"
 """A container got devices that its pod was not given: two pods were pending at once."""
+RECUT = "CutInUse"
+"""A card was to be cut another way while somebody held an instance of it."""
 REFUSED = "Refused"
 """The kubelet found too little left for a pod that was bound to the node."""
 NOT_OFFERED = "NotOffered"
@@ -33,6 +35,10 @@ class Grant(NamedTuple):
     card: CardKey
     memory_mib: int
     cores_pct: int
+    slots: int = 1
+    """What it takes of the number of holders; of a MindCluster chip, AI CPUs."""
+    instance: str = ""
+    """A MIG instance, like ``group2-1``."""
 
 
 class Holder(NamedTuple):
@@ -55,25 +61,43 @@ class Incident(NamedTuple):
 class CardAccount:
     """One card: what it has, and who holds what of it."""
 
-    def __init__(self, index: int, slots: int, memory_mib: int) -> None:
+    def __init__(self, index: int, slots: int, memory_mib: int, cores: int) -> None:
         self.index = index
         self.slots = slots
         self.memory_mib = memory_mib
+        self.cores = cores
+        """Percent, or the AI cores of an Ascend chip."""
         self.held: dict[Holder, Grant] = {}
         self.used_memory_mib = 0
         self.used_cores_pct = 0
+        self.used_slots = 0
+
+    @property
+    def instances(self) -> list[str]:
+        """The MIG instances that are held, as often as they are."""
+        return [grant.instance for grant in self.held.values() if grant.instance]
 
     def excess(self) -> str | None:
         """What the card has too little of; None when all is well."""
-        slots = len(self.held)
-        if slots > self.slots:
-            return f"{slots} holders on a card of {self.slots}"
+        holders = len(self.held)
+        if self.used_slots > self.slots:
+            return f"{self.used_slots} holders on a card of {self.slots}"
         if self.used_memory_mib > self.memory_mib:
             return f"{self.used_memory_mib} MiB handed out of {self.memory_mib}"
-        if self.used_cores_pct > CORES_WHOLE_PCT:
-            return f"{self.used_cores_pct} % of the cores handed out"
-        if slots > 1 and any(grant.cores_pct == CORES_WHOLE_PCT for grant in self.held.values()):
-            return f"{slots} holders on a card that one of them has alone"
+        if self.used_cores_pct > self.cores:
+            unit = " %" if self.cores >= CORES_WHOLE_PCT else f" of {self.cores}"
+            return f"{self.used_cores_pct}{unit} of the cores handed out"
+        if holders > 1 and any(grant.cores_pct == self.cores for grant in self.held.values()):
+            return f"{holders} holders on a card that one of them has alone"
+        return self._broken_cut()
+
+    def _broken_cut(self) -> str | None:
+        """Instances that cannot be there at the same time."""
+        held = self.instances
+        if len(held) > len(set(held)):
+            return f"one instance handed out twice: {', '.join(sorted(held))}"
+        if len({instance.rpartition("-")[0] for instance in held}) > 1:
+            return f"instances of different geometries: {', '.join(sorted(held))}"
         return None
 
 
@@ -84,15 +108,20 @@ class Books:
         self._cards: dict[CardKey, CardAccount] = {}
         self._by_pod: dict[str, list[tuple[CardKey, Holder]]] = {}
         self.incidents: deque[Incident] = deque(maxlen=INCIDENTS_MAX)
-        self.counts: dict[str, int] = {OVERSOLD: 0, MISDELIVERED: 0, REFUSED: 0, NOT_OFFERED: 0}
+        self.counts: dict[str, int] = dict.fromkeys(
+            (OVERSOLD, RECUT, MISDELIVERED, REFUSED, NOT_OFFERED), 0
+        )
 
-    def add_card(self, key: CardKey, index: int, slots: int, memory_mib: int) -> None:
+    def add_card(
+        self, key: CardKey, index: int, slots: int, memory_mib: int, cores: int = CORES_WHOLE_PCT
+    ) -> None:
         """A card that exists from now on. What is held of a card of the same key stays held."""
         account = self._cards.get(key)
         if account is None:
-            self._cards[key] = CardAccount(index, slots, memory_mib)
+            self._cards[key] = CardAccount(index, slots, memory_mib, cores)
         else:
-            account.index, account.slots, account.memory_mib = index, slots, memory_mib
+            account.index, account.slots = index, slots
+            account.memory_mib, account.cores = memory_mib, cores
 
     def account(self, key: CardKey) -> CardAccount | None:
         return self._cards.get(key)
@@ -103,16 +132,16 @@ class Books:
         before = account.held.get(holder)
         whole = grant
         if before is not None:
-            whole = Grant(
-                grant.card,
-                before.memory_mib + grant.memory_mib,
-                before.cores_pct + grant.cores_pct,
+            whole = grant._replace(
+                memory_mib=before.memory_mib + grant.memory_mib,
+                cores_pct=before.cores_pct + grant.cores_pct,
             )
         else:
             self._by_pod.setdefault(holder.uid, []).append((grant.card, holder))
         account.held[holder] = whole
         account.used_memory_mib += grant.memory_mib
         account.used_cores_pct += grant.cores_pct
+        account.used_slots += grant.slots if before is None else 0
         if excess := account.excess():
             self.incident(OVERSOLD, grant.card.node, grant.card.card, holder.pod, excess)
 
@@ -123,6 +152,7 @@ class Books:
             grant = account.held.pop(holder)
             account.used_memory_mib -= grant.memory_mib
             account.used_cores_pct -= grant.cores_pct
+            account.used_slots -= grant.slots
 
     def incident(self, code: str, node: str, card: str, pod: str, message: str) -> None:
         self.counts[code] += 1
@@ -152,6 +182,7 @@ class Books:
                             **holder._asdict(),
                             "memory_mib": grant.memory_mib,
                             "cores_pct": grant.cores_pct,
+                            **({"instance": grant.instance} if grant.instance else {}),
                         }
                         for holder, grant in account.held.items()
                     ],

@@ -4,7 +4,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from allotment_local.nodes.shapes import CPU, GPUSHARE, VGPU, WHOLE, Cards, NodeShape
+from allotment_local.nodes import npu_objects
+from allotment_local.nodes.shapes import GPUSHARE, VGPU, WHOLE, Cards, NodeShape
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import keys, vgpu
 
@@ -35,9 +36,12 @@ def _node(shape: NodeShape, number: int, now: str) -> dict[str, Any]:
         **_offered(shape),
     }
     metadata: dict[str, Any] = {"name": shape.name, "labels": _labels(shape)}
+    annotations = npu_objects.annotations(shape)
     if shape.kind == VGPU and shape.cards is not None:
         register = vgpu.encode_register(_register(shape.name, shape.cards))
-        metadata["annotations"] = {keys.NODE_VGPU_REGISTER: register}
+        annotations[keys.NODE_VGPU_REGISTER] = register
+    if annotations:
+        metadata["annotations"] = annotations
     spec: dict[str, Any] = {}
     if shape.taints:
         spec["taints"] = [
@@ -86,8 +90,8 @@ def _register(node: str, cards: Cards) -> tuple[CardFact, ...]:
 
 def _offered(shape: NodeShape) -> dict[str, str]:
     cards = shape.cards
-    if cards is None or shape.kind == CPU:
-        return {}
+    if cards is None:
+        return npu_objects.offered(shape)
     if shape.kind == VGPU:
         return {
             keys.VGPU_NUMBER: str(cards.count * cards.slots),
@@ -115,7 +119,7 @@ def _labels(shape: NodeShape) -> dict[str, str]:
         labels["nvidia.com/gpu.product"] = _label_value(shape.cards.model)
         labels["nvidia.com/gpu.count"] = str(shape.cards.count)
         labels["nvidia.com/gpu.memory"] = str(shape.cards.memory_mib)
-    return labels | dict(shape.labels)
+    return labels | npu_objects.labels(shape) | dict(shape.labels)
 
 
 def _label_value(model: str) -> str:

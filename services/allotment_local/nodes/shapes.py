@@ -2,21 +2,29 @@
 
 - prefix: gpu-a100        # or name: for a single node
   count: 2
-  kind: vgpu              # vgpu, gpushare, whole or cpu
-  gpus: {model: NVIDIA A100-PCIE-40GB, count: 8, memory_mib: 40960, slots: 10}
+  kind: vgpu              # vgpu, gpushare, whole, ascend, mindcluster or cpu
+  gpus: {model: NVIDIA A100-PCIE-40GB, count: 8, memory_mib: 40960, slots: 10, mode: hami-core}
   cpu: 64
   memory: 256Gi
   labels: {zone: a}
   taints: [{key: gpu, value: "true", effect: NoSchedule}]
+- name: npu
+  kind: ascend            # or mindcluster, with {chip: Ascend310P, count: 4, cores: 8}
+  npus: {chip: Ascend910B3, count: 8, memory_mib: 65536, cores: 20, slots: 4, networks: 2}
 """
 
 import msgspec
 
+from allotment_proto.volcano import keys
+
 VGPU, GPUSHARE, WHOLE, CPU = "vgpu", "gpushare", "whole", "cpu"
-KINDS = (VGPU, GPUSHARE, WHOLE, CPU)
+ASCEND, MINDCLUSTER = "ascend", "mindcluster"
+GPU_KINDS = (VGPU, GPUSHARE, WHOLE)
+NPU_KINDS = (ASCEND, MINDCLUSTER)
+KINDS = (*GPU_KINDS, *NPU_KINDS, CPU)
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 DEFAULT_SLOTS = 10
-MODES = ("hami-core", "mig")
+MODES = (keys.MODE_HAMI_CORE, keys.MODE_MIG, keys.MODE_MPS)
 DEFAULT_MODE = MODES[0]
 WHOLE_RESOURCE = "nvidia.com/gpu"
 DEFAULT_CPU = "64"
@@ -34,6 +42,22 @@ class Cards(msgspec.Struct, frozen=True):
     resource: str = WHOLE_RESOURCE
 
 
+class Npus(msgspec.Struct, frozen=True):
+    """The Ascend chips of one node, all alike. `chip` is Ascend's common word, like Ascend310P.
+
+    `networks` is how many groups of wired chips there are, 0 when nothing is said of it; `soft`:
+    the node takes soft slices. Of both, and of memory and slots, MindCluster knows nothing.
+    """
+
+    chip: str
+    count: int
+    cores: int
+    memory_mib: int = 0
+    slots: int = 1
+    networks: int = 0
+    soft: bool = False
+
+
 class NodeShape(msgspec.Struct, frozen=True):
     """One node to make."""
 
@@ -45,3 +69,4 @@ class NodeShape(msgspec.Struct, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[tuple[str, str, str], ...] = ()
     """(key, value, effect)"""
+    npus: Npus | None = None

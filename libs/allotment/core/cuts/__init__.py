@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from allotment.core.cuts.mig import MIG
+from allotment.core.cuts.mindcluster import MINDCLUSTER
 from allotment.core.cuts.types import UNCUT, Piece, State
 from allotment_proto.facts import CardFact, DeviceRequest, Geometry
 
@@ -48,7 +49,7 @@ class Cutter(Protocol):
         """Whether all new pieces can be had next to those that are held."""
 
 
-CUTTERS: dict[str, Cutter] = {}
+CUTTERS: dict[str, Cutter] = {"mindcluster": MINDCLUSTER}
 """Cutters of families whose cards are all cut."""
 
 

@@ -17,3 +17,7 @@ class Piece(NamedTuple):
     cores_pct: int
     after: State
     """The card's state then."""
+    rank: int = 0
+    """How gladly the piece is taken from this card, of those that will do: higher first."""
+    is_second_best: bool = False
+    """It will do, but something better was asked for."""

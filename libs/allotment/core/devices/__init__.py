@@ -1,11 +1,15 @@
 """Device families, one file each. A new family is one entry in `FAMILIES`."""
 
+from allotment.core.devices.ascend import Ascend
 from allotment.core.devices.base import Family
 from allotment.core.devices.gpushare import Gpushare
+from allotment.core.devices.mindcluster import Mindcluster
 from allotment.core.devices.vgpu import Vgpu
 from allotment_proto.facts import DeviceRequest, PodRequest
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (Gpushare(), Vgpu())}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (Gpushare(), Vgpu(), Mindcluster(), Ascend())
+}
 """Every known family by name, in the order in which a pod's requests are asked."""
 
 

@@ -90,6 +90,9 @@ class Family(Protocol):
     order: str | None
     """In which order a request tries the cards, one of `ORDERS`; None: as the policy says."""
 
+    scoring: str
+    """What of its chosen cards the policies by use score, one of `SCORINGS`."""
+
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
@@ -99,6 +102,11 @@ class Family(Protocol):
 ORDERS = ("fullest", "emptiest", "first", "last", "preferred")
 """Most used memory first; fewest holders first; lowest index first; highest index first; as the
 device policy sorts them."""
+
+SCORE_EACH, SCORE_FIRST, SCORE_COMPUTE = SCORINGS = ("each", "first", "compute")
+"""Every card by its memory in use after the charge; of each container the first card alone, by its
+memory in use before; every card by its compute in use after, if it gives what was asked for and not
+only what will do."""
 
 
 class Free:
@@ -274,6 +282,10 @@ class Pick(NamedTuple):
     was_idle: bool
     used_after_mib: int
     free_after_mib: int
+    charged_mib: int = 0
+    free_after_pct: int = 0
+    is_second_best: bool = False
+    """It will do, but something better was asked for."""
 
 
 class Chosen(NamedTuple):
@@ -307,11 +319,14 @@ def choose_cards(
     cards = [Free(card) for card in ledger.cards if only is None or card.fact.id in only]
     holdings: list[Holding] = []
     picks: list[Pick] = []
+    taken: list[Free] = []
     for wanted in requests:
-        if wanted.count > len(cards):
+        if wanted.count > len(cards) - len(taken):
             return reasons.NOT_ENOUGH_GPUS_ON_NODE
         good, furthest = [], -1
         for free in sort(cards, wanted):
+            if free in taken:
+                continue
             code = card_refusal(free, wanted, rules, family)
             if code is None:
                 good.append(free)
@@ -320,7 +335,9 @@ def choose_cards(
         if len(good) < wanted.count:
             return REFUSAL_ORDER[furthest]
         if is_wired(wanted):
-            good = wired_together(ledger.cards, good)
+            chips = [card for card in ledger.cards if card.fact.model == wanted.chip]
+            good = wired_together(chips, good)
+        good = _gladly(good, wanted, rules)
         chosen = good[: wanted.count]
         for free in chosen:
             piece = free.piece(wanted, rules.mig_order)
@@ -331,10 +348,32 @@ def choose_cards(
             holdings.append(
                 Holding(family.name, wanted.container, fact.id, need_mib, piece.cores_pct, instance)
             )
-            picks.append(Pick(free.card, idle, free.used_memory_mib, free.memory_mib))
+            picks.append(
+                Pick(
+                    free.card,
+                    idle,
+                    free.used_memory_mib,
+                    free.memory_mib,
+                    piece.memory_mib,
+                    free.cores_pct,
+                    piece.is_second_best,
+                )
+            )
         if family.each_once:
-            cards = [free for free in cards if free not in chosen]
+            taken += chosen
     return Chosen(tuple(holdings), tuple(picks))
+
+
+def _gladly(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:
+    """The good cards as their pieces are ranked (`Piece.rank`); equals stay as they are."""
+    if all(free.card.cutter is None for free in good):
+        return good
+
+    def rank(free: Free) -> int:
+        piece = free.piece(wanted, rules.mig_order)
+        return -piece.rank if piece is not None else 0
+
+    return sorted(good, key=rank)
 
 
 def is_wired(wanted: DeviceRequest) -> bool:
@@ -346,7 +385,8 @@ def is_wired(wanted: DeviceRequest) -> bool:
 
 
 def wired_together(cards: Sequence[Card], good: Sequence[Free]) -> list[Free]:
-    """The good cards, those of the network with most of them in front; otherwise as given.
+    """The good ones of a node's cards of one kind, those of the network with most of them in front;
+    otherwise as given.
 
     Of equals the lower network comes first. Nothing changes if a card's network is unknown.
     """

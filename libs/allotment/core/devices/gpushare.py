@@ -7,6 +7,7 @@ cards that nobody else holds, with all their memory.
 from allotment.core import quantities, reasons
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
+    SCORE_EACH,
     ContainerSource,
     NodeSource,
     PodSource,
@@ -28,6 +29,7 @@ class Gpushare:
     name = wire.FAMILY
     order: str | None = "first"
     each_once = False
+    scoring = SCORE_EACH
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset((keys.GPU_MEMORY, keys.GPU_NUMBER))

@@ -7,6 +7,7 @@ alone; in `mig` a card is cut into instances (`allotment.core.cuts.mig`).
 from allotment.core import quantities, reasons
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
+    SCORE_EACH,
     ContainerSource,
     NodeSource,
     PodSource,
@@ -25,6 +26,7 @@ class Vgpu:
     name = wire.FAMILY
     order: str | None = None
     each_once = False
+    scoring = SCORE_EACH
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         nvidia = config.nvidia

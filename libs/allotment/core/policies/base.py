@@ -34,7 +34,17 @@ class View:
     `packed` and `keys` (M, D) follow what earlier device requests of the same pod took.
     """
 
-    __slots__ = ("at", "columns", "first", "host", "keys", "leftover", "packed")
+    __slots__ = (
+        "at",
+        "columns",
+        "first",
+        "host",
+        "keys",
+        "leftover",
+        "networks",
+        "packed",
+        "taken",
+    )
 
     def __init__(self, columns: Columns, at: Ints, first: Ints) -> None:
         self.columns = columns
@@ -45,6 +55,10 @@ class View:
         """(R, M)"""
         self.packed: Ints = columns.packed.take(at, axis=0)
         self.keys: Ints = columns.keys.take(at, axis=0)
+        self.taken: Bools | None = None
+        """Cards (M, D) that earlier device requests of the pod have for themselves."""
+        self.networks: dict[str, list[Ints]] = {}
+        """By chip the networks (M,) of the first card of each container; see `basic`."""
         self.leftover: Ints | None = None
         """For policies whose keys know it already: each card's leftover if it is the one chosen."""
 

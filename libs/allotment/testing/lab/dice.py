@@ -25,13 +25,13 @@ class Dice:
     """
 
     def __init__(self, state: ClusterState, ranker: Ranker, random: Random) -> None:
-        self._state = state
+        self.state = state
         self._ranker = ranker
         self._random = random
         self._trial = Trial(state)
 
     def begin(self) -> None:
-        self._trial = Trial(self._state)
+        self._trial = Trial(self.state)
         self._ranker.begin()
 
     def assume(self, placement: Placement) -> None:
@@ -48,13 +48,13 @@ class Dice:
         known = self._ranker.rank(request)
         if not known.feasible:
             return known
-        rows = self._state.rows
+        rows = self.state.rows
         while True:
             row = rows[self._random.randrange(len(rows))]
             node = None if row is None else self._trial.node(row.name)
             if node is None:
                 continue
-            fit = fits(node, request, self._state.policy)
+            fit = fits(node, request, self.state.policy)
             if isinstance(fit, str):
                 continue
             holdings = tuple(h for chosen in fit.chosen for h in chosen.holdings)
@@ -66,7 +66,7 @@ class Dice:
     def _any_cards(self, node: Node, request: PodRequest) -> tuple[Holding, ...]:
         (ask,) = request.devices
         family = FAMILIES[ask.family]
-        rules = rules_of(request, self._state.policy)
+        rules = rules_of(request, self.state.policy)
         good = [
             card.fact
             for card in node.ledgers[ask.family].cards

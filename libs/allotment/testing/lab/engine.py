@@ -31,12 +31,19 @@ from allotment_proto.events import (
     DevicesConfigured,
     Envelope,
     Event,
+    Evicted,
+    GroupGone,
+    GroupObserved,
     MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
     PodObserved,
     PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
     Refusal,
     version_of,
 )
@@ -236,7 +243,13 @@ def _subject(event: Event) -> str:
             return subjects.pod(event.uid)
         case Decided():
             return subjects.DECISION
-        case Bound() | BindFailed():
+        case Bound() | BindFailed() | Evicted():
             return subjects.OUTCOME
+        case GroupObserved() | GroupGone():
+            return subjects.group(event.namespace, event.name)
+        case QueueObserved() | QueueGone():
+            return subjects.queue(event.name)
+        case PriorityClassObserved() | PriorityClassGone():
+            return subjects.priority_class(event.name)
         case PolicyLoaded() | MixLearned() | DevicesConfigured():
             return subjects.CONFIG

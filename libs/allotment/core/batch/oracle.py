@@ -1,0 +1,130 @@
+"""Places for tasks, asked of the board: what `queues.allocate` drives.
+
+What is held for others, and the cards for which there is quota, become requirements on nodes, so
+they are heeded by the same rules as a pod's own; they are not part of the pod and not asked again
+when the decision is checked.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from allotment.core.cycle import place
+from allotment.core.gang import WholeRanker
+from allotment.core.model import ClusterState
+from allotment.core.queues.allocate import Hopeless, Limits, Placed
+from allotment.core.queues.answers import NOT_ENOUGH_RESOURCES, No
+from allotment.core.queues.model import Task
+from allotment.core.texts import refusal_text
+from allotment_proto.events import Placement, PodObserved, Refusal
+from allotment_proto.facts import Constraints, Expression, NodeTerm, PodRequest
+
+PRODUCT = ".product"
+"""How labels end that name a node's card: ``nvidia.com/gpu.product``."""
+ANYWHERE = Limits()
+
+
+class Places:
+    """Asks a ranker, between its `begin` and `end`, and remembers what it said."""
+
+    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
+        self.placements: dict[str, Placement] = {}
+        """By uid: what is assumed now."""
+        self.refusals: dict[str, Refusal] = {}
+        """By uid: what was last said to a pod that found no place."""
+        self._state = state
+        self._ranker = ranker
+        self._order: list[str] = []
+        self._products: tuple[str, ...] | None = None
+
+    def mark(self) -> int:
+        return len(self._order)
+
+    def undo(self, mark: int) -> None:
+        self._ranker.undo(mark)
+        for uid in self._order[mark:]:
+            del self.placements[uid]
+        del self._order[mark:]
+
+    def hopeless(self, tasks: Sequence[Task], needed: int) -> Hopeless | None:
+        """By an upper bound for each request, counted on the nodes as they are now."""
+        pods = [self._state.pods[task.uid].fact for task in tasks]
+        wanted = Counter(pod.request for pod in pods if pod.problem is None)
+        most = {
+            request: min(self._ranker.holds_at_most(request, count), count)
+            for request, count in wanted.items()
+        }
+        together = sum(most.values())
+        if together >= needed:
+            return None
+        short = next(
+            pod
+            for pod in pods
+            if pod.problem is not None or most[pod.request] < wanted[pod.request]
+        )
+        answer = place(short, self._ranker)
+        if isinstance(answer, Placement):
+            message = f"of {needed} pods that must start together at most {together} fit now"
+            return Hopeless(together, No(NOT_ENOUGH_RESOURCES, message))
+        return Hopeless(together, self._no(answer))
+
+    def try_place(self, task: Task, limits: Limits) -> Placed | No:
+        pod = self._state.pods[task.uid].fact
+        refusals: list[Refusal] = []
+        for card in limits.cards or ("",):
+            answer = place(self._limited(pod, limits, card), self._ranker)
+            if isinstance(answer, Placement):
+                self._ranker.assume(answer)
+                self._order.append(task.uid)
+                self.placements[task.uid] = answer
+                return Placed(answer.node, card)
+            refusals.append(answer)
+        return self._no(refusals[-1])
+
+    def _no(self, refusal: Refusal) -> No:
+        self.refusals[refusal.uid] = refusal
+        if refusal.problem is not None:
+            return No(refusal.problem.code, refusal.problem.message)
+        code = refusal.reasons[0][0] if refusal.reasons else "NoNodes"
+        return No(code, refusal_text(refusal))
+
+    def _limited(self, pod: PodObserved, limits: Limits, card: str) -> PodObserved:
+        if not limits.nodes_held and not card:
+            return pod
+        constraints = pod.request.constraints
+        if limits.nodes_held:
+            held = tuple(sorted(limits.nodes_held))
+            not_there = Expression("metadata.name", "NotIn", held)
+            constraints = _also(constraints, [NodeTerm((), (not_there,))])
+        if card:
+            product = card.partition("/")[0]
+            terms = [
+                NodeTerm((Expression(label, "In", (product,)),)) for label in self._product_labels()
+            ]
+            constraints = _also(constraints, terms or [NodeTerm(())])
+        request: PodRequest = msgspec.structs.replace(pod.request, constraints=constraints)
+        return msgspec.structs.replace(pod, request=request)
+
+    def _product_labels(self) -> tuple[str, ...]:
+        if self._products is None:
+            found = {
+                label
+                for node in self._state.nodes.values()
+                for label in node.labels
+                if label.endswith(PRODUCT)
+            }
+            self._products = tuple(sorted(found))
+        return self._products
+
+
+def _also(constraints: Constraints, terms: Iterable[NodeTerm]) -> Constraints:
+    """Both the constraints and one of the terms."""
+    own = constraints.affinity
+    both = tuple(
+        NodeTerm(a.labels + b.labels, a.fields + b.fields)
+        for b in terms
+        for a in own or (NodeTerm(()),)
+        if not own or a.labels or a.fields
+    )
+    return msgspec.structs.replace(constraints, affinity=both or (NodeTerm(()),))

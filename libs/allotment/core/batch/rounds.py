@@ -1,0 +1,200 @@
+"""One round over groups and queues: who is let in, who gets which place, who waits and why.
+
+A round is a function of the state and of the batch, like a plain cycle (`cycle.run_cycle`): it can
+be run again from the log. Groups that have no pod in the batch are not tried; all count for order
+and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
+"""
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from allotment.core.batch.holds import holds_now, told
+from allotment.core.batch.oracle import Places
+from allotment.core.batch.views import SINGLE, Views
+from allotment.core.config import is_on
+from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle, same_refusal
+from allotment.core.gang import WholeRanker
+from allotment.core.model import ClusterState
+from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUSED, Turn, allocate
+from allotment.core.queues.answers import No
+from allotment.core.queues.enqueue import enqueue
+from allotment.core.queues.plugin import SWITCHES
+from allotment.core.queues.registry import PLUGINS, Configured, configure
+from allotment.core.queues.session import Session
+from allotment.core.queues.texts import attempt_of, gang_unschedulable
+from allotment.core.queues.work import Job
+from allotment_proto.events import Admission, Held, Refusal, Short
+from allotment_proto.facts import PluginUse, Policy, Problem
+
+DECIMALS = frozenset(("overcommit-factor", "nodeOrderWeight"))
+SPANS = frozenset(("sla-waiting-time",))
+
+
+class Rounds:
+    """Rounds on one state, with the views of groups that did not change kept in between."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._views = Views(state)
+        self._tiers: list[list[Configured]] = []
+        self._policy: Policy | None = None
+
+    def session(self) -> Session:
+        """The plugins of the policy in force, opened on the state."""
+        state = self.state
+        if self._policy is not state.policy:
+            self._policy, self._tiers = state.policy, tiers_of(state.policy)
+        return Session(self._views.view(), self._tiers)
+
+    def run(self, batch: Sequence[str], ranker: WholeRanker, most: int = BATCH_MAX) -> Outcome:
+        """Decide about the batch: pod by pod, or while there are queues by groups, until so many
+        pods are placed. The placements are in the batch's order.
+        """
+        state = self.state
+        if not state.is_batched:
+            return run_cycle(state, batch, ranker)
+        session = self.session()
+        actions = state.policy.actions
+        admissions = self._admit(session) if "enqueue" in actions else ()
+        holds = holds_now(state, session)
+        ranker.begin()
+        try:
+            places = Places(state, ranker)
+            made = _Outcome(state, session, places)
+            wanted = {_job_of(state, uid) for uid in batch}
+            turns = allocate(
+                session,
+                places,
+                holds=holds,
+                settled=[uid for uid in session.jobs if uid not in wanted],
+                pending_too="enqueue" not in actions,
+            )
+            for turn in turns:
+                if turn.job in wanted:
+                    made.take(turn)
+                if len(places.placements) >= most:
+                    break
+        finally:
+            ranker.end()
+        found = told(holds)
+        return made.outcome(batch, admissions, found if found != state.holds else None)
+
+    def _admit(self, session: Session) -> tuple[Admission, ...]:
+        """What is new at the gate: groups let in, and new reasons for those that are not."""
+        found = enqueue(session)
+        said = [Admission(uid) for uid in found.let_in if uid in self.state.groups]
+        said += [Admission(uid, no.code, no.message) for uid, no in found.refused]
+        return tuple(
+            admission
+            for admission in said
+            if (group := self.state.groups.get(admission.group)) is not None
+            and (not admission.code or group.gate != admission)
+        )
+
+
+def tiers_of(policy: Policy) -> list[list[Configured]]:
+    """The order and quota plugins of a policy; others have no say here."""
+    return [[_configured(use) for use in tier if use.name in PLUGINS] for tier in policy.tiers]
+
+
+def _configured(use: PluginUse) -> Configured:
+    switches = {word: is_on(use, word) for word in SWITCHES.values()}
+    arguments = {key: _unpacked(key, value) for key, value in use.arguments}
+    return configure(use.name, arguments, switches)[0]
+
+
+def _unpacked(key: str, value: int | bool | str) -> object:
+    """An argument as the plugins read it: the policy has decimals as thousandths, times as ms."""
+    if key in DECIMALS and isinstance(value, int):
+        return Fraction(value, 1000)
+    return f"{value}ms" if key in SPANS else value
+
+
+def _job_of(state: ClusterState, uid: str) -> str:
+    pod = state.pods.get(uid)
+    return pod.fact.group if pod is not None and pod.fact.group else SINGLE + uid
+
+
+class _Outcome:
+    """What the turns of a round amount to for the log."""
+
+    def __init__(self, state: ClusterState, session: Session, places: Places) -> None:
+        self._state = state
+        self._session = session
+        self._places = places
+        self._wholes: list[tuple[str, ...]] = []
+        self._shorts: dict[str, Short] = {}
+        self._refusals: dict[str, Refusal] = {}
+        self._started: set[str] = set()
+
+    def take(self, turn: Turn) -> None:
+        job = self._session.jobs.get(turn.job)
+        if job is None:
+            return
+        if turn.ending == COMMITTED and turn.placed:
+            uids = tuple(uid for uid, _ in turn.placed)
+            ready_before = job.ready_count - len(uids)
+            if turn.job not in self._started and ready_before < job.view.min_member > 1:
+                self._wholes.append(uids)
+            self._started.add(turn.job)
+        elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
+            self._short(turn, job)
+        self._refuse(turn.refused)
+        if turn.no is not None:
+            self._refuse((task.uid, turn.no) for task in self._session.due_tasks(job))
+
+    def _short(self, turn: Turn, job: Job) -> None:
+        if turn.job not in self._state.groups:
+            return  # a pod without a group is told by its refusal
+        no = turn.no or next((no for _, no in turn.refused), None)
+        self._shorts[turn.job] = Short(
+            group=turn.job,
+            code=no.code if no is not None else "",
+            message=gang_unschedulable(job, attempt_of([turn])),
+            waiting=len(self._session.due_tasks(job)),
+            wanted=max(job.view.min_member - job.ready_count, 1),
+            together=turn.together,
+            tried=bool(turn.placed) or (turn.no is None and not turn.untried),
+        )
+
+    def _refuse(self, said: Iterable[tuple[str, No]]) -> None:
+        for uid, no in said:
+            pod = self._state.pods[uid].fact
+            known = self._places.refusals.get(uid)
+            if known is None:
+                problem = Problem(
+                    no.code, f"queue {no.queue}" if no.queue else "its group", no.message
+                )
+                known = Refusal(uid, pod.namespace, pod.name, 0, (), problem)
+            self._refusals[uid] = known
+
+    def outcome(
+        self,
+        batch: Sequence[str],
+        admissions: tuple[Admission, ...],
+        holds: tuple[Held, ...] | None,
+    ) -> Outcome:
+        order = {uid: number for number, uid in enumerate(batch)}
+        placements = sorted(
+            self._places.placements.values(), key=lambda p: (order.get(p.uid, len(order)), p.uid)
+        )
+        pods = self._state.pods
+        told_before = [u for u, r in self._refusals.items() if same_refusal(pods[u].refusal, r)]
+        placed = self._places.placements
+        return Outcome(
+            tuple(placements),
+            tuple(
+                refusal
+                for uid, refusal in self._refusals.items()
+                if uid not in placed and not same_refusal(pods[uid].refusal, refusal)
+            ),
+            tuple(told_before),
+            tuple(self._wholes),
+            tuple(
+                short
+                for key, short in self._shorts.items()
+                if self._state.groups[key].short != short
+            ),
+            admissions,
+            holds,
+        )

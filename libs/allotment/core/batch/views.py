@@ -1,0 +1,245 @@
+"""The state as the order and quota plugins look at it (`queues.model.View`).
+
+A group's view is made again only when something about the group or its pods changed. A pod without
+a group is a job of its own in the default queue.
+"""
+
+from collections.abc import Iterator
+
+from allotment.core.model import ClusterState, Group, Node, Pod
+from allotment.core.queues import card_names
+from allotment.core.queues.model import (
+    Card,
+    Cluster,
+    JobView,
+    NodeGroups,
+    Phase,
+    QueueView,
+    Share,
+    Status,
+    Task,
+    View,
+)
+from allotment.core.queues.resources import CPU, MEMORY, MILLI, PODS, Resources
+from allotment.core.state import RESERVED
+from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
+from allotment_proto.facts import Amounts, PodRequest
+
+DEFAULT_QUEUE = "default"
+SINGLE = "pod:"
+"""What the job of a pod without a group is called, before the pod's uid."""
+PHASES = {phase.value: phase for phase in Phase}
+
+
+class Views:
+    """Views of one state, with what did not change kept from the last one."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._jobs: dict[str, tuple[int, int, JobView]] = {}
+        self._cluster = Cluster()
+        self._cluster_seq = -1
+
+    def view(self) -> View:
+        """The state now."""
+        state = self.state
+        jobs = tuple(self._groups()) + tuple(self._singles())
+        return View(
+            cluster=self._totals(),
+            queues=tuple(_queue(fact) for fact in state.queues.values()),
+            jobs=jobs,
+            now_ms=max((job.created_ms for job in jobs), default=0),
+        )
+
+    def _groups(self) -> Iterator[JobView]:
+        state = self.state
+        gone = self._jobs.keys() - state.groups.keys()
+        for key in gone:
+            del self._jobs[key]
+        for key, group in state.groups.items():
+            fact = group.fact
+            if fact is None:
+                continue
+            known = self._jobs.get(key)
+            stamp = group.changed_seq, state.order_seq
+            if known is None or known[:2] != stamp:
+                known = self._jobs[key] = (*stamp, _job(state, key, group, fact))
+            yield known[2]
+
+    def _singles(self) -> Iterator[JobView]:
+        for uid in self.state.pending:
+            pod = self.state.pods[uid]
+            if not pod.fact.group:
+                task = _task(self.state, pod)
+                yield JobView(
+                    uid=SINGLE + uid,
+                    namespace=pod.fact.namespace,
+                    name=pod.fact.name,
+                    queue=DEFAULT_QUEUE,
+                    priority=pod.fact.priority,
+                    created_ms=pod.fact.created_ms,
+                    phase=Phase.INQUEUE,
+                    tasks=(task,),
+                )
+
+    def _totals(self) -> Cluster:
+        state = self.state
+        if self._cluster_seq != state.nodes_seq:
+            self._cluster_seq = state.nodes_seq
+            total: dict[str, int] = {}
+            cards: dict[str, Card] = {}
+            for node in state.nodes.values():
+                for name, amount in _capacity(node):
+                    total[name] = total.get(name, 0) + amount
+                if node.fact is not None:
+                    listed = [name for name, _ in node.fact.extended]
+                    for card in card_names.discover(node.labels, listed):
+                        cards.setdefault(card.name, card)
+            self._total, self._cards = Resources(total), tuple(cards[n] for n in sorted(cards))
+        nvidia = state.devices.nvidia
+        shares = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+        return Cluster(
+            total=self._total,
+            used=_used(state),
+            cards=self._cards,
+            share_resources=frozenset(name for name in shares if name),
+        )
+
+    _total = Resources()
+    _cards: tuple[Card, ...] = ()
+
+
+def amounts_of(request: PodRequest) -> Resources:
+    """What a pod counts for, in the units of `queues.resources`."""
+    found: dict[str, int] = {PODS: 1}
+    if request.cpu_milli:
+        found[CPU] = request.cpu_milli
+    if request.memory_bytes:
+        found[MEMORY] = request.memory_bytes
+    for name, amount in request.extended:
+        found[name] = amount * MILLI
+    return Resources(found)
+
+
+def _capacity(node: Node) -> Iterator[tuple[str, int]]:
+    fact = node.fact
+    if fact is not None:
+        yield CPU, fact.cpu_milli
+        yield MEMORY, fact.memory_bytes
+        yield PODS, fact.pods
+        for name, amount in fact.extended:
+            yield name, amount * MILLI
+
+
+def _used(state: ClusterState) -> Resources:
+    found = {CPU: 0, MEMORY: 0, PODS: 0}
+    for node in state.nodes.values():
+        fact = node.fact
+        if fact is None or not node.allocations:
+            continue
+        found[CPU] += fact.cpu_milli - node.cpu_milli_free
+        found[MEMORY] += fact.memory_bytes - node.memory_bytes_free
+        found[PODS] += fact.pods - node.pods_free
+        for name, amount in fact.extended:
+            used = amount - node.extended_free.get(name, amount)
+            if used:
+                found[name] = found.get(name, 0) + used * MILLI
+    return Resources(found)
+
+
+def _job(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> JobView:
+    phase = PHASES.get(fact.phase, Phase.NEW)
+    if phase in (Phase.NEW, Phase.PENDING) and group.admitted_seq:
+        phase = Phase.INQUEUE
+    return JobView(
+        uid=key,
+        namespace=fact.namespace,
+        name=fact.name,
+        queue=fact.queue or DEFAULT_QUEUE,
+        priority=_priority(state, fact.priority_class),
+        created_ms=fact.created_ms,
+        phase=phase,
+        min_member=fact.min_member,
+        min_task_member=fact.min_task_member,
+        min_resources=None if fact.min_resources is None else _resources(fact.min_resources),
+        tasks=tuple(_task(state, state.pods[uid]) for uid in group.members if uid in state.pods),
+        preemptable=fact.preemptable,
+        card_request=_resources(fact.card_request),
+        waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
+    )
+
+
+def _priority(state: ClusterState, name: str) -> int:
+    """The value of a PriorityClass; of none the cluster's default, else 0."""
+    known = state.classes.get(name)
+    if known is not None:
+        return known.value
+    defaults = (c.value for c in state.classes.values() if c.is_default)
+    return max(defaults, default=0)
+
+
+def _task(state: ClusterState, pod: Pod) -> Task:
+    fact = pod.fact
+    held = pod.allocation
+    shares = tuple(
+        Share(ask.count, ask.memory_mib, ask.memory_pct, ask.cores_pct)
+        for ask in fact.request.devices
+        if ask.family == "vgpu"
+    )
+    return Task(
+        uid=fact.uid,
+        namespace=fact.namespace,
+        name=fact.name,
+        role=fact.role,
+        status=_status(state, pod),
+        priority=fact.priority,
+        request=amounts_of(fact.request),
+        created_ms=fact.created_ms,
+        node=held.node if held is not None else fact.node,
+        gated=fact.gated,
+        preemptable=fact.preemptable,
+        priority_class=fact.priority_class,
+        card_names=fact.card_names,
+        shares=shares,
+    )
+
+
+def _status(state: ClusterState, pod: Pod) -> Status:
+    fact, held = pod.fact, pod.allocation
+    if fact.phase in ("Succeeded", "Failed"):
+        return Status(fact.phase)
+    if fact.deleting or fact.uid in state.evicting:
+        return Status.RELEASING
+    if held is None:
+        return Status.PENDING if _is_waiting(state, fact) else Status.UNKNOWN
+    if held.phase == RESERVED:
+        return Status.BINDING
+    return Status.RUNNING if fact.phase == "Running" else Status.BOUND
+
+
+def _is_waiting(state: ClusterState, fact: PodObserved) -> bool:
+    return fact.uid in state.pending or fact.gated
+
+
+def _resources(amounts: Amounts) -> Resources:
+    return Resources(dict(amounts))
+
+
+def _queue(fact: QueueObserved) -> QueueView:
+    groups = fact.node_groups
+    return QueueView(
+        name=fact.name,
+        uid=fact.uid,
+        created_ms=fact.created_ms,
+        weight=fact.weight,
+        capability=_resources(fact.capability),
+        deserved=_resources(fact.deserved),
+        guarantee=_resources(fact.guarantee),
+        priority=fact.priority,
+        parent=fact.parent,
+        reclaimable=fact.reclaimable,
+        state=fact.state or "Open",
+        card_quota=None if fact.card_quota is None else _resources(fact.card_quota),
+        card_quota_problem="" if fact.problem is None else fact.problem.message,
+        node_groups=None if groups is None else NodeGroups(*map(frozenset, groups)),
+    )

@@ -1,0 +1,54 @@
+"""The arguments of our own plugin `allotment`. What it does not know is a problem, not a warning:
+no file of another scheduler has it.
+"""
+
+from collections.abc import Iterable
+
+from allotment.core.config.arguments import boolean, integer
+from allotment.core.config.devices import WEIGHT_MAX, Fields, word
+from allotment.core.config.document import Entry
+from allotment.core.config.report import Report, hint
+
+HOST_POLICIES = ("binpack", "spread", "none")
+MIG_ORDERS = ("least-stranded", "listed")
+FIELDS = {
+    "allotment.HostPolicy": "host_policy",
+    "allotment.HostWeight": "host_weight",
+    "allotment.MultiContainerEnable": "multi_container",
+    "allotment.MigGeometryOrder": "mig_order",
+    "allotment.NamespaceLabelInMetrics": "namespace_in_metrics",
+}
+
+
+def read_allotment(report: Report, owner: str, entries: Iterable[Entry]) -> Fields:
+    """The fields of the policy that the arguments set."""
+    fields: Fields = {}
+    for entry in entries:
+        what = f"{entry.key} of {owner}"
+        if entry.key not in FIELDS:
+            remedy = hint(entry.key, FIELDS)
+            report.fail(entry.mark, f"unknown argument {entry.key} of {owner}; {remedy}")
+            continue
+        found = _value(report, what, entry)
+        if found is not None:
+            fields[FIELDS[entry.key]] = found
+    return fields
+
+
+def _value(report: Report, what: str, entry: Entry) -> str | int | bool | None:
+    match entry.key:
+        case "allotment.HostPolicy":
+            return word(report, what, entry.value, HOST_POLICIES)
+        case "allotment.MigGeometryOrder":
+            return word(report, what, entry.value, MIG_ORDERS)
+        case "allotment.HostWeight":
+            weight = integer(entry.value)
+            if weight is None or not 0 <= weight <= WEIGHT_MAX:
+                report.wrong(what, entry.value, f"a whole number from 0 to {WEIGHT_MAX}")
+                return None
+            return weight
+        case _:
+            on = boolean(entry.value)
+            if on is None:
+                report.wrong(what, entry.value, "true or false")
+            return on

@@ -1,0 +1,238 @@
+"""PodGroups: the one of a Job, those of pods that have none, and what they should say."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from allotment.core.jobs import keys, minimum
+from allotment.core.jobs.model import (
+    GROUP_COMPLETED,
+    GROUP_INQUEUE,
+    GROUP_PENDING,
+    GROUP_RUNNING,
+    GROUP_UNKNOWN,
+    Job,
+    JsonObject,
+    Meta,
+    Owner,
+    PodGroup,
+    Priorities,
+    Queue,
+)
+from allotment.core.jobs.owners import owner_of
+
+WAITING = ("", GROUP_PENDING)
+"""Phases of a PodGroup that may not have pods yet."""
+
+
+# The PodGroup of a Job
+
+
+def name_of(job: Job) -> str:
+    return f"{job.metadata.name}-{job.metadata.uid}"
+
+
+def of_job(job: Job, priorities: Priorities) -> JsonObject:
+    """The PodGroup of a Job whose spec has its defaults."""
+    labels = dict(job.metadata.labels or {})
+    annotations = {
+        key: value
+        for key, value in (job.metadata.annotations or {}).items()
+        if key != keys.LAST_APPLIED
+    }
+    return {
+        "apiVersion": keys.SCHEDULING,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": name_of(job),
+            "namespace": job.metadata.namespace,
+            "labels": {**labels, keys.JOB_NAME: job.metadata.name},
+            "annotations": {**annotations, keys.JOB_VERSION: str(job.version)},
+            "ownerReferences": [owner_of(job)],
+        },
+        "spec": spec_of_job(job, priorities),
+    }
+
+
+def spec_of_job(job: Job, priorities: Priorities) -> JsonObject:
+    spec = job.spec
+    wanted: JsonObject = {
+        "minMember": spec.minimum,
+        "minTaskMember": {task.name: task.minimum for task in spec.roles},
+        "queue": spec.queue,
+        "minResources": minimum.of_job(spec, priorities),
+    }
+    if spec.priority_class_name:
+        wanted["priorityClassName"] = spec.priority_class_name
+    if spec.network_topology:
+        wanted["networkTopology"] = spec.network_topology
+    return wanted
+
+
+def is_stale(group: PodGroup, job: Job) -> bool:
+    """Whether the PodGroup is of an earlier life of the Job, or going: a new one must follow it."""
+    version = group.metadata.annotation(keys.JOB_VERSION)
+    is_old = version.isdigit() and int(version) < job.version
+    return is_old or group.metadata.deletion_timestamp is not None
+
+
+def spec_changes(group: PodGroup, job: Job, priorities: Priorities) -> JsonObject:
+    """The merge patch that brings a PodGroup in line with its Job; empty when it is.
+
+    Only what a Job may change while it lives: the amounts and the priority class.
+    """
+    wanted = spec_of_job(job, priorities)
+    has: JsonObject = {
+        "minMember": group.spec.min_member,
+        "minTaskMember": group.spec.min_task_member or {},
+        "minResources": {
+            name: str(value) for name, value in (group.spec.min_resources or {}).items()
+        },
+        "priorityClassName": group.spec.priority_class_name,
+    }
+    changed: JsonObject = {}
+    for field, value in has.items():
+        want = wanted.get(field, "")
+        if value != want:
+            changed[field] = _replacing(value, want)
+    return changed
+
+
+def _replacing(old: object, new: object) -> object:
+    """`new` as a merge patch that also takes away what only `old` has."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**dict.fromkeys(old), **new}
+    return new
+
+
+# PodGroups for pods that have none
+
+
+def name_for_pod(pod: Meta) -> str:
+    """Pods with one owner share a PodGroup."""
+    owner = pod.controller()
+    return f"podgroup-{owner.uid if owner else pod.uid}"
+
+
+def is_wanting(pod: Meta, phase: str) -> bool:
+    """Whether a pod needs a PodGroup made for it."""
+    return (
+        not pod.annotation(keys.GROUP_NAME)
+        and pod.deletion_timestamp is None
+        and phase not in ("Succeeded", "Failed")
+    )
+
+
+def for_pod(pod: Meta, spec: Mapping[str, Any], owner: Meta | None) -> JsonObject:
+    """The PodGroup for a pod; `owner`: the metadata of whoever made the pod, if it could be read.
+
+    All pods of a ReplicaSet share one PodGroup, and so one queue and one priority.
+    """
+    members = _min_member(owner)
+    handed_down = {
+        key: value
+        for key, value in ((owner.annotations if owner else None) or {}).items()
+        if key.startswith(keys.VOLCANO_PREFIX)
+    }
+    handed_down |= {
+        key: value for key in keys.INHERITED if (value := pod.annotation(key) or _label(pod, key))
+    }
+    wanted: JsonObject = {
+        "minMember": members,
+        "queue": pod.annotation(keys.POD_QUEUE)
+        or (owner.annotation(keys.POD_QUEUE) if owner else "")
+        or keys.DEFAULT_QUEUE,
+        "minResources": minimum.of_pods(spec, members),
+    }
+    if priority_class := spec.get("priorityClassName"):
+        wanted["priorityClassName"] = priority_class
+    return {
+        "apiVersion": keys.SCHEDULING,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": name_for_pod(pod),
+            "namespace": pod.namespace,
+            "annotations": handed_down,
+            "ownerReferences": [_reference(pod)],
+        },
+        "spec": wanted,
+    }
+
+
+def _min_member(owner: Meta | None) -> int:
+    text = owner.annotation(keys.GROUP_MIN_MEMBER) if owner else ""
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else 1
+
+
+def _reference(pod: Meta) -> JsonObject:
+    owner = pod.controller() or Owner("v1", "Pod", pod.name, pod.uid)
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
+
+
+def _label(pod: Meta, key: str) -> str:
+    return (pod.labels or {}).get(key, "")
+
+
+# What a PodGroup should say
+
+
+class Members(msgspec.Struct, frozen=True):
+    """A PodGroup's pods by what they do. Scheduled: on a node, running or finished."""
+
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    bound: int = 0
+    """On a node, not yet running, or going while still on one."""
+
+    @property
+    def finished(self) -> int:
+        return self.succeeded + self.failed
+
+    @property
+    def scheduled(self) -> int:
+        return self.running + self.bound + self.finished
+
+
+def phase_of(before: str, min_member: int, members: Members, *, is_unschedulable: bool) -> str:
+    """The phase that its pods give a PodGroup; `is_unschedulable`: as of this very look."""
+    if members.running and is_unschedulable:
+        return GROUP_UNKNOWN
+    if members.scheduled >= min_member:
+        is_over = members.scheduled == members.finished
+        return GROUP_COMPLETED if members.scheduled and is_over else GROUP_RUNNING
+    return GROUP_INQUEUE if before == GROUP_INQUEUE else GROUP_PENDING
+
+
+def may_enqueue(phase: str, queue: Queue | None) -> bool:
+    """Whether a PodGroup may have its pods made, as long as no quota is asked: the queue is Open.
+
+    The answer for a cluster without a queue plugin. Where one is in force its votes decide, and
+    whoever counts them writes the phase.
+    """
+    return phase in WAITING and queue is not None and queue.status.state in ("", "Open")
+
+
+def unschedulable_message(group: PodGroup) -> str:
+    """Why the scheduler does not place the gang; empty when it does not say so."""
+    for condition in group.status.conditions or ():
+        if condition.type == "Unschedulable" and condition.status == "True":
+            return condition.message or condition.reason
+    return ""
+
+
+def counted(groups: Iterable[PodGroup]) -> dict[str, dict[str, int]]:
+    """PodGroups by queue and phase."""
+    found: dict[str, dict[str, int]] = {}
+    for group in groups:
+        of_queue = found.setdefault(group.spec.queue or keys.DEFAULT_QUEUE, {})
+        phase = group.status.phase or GROUP_PENDING
+        of_queue[phase] = of_queue.get(phase, 0) + 1
+    return found

@@ -1,0 +1,47 @@
+"""Names on the wire of Jobs, PodGroups and Queues, as Volcano and its users' manifests spell them.
+
+Source: the API groups batch.volcano.sh/v1alpha1, scheduling.volcano.sh/v1beta1 and
+bus.volcano.sh/v1alpha1.
+"""
+
+BATCH = "batch.volcano.sh/v1alpha1"
+SCHEDULING = "scheduling.volcano.sh/v1beta1"
+BUS = "bus.volcano.sh/v1alpha1"
+
+GROUP_NAME = "scheduling.k8s.io/group-name"
+"""On a pod: its PodGroup. The only link that counts."""
+GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+"""On the owner of pods: how many of them run together or not at all."""
+POD_QUEUE = "scheduling.volcano.sh/queue-name"
+"""On a pod that has no Job: its queue."""
+
+TASK_SPEC = "volcano.sh/task-spec"
+TASK_INDEX = "volcano.sh/task-index"
+JOB_NAME = "volcano.sh/job-name"
+JOB_NAMESPACE = "volcano.sh/job-namespace"
+JOB_VERSION = "volcano.sh/job-version"
+JOB_RETRY_COUNT = "volcano.sh/job-retry-count"
+QUEUE_NAME = "volcano.sh/queue-name"
+TEMPLATE_UID = "volcano.sh/template-uid"
+OUT_OF_SYNC = "volcano.sh/controller-out-of-sync"
+"""On a pod that we delete ourselves: its end is no event."""
+PREEMPTABLE = "volcano.sh/preemptable"
+COOLDOWN_TIME = "volcano.sh/cooldown-time"
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+INHERITED = (
+    PREEMPTABLE,
+    COOLDOWN_TIME,
+    REVOCABLE_ZONE,
+    JDB_MIN_AVAILABLE,
+    JDB_MAX_UNAVAILABLE,
+)
+"""What a Job hands down to its pods, and a pod to the PodGroup made for it."""
+CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
+VOLCANO_PREFIX = "volcano.sh/"
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+DEFAULT_QUEUE = "default"
+ROOT_QUEUE = "root"

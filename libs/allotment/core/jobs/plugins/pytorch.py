@@ -1,0 +1,48 @@
+"""`pytorch`: the variables that torch.distributed reads.
+
+Arguments: `--master` and `--worker` name the roles (default master, worker), `--port` the port.
+Ranks: the master has 0, workers follow in the order of their index.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from allotment.core.jobs.model import Job, JsonObject, Task
+from allotment.core.jobs.plugins import arguments as flags
+from allotment.core.jobs.plugins.svc import host
+from allotment.core.jobs.templates import add_env, as_dict, as_list, every_container
+
+MASTER = "master"
+WORKER = "worker"
+PORT = 23456
+_PORT_NAME = "pytorchjob-port"
+
+
+def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence[str]) -> None:
+    given = flags.read(arguments)
+    variables = variables_of(job, role, index, given)
+    port = flags.port(given, "port", PORT)
+    for container in every_container(pod["spec"]):
+        add_env(container, variables)
+    for container in as_list(pod["spec"].get("containers")):
+        ports = as_list(container.get("ports"))
+        if all(as_dict(entry).get("containerPort") != port for entry in ports):
+            named = {"name": _PORT_NAME, "containerPort": port, "protocol": "TCP"}
+            container["ports"] = [*ports, named]
+
+
+def variables_of(job: Job, role: Task, index: int, given: Mapping[str, str]) -> dict[str, str]:
+    """Where the master is, and, for masters and workers, which of how many this pod is."""
+    master = job.spec.role(given.get("master", MASTER))
+    worker = job.spec.role(given.get("worker", WORKER))
+    members = [task for task in (master, worker) if task is not None]
+    if not members:
+        return {}
+    variables = {
+        "MASTER_ADDR": host(job, members[0], 0),
+        "MASTER_PORT": str(flags.port(given, "port", PORT)),
+    }
+    if role.name in [task.name for task in members]:
+        before = master.replicas if master is not None and role.name != master.name else 0
+        variables["WORLD_SIZE"] = str(sum(task.replicas for task in members))
+        variables["RANK"] = str(index + before)
+    return variables

@@ -1,0 +1,83 @@
+"""`ssh`: pods log into each other without a password.
+
+One pair of keys for the whole Job in a Secret, mounted where ssh looks for it, with a configuration
+that names every pod. The keys are made once, by whoever has dice.
+"""
+
+import base64
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.core.jobs.model import Job, JsonObject, Task
+from allotment.core.jobs.owners import owned
+from allotment.core.jobs.plugins import arguments as flags
+from allotment.core.jobs.plugins.svc import host
+from allotment.core.jobs.seats import pod_name
+from allotment.core.jobs.templates import add_mount, add_volume, every_container
+
+DIRECTORY = "/root/.ssh"
+PORT = 22
+_PRIVATE_MODE = 0o600
+_FILES = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
+
+
+class KeyPair(msgspec.Struct, frozen=True):
+    """A private key (PEM) and its public key (OpenSSH), as texts."""
+
+    private: str
+    public: str
+
+
+def given_keys(arguments: Sequence[str]) -> KeyPair | None:
+    """The keys that the Job brings itself; None: they must be made."""
+    given = flags.read(arguments)
+    private, public = given.get("ssh-private-key"), given.get("ssh-public-key")
+    return KeyPair(private, public) if private and public else None
+
+
+def secret_name(job: Job) -> str:
+    return f"{job.metadata.name}-ssh"
+
+
+def secret(job: Job, pair: KeyPair, arguments: Sequence[str]) -> JsonObject:
+    """The Secret with the keys and the list of hosts."""
+    files = {
+        "id_rsa": pair.private,
+        "id_rsa.pub": pair.public,
+        "authorized_keys": pair.public,
+        "config": config(job, arguments),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": owned(job, secret_name(job)),
+        "data": {name: base64.b64encode(text.encode()).decode() for name, text in files.items()},
+    }
+
+
+def config(job: Job, arguments: Sequence[str]) -> str:
+    """An ssh configuration: no questions asked, and every pod by its short name."""
+    port = flags.port(flags.read(arguments), "ssh-port", PORT)
+    lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
+    for task in job.spec.roles:
+        for index in range(task.replicas):
+            lines.append(f"Host {pod_name(job.metadata.name, task.name, index)}")
+            lines.append(f"  HostName {host(job, task, index)}")
+            if port != PORT:
+                lines.append(f"  Port {port}")
+    return "\n".join(lines) + "\n"
+
+
+def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence[str]) -> None:
+    directory = flags.read(arguments).get("ssh-key-file-path", DIRECTORY)
+    name = secret_name(job)
+    volume = {
+        "secretName": name,
+        "items": [{"key": file, "path": file} for file in _FILES],
+        "defaultMode": _PRIVATE_MODE,
+    }
+    add_volume(pod["spec"], {"name": name, "secret": volume})
+    for container in every_container(pod["spec"]):
+        add_mount(container, {"name": name, "mountPath": directory})

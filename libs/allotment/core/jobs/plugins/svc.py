@@ -1,0 +1,113 @@
+"""`svc`: pods find each other by name.
+
+A headless Service named like the Job, host names like the pods', lists of hosts as files in
+/etc/volcano and as variables, and a NetworkPolicy that lets the Job's pods talk to each other.
+"""
+
+from collections.abc import Sequence
+
+from allotment.core.jobs import keys
+from allotment.core.jobs.model import Job, JsonObject, Task
+from allotment.core.jobs.owners import owned
+from allotment.core.jobs.plugins import arguments as flags
+from allotment.core.jobs.seats import pod_name
+from allotment.core.jobs.templates import add_env, add_mount, add_volume, every_container
+
+HOSTS_DIRECTORY = "/etc/volcano"
+_PLACEHOLDER_PORT = 1
+"""A Service must name a port; a headless one forwards none."""
+
+
+def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence[str]) -> None:
+    given = flags.read(arguments)
+    spec = pod["spec"]
+    spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
+    spec["subdomain"] = spec.get("subdomain") or job.metadata.name
+    volume = hosts_config(job)
+    add_volume(spec, {"name": volume, "configMap": {"name": volume}})
+    variables = {}
+    for task in job.spec.roles:
+        prefix = f"VC_{_variable(task.name)}"
+        variables[f"{prefix}_NUM"] = str(task.replicas)
+        if flags.is_set(given, "inject-hosts-env", default=True):
+            variables[f"{prefix}_HOSTS"] = ",".join(hosts(job, task))
+    for container in every_container(spec):
+        add_mount(container, {"name": volume, "mountPath": HOSTS_DIRECTORY})
+        add_env(container, variables)
+
+
+def hosts_config(job: Job) -> str:
+    """The name of the ConfigMap with the lists of hosts."""
+    return f"{job.metadata.name}-svc"
+
+
+def hosts(job: Job, role: Task) -> list[str]:
+    """The names by which a role's pods are reached inside the namespace."""
+    return [host(job, role, index) for index in range(role.replicas)]
+
+
+def host(job: Job, role: Task, index: int) -> str:
+    spec = role.template.get("spec") or {}
+    name = spec.get("hostname") or pod_name(job.metadata.name, role.name, index)
+    return f"{name}.{spec.get('subdomain') or job.metadata.name}"
+
+
+def objects(job: Job, arguments: Sequence[str]) -> list[JsonObject]:
+    """Service, ConfigMap and NetworkPolicy."""
+    given = flags.read(arguments)
+    found = [
+        _service(job, flags.is_set(given, "publish-not-ready-addresses", default=False)),
+        _hosts_config(job),
+    ]
+    if not flags.is_set(given, "disable-network-policy", default=False):
+        found.append(_network_policy(job))
+    return found
+
+
+def _selector(job: Job) -> JsonObject:
+    return {keys.JOB_NAME: job.metadata.name, keys.JOB_NAMESPACE: job.metadata.namespace}
+
+
+def _service(job: Job, publish: bool) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": owned(job, job.metadata.name),
+        "spec": {
+            "clusterIP": "None",
+            "selector": _selector(job),
+            "publishNotReadyAddresses": publish,
+            "ports": [{"name": "placeholder", "port": _PLACEHOLDER_PORT, "protocol": "TCP"}],
+        },
+    }
+
+
+def _hosts_config(job: Job) -> JsonObject:
+    data: dict[str, str] = {}
+    for task in job.spec.roles:
+        data[f"{task.name}.host"] = "\n".join(hosts(job, task))
+        data[f"VC_{_variable(task.name)}_NUM"] = str(task.replicas)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": owned(job, hosts_config(job)),
+        "data": data,
+    }
+
+
+def _network_policy(job: Job) -> JsonObject:
+    pods = {"matchLabels": _selector(job)}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": owned(job, job.metadata.name),
+        "spec": {
+            "podSelector": pods,
+            "ingress": [{"from": [{"podSelector": pods}]}],
+            "policyTypes": ["Ingress"],
+        },
+    }
+
+
+def _variable(role: str) -> str:
+    return role.upper().replace("-", "_")

@@ -1,0 +1,103 @@
+"""Cards by the names under which quotas count them, and the annotations that speak of them.
+
+Names come from a node's labels ``<prefix>.product``, ``.memory``, ``.replicas`` (prefix such as
+``nvidia.com/gpu``) and from what it can allocate:
+
+* whole card: the product,
+* MPS share: ``<product>/mps-<GiB>g*1/<replicas>``, if it offers ``<prefix>.shared``,
+* MIG instance cut beforehand: ``<product>/mig-<profile>-mixed``, per ``<vendor>/mig-<profile>``.
+
+Amounts are thousandths: one card is 1000.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+
+from allotment.core.quantities import QuantityError, milli
+from allotment.core.queues.model import Card
+from allotment.core.queues.resources import Resources
+
+PRODUCT = ".product"
+MEMORY = ".memory"
+REPLICAS = ".replicas"
+SHARED = ".shared"
+MIG = "mig-"
+ALTERNATIVES = "|"
+_MIB_A_GIB = 1024
+
+
+class CardsError(ValueError):
+    """Raised for an annotation that does not say how many of which cards."""
+
+
+def discover(labels: Mapping[str, str], allocatable: Collection[str]) -> tuple[Card, ...]:
+    """The cards that a node offers, by name; none if its labels do not tell."""
+    found: dict[str, Card] = {}
+    for label, product in sorted(labels.items()):
+        prefix, dot, rest = label.rpartition(".")
+        if not dot or rest != PRODUCT[1:] or "/" not in prefix or not product:
+            continue
+        memory_mib = _whole(labels.get(prefix + MEMORY))
+        for card in _of_prefix(prefix, product, memory_mib, labels, allocatable):
+            found.setdefault(card.name, card)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _of_prefix(
+    prefix: str,
+    product: str,
+    memory_mib: int,
+    labels: Mapping[str, str],
+    allocatable: Collection[str],
+) -> list[Card]:
+    cards = []
+    vendor = prefix.partition("/")[0]
+    for resource in sorted(allocatable):
+        if resource == prefix:
+            cards.append(Card(product, resource, memory_mib))
+        elif resource == prefix + SHARED:
+            replicas = _whole(labels.get(prefix + REPLICAS))
+            gib = (memory_mib + _MIB_A_GIB // 2) // _MIB_A_GIB
+            cards.append(Card(f"{product}/mps-{gib}g*1/{replicas}", resource))
+        elif resource.startswith(f"{vendor}/{MIG}"):
+            profile = resource.removeprefix(f"{vendor}/{MIG}")
+            cards.append(Card(f"{product}/{MIG}{profile}-mixed", resource))
+    if not any(card.name == product for card in cards):
+        # nodes that only share: the name still stands for the model, for quotas by memory
+        cards.append(Card(product, "", memory_mib))
+    return cards
+
+
+def _whole(text: str | None) -> int:
+    """A label's whole number; 0 if it is none, which then counts as unknown."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 12 else 0
+
+
+def alternatives(text: str) -> tuple[str, ...]:
+    """``A|B`` → A, B: names that will do, the preferred in front."""
+    return tuple(name for part in text.split(ALTERNATIVES) if (name := part.strip()))
+
+
+def read_counts(text: str) -> Resources:
+    """``{"NVIDIA-H200": 8}`` → thousandths by name. Raises `CardsError`.
+
+    An amount is a whole number, or a text such as ``"500m"`` for half a card.
+    """
+    try:
+        counts = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CardsError(f"is not JSON ({error}); wanted: {_WANTED}") from error
+    if not isinstance(counts, dict):
+        raise CardsError(f"is {str(counts)[:80]!r}; wanted: {_WANTED}")
+    out: dict[str, int] = {}
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int | str):
+            raise CardsError(f"says {count!r} for {name!r}; wanted: {_WANTED}")
+        try:
+            out[name] = milli(str(count))
+        except QuantityError as error:
+            raise CardsError(f"says {count!r} for {name!r}: {error}") from error
+    return Resources(out)
+
+
+_WANTED = 'an object from card name to number, like {"NVIDIA-H200": 8}'

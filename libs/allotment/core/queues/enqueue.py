@@ -1,0 +1,54 @@
+"""The enqueue action: which groups are let in, so that their pods may be made and placed.
+
+The best queue has its turn, with one group, the best in job order; queues that no plugin tells
+apart take turns. A group without `min_resources` is let in unasked. One that is refused waits for
+the next round, and blocks nobody behind it.
+"""
+
+from typing import NamedTuple
+
+from allotment.core.queues.answers import No
+from allotment.core.queues.model import Phase
+from allotment.core.queues.plugin import Order
+from allotment.core.queues.session import Session
+from allotment.core.queues.work import Job
+
+WAITING = frozenset((Phase.NEW, Phase.PENDING))
+
+
+class Enqueued(NamedTuple):
+    """The outcome, in the order in which it was decided. Groups are named by uid."""
+
+    let_in: tuple[str, ...]
+    refused: tuple[tuple[str, No], ...]
+
+
+def enqueue(session: Session) -> Enqueued:
+    """Let groups in, one queue after the other. The session's books and phases follow."""
+    waiting: dict[str, list[Job]] = {}
+    for job in session.jobs.values():
+        if job.phase in WAITING:
+            waiting.setdefault(job.queue, []).append(job)
+    for jobs in waiting.values():
+        jobs.sort(key=session.job_key, reverse=True)  # the best at the end
+    let_in: list[str] = []
+    refused: list[tuple[str, No]] = sorted(session.unplaced.items())
+    turns = dict.fromkeys(waiting, 0)
+
+    def place(name: str) -> tuple[Order, int, Order]:
+        key = session.queue_key(name)
+        return key[:-1], turns[name], key[-1:]
+
+    while waiting:
+        name = min(waiting, key=place)
+        turns[name] += 1
+        job = waiting[name].pop()
+        if not waiting[name]:
+            del waiting[name]
+        no = None if job.view.min_resources is None else session.job_enqueueable(job)
+        if no is None:
+            session.let_in(job)
+            let_in.append(job.uid)
+        else:
+            refused.append((job.uid, no))
+    return Enqueued(tuple(let_in), tuple(refused))

@@ -1,0 +1,197 @@
+"""What order and quota are decided on: queues, groups of pods and the cluster, as plain values.
+
+Built from the cluster's state by whoever asks, and never changed. The words are Volcano's: a *job*
+is a PodGroup and its pods, a *task* is one of these pods, a *role* is what its template is called.
+Times are moments that somebody recorded (Unix milliseconds); nothing here looks at a clock.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from allotment.core.queues.resources import NOTHING, PODS, Resources
+
+ROOT = "root"
+"""The queue at the top. Its limits are the cluster's."""
+
+OPEN = "Open"
+CLOSED = "Closed"
+CLOSING = "Closing"
+
+
+class Status(StrEnum):
+    """Where a pod is on its way. `ALLOCATED` and `PIPELINED` exist only inside a session."""
+
+    PENDING = "Pending"
+    ALLOCATED = "Allocated"
+    PIPELINED = "Pipelined"
+    BINDING = "Binding"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+ALLOCATED_SET = frozenset((Status.BOUND, Status.BINDING, Status.RUNNING, Status.ALLOCATED))
+READY_SET = ALLOCATED_SET | {Status.SUCCEEDED}
+SCHEDULED_SET = frozenset((Status.RUNNING, Status.BOUND, Status.SUCCEEDED, Status.FAILED))
+COMPLETED_SET = frozenset((Status.SUCCEEDED, Status.FAILED))
+VALID_SET = READY_SET | {Status.PIPELINED, Status.PENDING}
+EVICTABLE_SET = frozenset((Status.BOUND, Status.RUNNING))
+CHARGED_SET = ALLOCATED_SET | {Status.PIPELINED}
+"""What counts against quotas: what a task has, and inside a session also what it was promised."""
+
+
+class Phase(StrEnum):
+    """A PodGroup's phase; `NEW` is the empty text of one that nobody has looked at."""
+
+    NEW = ""
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A part of each of `count` cards, as a pod asks for it.
+
+    `memory_pct` counts when it is above 0; with neither amount the whole memory is meant.
+    `cores_pct` 100 means the card alone.
+    """
+
+    count: int
+    memory_mib: int = 0
+    memory_pct: int = 0
+    cores_pct: int = 0
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod of a job.
+
+    `request` is what is counted (see `resources` for units; `pods` may be in it). `node` is where
+    it is or is being ended. `card_names` is the annotation `volcano.sh/card.name`, split at ``|``,
+    `shares` what it asks of sliced cards, `held_cards` what it holds by card name once that is
+    known.
+    """
+
+    uid: str
+    namespace: str = "default"
+    name: str = ""
+    role: str = ""
+    status: Status = Status.PENDING
+    priority: int = 1
+    request: Resources = NOTHING
+    created_ms: int = 0
+    node: str = ""
+    gated: bool = False
+    preemptable: bool = True
+    priority_class: str = ""
+    card_names: tuple[str, ...] = ()
+    shares: tuple[Share, ...] = ()
+    held_cards: Resources = NOTHING
+
+    @property
+    def is_best_effort(self) -> bool:
+        """Whether it asks for nothing but to be a pod."""
+        return not any(amount > 0 for name, amount in self.request.items() if name != PODS)
+
+    @property
+    def place_in_order(self) -> tuple[int, int, int, str]:
+        """The order when no plugin decides: the index in the name, then age, then uid.
+
+        Names without an index come after those with one, so that the order is total.
+        """
+        parts = self.name.split("-")
+        last = parts[-1]
+        if len(parts) >= 3 and last.isascii() and last.isdigit():
+            return 0, int(last[:18]), self.created_ms, self.uid
+        return 1, 0, self.created_ms, self.uid
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A PodGroup and its pods.
+
+    `priority` is its PriorityClass's value. `card_request` is the annotation
+    `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
+    `waiting_most_ms` is the annotation `sla-waiting-time`.
+    """
+
+    uid: str
+    namespace: str = "default"
+    name: str = ""
+    queue: str = "default"
+    priority: int = 0
+    created_ms: int = 0
+    phase: Phase = Phase.NEW
+    min_member: int = 1
+    min_task_member: tuple[tuple[str, int], ...] = ()
+    min_resources: Resources | None = None
+    tasks: tuple[Task, ...] = ()
+    preemptable: bool = False
+    card_request: Resources = NOTHING
+    waiting_most_ms: int | None = None
+
+
+class NodeGroups(msgspec.Struct, frozen=True):
+    """A queue's affinity to groups of nodes, by group name."""
+
+    required: frozenset[str] = frozenset()
+    preferred: frozenset[str] = frozenset()
+    anti_required: frozenset[str] = frozenset()
+    anti_preferred: frozenset[str] = frozenset()
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A Queue. What a limit does not name is unlimited, unless a plugin says otherwise.
+
+    `card_quota` is the annotation `volcano.sh/card.quota` in thousandths, None without one;
+    `card_quota_problem` says why it cannot be read.
+    """
+
+    name: str
+    uid: str = ""
+    created_ms: int = 0
+    weight: int = 1
+    capability: Resources = NOTHING
+    deserved: Resources = NOTHING
+    guarantee: Resources = NOTHING
+    priority: int = 0
+    parent: str = ROOT
+    reclaimable: bool = True
+    state: str = OPEN
+    card_quota: Resources | None = None
+    card_quota_problem: str = ""
+    node_groups: NodeGroups | None = None
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A card by the name under which quotas count it.
+
+    `resource` is what pods ask for to get a whole one, `memory_mib` its memory (0: unknown, then it
+    cannot be counted by share).
+    """
+
+    name: str
+    resource: str
+    memory_mib: int = 0
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals over the nodes. `share_resources` are the names by which pods ask for sliced cards."""
+
+    total: Resources = NOTHING
+    used: Resources = NOTHING
+    cards: tuple[Card, ...] = ()
+    share_resources: frozenset[str] = frozenset()
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one round of decisions stands on. `now_ms` is a recorded moment."""
+
+    cluster: Cluster = Cluster()
+    queues: tuple[QueueView, ...] = ()
+    jobs: tuple[JobView, ...] = ()
+    now_ms: int = 0

@@ -1,0 +1,83 @@
+"""Plugin `nodegroup`: queues keep to groups of nodes.
+
+A node's group is its label `volcano.sh/nodegroup-name`. A queue may use the groups that it requires
+or prefers, except those it must keep out of; one that it would rather avoid is allowed as a last
+resort and outweighs a required "keep out". With `enableHierarchy` a queue without affinity has that
+of the nearest queue above.
+
+`strict` (on unless said otherwise): a queue without any affinity may use no node at all. Off: it
+may use the nodes without a group.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.answers import NODE_GROUP, No
+from allotment.core.queues.model import NodeGroups, QueueView
+from allotment.core.queues.plugin import Plugin
+from allotment.core.queues.work import World
+
+LABEL = "volcano.sh/nodegroup-name"
+POINT_MICRO = 1_000_000
+REQUIRED_POINTS_MICRO = 100 * POINT_MICRO
+PREFERRED_POINTS_MICRO = 50 * POINT_MICRO
+AVOIDED_POINTS_MICRO = -POINT_MICRO
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    strict: bool = True
+    hierarchy: bool = False
+
+
+def is_allowed(groups: NodeGroups, group: str) -> bool:
+    if group in groups.anti_preferred:
+        return True
+    wanted = group in groups.required or group in groups.preferred
+    return wanted and group not in groups.anti_required
+
+
+def points_micro(groups: NodeGroups, group: str) -> int:
+    if group in groups.anti_preferred:
+        return AVOIDED_POINTS_MICRO
+    required = REQUIRED_POINTS_MICRO if group in groups.required else 0
+    return required + (PREFERRED_POINTS_MICRO if group in groups.preferred else 0)
+
+
+class NodeGroup(Plugin):
+    name: ClassVar[str] = "nodegroup"
+    points: ClassVar[frozenset[str]] = frozenset(("predicate", "node_order"))
+
+    def __init__(self, arguments: Arguments, world: World) -> None:
+        self._strict = arguments.strict
+        self._groups = {
+            name: next(
+                (
+                    groups
+                    for above in (world.chain(name) if arguments.hierarchy else [name])
+                    if (groups := world.queues[above].node_groups) is not None
+                ),
+                None,
+            )
+            for name in world.queues
+        }
+
+    def node_refusal(self, queue: QueueView, labels: Mapping[str, str]) -> No | None:
+        group = labels.get(LABEL)
+        groups = self._groups[queue.name]
+        if groups is None:
+            if group is None and not self._strict:
+                return None
+            why = f"queue {queue.name} has no affinity to any node group"
+        elif group is None:
+            why = "node has no node group"
+        elif is_allowed(groups, group):
+            return None
+        else:
+            why = f"queue {queue.name} may not use node group {group}"
+        return No(NODE_GROUP, why, queue.name)
+
+    def node_points_micro(self, queue: QueueView, labels: Mapping[str, str]) -> int:
+        group, groups = labels.get(LABEL), self._groups[queue.name]
+        return points_micro(groups, group) if group is not None and groups is not None else 0

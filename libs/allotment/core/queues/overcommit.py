@@ -1,0 +1,57 @@
+"""Plugin `overcommit`: no more groups are let in than the cluster could nearly hold.
+
+What all groups that were let in may ask for together is the cluster's total times a factor, less
+what its nodes already run.
+"""
+
+from fractions import Fraction
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.answers import CLUSTER_OVERUSED, PERMIT, No, Vote
+from allotment.core.queues.model import Phase
+from allotment.core.queues.plugin import Plugin
+from allotment.core.queues.resources import NOTHING, Resources
+from allotment.core.queues.work import Job, World
+
+FACTOR_USUAL = Fraction(6, 5)
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """`factor` (`overcommit-factor`) below 1 counts as the usual 1.2."""
+
+    factor: Fraction = FACTOR_USUAL
+
+
+class Overcommit(Plugin):
+    name: ClassVar[str] = "overcommit"
+    points: ClassVar[frozenset[str]] = frozenset(("job_enqueueable",))
+
+    def __init__(self, arguments: Arguments, world: World) -> None:
+        factor = arguments.factor if arguments.factor >= 1 else FACTOR_USUAL
+        raised = {name: amount * factor for name, amount in world.cluster.total.items()}
+        self._room = Resources(raised).minus(world.cluster.used)
+        self._inqueue = NOTHING
+        for job in world.jobs.values():
+            least = job.view.min_resources
+            if least is None:
+                continue
+            if job.phase is Phase.INQUEUE:
+                self._inqueue = self._inqueue.plus(least)
+            elif job.phase is Phase.RUNNING and job.allocated_count >= job.view.min_member:
+                self._inqueue = self._inqueue.plus(least.beyond(job.allocated))
+
+    def job_enqueueable(self, job: Job) -> Vote | No:
+        least = job.view.min_resources
+        if least is None:
+            return PERMIT
+        short = self._inqueue.plus(least).exceeding(self._room, least.named)
+        if short:
+            return No(
+                CLUSTER_OVERUSED, f"resource in cluster is overused: overused {', '.join(short)}"
+            )
+        return PERMIT
+
+    def job_enqueued(self, job: Job) -> None:
+        self._inqueue = self._inqueue.plus(job.view.min_resources or NOTHING)

@@ -1,0 +1,116 @@
+"""What a plugin may be asked, and which switch of the configuration turns each question off.
+
+A plugin names in `points` the questions that it answers; it is never asked others. Orders are keys:
+of two keys the smaller comes first, and equal keys leave it to the next plugin, which is the same
+as comparing pair by pair and cheaper.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+from allotment.core.queues.answers import ABSTAIN, No, Vote
+from allotment.core.queues.model import QueueView, Task
+from allotment.core.queues.work import Job
+
+Key = tuple[int | Fraction | str, ...]
+"""What one plugin orders by."""
+Order = tuple[Key, ...]
+"""The keys of all plugins that order a thing, tier by tier, and what decides in the end."""
+
+SWITCHES: dict[str, str] = {
+    "job_order": "enableJobOrder",
+    "job_ready": "enableJobReady",
+    "job_pipelined": "enableJobPipelined",
+    "job_starving": "enableJobStarving",
+    "job_enqueueable": "enableJobEnqueued",
+    "task_order": "enableTaskOrder",
+    "queue_order": "enableQueueOrder",
+    "preemptable": "enablePreemptable",
+    "reclaimable": "enableReclaimable",
+    "preemptive": "enablePreemptive",
+    "overused": "enabledOverused",
+    "allocatable": "enabledAllocatable",
+    "predicate": "enablePredicate",
+    "node_order": "enableNodeOrder",
+}
+"""Question → the switch's exact spelling. Questions that are not here cannot be turned off."""
+
+ALWAYS = frozenset(("job_valid",))
+
+
+class Plugin:
+    """The base of all plugins: answers nothing by itself."""
+
+    name: ClassVar[str]
+    points: ClassVar[frozenset[str]] = frozenset()
+
+    def queue_key(self, queue: QueueView) -> Key:
+        return ()
+
+    def job_key(self, job: Job) -> Key:
+        return ()
+
+    def task_key(self, task: Task) -> Key:
+        return ()
+
+    def job_valid(self, job: Job) -> No | None:
+        """Why the job cannot be worked on at all."""
+        return None
+
+    def job_ready(self, job: Job) -> bool:
+        """Whether what the job has may be committed."""
+        return True
+
+    def job_pipelined(self, job: Job) -> Vote | No:
+        """Whether the job's promises are worth keeping for the rest of the session."""
+        return ABSTAIN
+
+    def job_starving(self, job: Job) -> bool:
+        """Whether the job may take from others."""
+        return False
+
+    def job_enqueueable(self, job: Job) -> Vote | No:
+        """Whether the group may be let in, by its `min_resources`."""
+        return ABSTAIN
+
+    def job_enqueued(self, job: Job) -> None:
+        """The group was let in: its minimum is spoken for."""
+
+    def overused(self, queue: QueueView) -> No | None:
+        """Why the queue gets nothing more in this session."""
+        return None
+
+    def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        """Why the queue's quota does not cover the task."""
+        return None
+
+    def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:
+        """The cards for which there is quota, the preferred in front; None if it does not say."""
+        return None
+
+    def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        """Why the queue may not take from other queues for this task."""
+        return None
+
+    def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task] | None:
+        """Those of the candidates that the taker's job may evict; None to abstain."""
+        return None
+
+    def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task] | None:
+        """Those of the candidates that the taker's queue may evict; None to abstain."""
+        return None
+
+    def charge(self, job: Job, task: Task, card: str) -> None:
+        """The session gave the task a place, with this of the cards that `cards` named."""
+
+    def release(self, job: Job, task: Task, card: str) -> None:
+        """What `charge` did, undone."""
+
+    def node_refusal(self, queue: QueueView, labels: Mapping[str, str]) -> No | None:
+        """Why tasks of the queue may not go to a node with these labels."""
+        return None
+
+    def node_points_micro(self, queue: QueueView, labels: Mapping[str, str]) -> int:
+        """What the plugin adds to a node's score, in millionths of a point."""
+        return 0

@@ -1,0 +1,187 @@
+"""Named amounts, and the ways in which schedulers compare them.
+
+Units are Volcano's: `cpu` in milli-cores, `memory` in bytes, `pods` in whole pods, every other
+resource and every card in thousandths (`nvidia.com/gpu: 1` is 1000). What is observed are integers;
+what is divided by weight (`proportion`) are exact rationals. There are no floats, so the tolerance
+of 0.1 below which two amounts count as equal matters only where a rational meets an integer.
+
+A comparison has to say what a missing name means: as much as nothing, or no limit. Most quota
+checks look only at the names that a request asks for (`named`).
+"""
+
+import math
+from collections.abc import Collection, ItemsView, Iterator, Mapping
+from fractions import Fraction
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+MILLI = 1000
+
+Amount = int | Fraction
+
+TOLERANCE = Fraction(1, 10)
+
+
+def is_at_most(left: Amount, right: Amount) -> bool:
+    """``left ≤ right``, or more by less than the tolerance."""
+    return left <= right or left - right < TOLERANCE
+
+
+class Resources(Mapping[str, Amount]):
+    """An immutable mapping from a resource's name to its amount. A zero that is named stays."""
+
+    __slots__ = ("_amounts",)
+
+    def __init__(self, amounts: Mapping[str, Amount] | None = None) -> None:
+        self._amounts: dict[str, Amount] = dict(amounts) if amounts else {}
+
+    def __getitem__(self, name: str) -> Amount:
+        return self._amounts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._amounts
+
+    def items(self) -> ItemsView[str, Amount]:
+        return self._amounts.items()
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._amounts.items()))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={amount}" for name, amount in sorted(self._amounts.items()))
+        return f"Resources({inside})"
+
+    def amount(self, name: str) -> Amount:
+        """The amount of a name, 0 if it is missing."""
+        return self._amounts.get(name, 0)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The names that are asked for: those with an amount above zero, sorted."""
+        return tuple(sorted(name for name, amount in self._amounts.items() if amount > 0))
+
+    def plus(self, other: "Resources") -> "Resources":
+        out = dict(self._amounts)
+        for name, amount in other._amounts.items():
+            out[name] = out.get(name, 0) + amount
+        return _made(out)
+
+    def minus(self, other: "Resources") -> "Resources":
+        """The difference, which may be negative."""
+        out = dict(self._amounts)
+        for name, amount in other._amounts.items():
+            out[name] = out.get(name, 0) - amount
+        return _made(out)
+
+    def beyond(self, other: "Resources") -> "Resources":
+        """What is more than `other` (missing there: nothing); never negative."""
+        there = other._amounts
+        return _made(
+            {name: max(amount - there.get(name, 0), 0) for name, amount in self._amounts.items()}
+        )
+
+    def capped(self, limit: "Resources") -> "Resources":
+        """No more than `limit` of what it names; the rest is unlimited."""
+        there = limit._amounts
+        return _made(
+            {name: min(amount, there.get(name, amount)) for name, amount in self._amounts.items()}
+        )
+
+    def raised(self, least: "Resources") -> "Resources":
+        """At least `least` of everything."""
+        out = dict(self._amounts)
+        for name, amount in least._amounts.items():
+            out[name] = max(out.get(name, 0), amount)
+        return _made(out)
+
+    def only(self, names: Collection[str]) -> "Resources":
+        return _made({name: amount for name, amount in self._amounts.items() if name in names})
+
+    def without(self, names: Collection[str]) -> "Resources":
+        return _made({name: amount for name, amount in self._amounts.items() if name not in names})
+
+    def exceeding(
+        self,
+        limit: "Resources",
+        names: Collection[str] | None = None,
+        *,
+        missing_is_unlimited: bool = False,
+    ) -> tuple[str, ...]:
+        """The names, sorted, of which this is more than the limit.
+
+        `names` restricts the question; a name that the limit lacks counts as 0 there, or as no
+        limit at all.
+        """
+        here, there = self._amounts, limit._amounts
+        found = []
+        for name in here if names is None else names:
+            amount, most = here.get(name, 0), there.get(name, 0)
+            if amount > most and not is_at_most(amount, most):
+                if name in there or not missing_is_unlimited:
+                    found.append(name)
+        return tuple(sorted(found))
+
+    def is_within(
+        self,
+        limit: "Resources",
+        names: Collection[str] | None = None,
+        *,
+        missing_is_unlimited: bool = False,
+    ) -> bool:
+        """Whether this is at most the limit, name by name; see `exceeding`."""
+        return not self.exceeding(limit, names, missing_is_unlimited=missing_is_unlimited)
+
+    def whole_at_most(self) -> "Resources":
+        """As a limit for whole amounts: the greatest integers that are at most these."""
+        return _made({n: math.ceil(a + TOLERANCE) - 1 for n, a in self._amounts.items()})
+
+    def whole_at_least(self) -> "Resources":
+        """As a threshold for whole amounts: the smallest integers that are at least these."""
+        return _made({n: math.floor(a - TOLERANCE) + 1 for n, a in self._amounts.items()})
+
+
+NOTHING = Resources()
+
+
+def _made(amounts: dict[str, Amount]) -> Resources:
+    made = Resources.__new__(Resources)
+    made._amounts = amounts
+    return made
+
+
+def total_of(parts: Collection[Resources]) -> Resources:
+    out: dict[str, Amount] = {}
+    for part in parts:
+        for name, amount in part.items():
+            out[name] = out.get(name, 0) + amount
+    return _made(out)
+
+
+def share(part: Amount, whole: Amount) -> Fraction:
+    """``part / whole``; of nothing, nothing is 0 and anything is all of it."""
+    if whole == 0:
+        return Fraction(0 if part == 0 else 1)
+    return Fraction(part) / Fraction(whole)
+
+
+def largest_share(part: Resources, whole: Resources) -> Fraction:
+    """The greatest share over the names of `whole`; 0 if it names none.
+
+    Shares are compared crosswise, and only the greatest is reduced: orders are asked for often.
+    """
+    best, of = 0, 1
+    for name, all_ in whole._amounts.items():
+        some = part._amounts.get(name, 0)
+        over, under = some.numerator * all_.denominator, all_.numerator * some.denominator
+        if under == 0:
+            over, under = (1 if over else 0), 1
+        if over * of > best * under:
+            best, of = over, under
+    return Fraction(best, of)

@@ -1,0 +1,209 @@
+"""A session: one round of decisions on a view, with all plugins opened on it.
+
+It answers by the rules of tiers (`votes`), and keeps everybody's books in step: `assume` gives a
+task a place, `undo` takes back everything since a `mark`, exactly. It is made for a round and
+thrown away; nothing outside sees its changes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.queues import votes
+from allotment.core.queues.answers import QUEUE_UNKNOWN, No
+from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
+from allotment.core.queues.plugin import Order, Plugin
+from allotment.core.queues.registry import Configured
+from allotment.core.queues.work import Job, World
+
+
+class _Entry(NamedTuple):
+    job: Job
+    task: Task
+    before: Status
+    card: str
+
+
+class Session:
+    """Plugins of all tiers over one view. `unplaced` are jobs whose queue does not exist."""
+
+    def __init__(self, view: View, tiers: Iterable[Iterable[Configured]]) -> None:
+        self._view = view
+        self.world = World(view)
+        self.unplaced: dict[str, No] = {
+            job.uid: _unknown_queue(job) for job in view.jobs if job.queue not in self.world.queues
+        }
+        self._opened = [
+            [(configured, configured.open(self.world)) for configured in tier] for tier in tiers
+        ]
+        self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
+        self._points: dict[str, list[list[Plugin]]] = {}
+        self._journal: list[_Entry] = []
+        self._queue_keys: dict[str, Order] = {}
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        return self.world.jobs
+
+    def queue(self, name: str) -> QueueView:
+        return self.world.queues[name]
+
+    def plugin(self, name: str) -> Plugin | None:
+        """The opened plugin of a name, for those who want to look at its books."""
+        return next((plugin for plugin in self._all if plugin.name == name), None)
+
+    def queue_key(self, name: str) -> Order:
+        """Where a queue stands: the smaller comes first. Total, by age and uid in the end."""
+        known = self._queue_keys.get(name)
+        if known is None:
+            queue = self.world.queues[name]
+            parts = [plugin.queue_key(queue) for plugin in self._flat("queue_order")]
+            known = (*parts, (queue.created_ms, queue.uid, name))
+            self._queue_keys[name] = known
+        return known
+
+    def job_key(self, job: Job) -> Order:
+        parts = [plugin.job_key(job) for plugin in self._flat("job_order")]
+        return (*parts, (job.view.created_ms, job.uid))
+
+    def task_key(self, task: Task) -> Order:
+        parts = [plugin.task_key(task) for plugin in self._flat("task_order")]
+        return (*parts, task.place_in_order)
+
+    def job_valid(self, job: Job) -> No | None:
+        return votes.first_no(self._at("job_valid"), lambda plugin: plugin.job_valid(job))
+
+    def job_ready(self, job: Job) -> bool:
+        return votes.all_agree(self._at("job_ready"), lambda plugin: plugin.job_ready(job))
+
+    def job_pipelined(self, job: Job) -> bool:
+        return (
+            votes.poll(self._at("job_pipelined"), lambda plugin: plugin.job_pipelined(job)) is None
+        )
+
+    def job_starving(self, job: Job) -> bool:
+        return votes.starving(self._at("job_starving"), lambda plugin: plugin.job_starving(job))
+
+    def job_enqueueable(self, job: Job) -> No | None:
+        return votes.poll(self._at("job_enqueueable"), lambda plugin: plugin.job_enqueueable(job))
+
+    def let_in(self, job: Job) -> None:
+        """The group becomes Inqueue, and all who vote on it note what it may ask for."""
+        for plugin in self._flat("job_enqueueable"):
+            plugin.job_enqueued(job)
+        job.phase = Phase.INQUEUE
+
+    def overused(self, name: str) -> No | None:
+        queue = self.world.queues[name]
+        return votes.first_no(self._at("overused"), lambda plugin: plugin.overused(queue))
+
+    def allocatable(self, job: Job, task: Task) -> No | None:
+        queue = self.world.queues[job.queue]
+        return votes.first_no(
+            self._at("allocatable"), lambda plugin: plugin.allocatable(queue, job, task)
+        )
+
+    def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
+        """The cards for which there is quota, the preferred in front; None: any will do."""
+        queue = self.world.queues[job.queue]
+        for plugin in self._flat("allocatable"):
+            cards = plugin.cards(queue, job, task)
+            if cards is not None:
+                return cards
+        return None
+
+    def preemptive(self, job: Job, task: Task) -> No | None:
+        queue = self.world.queues[job.queue]
+        return votes.first_no(
+            self._at("preemptive"), lambda plugin: plugin.preemptive(queue, job, task)
+        )
+
+    def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        """The candidates that may be evicted for a task of the same queue."""
+        return votes.victims(
+            self._at("preemptable"), lambda plugin: plugin.preemptable(taker, candidates)
+        )
+
+    def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        """The candidates that may be evicted for a task of another queue."""
+        return votes.victims(
+            self._at("reclaimable"), lambda plugin: plugin.reclaimable(taker, candidates)
+        )
+
+    def node_refusal(self, job: Job, labels: Mapping[str, str]) -> No | None:
+        queue = self.world.queues[job.queue]
+        return votes.first_no(
+            self._at("predicate"), lambda plugin: plugin.node_refusal(queue, labels)
+        )
+
+    def node_points_micro(self, job: Job, labels: Mapping[str, str]) -> int:
+        queue = self.world.queues[job.queue]
+        return sum(p.node_points_micro(queue, labels) for p in self._flat("node_order"))
+
+    def due_tasks(self, job: Job) -> list[Task]:
+        """A job's tasks that want a place with resources, in task order."""
+        tasks = [
+            task
+            for uid, task in job.tasks.items()
+            if job.status[uid] is Status.PENDING and not task.gated and not task.is_best_effort
+        ]
+        tasks.sort(key=self.task_key)
+        return tasks
+
+    def quota_ever_covers(self, job: Job) -> bool:
+        """Whether the job would get its minimum if nobody else had anything of any quota."""
+        view = msgspec.structs.replace(self._view, jobs=(job.view,))
+        alone = Session(view, [[configured for configured, _ in tier] for tier in self._opened])
+        own = alone.jobs[job.uid]
+        for task in alone.due_tasks(own):
+            if alone.allocatable(own, task) is None:
+                card = next(iter(alone.cards(own, task) or ()), "")
+                alone.assume(own, task, Status.ALLOCATED, card)
+        return alone.job_ready(own)
+
+    def mark(self) -> int:
+        return len(self._journal)
+
+    def assume(self, job: Job, task: Task, status: Status, card: str = "") -> None:
+        """Give the task a place in everybody's books. `card` is one of `cards`, if it named any."""
+        before = job.move(task, status)
+        for plugin in self._all:
+            plugin.charge(job, task, card)
+        self._journal.append(_Entry(job, task, before, card))
+        self._forget_keys(job.queue)
+
+    def undo(self, mark: int) -> None:
+        """Take back what was assumed since the mark, the last first."""
+        while len(self._journal) > mark:
+            entry = self._journal.pop()
+            for plugin in self._all:
+                plugin.release(entry.job, entry.task, entry.card)
+            entry.job.move(entry.task, entry.before)
+            self._forget_keys(entry.job.queue)
+
+    def _forget_keys(self, name: str) -> None:
+        """A queue got or gave back something: it and those beside and below it stand elsewhere."""
+        if not self.world.children:
+            self._queue_keys.pop(name, None)
+        else:
+            self._queue_keys.clear()
+
+    def _at(self, point: str) -> list[list[Plugin]]:
+        """The plugins that are asked a question, tier by tier."""
+        known = self._points.get(point)
+        if known is None:
+            known = self._points[point] = [
+                [plugin for configured, plugin in tier if point in configured.points]
+                for tier in self._opened
+            ]
+        return known
+
+    def _flat(self, point: str) -> Iterable[Plugin]:
+        return (plugin for tier in self._at(point) for plugin in tier)
+
+
+def _unknown_queue(job: JobView) -> No:
+    return No(
+        QUEUE_UNKNOWN, f"queue {job.queue} of {job.namespace}/{job.name} does not exist", job.queue
+    )

@@ -1,0 +1,140 @@
+"""What users read about pods and groups that wait: Volcano's sentences, word for word.
+
+People search for these texts and scripts match them. Where Volcano quotes an arbitrary pod, the
+first in task order is quoted here, so that a text changes only when something else does.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from allotment.core.queues.allocate import DISCARDED, Promised, Turn
+from allotment.core.queues.gang import is_ready
+from allotment.core.queues.model import Status, Task
+from allotment.core.queues.work import Job
+
+REASON_SCHEDULABLE = "Schedulable"
+REASON_UNSCHEDULABLE = "Unschedulable"
+REASON_BIND_ERROR = "SchedulerError"
+READY = "pod group is ready"
+NOT_READY = "pod group is not ready"
+SCHEDULED_REASON = "tasks in gang are ready to be scheduled"
+
+
+def histogram(counts: Mapping[str, int]) -> str:
+    """``3 Pending, 4 minAvailable``: sorted as text, counts included; nothing is listed as 0."""
+    return ", ".join(sorted(f"{count} {name}" for name, count in counts.items() if count))
+
+
+def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
+    """``0/3 nodes are unavailable: 1 …, 2 ….``; `nodes` is how many gave a reason (one or more, so
+    it need not be the sum of the counts).
+    """
+    return f"0/{nodes} nodes are unavailable: {histogram(counts)}."
+
+
+class Attempt(NamedTuple):
+    """What a round found out about the tasks of a job that still waits."""
+
+    nodes: Mapping[str, str] = {}
+    """Task uid → node that it had before all was given back."""
+    promised: Mapping[str, str] = {}
+    """Task uid → node that was promised to it."""
+    errors: Mapping[str, str] = {}
+    """Task uid → why it found no place (a fit error, a quota, the same role)."""
+    job_error: str = ""
+    """Why the job as a whole was not tried."""
+
+
+def attempt_of(turns: Iterable[Turn]) -> Attempt:
+    """What the turns of one job in a round amount to."""
+    nodes: dict[str, str] = {}
+    promised: dict[str, str] = {}
+    errors: dict[str, str] = {}
+    job_error = ""
+    for turn in turns:
+        for uid, place in turn.placed:
+            if turn.ending == DISCARDED:
+                nodes[uid] = place.node
+            elif isinstance(place, Promised):
+                promised[uid] = place.node
+        errors.update((uid, no.message) for uid, no in turn.refused)
+        if turn.no is not None:
+            job_error = turn.no.message
+    return Attempt(nodes, promised, errors, job_error)
+
+
+def job_fit_error(job: Job, attempt: Attempt) -> str:
+    """The state of a group in one line, and the first reason why it waits."""
+    counts = {status.value: number for status, number in job.counts.items()}
+    counts["minAvailable"] = job.view.min_member
+    text = f"{READY if is_ready(job) else NOT_READY}, {histogram(counts)}"
+    pending = job.with_status(Status.PENDING)
+    if pending:
+        reasons: dict[str, int] = {}
+        for task in pending:
+            reason = REASON_SCHEDULABLE if task.uid in attempt.nodes else REASON_UNSCHEDULABLE
+            reasons[reason] = reasons.get(reason, 0) + 1
+        text += f"; {Status.PENDING.value}: {histogram(reasons)}"
+    if attempt.job_error:
+        return f"{text}. Origin reason is: {attempt.job_error}"
+    quoted = next((task for task in pending if task.uid in attempt.errors), None)
+    if quoted is not None:
+        text += f". Origin reason is {quoted.name}: {attempt.errors[quoted.uid]}"
+    return text
+
+
+def gang_unschedulable(job: Job, attempt: Attempt) -> str:
+    """The message of the PodGroup's condition: how many tasks of the minimum lack a place."""
+    schedulable = job.ready_count + sum(job.status[uid] is Status.PENDING for uid in attempt.nodes)
+    short = max(job.view.min_member - schedulable, 0)
+    return _in_gang(short, job, attempt)
+
+
+def gang_event(job: Job, attempt: Attempt) -> str:
+    """The message of the Event on the PodGroup: how many tasks wait."""
+    return _in_gang(job.counts[Status.PENDING], job, attempt)
+
+
+def _in_gang(count: int, job: Job, attempt: Attempt) -> str:
+    return f"{count}/{len(job.tasks)} tasks in gang unschedulable: {job_fit_error(job, attempt)}"
+
+
+class PodMessage(NamedTuple):
+    """A pod's `PodScheduled=False`: reason, message, and the node it is promised, if any."""
+
+    reason: str
+    message: str
+    node: str = ""
+
+
+def pod_message(job: Job, task: Task, attempt: Attempt) -> PodMessage | None:
+    """What to say about a pod of a job after a round; None if it is not ours to say."""
+    if task.gated:
+        return None
+    pod = f"Pod {task.namespace}/{task.name} can possibly be assigned to"
+    node = attempt.nodes.get(task.uid)
+    if node is not None:
+        return PodMessage(REASON_SCHEDULABLE, f"{pod} {node}, once minAvailable is satisfied")
+    node = attempt.promised.get(task.uid)
+    if node is not None:
+        return PodMessage(
+            REASON_UNSCHEDULABLE,
+            f"{pod} {node}, once resource is released and minAvailable is satisfied",
+            node,
+        )
+    error = attempt.errors.get(task.uid)
+    return PodMessage(REASON_UNSCHEDULABLE, job_fit_error(job, attempt) if error is None else error)
+
+
+def bind_error(node: str, error: str) -> PodMessage:
+    return PodMessage(REASON_BIND_ERROR, f"failed to bind to node {node}: {error}")
+
+
+def assigned(namespace: str, name: str, node: str) -> str:
+    """The message of the pod's `Scheduled` Event."""
+    return f"Successfully assigned {namespace}/{name} to {node}"
+
+
+def evicted(action: str) -> str:
+    """The message of the pod's `Evict` Event; the action is preempt or reclaim."""
+    return f"Pod is evicted, because of {action}"

@@ -1,0 +1,102 @@
+"""How the answers of many plugins become one: the rules of tiers.
+
+* Orders: the first plugin that tells two things apart decides. (Keys side by side do that.)
+* "All must agree" (ready, allocatable, preemptive) and "any is enough" (overused) know no tiers.
+* Votes: any "no" ends it; a tier in which somebody permits ends it with a yes; nobody: yes.
+* Victims: in a tier those on whom all agree who do not abstain; the first tier with any ends it.
+* Starving: the first tier with such plugins decides, and there all must agree.
+
+The rule of votes has a trap: behind a tier whose plugin always permits or refuses, later tiers are
+never asked. `hidden_voters` finds those, so that whoever loads a configuration can be warned.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from allotment.core.queues.answers import PERMIT, No, Vote
+from allotment.core.queues.model import Task
+from allotment.core.queues.plugin import Plugin
+
+Tiers = Sequence[Sequence[Plugin]]
+
+
+def poll(tiers: Tiers, ask: Callable[[Plugin], Vote | No]) -> No | None:
+    """The votes' outcome: None for yes, else the first "no"."""
+    for tier in tiers:
+        permitted = False
+        for plugin in tier:
+            answer = ask(plugin)
+            if isinstance(answer, No):
+                return answer
+            permitted |= answer is PERMIT
+        if permitted:
+            return None
+    return None
+
+
+def first_no(tiers: Tiers, ask: Callable[[Plugin], No | None]) -> No | None:
+    """The first refusal in tier order; None if all agree."""
+    return next((no for tier in tiers for plugin in tier if (no := ask(plugin)) is not None), None)
+
+
+def all_agree(tiers: Tiers, ask: Callable[[Plugin], bool]) -> bool:
+    return all(ask(plugin) for tier in tiers for plugin in tier)
+
+
+def starving(tiers: Tiers, ask: Callable[[Plugin], bool]) -> bool:
+    return next((all(ask(plugin) for plugin in tier) for tier in tiers if tier), False)
+
+
+def victims(tiers: Tiers, ask: Callable[[Plugin], list[Task] | None]) -> list[Task]:
+    """The tasks that may be evicted, in the order in which the first plugin named them."""
+    for tier in tiers:
+        agreed: list[Task] | None = None
+        for plugin in tier:
+            named = ask(plugin)
+            if named is None:
+                continue
+            if agreed is None:
+                agreed = named
+            else:
+                uids = {task.uid for task in named}
+                agreed = [task for task in agreed if task.uid in uids]
+        if agreed:
+            return agreed
+    return []
+
+
+class Hidden(NamedTuple):
+    """A plugin whose vote on letting groups in is never heard, and the one that ends the vote."""
+
+    plugin: str
+    tier: int
+    behind: str
+    behind_tier: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.plugin} (tier {self.tier}) never votes on letting groups in: "
+            f"{self.behind} in tier {self.behind_tier} always answers, and a permit ends the vote; "
+            f"put {self.plugin} into tier {self.behind_tier} or before, or set "
+            f"enableJobEnqueued: false on {self.behind}"
+        )
+
+
+ALWAYS_ANSWER = frozenset(("overcommit", "proportion", "capacity", "capacity-card"))
+"""Plugins that permit or refuse every group, and never abstain."""
+
+
+def hidden_voters(tiers: Iterable[Iterable[str]]) -> list[Hidden]:
+    """Which plugins' enqueue votes the rule of tiers hides.
+
+    `tiers` names, per tier, the plugins whose `enableJobEnqueued` is on. Tiers count from 1.
+    """
+    found: list[Hidden] = []
+    ends: tuple[str, int] | None = None
+    for number, tier in enumerate(tiers, start=1):
+        voters = [name for name in tier if name in ALWAYS_ANSWER]
+        if ends is not None:
+            found += [Hidden(name, number, *ends) for name in voters]
+        elif voters:
+            ends = voters[0], number
+    return found

@@ -1,0 +1,264 @@
+"""One active life of the binder: what is reserved is bound, and how it ended is recorded and told.
+
+Beside the decisions (decider.py) runs a loop that binds whatever the log shows as reserved and the
+pacer lets go, and one that now and then tells of pods that have been waiting for long.
+"""
+
+import time
+from collections.abc import Sequence
+
+import anyio
+from anyio.abc import TaskGroup
+
+from allotment.adapters import kube
+from allotment.adapters.recorder import Recorder
+from allotment.adapters.service import ServiceContext
+from allotment.adapters.world import World, too_large_reporter
+from allotment.core import reasons
+from allotment.core.logport import Record
+from allotment.core.texts import refusal_text
+from allotment_binder import notices
+from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
+from allotment_binder.decider import Decider
+from allotment_binder.locks import Held, NodeLocks
+from allotment_binder.notices import Notices
+from allotment_binder.pacer import Pacer
+from allotment_binder.records import Unserved, erase
+from allotment_binder.settings import BinderSettings
+from allotment_binder.troubles import Troubles
+from allotment_proto import subjects
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Decided,
+    Envelope,
+    NodeGone,
+    NodeObserved,
+    Placement,
+    PodGone,
+    PodObserved,
+)
+
+OUTCOMES_GATHER_S = 0.02
+"""Nobody waits for an outcome, and every record is read by every service."""
+WAITS_LOOKED_AT_EVERY_S = 5.0
+
+Context = ServiceContext[BinderSettings]
+
+
+class Binder:
+    """The parts of a binder at work, and its lives, each from getting the lease to losing it."""
+
+    def __init__(self, ctx: Context, world: World, client: kube.KubeClient) -> None:
+        self.ctx = ctx
+        self.world = world
+        self.client = client
+        self.decider = Decider(ctx, world, self._landed)
+        self.bound = 0
+        self.failed = 0
+        self.notices = Notices(client, ctx.settings.instance)
+        self.troubles = Troubles(self.notices)
+        self.unserved = Unserved()
+        self.locks = NodeLocks(client, self._lock_problem, time.time)
+        self.pacer: Pacer | None = None
+        """Of the life that is being lived; what it is not told of, its successor looks at."""
+        world.fold.listeners.append(self._on_record)
+
+    def unacknowledged(self) -> dict[tuple[str, ...], int]:
+        """By node, the bound pods that its device plugin is not through with."""
+        counts = {} if self.pacer is None else self.pacer.unacknowledged()
+        return {(node,): count for node, count in counts.items()}
+
+    def _on_record(self, record: Record, envelope: Envelope) -> None:
+        if self.pacer is None:
+            return
+        for event in envelope.events:
+            match event:
+                case PodObserved() | PodGone():
+                    self._look(self.pacer, event.uid)
+                case NodeObserved() | NodeGone():
+                    self.pacer.look_node(event.name)
+                case Bound() | BindFailed():
+                    self.pacer.look(event.uid)
+                case Decided():
+                    for placement in event.placements:
+                        self.pacer.look(placement.uid)
+                case _:
+                    pass
+
+    def _look(self, pacer: Pacer, uid: str) -> None:
+        state = self.world.fold.state
+        self.troubles.look(state, uid, is_erased=self.unserved.is_erased(uid))
+        self.unserved.look(state, uid)
+        self.locks.look(state, uid)
+        pacer.look(uid)
+
+    async def run(self) -> None:
+        """Work while the lease is held; settle first what an earlier life left reserved."""
+        state = self.world.fold.state
+        inherited = set(state.reserved)
+        self.unserved.begin(state)
+        self.troubles.begin(state)
+        self.locks.begin(state)
+        pacer = self.pacer = Pacer(state, swap_equal=self.ctx.settings.swap_equal)
+        outcomes = Recorder(
+            self.world.log,
+            f"binder/{self.ctx.settings.instance}",
+            lambda _: subjects.OUTCOME,
+            self.decider.full,
+            too_large_reporter(self.ctx),
+            gather_s=OUTCOMES_GATHER_S,
+        )
+        for uid in state.pending:
+            refusal = state.pods[uid].refusal
+            if refusal is not None:
+                text = refusal_text(refusal)
+                self.notices.put(
+                    notices.Refused(uid, refusal.namespace, refusal.name, text, is_news=False)
+                )
+        self.decider.proposals.clear()
+        async with anyio.create_task_group() as group:
+            group.start_soon(outcomes.run)
+            group.start_soon(self.notices.run)
+            group.start_soon(self.decider.run)
+            group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
+            group.start_soon(self._watch_waits, pacer)
+            await self.world.lease.lost()
+            self.ctx.log.warning("lease lost, another binder takes over")
+            group.cancel_scope.cancel()
+        self.pacer = None
+
+    def _landed(self, decided: Decided, upheld: Sequence[Placement]) -> None:
+        for placement in upheld:
+            self.notices.withdraw(placement.uid)
+        for refusal in decided.refusals:
+            self.notices.put(
+                notices.Refused(
+                    refusal.uid, refusal.namespace, refusal.name, refusal_text(refusal), True
+                )
+            )
+
+    async def _bind_loop(
+        self, group: TaskGroup, outcomes: Recorder, pacer: Pacer, inherited: set[str]
+    ) -> None:
+        """Bind what is reserved, as far as pacing allows, every time the log moved."""
+        state = self.world.fold.state
+        erasing: set[str] = set()
+        sweep = anyio.Lock()
+        while True:
+            erasing &= self.unserved.pods.keys()
+            for uid in self.unserved.pods.keys() - erasing:
+                erasing.add(uid)
+                group.start_soon(self._erase, state.pods[uid].fact)
+            if self.unserved.given_up and not sweep.statistics().locked:
+                group.start_soon(self._sweep, sweep)
+            for held, wait_s in self.locks.due():
+                group.start_soon(self.locks.release, held, wait_s)
+            for allocation in pacer.ready(self.unserved.places()):
+                uid = allocation.uid
+                fact = state.pods[uid].fact
+                target = Target(fact.namespace, fact.name, allocation)
+                group.start_soon(self._bind, target, outcomes, pacer, uid in inherited)
+            await self.world.fold.changed()
+
+    async def _watch_waits(self, pacer: Pacer) -> None:
+        while True:
+            await anyio.sleep(WAITS_LOOKED_AT_EVERY_S)
+            self.troubles.look_at_waits(self.world.fold.state, pacer, time.monotonic())
+
+    async def _bind(
+        self, target: Target, outcomes: Recorder, pacer: Pacer, look_first: bool
+    ) -> None:
+        uid = target.allocation.uid
+        bind_time_s = time.time_ns() // 1_000_000_000
+        with self.notices.binding():
+            ending = await bind(
+                self.client,
+                target,
+                bind_time_s,
+                look_first=look_first,
+                prepare=lambda: self._prepare(target),
+                on_problem=lambda text: self.ctx.log.warning(
+                    "whether the pod is bound cannot be read, asking again",
+                    namespace=target.namespace,
+                    pod=target.name,
+                    reason=text,
+                ),
+            )
+        outcomes.put([ending])
+        pacer.ended(uid)
+        if isinstance(ending, Bound):
+            self.bound += 1
+            self.notices.put(
+                notices.Scheduled(uid, target.namespace, target.name, target.allocation.node)
+            )
+            return
+        self.failed += 1
+        self._tell(target, ending)
+        if uid in self.locks.held:
+            await self.locks.release(Held.of(target.allocation))
+
+    async def _prepare(self, target: Target) -> Obstacle | None:
+        """Right before a Binding: whether it makes sense still, and the node's lock if it is on."""
+        state, allocation = self.world.fold.state, target.allocation
+
+        def is_wanted() -> bool:
+            pod = state.pods.get(allocation.uid)
+            return (
+                pod is not None
+                and pod.allocation is allocation
+                and obstacle_to(state, allocation) is None
+            )
+
+        obstacle = obstacle_to(state, allocation)
+        if obstacle is not None or not state.policy.node_lock:
+            return obstacle
+        with self.notices.not_binding():
+            taken = await self.locks.take(
+                target, is_wanted, lambda text: self.troubles.lock_wait(target, text)
+            )
+        return obstacle_to(state, allocation) or taken
+
+    def _tell(self, target: Target, ending: BindFailed) -> None:
+        if ending.code == reasons.API_ERROR:
+            self._tell_failed(target, ending)
+        self.ctx.log.warning(
+            "pod not bound",
+            namespace=target.namespace,
+            pod=target.name,
+            node=target.allocation.node,
+            code=ending.code,
+            reason=ending.message,
+        )
+
+    def _lock_problem(self, text: str) -> None:
+        self.ctx.log.warning("node lock", reason=text)
+
+    async def _sweep(self, sweep: anyio.Lock) -> None:
+        """Erase, one after the other, the records that plugins left of pods they gave up."""
+        state = self.world.fold.state
+        async with sweep:
+            while self.unserved.given_up:
+                uid = next(iter(self.unserved.given_up))
+                await self._erase(state.pods[uid].fact)
+
+    async def _erase(self, fact: PodObserved) -> None:
+        def say(text: str) -> None:
+            self.ctx.log.warning(
+                "a failed pod still waits for the device plugin and cannot be taken back",
+                namespace=fact.namespace,
+                pod=fact.name,
+                node=fact.node,
+                reason=text,
+            )
+
+        await erase(self.client, fact.namespace, fact.name, fact.uid, say)
+        self.unserved.erased(self.world.fold.state, fact.uid)
+
+    def _tell_failed(self, target: Target, ending: BindFailed) -> None:
+        """Only whoever runs the cluster can cure this, so the pod says what is wrong. Once."""
+        uid = target.allocation.uid
+        pod = self.world.fold.state.pods.get(uid)
+        text = f"{ending.code}: chosen was {ending.node}, but the Binding failed: {ending.message}"
+        is_news = pod is not None and pod.bind_failures == 0
+        self.notices.put(notices.Refused(uid, target.namespace, target.name, text, is_news))

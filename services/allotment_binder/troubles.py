@@ -1,0 +1,117 @@
+"""What goes wrong with device plugins, told to the users of the pods concerned: once each.
+
+* A pod that its plugin or kubelet would not start: which cards it was meant to get.
+* A pod that waits to be bound, because the plugin of its node is not through with another one.
+* A pod that waits for a node lock.
+"""
+
+from allotment.core.model import ENDED
+from allotment.core.state import INDEXED, NOT_ADMITTED, ClusterState
+from allotment.core.views import device_name
+from allotment_binder.bindings import Target
+from allotment_binder.notices import Notices, Warned
+from allotment_binder.pacer import Pacer, Wait
+from allotment_binder.pacing import Question
+from allotment_proto.events import PodObserved
+from allotment_proto.volcano import keys
+
+WAIT_TOLD_AFTER_S = 30.0
+"""A plugin serves a pod within a second or two of its Binding."""
+
+
+def would_not_start(fact: PodObserved) -> bool:
+    """Whether a bound pod was turned away by its node's device plugin, or by kubelet over it."""
+    return (
+        bool(fact.node)
+        and bool(fact.holdings)
+        and (fact.bind_phase == keys.PHASE_FAILED or fact.reason == NOT_ADMITTED)
+    )
+
+
+class Troubles:
+    """Remembers what was told, so that it is told once."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices = notices
+        self._failed: set[str] = set()
+        self._waits: dict[Wait, float] = {}
+        """Since when each pod waits for another (infinite: it was told)."""
+
+    def begin(self, state: ClusterState) -> None:
+        """What happened before this life was told by another one."""
+        self._waits.clear()
+        self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
+
+    def look(self, state: ClusterState, uid: str, *, is_erased: bool) -> None:
+        """Take note of a pod as the log shows it now. `is_erased`: we marked it as failed."""
+        pod = state.pods.get(uid)
+        if pod is None:
+            self._failed.discard(uid)
+            return
+        fact = pod.fact
+        if uid in self._failed or not would_not_start(fact):
+            return
+        if fact.scheduler in state.policy.scheduler_names and not is_erased:
+            self._failed.add(uid)
+            self._put(fact, "DevicesNotAssigned", "Allocating", _failed_text(state, fact))
+
+    def look_at_waits(self, state: ClusterState, pacer: Pacer, now_s: float) -> None:
+        """Tell of the pods that have been waiting for long."""
+        waits = dict.fromkeys(pacer.waits())
+        self._waits = {wait: self._waits.get(wait, now_s) for wait in waits}
+        for wait, since_s in self._waits.items():
+            if now_s - since_s < WAIT_TOLD_AFTER_S:
+                continue
+            self._waits[wait] = float("inf")
+            waiting, ahead = state.pods.get(wait.uid), state.pods.get(wait.ahead)
+            if waiting is not None and ahead is not None:
+                text = _wait_text(wait, ahead.fact, now_s - since_s)
+                self._put(waiting.fact, "WaitingForDevicePlugin", "Binding", text)
+
+    def lock_wait(self, target: Target, text: str) -> None:
+        """A pod has been waiting for a node lock for long."""
+        warned = Warned(
+            target.allocation.uid,
+            target.namespace,
+            target.name,
+            "WaitingForNodeLock",
+            "Binding",
+            f"{text}; a lock that its holder forgot is taken over after 5 minutes",
+        )
+        self._notices.put(warned)
+
+    def _put(self, fact: PodObserved, reason: str, action: str, text: str) -> None:
+        self._notices.put(Warned(fact.uid, fact.namespace, fact.name, reason, action, text))
+
+
+def _failed_text(state: ClusterState, fact: PodObserved) -> str:
+    node = state.nodes.get(fact.node)
+    cards = ", ".join(
+        held.card if (name := device_name(node, held)) == held.card else f"{held.card} ({name})"
+        for held in fact.holdings
+    )
+    who = "kubelet" if fact.bind_phase != keys.PHASE_FAILED else "the device plugin"
+    said = [f"{who} of node {fact.node} did not start this pod on {cards}"]
+    if fact.phase in ENDED:
+        said.append("what was reserved for it is free again")
+    if fact.owner and any(held.family not in INDEXED for held in fact.holdings):
+        said.append(
+            "the next pod of its owner goes elsewhere if it can, until a pod starts there again"
+        )
+    return "; ".join(said)
+
+
+def _wait_text(wait: Wait, ahead: PodObserved, waited_s: float) -> str:
+    node, question = wait.place
+    return (
+        f"waits since {round(waited_s)} s to be bound to node {node}: its device plugin has not "
+        f"acknowledged pod {ahead.namespace}/{ahead.name} yet, which asks it {_asked(question)} "
+        "too, and it cannot tell the two apart. If that pod will not start, delete it"
+    )
+
+
+def _asked(question: Question) -> str:
+    family, unit, amount = question
+    if unit == "pods":
+        return f"for {family} devices"
+    return f"for {amount} {unit} ({family})"

@@ -1,0 +1,225 @@
+"""One active life of the controller: what is watched, and which work each event asks for."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from allotment.adapters.kube import KubeClient
+from allotment.adapters.kube_watch import (
+    Added,
+    Deleted,
+    Modified,
+    Reflector,
+    Synced,
+    Undecodable,
+    WatchEvent,
+)
+from allotment.adapters.service import ServiceContext
+from allotment.core.jobs import keys
+from allotment.core.jobs.model import Command, Job, PodGroup, Queue
+from allotment_controller import objects
+from allotment_controller.jobs import Jobs
+from allotment_controller.objects import PodObject, PriorityClass, kept
+from allotment_controller.pod_groups import PodGroups
+from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, stir_all
+from allotment_controller.settings import ControllerSettings
+from allotment_controller.state import GROUP, JOB, POD, QUEUE, Desk, Known, WorkKey
+from allotment_controller.telling import Teller
+from allotment_controller.work import Again, Work
+
+ABSENT_RETRY_S = 5.0
+"""How often to look whether a resource that the server does not know was installed."""
+
+Context = ServiceContext[ControllerSettings]
+T = TypeVar("T")
+WATCHED = (
+    objects.QUEUES,
+    objects.PRIORITY_CLASSES,
+    objects.GROUPS,
+    objects.PODS,
+    objects.JOBS,
+    objects.COMMANDS,
+)
+
+
+class Controller:
+    """See the module. Make it anew for each life: what an earlier one knew may be wrong by now."""
+
+    def __init__(self, ctx: Context, client: KubeClient) -> None:
+        self.ctx = ctx
+        self.known = Known()
+        self.work: Work[WorkKey] = Work(Random(secrets.randbits(64)), self._failed)
+        self.teller = Teller(client, ctx.settings.instance)
+        random = Random(secrets.randbits(64))
+        self.desk = Desk(client, ctx.settings, self.known, self.work, self.teller, random)
+        self.jobs = Jobs(self.desk)
+        self.groups = PodGroups(self.desk)
+        self.queues = Queues(self.desk, self.jobs)
+        self._client = client
+        self._unlisted = set(WATCHED)
+        self._listed = anyio.Event()
+
+    async def run(self) -> None:
+        """Watch and work until cancelled. Nothing is done before everything was listed."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.teller.run)
+            group.start_soon(self._reflect, objects.QUEUES, Queue, self.on_queue)
+            group.start_soon(
+                self._reflect, objects.PRIORITY_CLASSES, PriorityClass, self.on_priority_class
+            )
+            group.start_soon(self._reflect, objects.GROUPS, PodGroup, self.on_group)
+            group.start_soon(self._reflect, objects.PODS, PodObject, self.on_pod)
+            group.start_soon(self._reflect, objects.JOBS, Job, self.on_job)
+            group.start_soon(self._reflect, objects.COMMANDS, Command, self.on_command)
+            await self._listed.wait()
+            self.ctx.ready("objects", True, "everything is listed")
+            self.queues.make_first_queues()
+            await self.work.run(self._do, self.ctx.settings.job_workers)
+
+    async def _do(self, key: WorkKey) -> None:
+        kind, namespace, name = key
+        if kind == JOB:
+            await self.jobs.work(namespace, name)
+        elif kind == GROUP:
+            await self.groups.work_group(namespace, name)
+        elif kind == POD:
+            await self.groups.work_pod(namespace, name)
+        elif kind == QUEUE:
+            await self.queues.work_queue(name)
+        elif kind == COMMAND:
+            await self.queues.work_command(namespace, name)
+        else:
+            assert kind == FIRST_QUEUES, kind
+            await self.queues.work_first_queues()
+
+    def _failed(self, key: WorkKey, why: Exception) -> None:
+        kind, namespace, name = key
+        place = {"kind": kind, "namespace": namespace, "name": name}
+        if isinstance(why, Again):
+            self.ctx.log.info("to be tried again", **place, reason=str(why))
+        else:
+            self.ctx.log.error("defect; the object is left for a while", error=why, **place)
+
+    # What is told
+
+    async def on_queue(self, event: WatchEvent[Queue]) -> None:
+        match event:
+            case Added() | Modified():
+                self.known.queues.observe(event.object)
+            case Deleted():
+                self.known.queues.forget("", event.identity.name, event.identity.uid)
+                self.queues.make_first_queues()
+            case _:
+                return
+        if self._listed.is_set():
+            stir_all(self.desk)
+        else:
+            self.desk.stir_queue(event.identity.name)
+
+    async def on_priority_class(self, event: WatchEvent[PriorityClass]) -> None:
+        match event:
+            case Added() | Modified():
+                self.known.classes.observe(event.object)
+            case Deleted():
+                self.known.classes.forget("", event.identity.name, event.identity.uid)
+            case _:
+                pass
+
+    async def on_group(self, event: WatchEvent[PodGroup]) -> None:
+        match event:
+            case Added() | Modified():
+                self.known.groups.observe(event.object)
+                group: PodGroup | None = event.object
+            case Deleted(identity=who):
+                group = self.known.groups.forget(who.namespace, who.name, who.uid)
+            case _:
+                return
+        if group is None:
+            return
+        namespace = group.metadata.namespace
+        self.desk.stir_group(namespace, group.metadata.name)
+        self.desk.stir_queue(group.spec.queue or keys.DEFAULT_QUEUE)
+        for owner in group.metadata.owner_references or ():
+            if (owner.api_version, owner.kind) == (keys.BATCH, "Job"):
+                self.desk.stir_job(namespace, owner.name)
+
+    async def on_pod(self, event: WatchEvent[PodObject]) -> None:
+        match event:
+            case Added() | Modified():
+                pod = kept(event.object)
+                self.groups.on_pod(event.object)
+                if not pod.job_uid and not pod.group:
+                    return
+                self.known.observe_pod(pod)
+            case Deleted(identity=who):
+                self.groups.on_pod_gone(who.namespace, who.name)
+                gone = self.known.forget_pod(who.namespace, who.name, who.uid)
+                if gone is None:
+                    return
+                pod = gone
+                if pod.job_uid:
+                    self.jobs.on_pod_gone(pod)
+            case _:
+                return
+        namespace = pod.metadata.namespace
+        if pod.job_uid:
+            siblings = len(self.known.pods_of_job(pod.job_uid))
+            self.desk.stir_job(namespace, pod.job_name, siblings)
+        if pod.group:
+            self.desk.stir_group(namespace, pod.group)
+
+    async def on_job(self, event: WatchEvent[Job]) -> None:
+        match event:
+            case Added() | Modified():
+                self.known.jobs.observe(event.object)
+                self.jobs.on_job(event.object)
+            case Deleted(identity=who):
+                self.known.jobs.forget(who.namespace, who.name, who.uid)
+                self.jobs.on_job_gone(who.uid)
+            case _:
+                pass
+
+    async def on_command(self, event: WatchEvent[Command]) -> None:
+        match event:
+            case Added() | Modified():
+                self.queues.on_command(event.object)
+            case Deleted(identity=who):
+                self.queues.on_command_gone(who.namespace, who.name)
+            case _:
+                pass
+
+    # Watching
+
+    async def _reflect(
+        self, path: str, kind: type[T], on_event: Callable[[WatchEvent[T]], Awaitable[None]]
+    ) -> None:
+        async def take(event: WatchEvent[T]) -> None:
+            if isinstance(event, Undecodable):
+                self.ctx.log.warning(
+                    "an object cannot be read and is left alone",
+                    path=path,
+                    namespace=event.namespace,
+                    name=event.name,
+                    reason=event.error,
+                )
+            await on_event(event)
+            if isinstance(event, Synced) and path in self._unlisted:
+                self._unlisted.discard(path)
+                if not self._unlisted:
+                    self._listed.set()
+
+        await Reflector(
+            self._client,
+            path,
+            msgspec.json.Decoder(kind),
+            take,
+            random=self.desk.random,
+            on_problem=lambda text: self.ctx.log.warning("watch interrupted", reason=text),
+            absent_ok=True,
+            first_list_from_cache=False,
+            absent_retry_s=ABSENT_RETRY_S,
+        ).run()

@@ -1,0 +1,231 @@
+"""Jobs: look, plan, carry out. What to do is decided in `allotment.core.jobs.sync`."""
+
+import time
+
+import anyio
+import msgspec
+
+from allotment.adapters.kube import Ok, Refused
+from allotment.core.jobs import groups, keys, sync
+from allotment.core.jobs.admission import defaulted, problems_of, queue_problem, update_problems
+from allotment.core.jobs.model import Command, Job, JobSpec, Notice, PodGroup, PodView
+from allotment.core.jobs.pods import build
+from allotment.core.jobs.policies import POD_EVICTED, Happened
+from allotment.core.jobs.seats import Seat
+from allotment.core.jobs.status import Moment
+from allotment_controller.objects import Pod, PodObject, kept, seconds, shown
+from allotment_controller.plugin_objects import PluginObjects
+from allotment_controller.state import JOB, Desk, place_of
+from allotment_controller.work import Again
+from allotment_controller.writes import (
+    EXISTS,
+    create,
+    delete,
+    delete_with_dependents,
+    end_pod,
+    patch_object,
+    patch_status,
+)
+
+
+class Jobs:
+    """The part of the controller that makes and ends pods."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.created = 0
+        self.ended = 0
+        self._desk = desk
+        self._objects = PluginObjects(desk)
+        self._happened: dict[str, list[Happened]] = {}
+        self._commands: dict[str, list[Command]] = {}
+        self._specs: dict[str, JobSpec] = {}
+        """By uid: the spec that was seen last, to tell what may not be changed."""
+
+    # What is told
+
+    def on_job(self, job: Job) -> None:
+        """A Job is there, or was changed."""
+        uid = job.metadata.uid
+        before = self._specs.get(uid)
+        self._specs[uid] = job.spec
+        if before is not None and before != job.spec:
+            found = update_problems(before, job.spec)
+            if found:
+                text = "; ".join(map(str, found)) + ": pods that exist stay as they are"
+                self._desk.teller.job(job.metadata, Notice("Warning", "InvalidUpdate", text))
+        self._desk.stir_job(*place_of(job.metadata))
+
+    def on_job_gone(self, uid: str) -> None:
+        for known in (self._happened, self._commands, self._specs):
+            known.pop(uid, None)
+        self._objects.forget(uid)
+
+    def on_pod_gone(self, pod: Pod) -> None:
+        """A pod of a Job is gone: an event for its policies, unless we ended it."""
+        job = self._desk.known.jobs.get(pod.metadata.namespace, pod.job_name)
+        if job is None or job.metadata.uid != pod.job_uid or pod.view.is_marked:
+            return
+        view = pod.view
+        lost = Happened(
+            *(POD_EVICTED, view.role, view.name, view.exit_code, view.version, int(time.time()))
+        )
+        self._happened.setdefault(pod.job_uid, []).append(lost)
+
+    def command(self, job: Job, command: Command) -> None:
+        """A Command for a Job."""
+        waiting = self._commands.setdefault(job.metadata.uid, [])
+        if all(other.metadata.uid != command.metadata.uid for other in waiting):
+            waiting.append(command)
+        self._desk.stir_job(*place_of(job.metadata))
+
+    # One look at a Job
+
+    async def work(self, namespace: str, name: str) -> None:
+        """Bring one Job a step further. Raises Again."""
+        job = self._desk.known.jobs.get(namespace, name)
+        if job is None or job.metadata.deletion_timestamp is not None:
+            return
+        uid = job.metadata.uid
+        happened = tuple(self._happened.pop(uid, ()))
+        commands = self._commands.get(uid, [])
+        command = commands[0] if commands else None
+        known = msgspec.structs.replace(
+            job, spec=defaulted(job.spec, self._desk.settings.default_scheduler)
+        )
+        plan = sync.plan(
+            self._look(known, happened, command.action if command else ""),
+            self._desk.known.priorities,
+        )
+        remember = happened
+        try:
+            await self._carry_out(known, plan)
+            remember = plan.remember
+            if command is not None:
+                await delete(self._desk.client, keys.BUS, "Command", command.metadata)
+                commands.remove(command)
+        finally:
+            self._happened.setdefault(uid, [])[:0] = remember
+        if commands:
+            self._desk.stir_job(namespace, name)
+        if plan.look_again_s is not None:
+            wait_s = max(0.0, plan.look_again_s - time.time())
+            self._desk.work.add((JOB, namespace, name), wait_s)
+
+    def _look(self, job: Job, happened: tuple[Happened, ...], command: str) -> sync.Look:
+        known = self._desk.known
+        namespace, name = place_of(job.metadata)
+        problems = problems_of(name, job.spec)
+        in_queue = queue_problem(job.spec.queue, known.queues_by_name)
+        now_s = time.time()
+        started = [
+            seconds(condition.get("lastTransitionTime"))
+            for condition in job.status.conditions or ()
+            if condition.get("status") == "Running"
+        ]
+        return sync.Look(
+            job=job,
+            pods=tuple(pod.view for pod in known.pods_of_job(job.metadata.uid)),
+            group=known.groups.get(namespace, groups.name_of(job)),
+            now=Moment(int(now_s), shown(now_s)),
+            entered_s=seconds(job.status.state.last_transition_time),
+            started_s=min(started, default=0),
+            happened=happened,
+            command=command,
+            invalid="; ".join(map(str, problems)),
+            obstacle=str(in_queue) if in_queue else "",
+        )
+
+    # Carrying out a plan, in its order
+
+    async def _carry_out(self, job: Job, plan: sync.Plan) -> None:
+        """Raises Again at the first step that does not go through; the next look makes a new plan.
+
+        The status goes first: what it says of the Job's life is what the rest is planned from.
+        """
+        desk, metadata = self._desk, job.metadata
+        if plan.status:
+            written = await patch_status(desk.client, keys.BATCH, "Job", metadata, plan.status, Job)
+            if written is None:
+                return
+            desk.known.jobs.observe(written)
+            desk.stir_job(*place_of(metadata))
+            job = msgspec.structs.replace(written, spec=job.spec)
+        desk.teller.job(metadata, *plan.notices)
+        group = desk.known.groups.get(metadata.namespace, groups.name_of(job))
+        if plan.delete_group and group is not None:
+            await delete(desk.client, keys.SCHEDULING, "PodGroup", group.metadata)
+        await self._end(job, plan.end)
+        if plan.needs_objects:
+            await self._objects.ensure(job, is_new=plan.create_group)
+        if plan.create_group:
+            await self._create_group(job)
+        if plan.group_changes and group is not None:
+            await self._change_group(group, plan)
+        await self._create(job, plan.create)
+        if plan.delete_job:
+            await delete_with_dependents(desk.client, keys.BATCH, "Job", metadata)
+
+    async def _end(self, job: Job, pods: tuple[PodView, ...]) -> None:
+        problems: list[str] = []
+
+        async def end(pod: PodView) -> None:
+            answer = await end_pod(self._desk.client, job.metadata.namespace, pod)
+            if isinstance(answer, Ok):
+                self.ended += 1
+            else:
+                problems.append(f"pod {pod.name}: {answer.message}")
+
+        async with anyio.create_task_group() as group:
+            for pod in pods:
+                group.start_soon(end, pod)
+        self._report(job, "FailedDelete", problems)
+
+    async def _create(self, job: Job, seats: tuple[Seat, ...]) -> None:
+        problems: list[str] = []
+
+        async def fill(seat: Seat) -> None:
+            role = job.spec.role(seat.role)
+            assert role is not None, "seats are of the spec's roles"
+            body = build(job, role, seat.index, groups.name_of(job))
+            answer = await create(self._desk.client, body)
+            if isinstance(answer, Ok):
+                self.created += 1
+                made = msgspec.json.decode(answer.body, type=PodObject)
+                self._desk.known.observe_pod(kept(made))
+            else:
+                problems.append(f"pod {body['metadata']['name']}: {answer.message}")
+
+        async with anyio.create_task_group() as group:
+            for seat in seats:
+                group.start_soon(fill, seat)
+        if seats:
+            self._desk.stir_job(*place_of(job.metadata))
+        self._report(job, "FailedCreate", problems)
+
+    def _report(self, job: Job, reason: str, problems: list[str]) -> None:
+        """Say the first problem, count the others, and try again later."""
+        if not problems:
+            return
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        text = f"{sorted(problems)[0]}{more}"
+        self._desk.teller.job(job.metadata, Notice("Warning", reason, text))
+        raise Again(text)
+
+    async def _create_group(self, job: Job) -> None:
+        body = groups.of_job(job, self._desk.known.priorities)
+        answer = await create(self._desk.client, body)
+        if isinstance(answer, Ok):
+            self._desk.known.groups.observe(msgspec.json.decode(answer.body, type=PodGroup))
+            self._desk.stir_group(job.metadata.namespace, groups.name_of(job))
+            return
+        if isinstance(answer, Refused) and answer.reason == EXISTS:
+            raise Again("the PodGroup of the Job's earlier life is still there")
+        self._report(job, "PodGroupError", [f"PodGroup {groups.name_of(job)}: {answer.message}"])
+
+    async def _change_group(self, group: PodGroup, plan: sync.Plan) -> None:
+        body = {"spec": plan.group_changes}
+        changed = await patch_object(
+            self._desk.client, keys.SCHEDULING, "PodGroup", group.metadata, body, PodGroup
+        )
+        if changed is not None:
+            self._desk.known.groups.observe(changed)

@@ -1,0 +1,138 @@
+"""PodGroups: made for pods that have none, admitted and kept in phase as long as nobody else does.
+
+Admission here asks no quota: a PodGroup of an open queue may have its pods. Where a scheduler
+enqueues by its queue plugins' votes, the controller runs with --no-admit and only reads phases.
+"""
+
+import msgspec
+
+from allotment.adapters.kube import Ok, Refused, pod_path
+from allotment.core.jobs import groups, keys
+from allotment.core.jobs.model import GROUP_INQUEUE, GROUP_PENDING, JsonObject, Meta, PodGroup
+from allotment_controller.objects import NAMES, PodObject, members_of, path_of
+from allotment_controller.state import POD, Desk
+from allotment_controller.work import Again
+from allotment_controller.writes import EXISTS, create, patch_status
+
+OWNERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
+"""Kinds of owners whose annotations are asked for; others hand nothing down."""
+
+
+class Owner(msgspec.Struct):
+    """What is read of whoever made a pod."""
+
+    metadata: Meta
+
+
+class PodGroups:
+    """The part of the controller that keeps PodGroups."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.made = 0
+        self.admitted = 0
+        self._desk = desk
+        self._wanting: dict[tuple[str, str], PodObject] = {}
+
+    # Pods that have none
+
+    def on_pod(self, pod: PodObject) -> None:
+        """Remember a pod that needs a PodGroup, until it has one."""
+        metadata = pod.metadata
+        place = (metadata.namespace, metadata.name)
+        self._wanting.pop(place, None)
+        if not self._desk.settings.group_pods or not groups.is_wanting(metadata, pod.status.phase):
+            return
+        if (pod.glimpse().scheduler_name or "") not in self._desk.settings.scheduler_names:
+            return
+        self._wanting[place] = pod
+        self._desk.work.add((POD, *place))
+
+    def on_pod_gone(self, namespace: str, name: str) -> None:
+        self._wanting.pop((namespace, name), None)
+
+    async def work_pod(self, namespace: str, name: str) -> None:
+        """Make the PodGroup of one pod, unless its siblings have it, and tie the pod to it."""
+        pod = self._wanting.get((namespace, name))
+        if pod is None:
+            return
+        group = groups.name_for_pod(pod.metadata)
+        if self._desk.known.groups.get(namespace, group) is None:
+            await self._make(pod)
+        body = {"metadata": {"uid": pod.metadata.uid, "annotations": {keys.GROUP_NAME: group}}}
+        answer = await self._desk.client.patch(pod_path(namespace, name), body)
+        if not isinstance(answer, Ok | Refused):
+            raise Again(f"pod {name}: {answer.message}")
+        self._wanting.pop((namespace, name), None)
+
+    async def _make(self, pod: PodObject) -> None:
+        body = groups.for_pod(pod.metadata, pod.whole_spec(), await self._owner(pod.metadata))
+        answer = await create(self._desk.client, body)
+        if isinstance(answer, Ok):
+            self.made += 1
+            made = msgspec.json.decode(answer.body, type=PodGroup)
+            self._desk.known.groups.observe(made)
+            self._desk.stir_group(made.metadata.namespace, made.metadata.name)
+        elif not (isinstance(answer, Refused) and answer.reason == EXISTS):
+            raise Again(f"PodGroup {body['metadata']['name']}: {answer.message}")
+
+    async def _owner(self, pod: Meta) -> Meta | None:
+        """The metadata of whoever made the pod; None if nobody did, or it is of another kind."""
+        owner = pod.controller()
+        if (
+            owner is None
+            or owner.kind not in OWNERS
+            or (owner.api_version, owner.kind) not in NAMES
+        ):
+            return None
+        path = path_of(owner.api_version, owner.kind, pod.namespace, owner.name)
+        answer = await self._desk.client.get(path)
+        if isinstance(answer, Ok):
+            return msgspec.json.decode(answer.body, type=Owner).metadata
+        if isinstance(answer, Refused):
+            return None
+        raise Again(f"{owner.kind} {owner.name}: {answer.message}")
+
+    # Phases
+
+    async def work_group(self, namespace: str, name: str) -> None:
+        """Bring the phase of one PodGroup in line with its pods and its queue. Raises Again."""
+        desk = self._desk
+        group = desk.known.groups.get(namespace, name)
+        if (
+            group is None
+            or group.metadata.deletion_timestamp is not None
+            or not desk.settings.admit
+        ):
+            return
+        wanted = self._status(group)
+        if not wanted:
+            return
+        written = await patch_status(
+            desk.client, keys.SCHEDULING, "PodGroup", group.metadata, wanted, PodGroup
+        )
+        if written is None:
+            return
+        desk.known.groups.observe(written)
+        self.admitted += wanted.get("phase") == GROUP_INQUEUE
+        for owner in written.metadata.owner_references or ():
+            if (owner.api_version, owner.kind) == (keys.BATCH, "Job"):
+                desk.stir_job(namespace, owner.name)
+
+    def _status(self, group: PodGroup) -> JsonObject:
+        """What to change in its status; empty: nothing."""
+        known = self._desk.known
+        metadata, status = group.metadata, group.status
+        members = members_of(known.pods_of_group(metadata.namespace, metadata.name))
+        phase = groups.phase_of(
+            status.phase, group.spec.min_member, members, is_unschedulable=False
+        )
+        queue = known.queues.get("", group.spec.queue or keys.DEFAULT_QUEUE)
+        if phase == GROUP_PENDING and groups.may_enqueue(phase, queue):
+            phase = GROUP_INQUEUE
+        wanted: JsonObject = {
+            "phase": phase,
+            "running": members.running,
+            "succeeded": members.succeeded,
+            "failed": members.failed,
+        }
+        return {name: value for name, value in wanted.items() if getattr(status, name) != value}

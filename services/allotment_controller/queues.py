@@ -1,0 +1,132 @@
+"""Queues: the ones that every cluster has, their states, and Commands for queues and Jobs."""
+
+from allotment.adapters.kube import Ok, Refused
+from allotment.core.jobs import keys, queue_states
+from allotment.core.jobs.model import Command, Notice, Queue
+from allotment.core.jobs.policies import ACTIONS
+from allotment.core.jobs.queue_states import Change, Denied
+from allotment_controller.jobs import Jobs
+from allotment_controller.state import QUEUE, Desk
+from allotment_controller.work import Again
+from allotment_controller.writes import EXISTS, create, delete, patch_object, patch_status
+
+COMMAND = "command"
+FIRST_QUEUES = "first queues"
+
+
+class Queues:
+    """The part of the controller that keeps Queues and takes Commands."""
+
+    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+        self._desk = desk
+        self._jobs = jobs
+        self._commands: dict[tuple[str, str], Command] = {}
+
+    def on_command(self, command: Command) -> None:
+        place = (command.metadata.namespace, command.metadata.name)
+        self._commands[place] = command
+        self._desk.work.add((COMMAND, *place))
+
+    def on_command_gone(self, namespace: str, name: str) -> None:
+        self._commands.pop((namespace, name), None)
+
+    def make_first_queues(self) -> None:
+        """See to it that root and default exist."""
+        self._desk.work.add((FIRST_QUEUES, "", ""))
+
+    async def work_first_queues(self) -> None:
+        for body in queue_states.first_queues():
+            if self._desk.known.queues.get("", body["metadata"]["name"]) is not None:
+                continue
+            answer = await create(self._desk.client, body)
+            if not isinstance(answer, Ok) and not (
+                isinstance(answer, Refused) and answer.reason == EXISTS
+            ):
+                raise Again(f"queue {body['metadata']['name']}: {answer.message}")
+
+    async def work_queue(self, name: str) -> None:
+        """Bring the state of one queue in line with its PodGroups. Raises Again."""
+        queue = self._desk.known.queues.get("", name)
+        if queue is None or queue.metadata.deletion_timestamp is not None:
+            return
+        state = queue_states.settle(queue.status.state, self._groups().get(name, 0))
+        if state != queue.status.state:
+            await self._set(queue, state)
+
+    async def work_command(self, namespace: str, name: str) -> None:
+        """Do what a Command for a queue says; one for a Job goes to the Job's own work."""
+        command = self._commands.get((namespace, name))
+        if command is None:
+            return
+        target = command.target
+        if target.kind == "Job":
+            job = self._desk.known.jobs.get(namespace, target.name)
+            is_meant = job is not None and target.uid in ("", job.metadata.uid)
+            if job is not None and is_meant and command.action in ACTIONS:
+                self._commands.pop((namespace, name), None)
+                self._jobs.command(job, command)
+                return
+            if job is not None:
+                text = f"Command {command.action} is for another Job or is unknown: not done"
+                self._desk.teller.job(job.metadata, Notice("Warning", "CommandDenied", text))
+        elif target.kind == "Queue":
+            await self._operate(command)
+        await delete(self._desk.client, keys.BUS, "Command", command.metadata)
+        self._commands.pop((namespace, name), None)
+
+    async def _operate(self, command: Command) -> None:
+        known = self._desk.known
+        queues = known.queues_by_name
+        decided = queue_states.operate(command.target.name, command.action, queues, self._groups())
+        queue = queues.get(command.target.name)
+        if isinstance(decided, Denied):
+            if queue is not None:
+                text = f"{command.action} is not done: {decided.reason}"
+                self._desk.teller.queue(queue.metadata, Notice("Warning", "CommandDenied", text))
+            return
+        for change in decided:
+            await self._change(queues[change.queue], change)
+
+    async def _change(self, queue: Queue, change: Change) -> None:
+        if change.by_parent is not None:
+            mark = "true" if change.by_parent else None
+            body = {"metadata": {"annotations": {keys.CLOSED_BY_PARENT: mark}}}
+            marked = await patch_object(
+                self._desk.client, keys.SCHEDULING, "Queue", queue.metadata, body, Queue
+            )
+            if marked is None:
+                return
+            self._desk.known.queues.observe(marked)
+            queue = marked
+        await self._set(queue, change.state)
+
+    async def _set(self, queue: Queue, state: str) -> None:
+        if queue.status.state == state:
+            return
+        written = await patch_status(
+            *(self._desk.client, keys.SCHEDULING, "Queue", queue.metadata, {"state": state}),
+            Queue,
+        )
+        if written is not None:
+            self._desk.known.queues.observe(written)
+            text = f"queue is {state} now, it was {queue.status.state or 'new'}"
+            self._desk.teller.queue(queue.metadata, Notice("Normal", state, text))
+
+    def _groups(self) -> dict[str, int]:
+        """PodGroups by queue."""
+        found: dict[str, int] = {}
+        for group in self._desk.known.groups:
+            name = group.spec.queue or keys.DEFAULT_QUEUE
+            found[name] = found.get(name, 0) + 1
+        return found
+
+
+def stir_all(desk: Desk) -> None:
+    """A queue changed: whoever waits for one is looked at again."""
+    for queue in desk.known.queues:
+        desk.work.add((QUEUE, "", queue.metadata.name))
+    for group in desk.known.groups:
+        desk.stir_group(group.metadata.namespace, group.metadata.name)
+    for job in desk.known.jobs:
+        if job.phase in ("", "Pending"):
+            desk.stir_job(job.metadata.namespace, job.metadata.name)

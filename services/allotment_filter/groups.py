@@ -1,0 +1,110 @@
+"""Which groups a cycle is opened for while order and quota go by queues: the filter's pure part.
+
+A group is due when something happened since it was last tried that may let it pass its gate or get
+its pods placed: room appeared, a queue or a class changed, or the group itself did. Due groups are
+taken in turns over the queues, in the order of the policy's plugins, each with all of its pods, up
+to a batch; a group larger than a batch comes alone. A pod without a group is one by itself.
+"""
+
+from collections.abc import Container, Iterator
+from typing import NamedTuple
+
+from allotment.core.batch.rounds import Rounds
+from allotment.core.batch.views import SINGLE
+from allotment.core.cycle import BATCH_MAX
+from allotment.core.model import ClusterState
+from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.session import Session
+from allotment.core.queues.work import Job
+from allotment_filter.batches import Batch
+
+
+class GroupBatch(NamedTuple):
+    """A batch, and the groups and single pods that are in it."""
+
+    batch: Batch
+    jobs: tuple[str, ...]
+
+
+class Groups:
+    """What is due on one state, and the caller's memory of what was tried."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._rounds = Rounds(state)
+        self._tried: dict[str, int] = {}
+        self._asked_seq = -1
+
+    def next_batch(
+        self, held_back: Container[str], batch_max: int = BATCH_MAX
+    ) -> GroupBatch | None:
+        """The next groups to try; None if none is due. Pods in `held_back` keep their group out."""
+        state = self.state
+        if not self._may_be_due():
+            return None
+        session = self._rounds.session()
+        jobs = self._untold(session)
+        uids: list[str] = []
+        is_held_back = False
+        for job in _in_turns(session, [job for job in session.jobs.values() if self._is_due(job)]):
+            tasks = [task.uid for task in session.due_tasks(job)]
+            if any(uid in held_back for uid in tasks):
+                is_held_back = True
+                continue
+            if jobs and len(uids) + len(tasks) > batch_max:
+                break
+            jobs.append(job.uid)
+            uids += tasks
+        if not jobs:
+            if not is_held_back:
+                self._asked_seq = state.seq
+            return None
+        return GroupBatch(Batch(state.seq, tuple(uids), ()), tuple(jobs))
+
+    def tried(self, found: GroupBatch) -> None:
+        """The batch's cycle came to an end."""
+        self._tried.update(dict.fromkeys(found.jobs, found.batch.basis))
+        if len(self._tried) > 2 * (len(self.state.groups) + len(self.state.pending)) + 1000:
+            known = self.state.groups.keys() | {SINGLE + uid for uid in self.state.pending}
+            self._tried = {uid: seq for uid, seq in self._tried.items() if uid in known}
+
+    def _untold(self, session: Session) -> list[str]:
+        """Groups whose queue does not exist, and that were not told so."""
+        groups = self.state.groups
+        return [
+            uid
+            for uid, no in session.unplaced.items()
+            if uid in groups
+            and ((gate := groups[uid].gate) is None or gate.code != no.code)
+            and self._tried.get(uid, 0) < max(self.state.order_seq, groups[uid].changed_seq)
+        ]
+
+    def _may_be_due(self) -> bool:
+        return self._asked_seq != self.state.seq
+
+    def _is_due(self, job: Job) -> bool:
+        state = self.state
+        if job.uid.startswith(SINGLE):
+            pod = state.pods[job.uid.removeprefix(SINGLE)]
+            changed_seq = max(pod.changed_seq, state.voided.get(pod.fact.uid, 0))
+            known_seq = pod.refused_basis
+        else:
+            group = state.groups[job.uid]
+            changed_seq, known_seq = group.changed_seq, group.short_basis
+            waits = job.phase in WAITING or any(uid in state.pending for uid in group.members)
+            if not waits:
+                return False
+        tried_seq = max(self._tried.get(job.uid, 0), known_seq)
+        return tried_seq == 0 or tried_seq < max(state.room_seq, state.order_seq, changed_seq)
+
+
+def _in_turns(session: Session, jobs: list[Job]) -> Iterator[Job]:
+    """Jobs in job order within a queue, queues taking turns in queue order."""
+    queues: dict[str, list[Job]] = {}
+    for job in sorted(jobs, key=session.job_key):
+        queues.setdefault(job.queue, []).append(job)
+    rows = [queues[name] for name in sorted(queues, key=session.queue_key)]
+    for turn in range(max(map(len, rows), default=0)):
+        for row in rows:
+            if turn < len(row):
+                yield row[turn]

@@ -1,0 +1,183 @@
+"""Where the device configuration comes from, and which of what is found there is in force.
+
+From ConfigMaps as the device plugin reads them, or from files. A text with a fault leaves in force
+what was; where there is no text, what is built in.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import msgspec
+
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import DevicesConfigured
+from allotment_proto.facts import Policy, Problem
+from allotment_proto.volcano import device_config, keys
+
+BUILT_IN = "built in"
+TEXT_CHARS_MAX = 256 * 1024
+"""A device configuration has some thousands; a longer text would keep the watcher busy."""
+UNREADABLE = "UnreadableDeviceConfig"
+
+
+class Place(NamedTuple):
+    """A key in a ConfigMap, or a file (which has no namespace and no key)."""
+
+    name: str
+    namespace: str = ""
+    key: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"ConfigMap {self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Places(NamedTuple):
+    """Where to look for the cluster's and for the nodes' configuration, the first in front."""
+
+    devices: tuple[Place, ...]
+    nodes: tuple[Place, ...]
+
+    @property
+    def all(self) -> tuple[Place, ...]:
+        return (*self.devices, *self.nodes)
+
+
+class Read(NamedTuple):
+    """What is to be in force. With `problems` the newest text is not."""
+
+    event: DevicesConfigured | None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+def places_of(policy: Policy) -> Places:
+    """The ConfigMaps: where the policy says, or where the device plugin looks."""
+    namespace, name = policy.device_config
+    usual = (namespace, name) == Policy().device_config
+    namespaces = keys.CONFIG_NAMESPACES if usual else (namespace,)
+    node_namespaces = dict.fromkeys((namespace, *keys.CONFIG_NAMESPACES))
+    return Places(
+        tuple(Place(name, space, keys.DEVICE_CONFIG_KEY) for space in namespaces),
+        tuple(
+            Place(keys.NODE_CONFIG_MAP, space, keys.NODE_CONFIG_KEY) for space in node_namespaces
+        ),
+    )
+
+
+def places_of_files(devices: Path | None, nodes: Path | None) -> Places:
+    return Places(
+        (Place(str(devices)),) if devices is not None else (),
+        (Place(str(nodes)),) if nodes is not None else (),
+    )
+
+
+class DeviceTexts:
+    """What was found at each place: a text, nothing, or no answer yet and why."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._found: dict[Place, str | Problem | None] = {}
+
+    def found(self, place: Place, data: Mapping[str, str] | None) -> None:
+        """The data of a ConfigMap; None if there is none."""
+        if data is None:
+            self._found[place] = None
+        elif place.key in data:
+            self._found[place] = data[place.key]
+        else:
+            keys_there = ", ".join(sorted(data)) or "none"
+            self._found[place] = Problem(
+                device_config.INVALID,
+                place.text,
+                f"has no key {place.key} (it has: {keys_there[:80]})",
+            )
+
+    async def read_file(self, place: Place) -> None:
+        try:
+            self._found[place] = await anyio.Path(place.name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self._found[place] = Problem(UNREADABLE, place.text, f"cannot be read: {error}")
+
+    def failed(self, place: Place, why: str) -> None:
+        """Asking failed; what was found there before still counts."""
+        if place not in self._found:
+            remedy = "the watcher needs the right to list and watch it"
+            self._found[place] = Problem(UNREADABLE, place.text, f"{why}; {remedy}")
+
+    def broken(self, place: Place, why: str) -> None:
+        """What is there is no ConfigMap."""
+        self._found[place] = Problem(device_config.INVALID, place.text, f"cannot be read: {why}")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all places were asked, with whatever result."""
+        return all(place in self._found for place in self.places.all)
+
+    def read(self, in_force: DeviceConfig | None) -> Read:
+        """Parse what is there. Takes its time: for a thread. `in_force` is None at the first."""
+        found = {places: self._first(places) for places in (self.places.devices, self.places.nodes)}
+        return _read(found[self.places.devices], found[self.places.nodes], in_force)
+
+    def _first(self, places: Iterable[Place]) -> "_Found":
+        for place in places:
+            text = self._found.get(place)
+            if text is not None:
+                return place, text
+        return None
+
+
+_Found = tuple[Place, str | Problem] | None
+
+
+def _read(devices: _Found, nodes: _Found, in_force: DeviceConfig | None) -> Read:
+    problems: list[Problem] = []
+    warnings: list[Problem] = []
+    config: DeviceConfig | None = device_config.default()
+    if (text := _usable(devices, problems)) is not None:
+        assert devices is not None
+        parsed = device_config.parse(text, devices[0].text)
+        config = parsed.config
+        problems += parsed.problems
+        warnings += parsed.warnings
+    if (text := _usable(nodes, problems)) is not None:
+        assert nodes is not None
+        of_nodes = device_config.parse_nodes(text, nodes[0].text)
+        problems += of_nodes.problems
+        warnings += of_nodes.warnings
+        if config is not None and of_nodes.nodes is not None:
+            config = msgspec.structs.replace(config, nodes=of_nodes.nodes)
+    if problems or config is None:
+        event = _event(device_config.default(), ()) if in_force is None else None
+        return Read(event, tuple(problems), tuple(warnings))
+    if config == in_force:
+        return Read(None, (), tuple(warnings))
+    texts = [(place.text, text) for found in (devices, nodes) if found for place, text in [found]]
+    return Read(_event(config, texts), (), tuple(warnings))
+
+
+def _usable(found: _Found, problems: list[Problem]) -> str | None:
+    if found is None:
+        return None
+    place, text = found
+    if isinstance(text, Problem):
+        problems.append(text)
+        return None
+    if len(text) > TEXT_CHARS_MAX:
+        message = f"is {len(text)} characters long; at most {TEXT_CHARS_MAX}"
+        problems.append(Problem(device_config.INVALID, place.text, message))
+        return None
+    return text
+
+
+def _event(config: DeviceConfig, texts: Iterable[tuple[str, object]]) -> DevicesConfigured:
+    sources, digest = [], hashlib.sha256()
+    for source, text in texts:
+        sources.append(source)
+        digest.update(str(text).encode())
+    return DevicesConfigured(
+        config=config, source=", ".join(sources) or BUILT_IN, text_sha256=digest.hexdigest()
+    )

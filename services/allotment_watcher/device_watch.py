@@ -1,0 +1,157 @@
+"""Keeps the device configuration in force: follows its ConfigMaps or files, and tells changes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from allotment.adapters import kube
+from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service import ServiceContext
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import DevicesConfigured
+from allotment_proto.facts import Policy, Problem
+from allotment_watcher import objects
+from allotment_watcher.device_source import (
+    DeviceTexts,
+    Place,
+    Read,
+    places_of,
+    places_of_files,
+)
+from allotment_watcher.normalise import BUILT_IN
+from allotment_watcher.policy_source import POLL_S, fingerprint
+from allotment_watcher.reflecting import config_map_path, reflect
+from allotment_watcher.settings import WatcherSettings
+
+READY = "devices"
+"""The readiness condition: which configuration is in force is known."""
+
+
+class DeviceWatch:
+    """Follows the places until it is cancelled. `settled` is set once a configuration is in force.
+
+    `tell` hears of each one that takes effect and is not in the log yet; `in_force` is the log's.
+    """
+
+    def __init__(
+        self,
+        ctx: ServiceContext[WatcherSettings],
+        client: kube.KubeClient,
+        policy: Policy,
+        in_force: DeviceConfig | None,
+        tell: Callable[[DevicesConfigured], None],
+    ) -> None:
+        self.settled = anyio.Event()
+        self.problems: tuple[Problem, ...] = ()
+        """Why the newest text is not in force; empty if it is."""
+        self._ctx = ctx
+        self._client = client
+        self._in_force = in_force
+        self._tell = tell
+        settings = ctx.settings
+        files = places_of_files(settings.device_config_file, settings.node_config_file)
+        self._from_files = bool(files.all)
+        self._texts = DeviceTexts(files if self._from_files else places_of(policy))
+        self._stirred = anyio.Event()
+        self._scope: anyio.CancelScope | None = None
+
+    @property
+    def config(self) -> DeviceConfig:
+        return BUILT_IN if self._in_force is None else self._in_force
+
+    def use(self, policy: Policy) -> None:
+        """Look at other places if this policy names others."""
+        places = places_of(policy)
+        if not self._from_files and places != self._texts.places:
+            self._texts = DeviceTexts(places)
+            self._again()
+
+    def _again(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self) -> None:
+        while True:
+            with anyio.CancelScope() as self._scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._decide)
+                    follow = self._poll if self._from_files else self._follow
+                    for place in self._texts.places.all:
+                        group.start_soon(follow, place)
+
+    async def _decide(self) -> None:
+        while True:
+            await self._stirred.wait()
+            self._stirred = anyio.Event()
+            texts = self._texts
+            if texts.is_complete:
+                self._take(await anyio.to_thread.run_sync(texts.read, self._in_force))
+
+    def _take(self, read: Read) -> None:
+        if read.problems != self.problems:
+            for problem in read.problems:
+                self._ctx.log.error(
+                    "device configuration not loaded, the old one stays in force",
+                    place=problem.place,
+                    reason=problem.message,
+                )
+        self.problems = read.problems
+        if read.event is not None:
+            self._in_force = read.event.config
+            self._ctx.log.info("devices configured", source=read.event.source)
+            for warning in read.warnings:
+                self._ctx.log.warning(f"{warning.place} {warning.message}")
+            self._tell(read.event)
+        self._ctx.ready(READY, True, _detail(read.problems))
+        self.settled.set()
+
+    async def _follow(self, place: Place) -> None:
+        texts = self._texts
+        said = ""
+
+        async def on_event(event: WatchEvent[objects.ConfigMapObject]) -> None:
+            nonlocal said
+            match event:
+                case Added() | Modified():
+                    texts.found(place, event.object.data or {})
+                case Undecodable():
+                    texts.broken(place, event.error)
+                case Deleted():
+                    texts.found(place, None)
+                case Synced():
+                    said = ""
+                    if event.objects == 0:
+                        texts.found(place, None)
+            self._stirred.set()
+
+        def on_problem(text: str) -> None:
+            nonlocal said
+            if text != said:
+                self._ctx.log.warning("watch interrupted", place=place.text, reason=text)
+            said = text
+            texts.failed(place, text)
+            self._stirred.set()
+
+        path = config_map_path(place.namespace, place.name)
+        kind = objects.ConfigMapObject
+        await reflect(self._client, path, kind, on_event, on_problem, absent_ok=True)
+
+    async def _poll(self, place: Place) -> None:
+        seen = None
+        while True:
+            now = await fingerprint(Path(place.name))
+            if now != seen or not self.settled.is_set():
+                seen = now
+                await self._texts.read_file(place)
+                self._stirred.set()
+            await anyio.sleep(POLL_S)
+
+
+def _detail(problems: tuple[Problem, ...]) -> str:
+    if not problems:
+        return "in force as written"
+    first, others = problems[0], len(problems) - 1
+    more = f" (and {others} more)" if others else ""
+    return f"an older configuration is in force: {first.place} {first.message}{more}"

@@ -1,0 +1,243 @@
+"""What a pod asks and holds of cards, and from whom it keeps apart on them."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core import quantities, reasons
+from allotment.core.devices import FAMILIES
+from allotment.core.devices.ascend import slice_mode
+from allotment.core.devices.base import PodSource
+from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
+from allotment_proto.volcano import (
+    ascend,
+    exclusive,
+    gpushare,
+    keys,
+    mindcluster,
+    selection,
+    vgpu,
+)
+from allotment_watcher.normalise.amounts import Invalid
+from allotment_watcher.normalise.lens import Lens
+
+ASKED = frozenset(
+    (
+        keys.GPU_INDEX,
+        keys.VGPU_MODE,
+        keys.USE_GPUTYPE,
+        keys.NOUSE_GPUTYPE,
+        keys.USE_GPUUUID,
+        keys.NOUSE_GPUUUID,
+        keys.VNPU_MODE,
+    )
+)
+"""Annotations that tell what a pod asks for. Others differ from pod to pod of a kind."""
+ASKED_LABELS = frozenset((keys.LABEL_RING, keys.LABEL_VNPU_LEVEL, keys.LABEL_VNPU_DVPP))
+"""Likewise labels."""
+ONE_CONTAINER = frozenset((vgpu.FAMILY, gpushare.FAMILY))
+"""Families whose device plugin serves one container of a pod."""
+BROKEN_ASSIGNMENT = "BrokenAssignment"
+_SERVED = {
+    "memory": (keys.GPU_MEMORY, "GPUNumberEnable"),
+    "number": (keys.GPU_NUMBER, "GPUSharingEnable"),
+}
+
+
+class Held(NamedTuple):
+    """The cards of a bound pod, and why there may be others that nobody can tell."""
+
+    holdings: tuple[Holding, ...] = ()
+    broken: Problem | None = None
+
+
+def asked(
+    source: PodSource, lens: Lens, *, is_bound: bool
+) -> tuple[tuple[DeviceRequest, ...], Selection]:
+    """What a pod asks for, and which cards it accepts. Raises `Invalid`."""
+    wanted: list[DeviceRequest] = []
+    for family in FAMILIES.values():
+        requests, problem = family.requests(source)
+        if problem is not None:
+            raise Invalid(problem)
+        wanted.extend(requests)
+    if not wanted:
+        return (), Selection()
+    _check_kinds(wanted, lens)
+    _check_containers(source, wanted[0].family, lens)
+    return tuple(wanted), _selection(source, wanted[0].family, is_bound=is_bound)
+
+
+def _selection(source: PodSource, family: str, *, is_bound: bool) -> Selection:
+    """The cards that a pod accepts, by the annotations that its family knows."""
+    if family == ascend.FAMILY:
+        return Selection(mode=slice_mode(source.annotations))
+    if family == mindcluster.FAMILY:
+        return Selection()
+    chosen, problems = selection.decode(source.annotations)
+    if problems and not is_bound:
+        raise Invalid(problems[0])
+    if is_bound and family == gpushare.FAMILY:
+        # Bound, the index says what the pod got: it is no longer what the pod asked for.
+        chosen = msgspec.structs.replace(chosen, indexes=None)
+    return chosen
+
+
+def _check_kinds(wanted: list[DeviceRequest], lens: Lens) -> None:
+    families = sorted({request.family for request in wanted})
+    if len(families) > 1:
+        raise Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                "resources.limits",
+                f"asks for devices of several kinds at once ({', '.join(families)}); "
+                "a pod can have one kind",
+            )
+        )
+    served = lens.policy.gpushare_kind
+    if families == [gpushare.FAMILY] and served:
+        asks = "memory" if wanted[0].memory_mib else "number"
+        if asks != served:
+            resource, switch = _SERVED[served]
+            raise Invalid(
+                Problem(
+                    reasons.INVALID_REQUEST,
+                    _SERVED[asks][0],
+                    f"is not served, the scheduler's configuration serves {resource} only: ask for "
+                    f"that, or have deviceshare.{switch} switched on in its place",
+                )
+            )
+
+
+def _check_containers(source: PodSource, family: str, lens: Lens) -> None:
+    if family not in ONE_CONTAINER or lens.policy.multi_container:
+        return
+    names = FAMILIES[family].resources(lens.config)
+    asking = [
+        container.name
+        for container in source.containers
+        if any(quantities.count(container.limits[n]) for n in names & {*container.limits})
+    ]
+    if len(asking) > 1:
+        raise Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                f"containers {', '.join(asking)}",
+                "ask for parts of a GPU, but the device plugin can serve only one such container "
+                "in a pod: put them into one container or into several pods",
+            )
+        )
+
+
+def readable(source: PodSource) -> tuple[DeviceRequest, ...]:
+    """What a pod asks for as far as it can be read, whether or not it could be granted."""
+    return tuple(request for family in FAMILIES.values() for request in family.requests(source)[0])
+
+
+def held(source: PodSource, wanted: tuple[DeviceRequest, ...]) -> Held:
+    """What a bound pod holds: every piece of its annotations that can be read, whoever wrote them.
+
+    It is broken when a container asks for cards, and the annotation is there but tells none of
+    them, or cannot be read where it would tell the rest.
+    """
+    holdings: list[Holding] = []
+    broken: Problem | None = None
+    for family in FAMILIES.values():
+        found, problems = family.holdings(source)
+        holdings.extend(found)
+        mine = [request for request in wanted if request.family == family.name]
+        if broken is None:
+            broken = next((p for r in mine if (p := _unknown(source, r, found, problems))), None)
+        if broken is None and problems and not mine and family.requests(source)[1] is not None:
+            broken = problems[0]
+    return Held(tuple(holdings), broken)
+
+
+def _unknown(
+    source: PodSource,
+    request: DeviceRequest,
+    found: tuple[Holding, ...],
+    problems: tuple[Problem, ...],
+) -> Problem | None:
+    """Why it is not known which cards a container got, None if it is."""
+    key = _annotation(request)
+    if key not in source.annotations:
+        return None
+    known = sum(_is_of(holding, request) for holding in found)
+    if known and (known >= request.count or not problems):
+        return None
+    if problems:
+        return problems[0]
+    who = f"container {request.container_name!r}" if request.container_name else "the pod"
+    return Problem(
+        BROKEN_ASSIGNMENT,
+        f"annotation {key}",
+        f"is {source.annotations[key][:80]!r} and names no card for {who}; wanted: {request.count}",
+    )
+
+
+def _is_of(holding: Holding, request: DeviceRequest) -> bool:
+    if holding.container != request.container:
+        return False
+    is_ascend = request.family == ascend.FAMILY  # a container may ask for chips of several kinds
+    return not is_ascend or ascend.parse_instance(holding.instance)[0] == request.chip
+
+
+def _annotation(request: DeviceRequest) -> str:
+    """The annotation in which stands what a request got."""
+    match request.family:
+        case vgpu.FAMILY:
+            return keys.VGPU_IDS
+        case gpushare.FAMILY:
+            return keys.GPU_INDEX
+        case mindcluster.FAMILY:
+            return keys.NPU_CORE
+        case ascend.FAMILY:
+            return keys.hami_allocated(request.chip)
+        case other:
+            raise KeyError(other)
+
+
+def tags(
+    lens: Lens,
+    source: PodSource,
+    group: str,
+    request: PodRequest,
+    holdings: tuple[Holding, ...],
+) -> tuple[str, ...]:
+    """What a pod is to others that may keep apart from it on a card: its group, its rules."""
+    families = {r.family for r in request.devices} | {h.family for h in holdings}
+    if not families:
+        return ()
+    of_rules: tuple[str, ...] = ()
+    if vgpu.FAMILY in families and not any(holding.instance for holding in holdings):
+        of_rules = _rule_tags(lens, source.labels, request.selection)
+    return (*exclusive.group_tag(group), *of_rules)
+
+
+def apart(
+    lens: Lens, source: PodSource, group: str, request: PodRequest, *, is_bound: bool
+) -> tuple[str, ...]:
+    """The tags of those with whom a pod shares no card. Raises `Invalid`."""
+    if not any(wanted.family == vgpu.FAMILY for wanted in request.devices):
+        return ()
+    is_spread, problems = exclusive.spreads(source.annotations)
+    if problems and not is_bound:
+        raise Invalid(problems[0])
+    of_group = exclusive.group_tag(group) if is_spread else ()
+    return (*of_group, *_rule_tags(lens, source.labels, request.selection))
+
+
+def _rule_tags(lens: Lens, labels: Mapping[str, str], chosen: Selection) -> tuple[str, ...]:
+    """Rules hold on cards that are shared by software alone: a pod that wants others has none."""
+    if chosen.mode not in (None, keys.MODE_HAMI_CORE):
+        return ()
+    return exclusive.rule_tags(lens.policy.exclusive_rules, labels)
+
+
+def bind_phase(annotations: Mapping[str, str]) -> str:
+    """What the device plugin says about a bound pod; some only say that they are done."""
+    if annotations.get(keys.GPU_ASSIGNED, "false") != "false" or keys.ASCEND_REAL in annotations:
+        return keys.PHASE_SUCCESS
+    return annotations.get(keys.BIND_PHASE, annotations.get(keys.HAMI_BIND_PHASE, ""))

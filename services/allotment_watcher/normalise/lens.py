@@ -1,0 +1,46 @@
+"""Under which policy and device configuration objects are read."""
+
+from allotment.core.devices import FAMILIES
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.facts import Policy
+from allotment_proto.volcano import device_config
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+NOT_COUNTED = frozenset((CPU, MEMORY, PODS, "ephemeral-storage"))
+"""Resources of a node that are no extended ones."""
+BUILT_IN = device_config.default()
+"""What holds without a device configuration."""
+
+
+class Lens:
+    """A policy and a device configuration, and what follows from them for reading objects.
+
+    Lenses are compared by identity, so that what was read through one can be remembered by it
+    without a look at the whole configuration.
+    """
+
+    def __init__(self, policy: Policy, config: DeviceConfig = BUILT_IN) -> None:
+        self.policy = policy
+        self.config = config
+        self._unadvertised = frozenset[str]().union(
+            *(family.unadvertised(config) for family in FAMILIES.values())
+        )
+
+    def reads_as(self, policy: Policy) -> bool:
+        """Whether every object reads the same under another policy."""
+        return _read_of(policy) == _read_of(self.policy)
+
+    def is_counted(self, name: str) -> bool:
+        """Extended resources, counted against what the node lists."""
+        return (
+            name not in NOT_COUNTED
+            and name not in self._unadvertised
+            and not name.startswith("hugepages-")
+        )
+
+
+def _read_of(policy: Policy) -> tuple[object, ...]:
+    """All of a policy that a fact can depend on."""
+    return policy.multi_container, policy.gpushare_kind, policy.exclusive_rules

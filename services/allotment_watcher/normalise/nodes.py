@@ -1,0 +1,71 @@
+"""A node as the log tells it."""
+
+from collections.abc import Iterable, Mapping
+
+from allotment.core import quantities
+from allotment.core.devices import FAMILIES
+from allotment.core.devices.base import NOTHING, NodeSource
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import NodeObserved
+from allotment_proto.facts import Problem, Taint
+from allotment_watcher import objects
+from allotment_watcher.normalise.amounts import bounded, texts
+from allotment_watcher.normalise.lens import BUILT_IN, CPU, MEMORY, NOT_COUNTED, PODS
+
+
+def node_fact(
+    node: objects.NodeObject,
+    config: DeviceConfig = BUILT_IN,
+    device_info: Mapping[str, str] = NOTHING,
+) -> NodeObserved:
+    """A node as the log tells it. Broken amounts count as 0 and are listed as problems."""
+    meta = node.metadata
+    status = node.status or objects.NodeStatus()
+    spec = node.spec or objects.NodeSpec()
+    problems: list[Problem] = []
+    allocatable = texts(status.allocatable)
+    source = NodeSource(
+        meta.annotations or {},
+        texts(status.capacity),
+        allocatable,
+        meta.name,
+        meta.labels or {},
+        config,
+        device_info,
+    )
+    inventories = []
+    for family in FAMILIES.values():
+        inventory, found = family.inventory(source)
+        problems.extend(found)
+        if inventory is not None:
+            inventories.append(inventory)
+
+    def amount(name: str, text: str) -> int:
+        try:
+            value = quantities.milli(text) if name == CPU else quantities.whole_up(text)
+            return bounded(value)
+        except quantities.QuantityError as error:
+            problems.append(Problem("BrokenQuantity", f"status.allocatable {name}", str(error)))
+            return 0
+
+    amounts = {name: amount(name, text) for name, text in sorted(allocatable.items())}
+    conditions = {c.type: c.status for c in status.conditions or ()}
+    return NodeObserved(
+        name=meta.name,
+        uid=meta.uid,
+        rv=objects.version(meta.resource_version),
+        labels=tuple(sorted((meta.labels or {}).items())),
+        taints=tuple(sorted(_taints(spec.taints or ()), key=lambda t: (t.key, t.effect, t.value))),
+        unschedulable=bool(spec.unschedulable),
+        ready=conditions.get("Ready", "True") == "True",
+        cpu_milli=amounts.get(CPU, 0),
+        memory_bytes=amounts.get(MEMORY, 0),
+        pods=amounts.get(PODS, 0),
+        extended=tuple((n, v) for n, v in amounts.items() if n not in NOT_COUNTED),
+        inventories=tuple(inventories),
+        problems=tuple(problems),
+    )
+
+
+def _taints(taints: Iterable[objects.TaintObject]) -> list[Taint]:
+    return [Taint(t.key, t.value or "", t.effect) for t in taints]

@@ -1,0 +1,231 @@
+"""A pod as the log tells it.
+
+A pod is seen several times in its life, and pods come in hundreds of a kind. What each kind asks
+for is worked out once.
+"""
+
+from datetime import datetime
+from functools import lru_cache
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.devices.base import ContainerSource, PodSource
+from allotment.core.state import ENDED
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import (
+    Constraints,
+    Expression,
+    NodeTerm,
+    PodRequest,
+    Policy,
+    Problem,
+    Toleration,
+)
+from allotment_proto.volcano import exclusive
+from allotment_watcher import objects
+from allotment_watcher.normalise import devices
+from allotment_watcher.normalise.amounts import Invalid, of_host, texts
+from allotment_watcher.normalise.lens import BUILT_IN, Lens
+
+REQUEST_BYTES_MAX = 128 * 1024
+"""One pod's huge affinity must never fill a record of the log, which would hold up all others."""
+KINDS_REMEMBERED = 512
+
+
+def pod_fact(
+    pod: objects.PodObject, policy: Policy, config: DeviceConfig = BUILT_IN
+) -> PodObserved:
+    """A pod as the log tells it under a policy and a device configuration. Never raises."""
+    return pod_through(_lens(policy, config), pod)
+
+
+_lens = lru_cache(maxsize=8)(Lens)
+
+
+def pod_through(lens: Lens, pod: objects.PodObject) -> PodObserved:
+    """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem."""
+    meta, spec = pod.metadata, pod.spec
+    status = pod.status or objects.PodStatus()
+    annotations = meta.annotations or {}
+    node, phase = spec.node_name or "", status.phase or "Pending"
+    source = _source(pod, lens)
+    group = exclusive.group_key(meta.namespace, annotations)
+    problem: Problem | None = None
+    try:
+        request = _request_of_kind(_kind(pod), lens)
+        apart = devices.apart(lens, source, group, request, is_bound=bool(node))
+        if apart:
+            request = msgspec.structs.replace(request, apart=apart)
+        asked = request.devices
+    except Invalid as error:
+        request = _running(pod, source, lens) if node else PodRequest()
+        problem, asked = error.problem, devices.readable(source) if node else ()
+    held = devices.held(source, asked) if node else devices.Held()
+    return PodObserved(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        rv=objects.version(meta.resource_version),
+        created_ms=_time_ms(meta.creation_timestamp),
+        scheduler=spec.scheduler_name or "default-scheduler",
+        request=request,
+        priority=spec.priority or 0,
+        gated=bool(spec.scheduling_gates),
+        deleting=meta.deletion_timestamp is not None,
+        phase=phase,
+        node=node,
+        holdings=held.holdings,
+        bind_phase=devices.bind_phase(annotations) if node else "",
+        group=group,
+        problem=problem,
+        tags=devices.tags(lens, source, group, request, held.holdings),
+        owner=next((o.uid for o in meta.owner_references or () if o.controller), ""),
+        reason=status.reason or "",
+        broken=None if phase in ENDED else held.broken,
+    )
+
+
+def unreadable_pod_fact(
+    namespace: str, name: str, uid: str, scheduler: str, node: str, error: str
+) -> PodObserved:
+    """The fact about a pod that exists but does not fit the API's types.
+
+    Without a version, so that it never displaces what was read of the pod before: its cards must
+    not count as free because an annotation broke.
+    """
+    return PodObserved(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        rv=0,
+        created_ms=0,
+        scheduler=scheduler,
+        request=PodRequest(),
+        node=node,
+        problem=Problem(reasons.INVALID_REQUEST, "the pod object", f"cannot be read: {error}"),
+    )
+
+
+class _Kind(msgspec.Struct):
+    """What a pod's request depends on, and nothing that differs between pods of a kind."""
+
+    spec: objects.PodSpec
+    annotations: dict[str, str]
+    labels: dict[str, str]
+
+
+def _kind(pod: objects.PodObject) -> bytes:
+    # Bound or not makes a difference, where does not.
+    spec = msgspec.structs.replace(pod.spec, node_name="bound" if pod.spec.node_name else None)
+    annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
+    return msgspec.json.encode(
+        _Kind(
+            spec,
+            {name: annotations[name] for name in devices.ASKED & annotations.keys()},
+            {name: labels[name] for name in devices.ASKED_LABELS & labels.keys()},
+        )
+    )
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+
+
+@lru_cache(maxsize=KINDS_REMEMBERED)
+def _request_of_kind(kind: bytes, lens: Lens) -> PodRequest:
+    """The request of every pod of a kind. Raises `Invalid` (which is not remembered)."""
+    found = _decode_kind(kind)
+    meta = objects.Meta(annotations=found.annotations, labels=found.labels)
+    pod = objects.PodObject(metadata=meta, spec=found.spec)
+    return _request(pod, _source(pod, lens), lens)
+
+
+def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodRequest:
+    is_bound = bool(pod.spec.node_name)
+    if pod.spec.resource_claims and not is_bound:
+        raise Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                "spec.resourceClaims",
+                "dynamic resource allocation is not supported; leave the pod to a scheduler that "
+                "allocates claims (schedulerName: default-scheduler)",
+            )
+        )
+    wanted, chosen = devices.asked(source, lens, is_bound=is_bound)
+    cpu_milli, memory_bytes, extended = of_host(pod, source, lens)
+    request = PodRequest(
+        cpu_milli=cpu_milli,
+        memory_bytes=memory_bytes,
+        extended=tuple(sorted(extended.items())),
+        devices=wanted,
+        selection=chosen,
+        constraints=_constraints(pod.spec),
+    )
+    size_bytes = len(msgspec.json.encode(request))
+    if size_bytes > REQUEST_BYTES_MAX:
+        raise Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                "the pod's constraints",
+                f"take {size_bytes} bytes; at most {REQUEST_BYTES_MAX}",
+            )
+        )
+    return request
+
+
+def _running(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodRequest:
+    """What a pod that runs although we would refuse it takes of its host, as far as it says so."""
+    try:
+        cpu_milli, memory_bytes, extended = of_host(pod, source, lens)
+    except Invalid:
+        return PodRequest()
+    return PodRequest(cpu_milli, memory_bytes, tuple(sorted(extended.items())))
+
+
+def _constraints(spec: objects.PodSpec) -> Constraints:
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = node_affinity.required if node_affinity else None
+    terms: tuple[NodeTerm, ...] = ()
+    if required is not None:
+        # Required terms of which there are none match no node, as a term without expressions does.
+        terms = tuple(
+            NodeTerm(_expressions(term.match_expressions), _expressions(term.match_fields))
+            for term in required.node_selector_terms or ()
+        ) or (NodeTerm(()),)
+    return Constraints(
+        node_selector=tuple(sorted((spec.node_selector or {}).items())),
+        affinity=terms,
+        tolerations=tuple(
+            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
+            for t in spec.tolerations or ()
+        ),
+    )
+
+
+def _expressions(found: list[objects.Expression] | None) -> tuple[Expression, ...]:
+    return tuple(Expression(e.key, e.operator, tuple(e.values or ())) for e in found or ())
+
+
+def _source(pod: objects.PodObject, lens: Lens) -> PodSource:
+    return PodSource(
+        pod.metadata.annotations or {},
+        [_container(c) for c in pod.spec.containers or ()],
+        [_container(c) for c in pod.spec.init_containers or ()],
+        pod.metadata.labels or {},
+        lens.config,
+    )
+
+
+def _container(container: objects.Container) -> ContainerSource:
+    resources = container.resources or objects.Resources()
+    return ContainerSource(container.name, texts(resources.limits), texts(resources.requests))
+
+
+def _time_ms(text: str | None) -> int:
+    if not text:
+        return 0
+    try:
+        return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()) * 1000
+    except ValueError:
+        return 0

@@ -1,0 +1,194 @@
+"""Nodes and pods as Kubernetes shows them → facts for the log's queue."""
+
+import gc
+from collections.abc import Iterable
+
+import anyio
+import msgspec
+
+from allotment.adapters import kube
+from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.recorder import Recorder
+from allotment.adapters.service import ServiceContext
+from allotment.core.devices.base import NOTHING
+from allotment.core.state import ClusterState
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.facts import Policy
+from allotment_watcher import objects
+from allotment_watcher.diary import Diary, Fact
+from allotment_watcher.normalise import (
+    Lens,
+    node_fact,
+    pod_through,
+    unreadable_pod_fact,
+)
+from allotment_watcher.npu_watch import NpuWatch, has_chips
+from allotment_watcher.reflecting import reflect
+from allotment_watcher.settings import WatcherSettings
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+AUDIT_S = 5.0
+"""How often the log is compared with what was told; what differs twice in a row is corrected."""
+
+
+class Observer:
+    """Turns watch events into facts; one per turn of the watcher.
+
+    It keeps facts and no objects. What another policy or device configuration reads otherwise is
+    listed again.
+    """
+
+    def __init__(
+        self,
+        ctx: ServiceContext[WatcherSettings],
+        policy: Policy,
+        diary: Diary,
+        recorder: Recorder,
+        npu: NpuWatch | None = None,
+    ) -> None:
+        self.ctx = ctx
+        self.diary = diary
+        self.recorder = recorder
+        self.npu = npu
+        """Without, nodes have no device information."""
+        self._lens = Lens(policy)
+        self._pods: set[str] = set()
+        self._nodes: dict[str, str] = {}
+        self._npu_nodes: dict[str, objects.NodeObject] = {}
+        """Nodes of which ConfigMaps tell, whole, to read them again when those change."""
+        self._unreadable: set[str] = set()
+        self._listed: set[str] = set()
+        self._scope: anyio.CancelScope | None = None
+
+    def _again(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self, client: kube.KubeClient) -> None:
+        """List and watch, for ever; anew after `use` and `configure`."""
+        while True:
+            with anyio.CancelScope() as self._scope:
+                self._pods.clear()
+                self._nodes.clear()
+                self._npu_nodes.clear()
+                self._unreadable.clear()
+                async with anyio.create_task_group() as group:
+                    group.start_soon(
+                        reflect, client, NODES, objects.NodeObject, self.on_node, self._problem
+                    )
+                    group.start_soon(
+                        reflect, client, PODS, objects.PodObject, self.on_pod, self._problem
+                    )
+
+    def use(self, policy: Policy) -> None:
+        """Read what comes under another policy, and what is there again if need be."""
+        is_same = self._lens.reads_as(policy)
+        self._lens = Lens(policy, self._lens.config)
+        if not is_same:
+            self._again()
+
+    def configure(self, config: DeviceConfig) -> None:
+        """Read everything under another device configuration."""
+        if config != self._lens.config:
+            self._lens = Lens(self._lens.policy, config)
+            self._again()
+
+    async def on_pod(self, event: WatchEvent[objects.PodObject]) -> None:
+        match event:
+            case Added() | Modified():
+                self._pods.add(event.identity.uid)
+                self.recorder.put(self.diary.pod_seen(pod_through(self._lens, event.object)))
+            case Deleted():
+                self._pods.discard(event.identity.uid)
+                self._unreadable.discard(event.identity.uid)
+                self.recorder.put(self.diary.pod_gone(event.identity.uid))
+            case Undecodable():
+                self._unreadable_pod(event)
+            case Synced():
+                self.recorder.put(self.diary.only_pods([*self._pods, *self._unreadable]))
+                self._all_listed("pods")
+                self.ctx.ready("pods", True, f"{event.objects} listed")
+
+    async def on_node(self, event: WatchEvent[objects.NodeObject]) -> None:
+        match event:
+            case Added() | Modified():
+                self._nodes[event.identity.name] = event.identity.uid
+                self._see(event.object)
+            case Deleted():
+                if self._nodes.get(event.identity.name) == event.identity.uid:
+                    del self._nodes[event.identity.name]
+                    self._npu_nodes.pop(event.identity.name, None)
+                self.recorder.put(self.diary.node_gone(event.identity.name, event.identity.uid))
+            case Undecodable():
+                self._nodes.setdefault(event.name, event.uid)  # it is there, as it was last read
+                self.ctx.log.warning("node cannot be read", node=event.name, reason=event.error)
+            case Synced():
+                self.recorder.put(self.diary.only_nodes(self._nodes))
+                self._all_listed("nodes")
+                self.ctx.ready("nodes", True, f"{event.objects} listed")
+
+    def told_of(self, nodes: Iterable[str] | None) -> None:
+        """ConfigMaps tell something else of these nodes (None: perhaps of all)."""
+        for name in sorted(self._npu_nodes if nodes is None else nodes):
+            if name in self._npu_nodes:
+                self._see(self._npu_nodes[name])
+
+    def _see(self, node: objects.NodeObject) -> None:
+        name, info = node.metadata.name, NOTHING
+        if self.npu is not None and has_chips(node):
+            self._npu_nodes[name] = node
+            if not self.npu.has_answered():
+                return  # it is told once that is known, so that its cards do not come and go
+            info = self.npu.info.of(name)
+        else:
+            self._npu_nodes.pop(name, None)
+        self.recorder.put(self.diary.node_seen(node_fact(node, self._lens.config, info)))
+
+    def _all_listed(self, kind: str) -> None:
+        """What a large list left in memory stays: the collector need not look at it for ever."""
+        if kind not in self._listed:
+            self._listed.add(kind)
+            gc.freeze()
+
+    def _problem(self, text: str) -> None:
+        self.ctx.log.warning("watch interrupted", reason=text)
+
+    def _unreadable_pod(self, event: Undecodable) -> None:
+        """The pod stays known and is refused with the reason; nothing else is held up."""
+        self._unreadable.add(event.uid)
+        seen = objects.PodGlimpse()
+        try:
+            spec = msgspec.json.decode(event.raw, type=objects.Glimpse).spec
+            seen = msgspec.json.decode(spec, type=objects.PodGlimpse)
+        except msgspec.DecodeError as error:
+            self.ctx.log.warning("pod cannot even be glimpsed", pod=event.name, reason=str(error))
+        self.ctx.log.warning(
+            "pod cannot be read", namespace=event.namespace, pod=event.name, reason=event.error
+        )
+        self.recorder.put(
+            self.diary.pod_seen(
+                unreadable_pod_fact(
+                    event.namespace,
+                    event.name,
+                    event.uid,
+                    seen.scheduler_name or "",
+                    seen.node_name or "",
+                    event.error,
+                )
+            )
+        )
+
+    async def audit(self, state: ClusterState) -> None:
+        """Set right, for ever and again, what the log believes and the cluster does not show."""
+        before: frozenset[Fact] = frozenset()
+        while True:
+            await anyio.sleep(AUDIT_S)
+            if len(self._listed) < 2 or self.recorder.waiting:
+                continue
+            found = self.diary.corrections(state)
+            twice = [fact for fact in found if fact in before]
+            for fact in twice:
+                self.ctx.log.warning("the log believed what is not so", correction=fact)
+            self.recorder.put(twice)
+            before = frozenset(found)

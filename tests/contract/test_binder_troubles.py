@@ -1,0 +1,232 @@
+"""A binder at work with device plugins that are slow, fail, die, or want the node locked."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from aiohttp import web
+from tests.build import card, holding, node, pod, policy
+from tests.contract.test_binder_loops import Api, Scene, at_work, until
+
+from allotment.core import reasons
+from allotment_binder import binder as binder_module
+from allotment_binder import locks as locks_module
+from allotment_binder import troubles as troubles_module
+from allotment_proto.events import BindFailed, PodGone
+
+pytestmark = pytest.mark.anyio
+
+
+class Server(Api):
+    """Also keeps the annotations of nodes, and what was erased of pods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = 1
+        self.locks: dict[str, str] = {}
+        self.steps: list[str] = []
+        self.erased: list[str] = []
+        self.notes: list[tuple[str, str, str]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if "/nodes/" in request.path:
+            return await self._node(request)
+        if request.path.endswith("/binding"):
+            self.steps.append(f"bind {request.path.split('/')[6]}")
+        if request.path.endswith("/status"):
+            body = await request.json()
+            if "annotations" in body["metadata"]:
+                self.erased.append(request.path.split("/")[6])
+                return web.json_response({})
+        if request.path.endswith("/events"):
+            body = await request.json()
+            self.notes.append((body["regarding"]["name"], body["reason"], body["note"]))
+        return await super().answer(request)
+
+    async def _node(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH":
+            meta = (await request.json())["metadata"]
+            if meta["resourceVersion"] != str(self.version):
+                return web.json_response({"reason": "Conflict"}, status=409)
+            self.version += 1
+            for key, value in meta["annotations"].items():
+                if value is None:
+                    self.locks.pop(key, None)
+                else:
+                    self.locks[key] = value
+            self.steps.append("lock" if "hamivgpu" in self.locks else "unlock")
+        meta = {"resourceVersion": str(self.version), "annotations": self.locks}
+        return web.json_response({"metadata": meta})
+
+    def said(self, reason: str) -> list[tuple[str, str]]:
+        return [(name, note) for name, why, note in self.notes if why == reason]
+
+
+def seen(scene: Scene, uid: str, rv: int = 2, **changes: Any) -> Any:
+    """The fact of a pod once it is bound as decided."""
+    held = scene.fold.state.pods[uid].allocation
+    assert held is not None
+    values = {"node": held.node, "holdings": held.holdings, "bind_phase": "allocating"}
+    return pod(uid, rv=rv, **{**values, **changes})
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks_module, "PLUGIN_DELETES_WITHIN_S", 0.05)
+    monkeypatch.setattr(locks_module, "POLL_FIRST_S", 0.01)
+    monkeypatch.setattr(binder_module, "WAITS_LOOKED_AT_EVERY_S", 0.02)
+    monkeypatch.setattr(troubles_module, "WAIT_TOLD_AFTER_S", 0.0)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_the_lock_is_taken_before_the_binding_and_given_back_after_the_acknowledgement(
+    tmp_path: Path,
+) -> None:
+    api = Server()
+    async with at_work(tmp_path, policy(node_lock=True), node(), pod("a"), api=api) as scene:
+        await scene.propose("a")
+        await until(lambda: scene.kinds()[-1] == "Bound")
+        assert api.steps == ["lock", "bind pod-a"]
+        await scene.add(seen(scene, "a"))
+        await anyio.sleep(0.1)
+        assert "hamivgpu" in api.locks  # the plugin is at work
+        await scene.add(seen(scene, "a", 3, bind_phase="success"))
+        await until(lambda: "hamivgpu" not in api.locks)
+        assert api.steps == ["lock", "bind pod-a", "unlock"]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_binding_that_fails_leaves_no_lock_and_without_the_switch_there_is_none(
+    tmp_path: Path,
+) -> None:
+    api = Server()
+    api.status = 403
+    async with at_work(tmp_path, policy(node_lock=True), node(), pod("a"), api=api) as scene:
+        await scene.propose("a")
+        await until(lambda: "BindFailed" in scene.kinds() and not api.locks)
+        assert api.steps == ["lock", "bind pod-a", "unlock"]
+        api.status = 201
+        await scene.add(policy())
+        await scene.propose("a", cycle="c2")
+        await until(lambda: scene.kinds()[-1] == "Bound")
+        assert api.steps[3:] == ["bind pod-a"]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_pod_that_waits_for_a_plugin_is_told_for_whom_and_goes_when_that_pod_is_gone(
+    tmp_path: Path,
+) -> None:
+    api = Server()
+    async with at_work(tmp_path, policy(), node(cards=1), pod("a"), pod("b"), api=api) as scene:
+        await scene.propose("a", "b")
+        await until(lambda: "Bound" in scene.kinds())
+        await scene.add(seen(scene, "a"))
+        await until(lambda: api.said("WaitingForDevicePlugin"))
+        ((name, note),) = api.said("WaitingForDevicePlugin")
+        assert name == "pod-b"
+        assert "node n1" in note
+        assert "default/pod-a" in note
+        assert scene.binder.unacknowledged() == {("n1",): 1}
+        await anyio.sleep(0.1)
+        assert len(api.said("WaitingForDevicePlugin")) == 1
+        assert api.bindings == ["pod-a"]
+        await scene.add(PodGone(uid="a", namespace="default", name="pod-a", rv=3))
+        await until(lambda: api.bindings == ["pod-a", "pod-b"])
+
+
+async def test_what_waits_for_a_plugin_that_died_is_given_back_and_not_bound(
+    tmp_path: Path,
+) -> None:
+    api = Server()
+    async with at_work(tmp_path, policy(), node(cards=1), pod("a"), pod("b"), api=api) as scene:
+        await scene.propose("a", "b")
+        await until(lambda: "Bound" in scene.kinds())
+        await scene.add(seen(scene, "a"), node(cards=0, rv=2))
+        await until(lambda: "BindFailed" in scene.kinds())
+        (failed,) = [e for e in scene.events() if isinstance(e, BindFailed)]
+        assert (failed.uid, failed.code) == ("b", reasons.NO_GPU)
+        assert "device plugin" in failed.message
+        assert api.bindings == ["pod-a"]
+        assert list(scene.fold.state.pending) == ["b"]
+
+
+async def test_a_card_that_went_bad_meanwhile_gets_nobody(tmp_path: Path) -> None:
+    api = Server()
+    history = (policy(), node(cards=1), pod("a"), pod("b"))
+    async with at_work(tmp_path, *history, api=api) as scene:
+        await scene.propose("a", "b")
+        await until(lambda: "Bound" in scene.kinds())
+        bad = node(cards=[card(0, healthy=False)], rv=2)
+        await scene.add(bad, seen(scene, "a", bind_phase="success"))
+        await until(lambda: "BindFailed" in scene.kinds())
+        (failed,) = [e for e in scene.events() if isinstance(e, BindFailed)]
+        assert (failed.uid, failed.code) == ("b", reasons.GPU_UNHEALTHY)
+
+
+async def test_a_pod_that_could_not_start_is_explained_erased_and_avoided(tmp_path: Path) -> None:
+    api = Server()
+    history = (policy(), node(), pod("a", owner="rs"), pod("b", owner="rs"))
+    async with at_work(tmp_path, *history, api=api) as scene:
+        await scene.propose("a")
+        await until(lambda: "Bound" in scene.kinds())
+        first = scene.fold.state.pods["a"].allocation
+        assert first is not None
+        failed = seen(scene, "a", owner="rs", bind_phase="failed")
+        await scene.add(failed)
+        ended = seen(
+            scene,
+            "a",
+            3,
+            owner="rs",
+            bind_phase="failed",
+            phase="Failed",
+            reason="UnexpectedAdmissionError",
+        )
+        await scene.add(ended)
+        await until(lambda: api.said("DevicesNotAssigned") and api.erased)
+        ((name, note),) = api.said("DevicesNotAssigned")
+        assert name == "pod-a"
+        assert (
+            f"the device plugin of node n1 did not start this pod on {first.holdings[0].card}"
+            in (note)
+        )
+        assert "the next pod of its owner" in note
+        assert api.erased == ["pod-a"]
+        await scene.propose("b", cycle="c2")
+        await until(lambda: api.bindings == ["pod-a", "pod-b"])
+        second = scene.fold.state.pods["b"].allocation
+        assert second is not None
+        assert second.holdings[0].card != first.holdings[0].card
+        assert len(api.said("DevicesNotAssigned")) == 1
+        assert api.erased == ["pod-a"]
+
+
+async def test_what_failed_before_this_life_is_erased_again_but_not_told_again(
+    tmp_path: Path,
+) -> None:
+    api = Server()
+    gone_wrong = {"node": "n1", "holdings": (holding(),), "bind_phase": "failed"}
+    elsewhere = {**gone_wrong, "node": "unknown"}
+    history = (policy(), node(), pod("a", **gone_wrong), pod("b", **elsewhere))
+    async with at_work(tmp_path, *history, api=api) as scene:
+        await until(lambda: api.erased)
+        await scene.add(pod("a", rv=2, deleting=True, **gone_wrong))
+        await anyio.sleep(0.05)
+        assert api.erased == ["pod-a"]
+        assert api.notes == []
+
+
+async def test_a_record_that_we_marked_as_failed_is_not_said_to_be_the_plugins_doing(
+    tmp_path: Path,
+) -> None:
+    """Kubelet turned the pod away for another reason, and nobody was asked for devices."""
+    api = Server()
+    rejected = {"node": "n1", "holdings": (holding(),), "phase": "Failed"}
+    history = (policy(), node(), pod("a", bind_phase="allocating", **rejected))
+    async with at_work(tmp_path, *history, api=api) as scene:
+        await until(lambda: api.erased)
+        await scene.add(pod("a", rv=2, bind_phase="failed", **rejected))
+        await anyio.sleep(0.05)
+        assert api.notes == []
+        assert api.erased == ["pod-a"]

@@ -1,0 +1,108 @@
+"""The device configuration in ConfigMaps: taken up when it changes, left aside when broken."""
+
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import DevicesConfigured, NodeObserved, PodObserved
+from tests.e2e.audit import fold
+from tests.e2e.stack import Json, Stack, vgpu
+
+NODES = "- {name: g, gpus: {model: Tesla T4, count: 1, memory_mib: 16000}}\n"
+MAPS = "/api/v1/namespaces/kube-system/configmaps"
+NAME = "volcano-vgpu-device-config"
+SCALED = """nvidia:
+  resourceCountName: volcano.sh/vgpu-number
+  resourceMemoryName: volcano.sh/vgpu-memory
+  resourceCoreName: volcano.sh/vgpu-cores
+  deviceMemoryScaling: {scaling}
+  defaultMemory: {memory}
+"""
+
+
+def config_map(text: str) -> Json:
+    metadata = {"name": NAME, "namespace": "kube-system"}
+    data = {"device-config.yaml": text}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def card_mib(stack: Stack) -> int:
+    fact = fold(stack.records()).nodes["g"].fact
+    assert fact is not None
+    return fact.inventories[0].cards[0].memory_mib
+
+
+def asks_mib(stack: Stack) -> int:
+    (pod,) = fold(stack.records()).pods.values()
+    return pod.fact.request.devices[0].memory_mib
+
+
+def problems(stack: Stack) -> set[str]:
+    """Labels of the nodes' problems, as the watcher's metrics tell them."""
+    with urlopen(f"http://{stack.processes['watcher'].announced['http']}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.split()[0] for line in lines if line.startswith("allot_node_device_problems{")}
+
+
+def told(stack: Stack, kind: type) -> int:
+    events = [e for r in stack.records() for e in decode_envelope(r.payload).events]
+    return sum(isinstance(event, kind) for event in events)
+
+
+def test_a_change_is_an_event_and_reads_nodes_and_pods_again(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES, services=("watcher",)) as stack:
+        stack.create_pod("a", vgpu())
+        stack.until(lambda: told(stack, PodObserved) == 1, "the pod is told")
+        assert fold(stack.records()).devices_seq > 0
+        assert (card_mib(stack), asks_mib(stack)) == (16000, 0)
+        stack.call("POST", MAPS, config_map(SCALED.format(scaling=2, memory=500)))
+        stack.until(lambda: card_mib(stack) == 32000, "the node is read again")
+        stack.until(lambda: asks_mib(stack) == 500, "the pod is read again")
+        mismatch = 'allot_node_device_problems{code="DeviceConfigMismatch",node="g"}'
+        assert problems(stack) == {mismatch}  # kubelet lists what was registered, not twice that
+        seq = len(stack.records())
+
+        stack.call("PUT", f"{MAPS}/{NAME}", config_map("nvidia: [broken"))
+        stack.until(
+            lambda: stack.metric("watcher", "allot_device_config_problems") == 1, "it is counted"
+        )
+        said = stack.processes["watcher"].log_path.read_text()
+        assert "device configuration not loaded, the old one stays in force" in said
+        assert "ConfigMap kube-system/volcano-vgpu-device-config" in said
+        assert stack.is_ready("watcher")
+        assert len(stack.records()) == seq
+
+        stack.kill("watcher")
+        stack.start("watcher")  # broken still: what the log says stays in force
+        time.sleep(0.5)
+        assert len(stack.records()) == seq
+        assert stack.metric("watcher", "allot_device_config_problems") == 1
+
+        stack.call("DELETE", f"{MAPS}/{NAME}")
+        stack.until(lambda: card_mib(stack) == 16000, "what is built in is in force again")
+        stack.until(lambda: asks_mib(stack) == 0, "for pods, too")
+        assert stack.metric("watcher", "allot_device_config_problems") == 0
+        assert problems(stack) == set()
+        assert (told(stack, DevicesConfigured), told(stack, NodeObserved)) == (3, 3)
+
+
+def test_files_stand_in_for_the_config_maps(tmp_path: Path) -> None:
+    devices, nodes = tmp_path / "device-config.yaml", tmp_path / "config.json"
+    devices.write_text(SCALED.format(scaling=2, memory=0))
+    nodes.write_text('{"nodeconfig": [{"name": "g", "devicememoryscaling": 3}]}')
+    files = ["--device-config-file", str(devices), "--node-config-file", str(nodes)]
+    with Stack(tmp_path, NODES, services=("watcher",), options={"watcher": files}) as stack:
+        stack.until(lambda: told(stack, NodeObserved) == 1, "the node is told")
+        assert card_mib(stack) == 48000
+        nodes.write_text("{}")
+        stack.until(lambda: card_mib(stack) == 32000, "the change is picked up")
+        devices.write_text("vnpus: 7")
+        stack.until(
+            lambda: stack.metric("watcher", "allot_device_config_problems") == 1, "it is counted"
+        )
+        assert card_mib(stack) == 32000
+        stack.kill("watcher")
+        watcher = stack.start("watcher", wait=False)
+        assert watcher.wait(20) == 2
+        assert f"{devices}: vnpus is 7" in watcher.log_path.read_text()

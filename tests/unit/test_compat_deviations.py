@@ -1,0 +1,160 @@
+"""Deviations are declared by what a vector exercises: each where it is, and nowhere else."""
+
+from typing import Any
+
+import pytest
+
+from allotment_cli.compat.deviations import DEVIATIONS, Deviation
+from allotment_cli.compat.file import Vector
+from allotment_cli.compat.verdicts import DEVIATES, MATCHED, MISMATCHED, judge
+from allotment_proto.volcano import keys
+
+HAMI = "GPU-a,10,32768,NVIDIA-Tesla V100,true,hami-core:"
+MIG = "GPU-a,7,40960,NVIDIA-NVIDIA A100-PCIE-40GB,true,mig:"
+CONFIG = """
+nvidia:
+  knownMigGeometries:
+  - models: [A100-PCIE-40GB]
+    allowedGeometries:
+    - group: group1
+      geometries: [{name: 1g.5gb, memory: 5120, count: 7}]
+    - group: group2
+      geometries:
+      - {name: 2g.10gb, memory: 10240, count: 3}
+      - {name: 1g.5gb, memory: 5120, count: 1}
+"""
+
+
+def pod(name: str = "p", annotations: dict[str, str] | None = None, **limits: str) -> Any:
+    """A pod of one container that asks for `number`, `memory`, `cores`, …"""
+    asked = {f"volcano.sh/vgpu-{key.replace('_', '-')}": text for key, text in limits.items()}
+    return {
+        "name": name,
+        "uid": name,
+        "annotations": annotations or {},
+        "containers": [{"limits": asked}] if asked else [],
+    }
+
+
+def holder(name: str, ids: str) -> Any:
+    return pod(name, {keys.VGPU_IDS: ids})
+
+
+def vector(
+    register: str,
+    *steps: tuple[str, Any],
+    existing: tuple[Any, ...] = (),
+    expected: dict[str, Any] | None = None,
+    **given: Any,
+) -> Vector:
+    """A scenario on one node; nothing is expected unless it is said."""
+    node = {
+        "name": "node-1",
+        "annotations": {keys.NODE_VGPU_REGISTER: register},
+        "allocatable": {
+            keys.VGPU_NUMBER: "20",
+            keys.VGPU_MEMORY: "99999",
+            keys.VGPU_CORES: "200",
+        },
+    }
+    return Vector(
+        id="v",
+        kind="filter",
+        function="scenario",
+        input={
+            "config": CONFIG,
+            "policy": "",
+            "node": node,
+            "existing": list(existing),
+            "steps": [{"op": operation, "pod": asked} for operation, asked in steps],
+            **given,
+        },
+        expected=expected or {},
+    )
+
+
+PLAIN = vector(HAMI, ("filter", pod(number="1", memory="1000")))
+EXERCISES: dict[str, list[Vector]] = {
+    "Q3": [vector(MIG, ("allocate", pod(number="1", memory="1000")))],
+    "Q4": [
+        vector(
+            MIG,
+            ("filter", pod(number="1", memory="1000")),
+            existing=(holder("e", "GPU-a[group2-0],NVIDIA,8000,0:"),),
+        )
+    ],
+    "Q5": [
+        vector(
+            MIG,
+            ("sub", holder("e", "GPU-a[group1-0],NVIDIA,1000,0:")),
+            existing=(holder("e", "GPU-a[group1-0],NVIDIA,1000,0:"),),
+        )
+    ],
+    "Q6": [
+        vector(MIG, existing=(holder("e", "GPU-a[group1-9],NVIDIA,1000,0:"),)),
+        vector(MIG, ("filter", pod(number="1"))),
+    ],
+    "Q7": [vector(HAMI, ("filter", pod(number="1")), policy="spread")],
+    "Q8": [vector(HAMI, ("allocate", pod(number="1")), ("release", pod()))],
+    "Q11": [vector(HAMI, existing=(holder("e", "GPU-a,NVIDIA,1,0:;GPU-a,NVIDIA,1,0:"),))],
+    "Q12": [vector(HAMI, ("filter", pod(number="0")))],
+    "Q15": [vector(HAMI.replace("true", "false"), ("filter", pod(number="1")))],
+    "Q21": [vector(f"{HAMI}:{HAMI.replace('GPU-a', 'GPU-b')}", ("filter", pod(number="1")))],
+    "Q22": [vector(HAMI, ("filter", pod("p", {keys.USE_GPUTYPE: "A10, V100"}, number="1")))],
+    "Q25": [vector(MIG, config=None)],
+    "mode mps": [vector(HAMI.replace("hami-core", "mps"), ("filter", pod(number="1")))],
+    "bad input is refused": [
+        vector(HAMI, ("filter", pod(memory="1000"))),
+        vector(HAMI, ("filter", pod(number="1500m"))),
+        vector(HAMI, ("filter", pod("p", {keys.NOUSE_GPUTYPE: ""}, number="1"))),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("quirk", "exercising"), [(quirk, one) for quirk, each in EXERCISES.items() for one in each]
+)
+def test_a_vector_that_exercises_a_quirk_is_covered(quirk: str, exercising: Vector) -> None:
+    assert quirk in {deviation.quirk for deviation in DEVIATIONS if deviation.applies(exercising)}
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS, ids=lambda d: f"{d.quirk}: {d.why[:40]}")
+def test_a_plain_vector_is_covered_by_nothing(deviation: Deviation) -> None:
+    assert not deviation.applies(PLAIN)
+
+
+def test_a_difference_that_is_declared_deviates_and_names_the_quirk() -> None:
+    """Volcano finds the small instances of a mixed geometry only once one of them is used."""
+    mixed = EXERCISES["Q4"][0]
+    wanted = {"op": "filter", "code": 0, "wouldAllocate": "GPU-a[group2-1],NVIDIA,1000,0:"}
+    verdict = judge(_expecting(mixed, wanted))
+    assert verdict.outcome == DEVIATES
+    assert [reason.quirk for reason in verdict.reasons] == ["Q4"]
+    assert [found.got for found in verdict.differences] == ["GPU-a[group2-3],NVIDIA,1000,0:"]
+
+
+def test_the_same_answer_matches_whatever_the_vector_exercises() -> None:
+    mixed = EXERCISES["Q4"][0]
+    wanted = {"op": "filter", "code": 0, "wouldAllocate": "GPU-a[group2-3],NVIDIA,1000,0:"}
+    assert judge(_expecting(mixed, wanted)).outcome == MATCHED
+
+
+def test_a_difference_that_is_not_declared_is_a_mismatch_beside_one_that_is() -> None:
+    spread = EXERCISES["Q7"][0]
+    wanted = {"op": "filter", "score": 0, "wouldAllocate": "GPU-z,NVIDIA,1,0:"}
+    verdict = judge(_expecting(spread, wanted))
+    assert verdict.outcome == MISMATCHED
+    assert {found.field: found.quirk for found in verdict.differences} == {
+        "steps[0].score": "Q7",
+        "steps[0].wouldAllocate": "",
+    }
+
+
+def _expecting(one: Vector, step: dict[str, Any]) -> Vector:
+    return Vector(
+        id=one.id,
+        kind=one.kind,
+        function=one.function,
+        input=one.input,
+        expected={"steps": [step]},
+    )

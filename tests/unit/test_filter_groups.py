@@ -1,0 +1,94 @@
+"""Which groups get a cycle, and when one that was refused gets the next."""
+
+from allotment_filter.groups import Groups
+from allotment_proto.events import PodGone, QueueObserved
+from tests import build
+from tests.unit.test_batch_rounds import World, group
+
+
+class Filtered(World):
+    """A world whose rounds are opened by the filter's rule."""
+
+    def open(self) -> None:
+        if not hasattr(self, "groups"):
+            self.groups = Groups(self.state)
+
+    def next(self, *held_back: str, most: int = 256) -> list[str] | None:
+        self.open()
+        found = self.groups.next_batch(held_back, most)
+        return None if found is None else list(found.batch.uids)
+
+    def cycle(self) -> list[str] | None:
+        """The next batch, decided."""
+        self.open()
+        found = self.groups.next_batch(())
+        if found is None:
+            return None
+        self.decide(list(found.batch.uids))
+        self.groups.tried(found)
+        return list(found.batch.uids)
+
+
+def test_a_refused_group_waits_for_news() -> None:
+    world = Filtered(build.node("n1", 1))
+    uids = world.gang("a", 2)
+    assert world.cycle() == uids
+    assert world.cycle() is None
+    world.tell(build.node("n2", 1))
+    assert world.cycle() == uids
+    assert world.placed() == set(uids)
+    assert world.cycle() is None
+
+
+def test_a_release_wakes_all_that_wait() -> None:
+    world = Filtered(build.node("n1", 2))
+    first, second = world.gang("a", 2), world.gang("b", 2)
+    assert world.cycle() == [*first, *second]
+    world.tell(PodGone(uid=first[0], namespace="default", name=first[0], rv=9))
+    assert world.cycle() == second
+    world.tell(PodGone(uid=first[1], namespace="default", name=first[1], rv=9))
+    assert world.cycle() == second
+    assert set(second) <= world.placed()
+
+
+def test_groups_come_whole_and_queues_take_turns() -> None:
+    world = Filtered(build.node("n1", 2))
+    world.tell(QueueObserved(uid="t", name="train", rv=1))
+    for name, queue in (("a", "default"), ("b", "default"), ("c", "train")):
+        world.tell(group(name, 2, queue=queue))
+        world.pods(name, 2)
+    found = world.next(most=4)
+    assert found is not None
+    assert [uid[0] for uid in found] == ["a", "a", "c", "c"]
+    large = world.next(most=1)
+    assert large is not None
+    assert len(large) == 2, "a group larger than a batch comes alone"
+
+
+def test_a_held_back_pod_keeps_its_group_out_for_a_while() -> None:
+    world = Filtered(build.node("n1", 2))
+    uids = world.gang("a", 2)
+    assert world.next(uids[1]) is None
+    assert world.next() == uids
+
+
+def test_a_group_of_an_unheard_queue_is_told_once() -> None:
+    world = Filtered(build.node("n1", 2))
+    world.tell(group("a", 1, queue="nowhere"))
+    world.pods("a", 1)
+    assert world.cycle() == []
+    gate = world.state.groups["default/a"].gate
+    assert gate is not None
+    assert gate.code == "QueueUnknown"
+    assert world.cycle() is None
+
+
+def test_pods_without_a_group() -> None:
+    world = Filtered(build.node("n1", 1))
+    world.tell(build.pod("solo", build.request(build.wants(16_000, 0))))
+    world.tell(build.pod("late", build.request(build.wants(16_000, 0)), created_ms=9_000))
+    assert world.cycle() == ["solo", "late"]
+    assert world.placed() == {"solo"}
+    assert world.cycle() is None
+    world.tell(PodGone(uid="solo", namespace="default", name="solo", rv=9))
+    assert world.cycle() == ["late"]

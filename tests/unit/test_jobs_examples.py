@@ -1,0 +1,158 @@
+"""The worked examples of the rules for Jobs and PodGroups, by name; and builders for others."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from allotment.core.jobs import minimum
+from allotment.core.jobs.admission import defaulted
+from allotment.core.jobs.groups import Members, name_of, phase_of
+from allotment.core.jobs.machine import Counts, settle
+from allotment.core.jobs.model import Job, JobSpec, PodGroup, PodView
+from allotment.core.jobs.seats import index_of
+from allotment.core.jobs.status import Moment
+from allotment.core.jobs.sync import Look, Plan, plan
+
+Json = dict[str, Any]
+NOW = Moment(1_000, "2026-11-20T14:00:00Z")
+
+
+def template(requests: Json | None = None, **more: Any) -> Json:
+    container = {"name": "main", "image": "i:1", "resources": {"requests": requests or {}}}
+    return {"spec": {"containers": [container], "restartPolicy": "Never", **more}}
+
+
+def task(name: str = "worker", replicas: int = 1, **fields: Any) -> Json:
+    return {"name": name, "replicas": replicas, "template": template(), **fields}
+
+
+def spec(*tasks: Json, **fields: Any) -> JobSpec:
+    body = {"tasks": list(tasks), **fields}
+    return defaulted(msgspec.convert(body, JobSpec), "volcano")
+
+
+def job(*tasks: Json, status: Json | None = None, meta: Json | None = None, **fields: Any) -> Job:
+    """A Job named j in namespace n, uid u, with its defaults."""
+    metadata = {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1", **(meta or {})}
+    body = {"metadata": metadata, "spec": {"tasks": list(tasks), **fields}, "status": status or {}}
+    made = msgspec.convert(body, Job)
+    return msgspec.structs.replace(made, spec=defaulted(made.spec, "volcano"))
+
+
+def at(phase: str, **status: Any) -> Json:
+    """The status of a Job in a phase."""
+    return {"state": {"phase": phase}, **status}
+
+
+def pod(name: str, phase: str = "Running", **fields: Any) -> PodView:
+    """A pod by its short name, such as worker-0."""
+    told = {"role": name.rpartition("-")[0], "index": index_of(name), "is_ready": True, **fields}
+    return PodView(name=f"j-{name}", uid=f"uid-{name}", phase=phase, **told)
+
+
+def group(of: Job, phase: str = "Inqueue", **fields: Any) -> PodGroup:
+    metadata = {
+        "name": name_of(of),
+        "namespace": "n",
+        "uid": "g",
+        "annotations": {"volcano.sh/job-version": str(of.version)},
+    }
+    body = {"metadata": metadata, "status": {"phase": phase, **fields}}
+    return msgspec.convert(body, PodGroup)
+
+
+def look(of: Job, *pods: PodView, **fields: Any) -> Plan:
+    """The plan for a Job with these pods; its PodGroup is Inqueue unless another is given."""
+    with_group = {"group": group(of), **fields}
+    return plan(Look(job=of, pods=pods, now=NOW, **with_group), {})
+
+
+def phase_in(made: Plan, before: Job) -> str:
+    """The phase that a plan writes, or the present one."""
+    return str(made.status.get("state", {}).get("phase", before.phase))
+
+
+PS_AND_WORKERS = (
+    task("ps", 2, minAvailable=1, template=template({"cpu": "1"})),
+    task("worker", 4, minAvailable=4, template=template({"cpu": "2", "nvidia.com/gpu": "1"})),
+)
+
+
+@pytest.mark.parametrize(("least", "cpu", "gpu"), [(3, "4", "1"), (5, "9", "4"), (6, "10", "4")])
+def test_ex_minres(least: int, cpu: str, gpu: str) -> None:
+    amounts = minimum.of_job(spec(*PS_AND_WORKERS, minAvailable=least), {})
+    assert amounts["cpu"] == amounts["requests.cpu"] == cpu
+    assert amounts["nvidia.com/gpu"] == amounts["requests.nvidia.com/gpu"] == gpu
+    assert amounts["pods"] == str(least)
+
+
+def test_ex_minres_by_priority() -> None:
+    important = template({"cpu": "2"}, priorityClassName="high")
+    roles = spec(task("a", 2), task("b", 2, template=important), minAvailable=3)
+    assert minimum.pods_counted(roles, {"high": 9}) == {"a": 1, "b": 2}
+    assert minimum.pods_counted(roles, {}) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "cpu"), [(("1", "1"), "3", "3"), (("2", "2"), "3", "4")]
+)
+def test_ex_pod(containers: tuple[str, ...], init: str, cpu: str) -> None:
+    def of(amount: str) -> Json:
+        return {"resources": {"requests": {"cpu": amount}}}
+
+    body = {"containers": [of(amount) for amount in containers], "initContainers": [of(init)]}
+    assert minimum.of_pods(body, 1)["cpu"] == cpu
+
+
+def test_a_sidecar_runs_beside_all_that_comes_after_it() -> None:
+    body = {
+        "containers": [{"resources": {"limits": {"cpu": "1", "volcano.sh/vgpu-number": 2}}}],
+        "initContainers": [
+            {"resources": {"requests": {"cpu": "500m"}}, "restartPolicy": "Always"},
+            {"resources": {"requests": {"cpu": "2"}}},
+        ],
+        "overhead": {"cpu": "250m"},
+    }
+    assert minimum.of_pods(body, 2) == {
+        "cpu": "5500m",
+        "limits.cpu": "2500m",
+        "pods": "2",
+        "requests.cpu": "5500m",
+        "requests.volcano.sh/vgpu-number": "4",
+        "volcano.sh/vgpu-number": "4",
+    }
+
+
+def test_ex_retry() -> None:
+    """maxRetry 3: two restarts have an effect, the third fails the Job."""
+    worker = task(policies=[{"event": "PodFailed", "action": "RestartJob"}])
+    ends = []
+    for retried in (0, 1, 2):
+        running = job(worker, status=at("Running", retryCount=retried), maxRetry=3)
+        restarted = look(running, pod("worker-0", "Failed"))
+        assert phase_in(restarted, running) == "Restarting"
+        assert restarted.status["retryCount"] == retried + 1
+        restarting = job(worker, status=at("Restarting", retryCount=retried + 1), maxRetry=3)
+        ends.append(phase_in(look(restarting, group=None), restarting))
+    assert ends == ["Pending", "Pending", "Failed"]
+
+
+@pytest.mark.parametrize(
+    ("before", "members", "unschedulable", "phase"),
+    [
+        ("Inqueue", Members(bound=3), False, "Running"),
+        ("Running", Members(running=2), True, "Unknown"),
+        ("Running", Members(succeeded=3), False, "Completed"),
+        ("Running", Members(running=1, succeeded=2), False, "Running"),
+        ("Inqueue", Members(), False, "Inqueue"),
+        ("Running", Members(), False, "Pending"),
+        ("Running", Members(succeeded=2, failed=1), False, "Completed"),
+    ],
+)
+def test_ex_phase(before: str, members: Members, unschedulable: bool, phase: str) -> None:
+    assert phase_of(before, 3, members, is_unschedulable=unschedulable) == phase
+
+
+def test_a_job_scaled_to_nothing_keeps_its_phase() -> None:
+    assert settle("Running", spec(task(replicas=0)), Counts(), 0) == "Running"

@@ -1,0 +1,149 @@
+"""Plugins by name: arguments by Volcano's rules of types, switches by their exact spelling."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from allotment.core.queues import card, nodegroup, overcommit, sla
+from allotment.core.queues.capacity import Arguments as CapacityArguments
+from allotment.core.queues.model import NodeGroups
+from allotment.core.queues.nodegroup import LABEL, is_allowed, points_micro
+from allotment.core.queues.plugin import SWITCHES
+from allotment.core.queues.registry import PLUGINS, configure
+from allotment.core.queues.sla import DurationError, duration_ms
+from tests.unit.queues_parts import job, plugin, queue, session
+
+
+def test_every_plugin_opens_with_its_defaults() -> None:
+    for name, entry in PLUGINS.items():
+        configured, unused = configure(name)
+        assert (configured.points, unused) == (entry.points, ())
+        assert session(job("j"), tiers=[[configured]]).plugin(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("capacity-card", {"cardUnlimitedCpuMemory": "true"}, card.Arguments(True)),
+        ("capacity-card", {"cardUnlimitedCpuMemory": "T"}, card.Arguments(True)),
+        ("capacity-card", {"nodeOrderWeight": 2}, card.Arguments(False, Fraction(2))),
+        ("overcommit", {"overcommit-factor": 1.3}, overcommit.Arguments(Fraction(13, 10))),
+        ("overcommit", {"overcommit-factor": 2}, overcommit.Arguments(Fraction(2))),
+        ("sla", {"sla-waiting-time": "1h30m"}, sla.Arguments(5_400_000)),
+        ("nodegroup", {"strict": False}, nodegroup.Arguments(False)),
+        ("nodegroup", {"enableHierarchy": True}, nodegroup.Arguments(True, True)),
+    ],
+)
+def test_arguments(name: str, arguments: Any, expected: object) -> None:
+    configured, unused = configure(name, arguments)
+    assert (configured.arguments, unused) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "part"),
+    [
+        ("capacity-card", "cardUnlimitedCpuMemory", "yes", "true or false"),
+        ("capacity-card", "cardUnlimitedCpuMemory", 1, "true or false"),
+        ("capacity-card", "nodeOrderWeight", 0, "above 0"),
+        ("capacity-card", "typo", 1, "cardUnlimitedCpuMemory"),
+        ("overcommit", "overcommit-factor", "1.5", "not in quotes"),
+        ("overcommit", "overcommit-factor", 0.5, "at least 1"),
+        ("overcommit", "overcommit-factor", True, "not in quotes"),
+        ("overcommit", "overcommit-factor", float("inf"), "finite"),
+        ("sla", "sla-waiting-time", "soon", "time span"),
+        ("sla", "sla-waiting-time", 5, "1h30m"),
+        ("drf", "namespaceWeight", 1, "drf knows: none"),
+    ],
+)
+def test_arguments_without_effect_are_said(name: str, key: str, value: object, part: str) -> None:
+    configured, (unused,) = configure(name, {key: value})
+    assert configured.arguments == PLUGINS[name].arguments()
+    assert (unused.key, part in unused.message) == (key, True)
+
+
+def test_switches() -> None:
+    configured, _ = configure("gang", None, {"enablePreemptable": False, "enableJobOrder": True})
+    assert PLUGINS["gang"].points - configured.points == {"preemptable"}
+    capacity, _ = configure("capacity", None, {"enableHierarchy": True})
+    assert capacity.arguments == CapacityArguments(True)
+    assert SWITCHES["overused"] == "enabledOverused"
+    everything_off = dict.fromkeys(SWITCHES.values(), False)
+    assert configure("gang", None, everything_off)[0].points == {"job_valid"}
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("90s", 90_000), ("1h2m3s4ms", 3_723_004), ("1.5h", 5_400_000), ("1ns", 1), ("0.5ms", 1)],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "1h 2m", "-1s", "0s", "h", "1d", "9" * 30 + "s"])
+def test_durations_that_are_none(text: str) -> None:
+    with pytest.raises(DurationError, match="90s or 1h30m"):
+        duration_ms(text)
+
+
+GROUPS = NodeGroups(
+    required=frozenset("abx"),
+    preferred=frozenset("bp"),
+    anti_required=frozenset("xy"),
+    anti_preferred=frozenset("y"),
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "allowed", "points"),
+    [
+        ("a", True, 100),
+        ("b", True, 150),
+        ("p", True, 50),
+        ("x", False, 100),
+        ("y", True, -1),
+        ("z", False, 0),
+    ],
+)
+def test_node_groups(group: str, allowed: bool, points: int) -> None:
+    assert is_allowed(GROUPS, group) == allowed
+    assert points_micro(GROUPS, group) == points * 1_000_000
+    found = session(job("j"), queues=[queue(node_groups=GROUPS)], tiers=[["nodegroup"]])
+    one = found.jobs["j"]
+    assert (found.node_refusal(one, {LABEL: group}) is None) == allowed
+    assert found.node_points_micro(one, {LABEL: group}) == points * 1_000_000
+    assert found.node_refusal(one, {}) is not None
+
+
+def test_node_groups_of_queues_without_affinity() -> None:
+    for strict, allowed in ((True, False), (False, True)):
+        tier = [plugin("nodegroup", None, strict=strict)]
+        found = session(job("j"), tiers=[tier])
+        assert (found.node_refusal(found.jobs["j"], {}) is None) == allowed
+        assert found.node_refusal(found.jobs["j"], {LABEL: "a"}) is not None
+
+
+def test_node_groups_come_from_the_nearest_queue_above() -> None:
+    queues = [
+        queue("top", node_groups=GROUPS),
+        queue("team", parent="top"),
+        queue("q", parent="team"),
+    ]
+    inherits = plugin("nodegroup", None, enableHierarchy=True)
+    found = session(job("j"), queues=queues, tiers=[[inherits]])
+    assert found.node_refusal(found.jobs["j"], {LABEL: "a"}) is None
+    alone = session(job("j"), queues=queues, tiers=[["nodegroup"]])
+    assert alone.node_refusal(alone.jobs["j"], {LABEL: "a"}) is not None
+
+
+def test_sla_orders_by_deadline_and_keeps_promises_of_the_late() -> None:
+    jobs = [
+        job("never", 1),
+        job("later", 1, waiting_most_ms=9_000, created_ms=1_000),
+        job("sooner", 2, waiting_most_ms=1_000, created_ms=5_000),
+    ]
+    found = session(*jobs, tiers=[["sla"], ["gang"]], now_ms=7_000)
+    ordered = sorted(found.jobs.values(), key=found.job_key)
+    assert [one.uid for one in ordered] == ["sooner", "later", "never"]
+    assert found.job_pipelined(found.jobs["sooner"]), "its time is up"
+    assert not found.job_pipelined(found.jobs["later"])

@@ -1,0 +1,141 @@
+"""What pods hold according to their annotations, whoever wrote them; and what cannot be told."""
+
+from typing import Any
+
+import pytest
+
+from allotment_proto.device_config import DeviceConfig, Nvidia
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import DeviceRequest, Holding, Policy, Problem
+from tests.unit.kube_json import Json, container, pod_json, refused, seen
+
+IDS = "volcano.sh/vgpu-ids-new"
+ONE = {"volcano.sh/vgpu-number": 1}
+TWO = {"volcano.sh/vgpu-number": 2}
+
+
+def runs(limits: Any, annotations: Json, *more: Json, phase: str = "Running") -> PodObserved:
+    main = container(limits=limits)
+    document = pod_json(main, *more, annotations=annotations, nodeName="n1")
+    document["status"] = {"phase": phase}
+    return seen(document)
+
+
+def broken(fact: PodObserved) -> Problem:
+    assert fact.broken is not None
+    return fact.broken
+
+
+def test_a_piece_that_cannot_be_read_breaks_the_pod_and_the_rest_is_charged() -> None:
+    fact = runs(TWO, {IDS: "GPU-a,NVIDIA,3000,50:GPU-b,NVIDIA:"})
+    assert fact.holdings == (Holding("vgpu", 0, "GPU-a", 3000, 50),)
+    assert fact.problem is None
+    said = broken(fact)
+    assert IDS in said.place
+    assert "'GPU-b,NVIDIA' is not card,type,memory,cores" in said.message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "garbage", ":", "GPU-a,NVIDIA,many,5:", "GPU-a[x],NVIDIA,1,1:"]
+)
+def test_an_annotation_that_names_no_card_for_a_container_that_asks(text: str) -> None:
+    fact = runs(ONE, {IDS: text})
+    assert fact.holdings == ()
+    assert IDS in broken(fact).place
+
+
+def test_what_no_container_misses_breaks_nothing() -> None:
+    assert runs(ONE, {IDS: "GPU-a,NVIDIA,1,2:GPU-b,NVIDIA:"}).broken is None
+    assert runs({"cpu": "1"}, {IDS: "GPU-b,NVIDIA:"}).broken is None
+    assert runs({"volcano.sh/vgpu-number": 0}, {IDS: ""}).broken is None
+
+
+def test_a_pod_without_annotations_holds_nothing_and_is_not_broken() -> None:
+    """It was bound past every device scheduler: its device plugin does not let it start."""
+    fact = runs(TWO, {})
+    assert (fact.holdings, fact.broken) == ((), None)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_who_has_ended_holds_up_nobody(phase: str) -> None:
+    assert runs(ONE, {IDS: "garbage"}, phase=phase).broken is None
+
+
+def test_a_pod_that_waits_is_not_broken_by_what_is_left_on_it() -> None:
+    document = pod_json(container(limits=ONE), annotations={IDS: "garbage"})
+    assert seen(document).broken is None
+
+
+def test_every_container_of_a_pod_bound_by_others_is_charged_and_checked() -> None:
+    side = container("side", ONE)
+    fact = runs(ONE, {IDS: "GPU-a,NVIDIA,1,2:;GPU-a,NVIDIA,3,4:"}, container("web"), side)
+    assert fact.holdings == (Holding("vgpu", 0, "GPU-a", 1, 2), Holding("vgpu", 2, "GPU-a", 3, 4))
+    assert fact.broken is None
+    half = runs(ONE, {IDS: "GPU-a,NVIDIA,1,2:;GPU-b,3:"}, side)
+    assert [h.card for h in half.holdings] == ["GPU-a"]
+    assert "'GPU-b,3'" in broken(half).message
+    missing = runs(ONE, {IDS: "GPU-a,NVIDIA,1,2:"}, side)
+    assert "names no card for container 'side'; wanted: 1" in broken(missing).message
+
+
+def test_a_request_that_nobody_could_have_made_is_broken_by_its_annotation_alone() -> None:
+    memory_only = {"volcano.sh/vgpu-memory": 100}
+    assert runs(memory_only, {IDS: "GPU-a,NVIDIA,100,0:"}).broken is None
+    assert "GPU-a" in broken(runs(memory_only, {IDS: "GPU-a,NVIDIA,lots,0:"})).message
+
+
+def test_indexes_that_cannot_be_read_break_a_pod_too() -> None:
+    assert runs({"volcano.sh/gpu-memory": 5}, {"volcano.sh/gpu-index": "0"}).broken is None
+    fact = runs({"volcano.sh/gpu-number": 2}, {"volcano.sh/gpu-index": "0,two"})
+    assert [h.card for h in fact.holdings] == ["0"]
+    assert "'two' is not a card index" in broken(fact).message
+    assert (
+        "names no card for the pod"
+        in broken(runs({"volcano.sh/gpu-memory": 5}, {"volcano.sh/gpu-index": ""})).message
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotations", "phase"),
+    [
+        ({"volcano.sh/bind-phase": "failed"}, "failed"),
+        ({"hami.io/bind-phase": "allocating"}, "allocating"),
+        ({"volcano.sh/gpu-assigned": "true"}, "success"),
+        ({"volcano.sh/gpu-assigned": "false"}, ""),
+        ({"huawei.com/npu-core": "0"}, ""),
+        ({"huawei.com/npu-core": "0", "huawei.com/AscendReal": "Ascend310P-0"}, "success"),
+    ],
+)
+def test_what_each_device_plugin_says_of_a_bound_pod(annotations: Json, phase: str) -> None:
+    assert runs(None, annotations).bind_phase == phase
+
+
+def test_resources_go_by_the_names_that_the_configuration_gives_them() -> None:
+    config = DeviceConfig(nvidia=Nvidia(count_name="nvidia.com/gpu", memory_percentage_name=""))
+    gpu = {"nvidia.com/gpu": 1, "volcano.sh/vgpu-memory-percentage": 50}
+    document = pod_json(container("a", gpu), container("b", {"nvidia.com/gpu": 1}))
+    fact = seen(document, Policy(multi_container=True), config)
+    assert [d.container for d in fact.request.devices] == [0, 1]
+    assert fact.request.extended == (
+        ("nvidia.com/gpu", 2),
+        ("volcano.sh/vgpu-memory-percentage", 50),
+    )
+    refused(seen(document, config=config), "containers a, b", "only one such container")
+    assert seen(document).request.devices == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "asks", "said"),
+    [
+        ("memory", "volcano.sh/gpu-number", "serves volcano.sh/gpu-memory only"),
+        ("number", "volcano.sh/gpu-memory", "serves volcano.sh/gpu-number only"),
+    ],
+)
+def test_gpu_sharing_serves_what_is_switched_on(kind: str, asks: str, said: str) -> None:
+    document = pod_json(container(limits={asks: 1}))
+    refused(seen(document, Policy(gpushare_kind=kind)), asks, said, "deviceshare.GPU")
+    other = "number" if kind == "memory" else "memory"
+    for served in ("", other):
+        fact = seen(document, Policy(gpushare_kind=served))
+        assert fact.problem is None
+        assert isinstance(fact.request.devices[0], DeviceRequest)
