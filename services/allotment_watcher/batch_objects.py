@@ -1,0 +1,68 @@
+"""PodGroups, Queues and PriorityClasses: the parts that the watcher reads, as leniently as it can."""
+
+import msgspec
+
+from allotment_watcher.objects import Amounts, Meta
+
+
+class GroupSpec(msgspec.Struct, rename="camel"):
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    min_resources: Amounts = None
+
+
+class GroupStatus(msgspec.Struct):
+    phase: str | None = None
+
+
+class GroupObject(msgspec.Struct):
+    metadata: Meta
+    spec: GroupSpec | None = None
+    status: GroupStatus | None = None
+
+
+class Guarantee(msgspec.Struct):
+    resource: Amounts = None
+
+
+class Affinity(msgspec.Struct):
+    required: list[str] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[str] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class QueueAffinity(msgspec.Struct, rename="camel"):
+    node_group_affinity: Affinity | None = None
+    node_group_anti_affinity: Affinity | None = None
+
+
+class QueueSpec(msgspec.Struct):
+    weight: int | None = None
+    capability: Amounts = None
+    deserved: Amounts = None
+    guarantee: Guarantee | None = None
+    reclaimable: bool | None = None
+    priority: int | None = None
+    parent: str | None = None
+    affinity: QueueAffinity | None = None
+
+
+class QueueStatus(msgspec.Struct):
+    state: str | None = None
+
+
+class QueueObject(msgspec.Struct):
+    metadata: Meta
+    spec: QueueSpec | None = None
+    status: QueueStatus | None = None
+
+
+class PriorityClassObject(msgspec.Struct, rename="camel"):
+    metadata: Meta
+    value: int = 0
+    global_default: bool | None = None

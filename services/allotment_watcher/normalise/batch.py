@@ -1,0 +1,144 @@
+"""PodGroups, Queues and PriorityClasses as the log tells them.
+
+Amounts are Volcano's: `cpu` in milli-cores, `memory` in bytes, `pods` as they are, everything else
+in thousandths. An amount that cannot be read counts as if it was not given, and is the fact's
+problem; nothing else suffers.
+"""
+
+from collections.abc import Mapping
+
+from allotment.core import quantities
+from allotment.core.queues.card_names import CardsError, read_counts
+from allotment.core.queues.sla import DurationError, duration_ms
+from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved
+from allotment_proto.facts import Amounts, Problem
+from allotment_watcher import objects
+from allotment_watcher.batch_objects import (
+    Affinity,
+    GroupObject,
+    GroupSpec,
+    GroupStatus,
+    PriorityClassObject,
+    QueueObject,
+    QueueSpec,
+    QueueStatus,
+)
+from allotment_watcher.normalise.amounts import bounded, texts
+from allotment_watcher.normalise.pods import time_ms
+
+CARD_REQUEST = "volcano.sh/card.request"
+CARD_QUOTA = "volcano.sh/card.quota"
+PREEMPTABLE = "volcano.sh/preemptable"
+SLA_WAITING_TIME = "sla-waiting-time"
+DEFAULT_QUEUE = "default"
+INVALID = "InvalidAmount"
+AS_THEY_ARE = frozenset(("memory", "pods", "ephemeral-storage"))
+
+
+def group_fact(group: GroupObject) -> GroupObserved:
+    """A PodGroup. Never raises."""
+    meta, spec = group.metadata, group.spec or GroupSpec()
+    annotations = meta.annotations or {}
+    problems: list[Problem] = []
+    minimum = spec.min_resources
+    return GroupObserved(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        rv=objects.version(meta.resource_version),
+        created_ms=time_ms(meta.creation_timestamp),
+        queue=spec.queue or DEFAULT_QUEUE,
+        priority_class=spec.priority_class_name or "",
+        min_member=max(spec.min_member or 1, 1),
+        min_task_member=tuple(sorted((spec.min_task_member or {}).items())),
+        min_resources=None
+        if minimum is None
+        else _amounts(texts(minimum), "spec.minResources", problems),
+        phase=(group.status or GroupStatus()).phase or "",
+        preemptable=_truth(annotations, meta.labels or {}, PREEMPTABLE),
+        card_request=_cards(annotations, CARD_REQUEST, problems) or (),
+        waiting_most_ms=_span_ms(annotations, problems),
+        problem=problems[0] if problems else None,
+    )
+
+
+def queue_fact(queue: QueueObject) -> QueueObserved:
+    """A Queue. Never raises."""
+    meta, spec = queue.metadata, queue.spec or QueueSpec()
+    problems: list[Problem] = []
+    guarantee = spec.guarantee.resource if spec.guarantee else None
+    affinity = spec.affinity
+    return QueueObserved(
+        uid=meta.uid,
+        name=meta.name,
+        rv=objects.version(meta.resource_version),
+        created_ms=time_ms(meta.creation_timestamp),
+        weight=max(spec.weight or 1, 1),
+        capability=_amounts(texts(spec.capability), "spec.capability", problems),
+        deserved=_amounts(texts(spec.deserved), "spec.deserved", problems),
+        guarantee=_amounts(texts(guarantee), "spec.guarantee.resource", problems),
+        priority=spec.priority or 0,
+        parent=spec.parent or "root",
+        reclaimable=spec.reclaimable is not False,
+        state=(queue.status or QueueStatus()).state or "Open",
+        card_quota=_cards(meta.annotations or {}, CARD_QUOTA, problems),
+        node_groups=None
+        if affinity is None
+        else (*_names(affinity.node_group_affinity), *_names(affinity.node_group_anti_affinity)),
+        problem=problems[0] if problems else None,
+    )
+
+
+def class_fact(found: PriorityClassObject) -> PriorityClassObserved:
+    """A PriorityClass."""
+    return PriorityClassObserved(
+        uid=found.metadata.uid,
+        name=found.metadata.name,
+        rv=objects.version(found.metadata.resource_version),
+        value=found.value,
+        is_default=bool(found.global_default),
+    )
+
+
+def _amounts(given: Mapping[str, str], place: str, problems: list[Problem]) -> Amounts:
+    out: dict[str, int] = {}
+    for name, text in sorted(given.items()):
+        if name.startswith("count/"):
+            continue  # a quota on objects, no resource
+        try:
+            read = quantities.whole_up if name in AS_THEY_ARE else quantities.milli
+            out[name] = bounded(read(text))
+        except quantities.QuantityError as error:
+            problems.append(Problem(INVALID, f"{place}.{name}", str(error)))
+    return tuple(out.items())
+
+
+def _cards(annotations: Mapping[str, str], key: str, problems: list[Problem]) -> Amounts | None:
+    if key not in annotations:
+        return None
+    try:
+        found = read_counts(annotations[key])
+    except CardsError as error:
+        problems.append(Problem(INVALID, f"annotation {key}", str(error)))
+        return None
+    return tuple(sorted((name, int(amount)) for name, amount in found.items()))
+
+
+def _span_ms(annotations: Mapping[str, str], problems: list[Problem]) -> int:
+    if SLA_WAITING_TIME not in annotations:
+        return -1
+    try:
+        return duration_ms(annotations[SLA_WAITING_TIME])
+    except DurationError as error:
+        problems.append(Problem(INVALID, f"annotation {SLA_WAITING_TIME}", str(error)))
+        return -1
+
+
+def _truth(annotations: Mapping[str, str], labels: Mapping[str, str], key: str) -> bool:
+    return annotations.get(key, labels.get(key, "false")).lower() == "true"
+
+
+def _names(affinity: Affinity | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if affinity is None:
+        return (), ()
+    return tuple(sorted(affinity.required or ())), tuple(sorted(affinity.preferred or ()))

@@ -1,0 +1,126 @@
+"""PodGroups, Queues and PriorityClasses as facts."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
+from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact
+
+META = {
+    "name": "train",
+    "namespace": "team-a",
+    "uid": "u-1",
+    "resourceVersion": "7",
+    "creationTimestamp": "2026-11-21T10:00:00Z",
+}
+
+
+def read(kind: Any, **fields: Any) -> Any:
+    annotations = fields.pop("annotations", None)
+    meta = {**META, **({"annotations": annotations} if annotations else {})}
+    return msgspec.convert({"metadata": meta, **fields}, kind)
+
+
+def test_a_group() -> None:
+    fact = group_fact(
+        read(
+            GroupObject,
+            spec={
+                "minMember": 3,
+                "minTaskMember": {"worker": 2, "ps": 1},
+                "queue": "training",
+                "priorityClassName": "high",
+                "minResources": {
+                    "cpu": "1500m",
+                    "memory": "2Gi",
+                    "volcano.sh/vgpu-number": "3",
+                    "count/pods": "3",
+                },
+            },
+            status={"phase": "Inqueue"},
+            annotations={
+                "volcano.sh/card.request": '{"NVIDIA-H200": 8}',
+                "sla-waiting-time": "1h30m",
+                "volcano.sh/preemptable": "true",
+            },
+        )
+    )
+    assert (fact.namespace, fact.name, fact.queue, fact.phase) == (
+        "team-a",
+        "train",
+        "training",
+        "Inqueue",
+    )
+    assert (fact.min_member, fact.min_task_member) == (3, (("ps", 1), ("worker", 2)))
+    assert fact.min_resources == (
+        ("cpu", 1500),
+        ("memory", 2 << 30),
+        ("volcano.sh/vgpu-number", 3000),
+    )
+    assert fact.card_request == (("NVIDIA-H200", 8000),)
+    assert (fact.waiting_most_ms, fact.preemptable, fact.problem) == (5_400_000, True, None)
+
+
+def test_an_empty_group() -> None:
+    fact = group_fact(read(GroupObject))
+    assert (fact.queue, fact.min_member, fact.min_resources, fact.phase) == ("default", 1, None, "")
+    assert (fact.preemptable, fact.waiting_most_ms, fact.card_request) == (False, -1, ())
+
+
+@pytest.mark.parametrize(
+    ("annotations", "place"),
+    [
+        ({"volcano.sh/card.request": "eight"}, "annotation volcano.sh/card.request"),
+        ({"volcano.sh/card.request": '{"A": true}'}, "annotation volcano.sh/card.request"),
+        ({"sla-waiting-time": "soon"}, "annotation sla-waiting-time"),
+    ],
+)
+def test_what_cannot_be_read_is_named(annotations: dict[str, str], place: str) -> None:
+    fact = group_fact(read(GroupObject, annotations=annotations))
+    assert fact.problem is not None
+    assert fact.problem.place == place
+
+
+def test_a_queue() -> None:
+    fact = queue_fact(
+        read(
+            QueueObject,
+            spec={
+                "weight": 4,
+                "capability": {"cpu": 8, "nvidia.com/gpu": "2"},
+                "deserved": {"cpu": "4"},
+                "guarantee": {"resource": {"cpu": "1"}},
+                "reclaimable": False,
+                "priority": 9,
+                "parent": "org",
+                "affinity": {
+                    "nodeGroupAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": ["b", "a"]
+                    }
+                },
+            },
+            status={"state": "Closing"},
+            annotations={"volcano.sh/card.quota": '{"NVIDIA-H200": 2}'},
+        )
+    )
+    assert (fact.weight, fact.priority, fact.parent, fact.state) == (4, 9, "org", "Closing")
+    assert fact.capability == (("cpu", 8000), ("nvidia.com/gpu", 2000))
+    assert (fact.deserved, fact.guarantee) == ((("cpu", 4000),), (("cpu", 1000),))
+    assert (fact.reclaimable, fact.card_quota) == (False, (("NVIDIA-H200", 2000),))
+    assert fact.node_groups == (("a", "b"), (), (), ())
+
+
+def test_a_bare_queue_and_a_broken_one() -> None:
+    fact = queue_fact(read(QueueObject))
+    assert (fact.weight, fact.state, fact.parent, fact.card_quota) == (1, "Open", "root", None)
+    broken = queue_fact(read(QueueObject, spec={"capability": {"cpu": "many", "memory": "1Gi"}}))
+    assert broken.capability == (("memory", 1 << 30),)
+    assert broken.problem is not None
+    assert broken.problem.place == "spec.capability.cpu"
+
+
+def test_a_priority_class() -> None:
+    fact = class_fact(read(PriorityClassObject, value=1000, globalDefault=True))
+    assert (fact.name, fact.value, fact.is_default) == ("train", 1000, True)
