@@ -9,7 +9,7 @@ to a batch; a group larger than a batch comes alone. A pod without a group is on
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from allotment.core.batch.rounds import Rounds
+from allotment.core.batch.rounds import Rounds, best_effort
 from allotment.core.batch.views import SINGLE
 from allotment.core.cycle import BATCH_MAX
 from allotment.core.model import ClusterState
@@ -47,7 +47,7 @@ class Groups:
         uids: list[str] = []
         is_held_back = False
         for job in _in_turns(session, [job for job in session.jobs.values() if self._is_due(job)]):
-            tasks = [task.uid for task in session.due_tasks(job)]
+            tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]
             if any(uid in held_back for uid in tasks):
                 is_held_back = True
                 continue

@@ -87,6 +87,7 @@ class Scorer:
             shorts=outcome.shorts,
             admissions=outcome.admissions,
             holds=outcome.holds,
+            evictions=outcome.evictions,
             stages=(*opened.stages, stage),
         )
 

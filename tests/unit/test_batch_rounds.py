@@ -24,7 +24,7 @@ from tests import build
 
 TIERS = (
     (PluginUse("priority"), PluginUse("gang"), PluginUse("conformance")),
-    (PluginUse("drf"), PluginUse("predicates"), PluginUse("proportion"), PluginUse("nodeorder")),
+    (PluginUse("drf"), PluginUse("predicates"), PluginUse("proportion")),
 )
 
 
@@ -88,6 +88,7 @@ class World:
             shorts=found.shorts,
             admissions=found.admissions,
             holds=found.holds,
+            evictions=found.evictions,
         )
         self.tell(decided)
         assert check(self.state) == []

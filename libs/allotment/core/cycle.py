@@ -28,6 +28,7 @@ from allotment.core.state import ClusterState, covers
 from allotment_proto.events import (
     Admission,
     Dropped,
+    Eviction,
     Held,
     Placement,
     PodObserved,
@@ -75,6 +76,7 @@ class Outcome(NamedTuple):
     shorts: tuple[Short, ...] = ()
     admissions: tuple[Admission, ...] = ()
     holds: tuple[Held, ...] | None = None
+    evictions: tuple[Eviction, ...] = ()
 
 
 def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:

@@ -233,6 +233,7 @@ class Replayer:
             ("shorts", event.shorts, again.shorts),
             ("admissions", event.admissions, again.admissions),
             ("holds", event.holds, again.holds),
+            ("evictions", event.evictions, again.evictions),
         )
         return finding, (again.refusals, again.wholes)
 

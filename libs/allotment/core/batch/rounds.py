@@ -5,11 +5,12 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 
 from allotment.core.batch.holds import holds_now, told
-from allotment.core.batch.oracle import Places
+from allotment.core.batch.oracle import ANYWHERE, Places
+from allotment.core.batch.victims import PREEMPT, RECLAIM, evictions, keeping
 from allotment.core.batch.views import SINGLE, Views
 from allotment.core.config import is_on
 from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle, same_refusal
@@ -17,7 +18,8 @@ from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUSED, Turn, allocate
 from allotment.core.queues.answers import No
-from allotment.core.queues.enqueue import enqueue
+from allotment.core.queues.enqueue import WAITING, enqueue
+from allotment.core.queues.model import Status, Task
 from allotment.core.queues.plugin import SWITCHES
 from allotment.core.queues.registry import PLUGINS, Configured, configure
 from allotment.core.queues.session import Session
@@ -56,7 +58,8 @@ class Rounds:
         session = self.session()
         actions = state.policy.actions
         admissions = self._admit(session) if "enqueue" in actions else ()
-        holds = holds_now(state, session)
+        held = holds_now(state, session)
+        holds = (*held, *(hold for hold in keeping(state) if hold.job in session.jobs))
         ranker.begin()
         try:
             places = Places(state, ranker)
@@ -74,10 +77,20 @@ class Rounds:
                     made.take(turn)
                 if len(places.placements) >= most:
                     break
+            if "backfill" in actions:
+                made.backfill(wanted, pending_too="enqueue" not in actions)
         finally:
             ranker.end()
-        found = told(holds)
-        return made.outcome(batch, admissions, found if found != state.holds else None)
+        assumed = tuple(places.placements.values())
+        evicted = [
+            eviction
+            for action in (PREEMPT, RECLAIM)
+            if action in actions
+            for eviction in evictions(state, session, action, assumed)
+        ]
+        found = told(held)
+        outcome = made.outcome(batch, admissions, found if found != state.holds else None)
+        return outcome._replace(evictions=tuple({e.uid: e for e in evicted}.values()))
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""
@@ -90,6 +103,15 @@ class Rounds:
             if (group := self.state.groups.get(admission.group)) is not None
             and (not admission.code or group.gate != admission)
         )
+
+
+def best_effort(job: Job) -> list[Task]:
+    """A job's pending tasks that ask for nothing."""
+    return [
+        task
+        for uid, task in job.tasks.items()
+        if job.status[uid] is Status.PENDING and not task.gated and task.is_best_effort
+    ]
 
 
 def tiers_of(policy: Policy) -> list[list[Configured]]:
@@ -142,6 +164,21 @@ class _Outcome:
         self._refuse(turn.refused)
         if turn.no is not None:
             self._refuse((task.uid, turn.no) for task in self._session.due_tasks(job))
+
+    def backfill(self, jobs: Collection[str], *, pending_too: bool) -> None:
+        """Place pods that ask for nothing: whatever their group has, they take no room."""
+        for uid in sorted(jobs):
+            job = self._session.jobs.get(uid)
+            if (
+                job is None
+                or (job.phase in WAITING and not pending_too)
+                or self._session.job_valid(job) is not None
+            ):
+                continue
+            for task in best_effort(job):
+                answer = self._places.try_place(task, ANYWHERE)
+                if isinstance(answer, No):
+                    self._refuse([(task.uid, answer)])
 
     def _short(self, turn: Turn, job: Job) -> None:
         if turn.job not in self._state.groups:

@@ -87,7 +87,8 @@ class Turn(NamedTuple):
     queue: str
     ending: str
     placed: tuple[tuple[str, Placed | Promised], ...] = ()
-    """What was found, even if it was given back (`DISCARDED`)."""
+    """What was found, even if it was given back (`DISCARDED`). Only a `Placed` of a `COMMITTED`
+    turn may be bound; a `Promised` is good for this round."""
     refused: tuple[tuple[str, No], ...] = ()
     untried: tuple[str, ...] = ()
     together: int = 0
@@ -112,18 +113,25 @@ def allocate(
     """
     round_ = _Round(session, oracle, fence(session, holds), pending_too=pending_too)
     yield from round_.invalid
-    while round_.queues:
-        name = min(round_.queues, key=session.queue_key)
+    order = [(session.queue_key(name), name) for name in round_.queues]
+    heapq.heapify(order)
+    while order:
+        key, name = heapq.heappop(order)
+        now = session.queue_key(name)
+        if now != key:  # a relative got something meanwhile; what queues hold only grows
+            heapq.heappush(order, (now, name))
+            continue
+        jobs = round_.queues[name]
         overused = session.overused(name)
         if overused is not None:
-            for _, uid in sorted(round_.queues.pop(name)):
+            for _, uid in sorted(jobs):
                 yield Turn(uid, name, OVERUSED, no=overused)
             continue
-        _, uid = heapq.heappop(round_.queues[name])
+        _, uid = heapq.heappop(jobs)
         if uid not in settled:
             yield round_.turn(session.jobs[uid])
-        if not round_.queues[name]:
-            del round_.queues[name]
+        if jobs:
+            heapq.heappush(order, (session.queue_key(name), name))
 
 
 class _Round:
@@ -245,7 +253,7 @@ def endings(turns: Iterable[Turn]) -> list[Refusal | Commit]:
     found: list[Refusal | Commit] = []
     for turn in turns:
         if turn.ending == COMMITTED and turn.placed:
-            found.append(Commit(turn.job, len(turn.placed)))
+            found.append(Commit(turn.job, sum(isinstance(at, Placed) for _, at in turn.placed)))
         elif turn.ending == DISCARDED:
             reasons = [no for _, no in turn.refused] or ([turn.no] if turn.no else [])
             reasons.sort(key=lambda no: no.code in QUOTA_CODES)

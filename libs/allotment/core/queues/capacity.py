@@ -148,8 +148,9 @@ class Capacity(Plugin):
         if refused is not None:
             return refused
         for name in self.tree.chain(queue.name):
-            future = self.books[name].allocated.plus(task.request)
-            short = future.exceeding(self.tree.capability[name], task.request.named)
+            short = self.books[name].allocated.too_little_left(
+                self.tree.capability[name], task.request, task.request.named
+            )
             if short:
                 return quota_insufficient(short, name)
         return None

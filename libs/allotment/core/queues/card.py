@@ -105,13 +105,13 @@ class CapacityCard(Plugin):
         if claim.problem is not None:
             return claim.problem
         if not (claim.ways and self._arguments.unlimited_cpu_memory):
-            allocated = self.books[queue.name].allocated
-            future = allocated.plus(task.request)
-            short = future.exceeding(
-                self.capability[queue.name], [n for n in task.request.named if n in (CPU, MEMORY)]
+            short = self.books[queue.name].allocated.too_little_left(
+                self.capability[queue.name],
+                task.request,
+                [name for name in task.request.named if name in (CPU, MEMORY)],
             )
             if short:
-                return self._short(queue, short[0], task.request, future)
+                return self._short(queue, short[0], task.request)
         if claim.ways and not self._open_ways(queue, claim):
             first = claim.ways[0]
             used = self.books[queue.name].allocated.amount(first.card)
@@ -250,11 +250,7 @@ class CapacityCard(Plugin):
         counted = self._arguments.share_quota and queue.card_quota is not None
         return counted and any(name in shared for name in (job.view.min_resources or NOTHING).named)
 
-    def _short(self, queue: QueueView, name: str, asked: Resources, future: Resources) -> No:
-        return insufficient(
-            queue.name,
-            name,
-            asked.amount(name),
-            future.amount(name),
-            self.capability[queue.name].amount(name),
-        )
+    def _short(self, queue: QueueView, name: str, asked: Resources) -> No:
+        total = self.books[queue.name].allocated.amount(name) + asked.amount(name)
+        quota = self.capability[queue.name].amount(name)
+        return insufficient(queue.name, name, asked.amount(name), total, quota)

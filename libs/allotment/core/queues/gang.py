@@ -22,7 +22,6 @@ from allotment.core.queues.model import READY_SET, VALID_SET, Status, Task
 from allotment.core.queues.plugin import Key, Plugin
 from allotment.core.queues.work import Job, World
 
-
 PROMISED_SET = READY_SET | {Status.PIPELINED}
 
 

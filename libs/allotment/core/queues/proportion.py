@@ -155,8 +155,9 @@ class Proportion(Plugin):
     def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
         if queue.state != OPEN:
             return closed(queue.name, queue.state)
-        future = self.books[queue.name].allocated.plus(task.request)
-        short = future.exceeding(self._most.get(queue.name, NOTHING), task.request.named)
+        short = self.books[queue.name].allocated.too_little_left(
+            self._most.get(queue.name, NOTHING), task.request, task.request.named
+        )
         return quota_insufficient(short, queue.name) if short else None
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:

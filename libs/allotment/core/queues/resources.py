@@ -31,10 +31,11 @@ def is_at_most(left: Amount, right: Amount) -> bool:
 class Resources(Mapping[str, Amount]):
     """An immutable mapping from a resource's name to its amount. A zero that is named stays."""
 
-    __slots__ = ("_amounts",)
+    __slots__ = ("_amounts", "_named")
 
     def __init__(self, amounts: Mapping[str, Amount] | None = None) -> None:
         self._amounts: dict[str, Amount] = dict(amounts) if amounts else {}
+        self._named: tuple[str, ...] | None = None
 
     def __getitem__(self, name: str) -> Amount:
         return self._amounts[name]
@@ -65,7 +66,10 @@ class Resources(Mapping[str, Amount]):
     @property
     def named(self) -> tuple[str, ...]:
         """The names that are asked for: those with an amount above zero, sorted."""
-        return tuple(sorted(name for name, amount in self._amounts.items() if amount > 0))
+        if self._named is None:
+            found = sorted(name for name, amount in self._amounts.items() if amount > 0)
+            self._named = tuple(found)
+        return self._named
 
     def plus(self, other: "Resources") -> "Resources":
         out = dict(self._amounts)
@@ -123,9 +127,22 @@ class Resources(Mapping[str, Amount]):
         found = []
         for name in here if names is None else names:
             amount, most = here.get(name, 0), there.get(name, 0)
+            if amount <= most or (missing_is_unlimited and name not in there):
+                continue
+            if not is_at_most(amount, most):
+                found.append(name)
+        return tuple(sorted(found))
+
+    def too_little_left(
+        self, limit: "Resources", asked: "Resources", names: Collection[str]
+    ) -> tuple[str, ...]:
+        """Of which of the names this and what is asked are more than the limit together."""
+        here, more, there = self._amounts, asked._amounts, limit._amounts
+        found = []
+        for name in names:
+            amount, most = here.get(name, 0) + more.get(name, 0), there.get(name, 0)
             if amount > most and not is_at_most(amount, most):
-                if name in there or not missing_is_unlimited:
-                    found.append(name)
+                found.append(name)
         return tuple(sorted(found))
 
     def is_within(
@@ -153,6 +170,7 @@ NOTHING = Resources()
 def _made(amounts: dict[str, Amount]) -> Resources:
     made = Resources.__new__(Resources)
     made._amounts = amounts
+    made._named = None
     return made
 
 
@@ -162,6 +180,10 @@ def total_of(parts: Collection[Resources]) -> Resources:
         for name, amount in part.items():
             out[name] = out.get(name, 0) + amount
     return _made(out)
+
+
+NO_SHARE = Fraction(0)
+"""One object for all who have nothing: comparing a thing with itself is cheap."""
 
 
 def share(part: Amount, whole: Amount) -> Fraction:
@@ -177,6 +199,8 @@ def largest_share(part: Resources, whole: Resources) -> Fraction:
     Shares are compared crosswise, and only the greatest is reduced: orders are asked for often.
     """
     best, of = 0, 1
+    if not part._amounts:
+        return NO_SHARE
     for name, all_ in whole._amounts.items():
         some = part._amounts.get(name, 0)
         over, under = some.numerator * all_.denominator, all_.numerator * some.denominator
@@ -184,4 +208,4 @@ def largest_share(part: Resources, whole: Resources) -> Fraction:
             over, under = (1 if over else 0), 1
         if over * of > best * under:
             best, of = over, under
-    return Fraction(best, of)
+    return Fraction(best, of) if best else NO_SHARE

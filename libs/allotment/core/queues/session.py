@@ -23,6 +23,7 @@ class _Entry(NamedTuple):
     task: Task
     before: Status
     card: str
+    is_vacated: bool = False
 
 
 class Session:
@@ -38,6 +39,8 @@ class Session:
             [(configured, configured.open(self.world)) for configured in tier] for tier in tiers
         ]
         self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
+        self._charged = [p for p in self._all if type(p).charge is not Plugin.charge]
+        """Those who keep books of what tasks take."""
         self._points: dict[str, list[list[Plugin]]] = {}
         self._journal: list[_Entry] = []
         self._queue_keys: dict[str, Order] = {}
@@ -168,17 +171,26 @@ class Session:
     def assume(self, job: Job, task: Task, status: Status, card: str = "") -> None:
         """Give the task a place in everybody's books. `card` is one of `cards`, if it named any."""
         before = job.move(task, status)
-        for plugin in self._all:
+        for plugin in self._charged:
             plugin.charge(job, task, card)
         self._journal.append(_Entry(job, task, before, card))
         self._forget_keys(job.queue)
 
+    def vacate(self, job: Job, task: Task) -> None:
+        """The task that has a place has to leave it: everybody's books get it back."""
+        before = job.move(task, Status.RELEASING)
+        for plugin in self._charged:
+            plugin.release(job, task, "")
+        self._journal.append(_Entry(job, task, before, "", is_vacated=True))
+        self._forget_keys(job.queue)
+
     def undo(self, mark: int) -> None:
-        """Take back what was assumed since the mark, the last first."""
+        """Take back what was assumed or vacated since the mark, the last first."""
         while len(self._journal) > mark:
             entry = self._journal.pop()
-            for plugin in self._all:
-                plugin.release(entry.job, entry.task, entry.card)
+            for plugin in self._charged:
+                back = plugin.charge if entry.is_vacated else plugin.release
+                back(entry.job, entry.task, entry.card)
             entry.job.move(entry.task, entry.before)
             self._forget_keys(entry.job.queue)
 

@@ -74,11 +74,11 @@ class Job:
 
     @property
     def valid_count(self) -> int:
-        return sum(self.counts[status] for status in VALID_SET)
+        return sum(count for status, count in self.counts.items() if status in VALID_SET)
 
     @property
     def allocated_count(self) -> int:
-        return sum(self.counts[status] for status in ALLOCATED_SET)
+        return sum(count for status, count in self.counts.items() if status in ALLOCATED_SET)
 
     def role_count(self, role: str, statuses: Iterable[Status]) -> int:
         counts = self.role_counts.get(role)

@@ -1,0 +1,81 @@
+"""The backfill action: places for pods that ask for nothing but to run.
+
+Such pods need no room, only a node that takes them, so they are tried one by one once everything
+else has its place, in queue, job and task order. It is not the filling of gaps around a big job;
+that needs no action of its own here (see `reservations`). Held nodes are left alone all the same.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from allotment.core.queues.allocate import (
+    COMMITTED,
+    DISCARDED,
+    Limits,
+    Oracle,
+    Placed,
+    Promised,
+    Turn,
+)
+from allotment.core.queues.answers import No
+from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.model import Status, Task
+from allotment.core.queues.reservations import Hold, fence
+from allotment.core.queues.session import Session
+from allotment.core.queues.work import Job
+
+
+def backfill(
+    session: Session,
+    oracle: Oracle,
+    *,
+    holds: Sequence[Hold] = (),
+    pending_too: bool = False,
+) -> Iterator[Turn]:
+    """One turn for each job with such pods. What a job that is not ready found is given back."""
+    fenced = fence(session, holds)
+    jobs = sorted(
+        session.jobs.values(),
+        key=lambda job: (session.queue_key(job.queue), session.job_key(job)),
+    )
+    for job in jobs:
+        if job.phase in WAITING and not pending_too:
+            continue
+        tasks = _without_request(session, job)
+        if tasks and session.job_valid(job) is None:
+            yield _turn(session, oracle, job, tasks, Limits(nodes_held=fenced.nodes(job)))
+
+
+def _without_request(session: Session, job: Job) -> list[Task]:
+    pending = job.with_status(Status.PENDING)
+    return sorted(
+        (task for task in pending if task.is_best_effort and not task.gated),
+        key=session.task_key,
+    )
+
+
+def _turn(
+    session: Session, oracle: Oracle, job: Job, tasks: Sequence[Task], limits: Limits
+) -> Turn:
+    mark, oracle_mark = session.mark(), oracle.mark()
+    placed: list[tuple[str, Placed | Promised]] = []
+    refused: list[tuple[str, No]] = []
+    for task in tasks:
+        answer = oracle.try_place(task, limits)
+        if isinstance(answer, No):
+            refused.append((task.uid, answer))
+            continue
+        status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
+        session.assume(job, task, status)
+        placed.append((task.uid, answer))
+    ready = session.job_ready(job)
+    if not ready:
+        session.undo(mark)
+        oracle.undo(oracle_mark)
+    return Turn(
+        job.uid,
+        job.queue,
+        COMMITTED if ready else DISCARDED,
+        tuple(placed),
+        tuple(refused),
+        together=len(placed),
+    )

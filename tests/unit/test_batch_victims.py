@@ -1,0 +1,160 @@
+"""Preemption and reclaim: who goes, for whom, and that nobody goes in vain."""
+
+from typing import Any
+
+import pytest
+
+from allotment_proto.events import (
+    Evicted,
+    PodGone,
+    PodObserved,
+    PriorityClassObserved,
+    QueueObserved,
+)
+from allotment_proto.facts import PluginUse, Policy
+from tests import build
+from tests.unit.test_batch_rounds import World, group
+
+TIERS = (
+    (PluginUse("priority"), PluginUse("gang"), PluginUse("conformance")),
+    (PluginUse("predicates"), PluginUse("proportion")),
+)
+POLICY = Policy(tiers=TIERS, actions=("enqueue", "allocate", "backfill", "preempt", "reclaim"))
+
+
+class Contest(World):
+    """A world with a high and a low priority class."""
+
+    def __init__(self, *nodes: Any) -> None:
+        super().__init__(*nodes, policy=POLICY)
+        for name, value in (("high", 100), ("low", 1)):
+            self.tell(PriorityClassObserved(uid=name, name=name, rv=1, value=value))
+
+    def job(
+        self,
+        name: str,
+        pods: int,
+        *,
+        priority: str = "low",
+        queue: str = "default",
+        members: int = 1,
+    ) -> list[str]:
+        self.tell(group(name, members, priority_class=priority, queue=queue))
+        return self.pods(name, pods)
+
+    def run(self, uids: list[str]) -> None:
+        """Their pods are seen running where they were put."""
+        for uid in uids:
+            pod = self.state.pods[uid]
+            assert pod.allocation is not None
+            held = pod.allocation
+            fact = PodObserved(
+                **{
+                    **{f: getattr(pod.fact, f) for f in pod.fact.__struct_fields__},
+                    "node": held.node,
+                    "holdings": held.holdings,
+                    "phase": "Running",
+                    "rv": pod.fact.rv + 1,
+                }
+            )
+            self.tell(fact)
+
+
+def test_a_high_job_takes_from_a_low_one_of_its_queue() -> None:
+    world = Contest(build.node("n1", 2))
+    low = world.job("low", 2)
+    world.decide()
+    world.run(low)
+    (high,) = world.job("top", 1, priority="high")
+    decided = world.decide()
+    (eviction,) = decided.evictions
+    assert (eviction.action, eviction.preemptor, eviction.node) == ("preempt", "default/top", "n1")
+    assert high not in world.placed(), "placed only when the cards are free"
+    assert world.decide().evictions == (), "while its victim leaves it gets no other"
+    world.tell(PodGone(uid=eviction.uid, namespace="default", name=eviction.uid, rv=9))
+    world.decide()
+    assert high in world.placed()
+    assert world.state.evicting == {}
+
+
+def test_equals_are_left_alone() -> None:
+    world = Contest(build.node("n1", 1))
+    world.run(world.job("a", 1) if world.decide() is None else _placed(world, "a"))
+    world.job("b", 1)
+    assert world.decide().evictions == ()
+
+
+def _placed(world: Contest, name: str) -> list[str]:
+    uids = world.job(name, 1)
+    world.decide()
+    return uids
+
+
+def test_a_gang_gets_all_it_needs_or_nobody_goes() -> None:
+    world = Contest(build.node("n1", 1), build.node("n2", 1), build.node("n3", 1))
+    low = world.job("low", 3)
+    world.decide()
+    world.run(low)
+    world.job("three", 3, priority="high", members=3)
+    assert world.decide().evictions == (), "the job keeps one: two cards are no use to three"
+    world.job("two", 2, priority="high", members=2)
+    assert len(world.decide().evictions) == 2
+
+
+def test_no_more_go_than_needed() -> None:
+    """One card is wanted; of four on the node, only one holder has to go: the youngest."""
+    world = Contest(build.node("n1", 4))
+    low = world.job("low", 4)
+    world.decide()
+    world.run(low)
+    world.job("top", 1, priority="high")
+    assert len(world.decide().evictions) == 1
+
+
+def test_a_gang_keeps_its_minimum() -> None:
+    world = Contest(build.node("n1", 2))
+    low = world.job("low", 2, members=2)
+    world.decide()
+    world.run(low)
+    world.job("top", 1, priority="high")
+    assert world.decide().evictions == ()
+
+
+@pytest.mark.parametrize("reclaimable", [True, False])
+def test_reclaim_brings_a_borrowed_share_back(*, reclaimable: bool) -> None:
+    world = Contest(build.node("n1", 4, extended=(("volcano.sh/vgpu-number", 4),)))
+    for name in ("team-a", "team-b"):
+        world.tell(QueueObserved(uid=name, name=name, rv=1, reclaimable=reclaimable))
+    counted = build.request(build.wants(16_000, 0), extended=(("volcano.sh/vgpu-number", 1),))
+    for name, pods, queue in (("a", 4, "team-a"), ("b", 1, "team-b")):
+        world.tell(group(name, 1, queue=queue))
+        for number in range(pods):
+            uid = f"{name}-w-{number}"
+            world.tell(build.pod(uid, counted, name=uid, group=f"default/{name}", role="w"))
+        if name == "a":
+            world.decide()
+            world.run(sorted(world.placed()))
+    found = world.decide().evictions
+    assert [e.action for e in found] == (["reclaim"] if reclaimable else [])
+
+
+def test_a_refused_eviction_is_no_longer_waited_for() -> None:
+    world = Contest(build.node("n1", 2))
+    low = world.job("low", 2)
+    world.decide()
+    world.run(low)
+    world.job("top", 1, priority="high")
+    (eviction,) = world.decide().evictions
+    world.tell(
+        Evicted(
+            uid=eviction.uid,
+            namespace="default",
+            name=eviction.name,
+            node="n1",
+            decision=world.seq,
+            code="DisruptionBudget",
+            message="needs 1 healthy pod",
+        )
+    )
+    assert world.state.evicting == {}
+    assert set(low) <= world.placed()
