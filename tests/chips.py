@@ -103,7 +103,8 @@ def npu_source(
 def inventory(family: str, source: NodeSource) -> Inventory:
     """The cards of a node on which nothing is wrong."""
     found, problems = FAMILIES[family].inventory(source)
-    assert found is not None and problems == ()
+    assert found is not None
+    assert problems == ()
     return found
 
 
@@ -125,7 +126,8 @@ def pod_source(
 def request(family: str, source: PodSource) -> PodRequest:
     """What a pod with a good request asks for."""
     wanted, problem = FAMILIES[family].requests(source)
-    assert problem is None and wanted
+    assert problem is None
+    assert wanted
     mode = slice_mode(source.annotations) if family == "ascend" else None
     return build.request(*wanted, selection=Selection(mode=mode))
 
@@ -133,7 +135,8 @@ def request(family: str, source: PodSource) -> PodRequest:
 def problem_of(family: str, source: PodSource) -> Problem:
     """What is wrong with a pod's request."""
     wanted, problem = FAMILIES[family].requests(source)
-    assert problem is not None and wanted == ()
+    assert problem is not None
+    assert wanted == ()
     return problem
 
 

@@ -11,8 +11,6 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Event,
-    DevicesConfigured,
-    MixLearned,
     NodeGone,
     NodeObserved,
     Placement,
@@ -64,8 +62,6 @@ class Model:
                 self._drop(event.uid)
             case PolicyLoaded():
                 self.names = event.policy.scheduler_names
-            case _ if isinstance(event, NOT_HOLDINGS):
-                pass  # says how to choose, not who holds what
             case Decided():
                 for placement in event.placements:
                     if self._is_waiting(placement.uid) and self._covers(placement):
@@ -85,6 +81,8 @@ class Model:
                     and not (seen and seen.node)
                 ):
                     self._drop(event.uid)
+            case _:
+                pass  # says how to choose or in which order, not who holds what
 
     def share_of(self, uid: str) -> Share | None:
         return next((share for share in self.shares if share.uid == uid), None)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from allotment.core.policies import POLICIES
@@ -17,21 +18,28 @@ from allotment_proto.events import (
     PolicyLoaded,
 )
 from allotment_proto.facts import (
+    ALONE,
     BUILT_IN_TIERS,
     CardFact,
+    Company,
     Constraints,
     DeviceRequest,
     Expression,
     Geometry,
     Holding,
+    HostPort,
     Inventory,
     NodeTerm,
     PluginUse,
+    PodPreference,
     PodRequest,
+    PodTerm,
     Policy,
+    Preference,
     Problem,
     Profile,
     Selection,
+    Spread,
     Taint,
     Toleration,
     Typical,
@@ -98,7 +106,17 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
         0,
         uid=draw(st.sampled_from((f"uid-{name}", f"uid-{name}", f"new-{name}"))),
         rv=rv,
-        labels=draw(st.sampled_from(((), (("tier", "5"),), (("tier", "x"), ("zone", "a"))))),
+        labels=draw(
+            st.sampled_from(
+                (
+                    (),
+                    (("tier", "5"),),
+                    (("tier", "x"), ("zone", "a")),
+                    (("host", name), ("zone", "a")),
+                    (("host", name), ("zone", "b")),
+                )
+            )
+        ),
         taints=draw(
             st.sampled_from(
                 ((), (), (Taint("k", "v", "NoSchedule"),), (Taint("k", "v", "PreferNoSchedule"),))
@@ -177,16 +195,96 @@ constraints = st.one_of(
         ),
     ),
 )
-requests = st.builds(
-    PodRequest,
-    st.sampled_from((0, 100, 200)),
-    st.sampled_from((0, build.GIB)),
-    st.sampled_from(((), (), (("nvidia.com/gpu", 0),), (("nvidia.com/gpu", 1),))),
-    devices(),
-    selections,
+placed_constraints = st.one_of(
     constraints,
-    st.sampled_from(((), (), (), TAGS[:1], TAGS[1:], TAGS[2:])),
+    st.builds(
+        lambda given, preferred, volumes: msgspec.structs.replace(
+            given, preferred=preferred, volumes=volumes
+        ),
+        constraints,
+        st.sampled_from(
+            (
+                (),
+                (Preference(80, NodeTerm((Expression("zone", "In", ("a",)),))),),
+                (
+                    Preference(20, NodeTerm((Expression("tier", "Exists", ()),))),
+                    Preference(7, NodeTerm((), (Expression("metadata.name", "In", ("n2",)),))),
+                ),
+            )
+        ),
+        st.sampled_from(
+            ((), (), ((NodeTerm((Expression("zone", "In", ("a", "b")),)), NodeTerm(())),))
+        ),
+    ),
 )
+SELECTORS = (
+    (),
+    (Expression("app", "In", ("web",)),),
+    (Expression("app", "NotIn", ("web", "db")), Expression("app", "Exists", ())),
+)
+pod_terms = st.builds(
+    PodTerm,
+    st.sampled_from(("zone", "zone", "host", "tier")),
+    st.sampled_from(((), ("default",), ("other",))),
+    st.sampled_from(SELECTORS),
+)
+spreads = st.builds(
+    Spread,
+    pod_terms,
+    st.sampled_from((1, 1, 2)),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from((1, 1, 3)),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+def _few(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(st.just(()), st.just(()), st.lists(values, max_size=2).map(tuple))
+
+
+company = st.one_of(
+    st.just(ALONE),
+    st.just(ALONE),
+    st.just(ALONE),
+    st.builds(
+        Company,
+        ports=st.sampled_from(
+            ((), (), (HostPort("TCP", "0.0.0.0", 80),), (HostPort("TCP", "10.0.0.1", 80),))
+        ),
+        near=_few(pod_terms),
+        near_self=st.booleans(),
+        away=_few(pod_terms),
+        preferred=_few(
+            st.builds(PodPreference, st.sampled_from((1, 50, 100, -50, -100)), pod_terms)
+        ),
+        spread=_few(spreads),
+    ),
+)
+
+
+def _requests(where: st.SearchStrategy[Constraints], **more: Any) -> st.SearchStrategy[PodRequest]:
+    return st.builds(
+        PodRequest,
+        st.sampled_from((0, 100, 200)),
+        st.sampled_from((0, build.GIB)),
+        st.sampled_from(((), (), (("nvidia.com/gpu", 0),), (("nvidia.com/gpu", 1),))),
+        devices(),
+        selections,
+        where,
+        st.sampled_from(((), (), (), TAGS[:1], TAGS[1:], TAGS[2:])),
+        **more,
+    )
+
+
+requests = _requests(constraints)
+every_request = _requests(
+    placed_constraints,
+    company=company,
+    unsaid=st.sampled_from(((0, 0), (0, 0), (100, 200 << 20))),
+)
+"""With rules about other pods, volumes, and preferences, too."""
 mixes = st.lists(
     st.builds(Typical, requests, st.integers(0, 1_000_000), st.integers(0, 8_000)), max_size=3
 ).map(tuple)
@@ -194,10 +292,69 @@ mixes = st.lists(
 
 _plugin_uses = st.builds(
     PluginUse,
-    st.sampled_from(("gang", "binpack", "drf")),
+    st.sampled_from(("gang", "drf")),
     st.sampled_from(((), ("enableJobOrder",))),
     st.sampled_from(((), ("enableHierarchy",))),
-    st.sampled_from(((), (("binpack.weight", 10),), (("strict", False), ("word", "x")))),
+    st.sampled_from(((), (("strict", False), ("word", "x")))),
+)
+
+
+def _arguments(*chosen: tuple[str, tuple[int | bool, ...]]) -> st.SearchStrategy[Any]:
+    """Some of the arguments, each with one of its values, sorted."""
+    given = {name: st.sampled_from(values) for name, values in chosen}
+    drawn = st.fixed_dictionaries({}, optional=given)
+    return drawn.map(lambda found: tuple(sorted(found.items())))
+
+
+_WEIGHTS = (0, 1, 3, 1_000)
+_placing_uses = st.one_of(
+    st.builds(
+        PluginUse,
+        st.just("nodeorder"),
+        st.sampled_from(((), (), (), ("enableNodeOrder",))),
+        arguments=_arguments(
+            ("leastrequested.weight", _WEIGHTS),
+            ("mostrequested.weight", _WEIGHTS),
+            ("balancedresource.weight", _WEIGHTS),
+            ("balancedresource.kubernetesMinor", (32, 36)),
+            ("nodeaffinity.weight", _WEIGHTS),
+            ("podaffinity.weight", _WEIGHTS),
+            ("podtopologyspread.weight", _WEIGHTS),
+            ("tainttoleration.weight", _WEIGHTS),
+        ),
+    ),
+    st.builds(
+        PluginUse,
+        st.just("binpack"),
+        arguments=_arguments(
+            ("binpack.weight", (0, 1, 10, 1_000)),
+            ("binpack.cpu", _WEIGHTS),
+            ("binpack.memory", _WEIGHTS),
+            ("binpack.resources.nvidia.com/gpu", _WEIGHTS),
+        ),
+    ),
+    st.builds(
+        PluginUse,
+        st.just("resource-strategy-fit"),
+        arguments=_arguments(
+            ("resourceStrategyFitWeight", (1, 10)),
+            ("most.nvidia.com/*", (1, 3)),
+            ("least.cpu", (1, 3)),
+            ("most.memory", (1, 3)),
+        ),
+    ),
+    st.builds(
+        PluginUse,
+        st.just("predicates"),
+        arguments=_arguments(
+            ("predicate.NodeAffinityEnable", (True, False)),
+            ("predicate.NodePortsEnable", (True, False)),
+            ("predicate.PodAffinityEnable", (True, False)),
+            ("predicate.PodTopologySpreadEnable", (True, False)),
+            ("predicate.TaintTolerationEnable", (True, False)),
+            ("predicate.VolumeBindingEnable", (True, False)),
+        ),
+    ),
 )
 
 
@@ -205,8 +362,13 @@ def _one_tier(uses: list[PluginUse]) -> tuple[tuple[PluginUse, ...], ...]:
     return (tuple(uses),) if uses else ()
 
 
+_placing_tiers = st.lists(_placing_uses, min_size=1, max_size=4, unique_by=lambda use: use.name)
+
+
 def _policies(
-    names: tuple[str, ...], learned: st.SearchStrategy[tuple[Typical, ...]]
+    names: tuple[str, ...],
+    learned: st.SearchStrategy[tuple[Typical, ...]],
+    placing: st.SearchStrategy[Any],
 ) -> st.SearchStrategy[Policy]:
     return st.builds(
         Policy,
@@ -218,22 +380,31 @@ def _policies(
         mix=learned,
         mig_order=st.sampled_from(("least-stranded", "listed")),
         actions=st.sampled_from((("enqueue", "allocate", "backfill"), ("allocate",), ())),
-        tiers=st.one_of(st.just(BUILT_IN_TIERS), st.lists(_plugin_uses, max_size=2).map(_one_tier)),
+        tiers=st.one_of(
+            st.just(BUILT_IN_TIERS), st.lists(_plugin_uses, max_size=2).map(_one_tier), placing
+        ),
         configurations=st.lists(_plugin_uses, max_size=1).map(tuple),
     )
 
 
-policies = _policies(("binpack", "spread", "none"), st.just(()))
+policies = _policies(("binpack", "spread", "none"), st.just(()), st.nothing())
 """The policies of the specification's text, which `tests.oracle` knows."""
-every_policy = _policies(tuple(POLICIES), st.one_of(st.just(()), mixes))
+every_policy = _policies(
+    tuple(POLICIES), st.one_of(st.just(()), mixes), _placing_tiers.map(_one_tier)
+)
 
 
 @st.composite
-def pods(draw: st.DrawFn, uid: str = "a", rv: int = 1) -> PodObserved:
+def pods(
+    draw: st.DrawFn,
+    uid: str = "a",
+    rv: int = 1,
+    wanted: st.SearchStrategy[PodRequest] = requests,
+) -> PodObserved:
     """A pending pod, mostly ours."""
     return build.pod(
         uid,
-        draw(requests),
+        draw(wanted),
         rv=rv,
         priority=draw(st.sampled_from((0, 0, 10))),
         created_ms=draw(st.integers(0, 3)),
@@ -241,6 +412,7 @@ def pods(draw: st.DrawFn, uid: str = "a", rv: int = 1) -> PodObserved:
         scheduler=draw(st.sampled_from(("allotment", "allotment", "allotment", "other"))),
         tags=draw(st.sampled_from(((), (), TAGS[:1], TAGS[1:2], TAGS))),
         owner=draw(st.sampled_from(("", "job"))),
+        labels=draw(st.sampled_from(((), (("app", "web"),), (("app", "db"),), (("app", "x"),)))),
     )
 
 
@@ -264,7 +436,7 @@ def events() -> st.SearchStrategy[Event]:
     numbers = st.integers(0, 1 << 53)
     return st.one_of(
         st.sampled_from(NODES).flatmap(nodes),
-        st.sampled_from(PODS).flatmap(pods),
+        st.sampled_from(PODS).flatmap(lambda uid: pods(uid, wanted=every_request)),
         st.builds(NodeGone, name=names, uid=names, rv=numbers),
         st.builds(PodGone, **named, rv=numbers),
         st.builds(PolicyLoaded, policy=every_policy, source=names, text_sha256=names),
@@ -285,7 +457,7 @@ def events() -> st.SearchStrategy[Event]:
             rv=numbers,
             created_ms=numbers,
             scheduler=names,
-            request=requests,
+            request=every_request,
             problem=st.none() | st.builds(Problem, names, names, names),
         ),
     )

@@ -14,7 +14,7 @@ import anyio
 import click
 
 from allotment.core.state import ClusterState
-from allotment_cli import demo_watch, explain, replay
+from allotment_cli import demo_env, demo_watch, explain, replay
 from allotment_cli.demo_apply import apply_examples
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
@@ -29,6 +29,8 @@ PLACES = (
     Path(__file__).resolve().parent / "examples",
 )
 """Where the examples are: in a checkout, and in an installed package."""
+RULES = Path("config") / "exclusive-rules.conf"
+"""Beside the examples: the configuration that keeps two of them apart."""
 
 
 class DemoFailed(Exception):
@@ -43,7 +45,10 @@ class DemoFailed(Exception):
 )
 @click.pass_context
 def demo(ctx: click.Context, examples: Path | None) -> None:
-    """Local mode, the examples, two explanations, the card map, a verified replay."""
+    """Local mode, the examples, two explanations, the card map, a verified replay.
+
+    The examples show every device family, and what its device plugin tells the containers.
+    """
     place = examples or next((path for path in PLACES if path.is_dir()), None)
     if place is None:
         raise CliError("the examples are not installed", "say where they are: --examples DIR")
@@ -95,13 +100,18 @@ async def _end(home: Path) -> str:
 
 async def _demo(home: Path, examples: Path) -> None:
     note(f"demo: starting local mode in {home}")
-    found: dict[str, Any] = await up(home, detach=True, say=note)
+    rules = examples / RULES
+    policy = rules if rules.is_file() else None
+    found: dict[str, Any] = await up(home, policy_file=policy, detach=True, say=note)
     origin = Origin(home, nats=found["nats"])
     applied = await apply_examples(Path(found["kubeconfig"]), examples)
     note(f"demo: {len(applied)} pods applied from {examples}")
     settled = await demo_watch.settle(origin, applied)
     _title("Placements")
     emit(_placements(settled))
+    _title("What device plugins told the containers")
+    told = await demo_env.environments(Path(found["kubeconfig"]), applied)
+    emit(table(("POD", "VARIABLE", "VALUE"), demo_env.lines_of(told)))
     placed = next((pod for pod in settled.pods if pod.placement is not None), None)
     waiting = next((pod for pod in settled.pods if pod.never), None)
     if placed is None or waiting is None:

@@ -7,6 +7,7 @@ import anyio
 from allotment.core.explain import fits_empty_cluster
 from allotment.core.figures import mib_text
 from allotment.core.logport import Record
+from allotment.core.model import Node
 from allotment.core.pod_views import pod_status
 from allotment.core.state import ClusterState
 from allotment.core.views import device_name, plain
@@ -15,6 +16,8 @@ from allotment_cli.errors import CliError
 from allotment_cli.folding import fold
 from allotment_cli.source import Origin, open_source
 from allotment_proto.events import Decided, Envelope, Placement
+from allotment_proto.facts import Holding
+from allotment_proto.volcano import mindcluster
 
 SETTLED_WITHIN_S = 60.0
 POLL_S = 0.25
@@ -97,11 +100,24 @@ def held_text(state: ClusterState, placement: Placement) -> tuple[str, str, str]
     if not placement.holdings:
         return ", ".join(f"{name}: {n}" for name, n in plain(placement.extended).items()), "", ""
     node = state.nodes.get(placement.node)
-    memory = {mib_text(h.memory_mib) for h in placement.holdings}
-    cores = {f"{h.cores_pct}%" for h in placement.holdings}
+    memory = {mib_text(h.memory_mib) for h in placement.holdings if h.memory_mib}
+    cores = {_cores_text(h) for h in placement.holdings}
     each = " each" if len(placement.holdings) > 1 else ""
     return (
-        ",".join(device_name(node, holding) for holding in placement.holdings),
-        "/".join(sorted(memory)) + each,
+        ",".join(_device_text(node, holding) for holding in placement.holdings),
+        "/".join(sorted(memory)) + (each if memory else ""),
         "/".join(sorted(cores)) + each,
     )
+
+
+def _device_text(node: Node | None, holding: Holding) -> str:
+    """``GPU-0``, and behind it the instance or the template if there is one."""
+    piece = holding.instance.rpartition("/")[2]
+    device = device_name(node, holding)
+    return f"{device}[{piece}]" if piece else device
+
+
+def _cores_text(holding: Holding) -> str:
+    """Percent of a card; MindCluster counts AI cores."""
+    unit = " cores" if holding.family == mindcluster.FAMILY else "%"
+    return f"{holding.cores_pct}{unit}"

@@ -23,7 +23,7 @@ from allotment.core.jobs import keys
 from allotment.core.jobs.model import Command, Job, PodGroup, Queue
 from allotment_controller import objects
 from allotment_controller.jobs import Jobs
-from allotment_controller.objects import PodObject, PriorityClass, kept
+from allotment_controller.objects import PodObject, PriorityClass, is_of_interest, kept
 from allotment_controller.pod_groups import PodGroups
 from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, stir_all
 from allotment_controller.settings import ControllerSettings
@@ -150,10 +150,10 @@ class Controller:
     async def on_pod(self, event: WatchEvent[PodObject]) -> None:
         match event:
             case Added() | Modified():
-                pod = kept(event.object)
                 self.groups.on_pod(event.object)
-                if not pod.job_uid and not pod.group:
+                if not is_of_interest(event.object.metadata):
                     return
+                pod = kept(event.object)
                 self.known.observe_pod(pod)
             case Deleted(identity=who):
                 self.groups.on_pod_gone(who.namespace, who.name)

@@ -5,9 +5,15 @@ import time
 import anyio
 import msgspec
 
-from allotment.adapters.kube import Ok, Refused
+from allotment.adapters.kube import KubeResult, Ok, Refused
 from allotment.core.jobs import groups, keys, sync
-from allotment.core.jobs.admission import defaulted, problems_of, queue_problem, update_problems
+from allotment.core.jobs.admission import (
+    defaulted,
+    problems_of,
+    queue_problem,
+    self_waiting,
+    update_problems,
+)
 from allotment.core.jobs.model import Command, Job, JobSpec, Notice, PodGroup, PodView
 from allotment.core.jobs.pods import build
 from allotment.core.jobs.policies import POD_EVICTED, Happened
@@ -40,6 +46,8 @@ class Jobs:
         self._commands: dict[str, list[Command]] = {}
         self._specs: dict[str, JobSpec] = {}
         """By uid: the spec that was seen last, to tell what may not be changed."""
+        self._taken: set[tuple[str, Seat]] = set()
+        """Seats whose names were found taken once, by the Job's uid."""
 
     # What is told
 
@@ -53,11 +61,16 @@ class Jobs:
             if found:
                 text = "; ".join(map(str, found)) + ": pods that exist stay as they are"
                 self._desk.teller.job(job.metadata, Notice("Warning", "InvalidUpdate", text))
+        elif before is None:
+            spec = defaulted(job.spec, self._desk.settings.default_scheduler)
+            if text := self_waiting(spec):
+                self._desk.teller.job(job.metadata, Notice("Warning", "GangWaitsForItself", text))
         self._desk.stir_job(*place_of(job.metadata))
 
     def on_job_gone(self, uid: str) -> None:
         for known in (self._happened, self._commands, self._specs):
             known.pop(uid, None)
+        self._taken = {place for place in self._taken if place[0] != uid}
         self._objects.forget(uid)
 
     def on_pod_gone(self, pod: Pod) -> None:
@@ -182,6 +195,7 @@ class Jobs:
 
     async def _create(self, job: Job, seats: tuple[Seat, ...]) -> None:
         problems: list[str] = []
+        taken: list[str] = []
 
         async def fill(seat: Seat) -> None:
             role = job.spec.role(seat.role)
@@ -192,6 +206,10 @@ class Jobs:
                 self.created += 1
                 made = msgspec.json.decode(answer.body, type=PodObject)
                 self._desk.known.observe_pod(kept(made))
+            elif _is_taken(answer) and (job.metadata.uid, seat) not in self._taken:
+                # Our own pod, of a request whose answer was lost; told if it stays so.
+                self._taken.add((job.metadata.uid, seat))
+                taken.append(f"pod {body['metadata']['name']} is there already")
             else:
                 problems.append(f"pod {body['metadata']['name']}: {answer.message}")
 
@@ -201,6 +219,9 @@ class Jobs:
         if seats:
             self._desk.stir_job(*place_of(job.metadata))
         self._report(job, "FailedCreate", problems)
+        if taken:
+            raise Again(taken[0])
+        self._taken -= {(job.metadata.uid, seat) for seat in seats}
 
     def _report(self, job: Job, reason: str, problems: list[str]) -> None:
         """Say the first problem, count the others, and try again later."""
@@ -218,7 +239,7 @@ class Jobs:
             self._desk.known.groups.observe(msgspec.json.decode(answer.body, type=PodGroup))
             self._desk.stir_group(job.metadata.namespace, groups.name_of(job))
             return
-        if isinstance(answer, Refused) and answer.reason == EXISTS:
+        if _is_taken(answer):
             raise Again("the PodGroup of the Job's earlier life is still there")
         self._report(job, "PodGroupError", [f"PodGroup {groups.name_of(job)}: {answer.message}"])
 
@@ -229,3 +250,7 @@ class Jobs:
         )
         if changed is not None:
             self._desk.known.groups.observe(changed)
+
+
+def _is_taken(answer: KubeResult) -> bool:
+    return isinstance(answer, Refused) and answer.reason == EXISTS

@@ -7,7 +7,7 @@ import msgspec
 
 from allotment.core.jobs import keys
 from allotment.core.jobs.groups import Members
-from allotment.core.jobs.model import JsonObject, Meta, PodView
+from allotment.core.jobs.model import JsonObject, Meta, Owner, PodView
 from allotment.core.jobs.seats import index_of
 
 JOBS = f"/apis/{keys.BATCH}/jobs"
@@ -128,11 +128,22 @@ def shown(time_s: float) -> str:
     return f"{datetime.fromtimestamp(int(time_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def is_of_interest(pod: Meta) -> bool:
+    """Whether a pod belongs to a Job or to a PodGroup."""
+    return bool(pod.annotation(keys.GROUP_NAME)) or _job_of(pod) is not None
+
+
+def _job_of(pod: Meta) -> Owner | None:
+    owner = pod.controller()
+    if owner is None or (owner.api_version, owner.kind) != (keys.BATCH, "Job"):
+        return None
+    return owner
+
+
 def kept(pod: PodObject) -> Pod:
     """What to keep of a pod."""
     metadata = pod.metadata
-    owner = metadata.controller()
-    is_ours = owner is not None and (owner.api_version, owner.kind) == (keys.BATCH, "Job")
+    job = _job_of(metadata)
     index = metadata.annotation(keys.TASK_INDEX)
     version = metadata.annotation(keys.JOB_VERSION)
     statuses = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
@@ -153,9 +164,7 @@ def kept(pod: PodObject) -> Pod:
         created_s=seconds(metadata.creation_timestamp),
         changed_s=_changed_s(pod, ended),
     )
-    if owner is None or not is_ours:
-        return Pod(_slim(metadata), view, "", "")
-    return Pod(_slim(metadata), view, owner.uid, owner.name)
+    return Pod(_slim(metadata), view, job.uid if job else "", job.name if job else "")
 
 
 def _slim(metadata: Meta) -> Meta:

@@ -4,19 +4,17 @@ import hashlib
 
 import anyio.to_thread
 import msgspec
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from allotment.adapters.kube import Ok, Refused
 from allotment.core.jobs import plugins, pods
 from allotment.core.jobs.model import Job, JsonObject, Meta, Notice
 from allotment.core.jobs.plugins import ssh
 from allotment_controller.objects import path_of
+from allotment_controller.ssh_keys import new_keys
 from allotment_controller.state import Desk
 from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create
 
-RSA_BITS = 2048
 _KEPT = ("Secret", "PersistentVolumeClaim")
 """Kinds that are made once and not looked at again: keys must not change, claims cannot."""
 
@@ -92,7 +90,7 @@ class PluginObjects:
             if not (isinstance(answer, Refused) and answer.status == 404):
                 raise Again(f"Secret {ssh.secret_name(job)}: {answer.message}")
         pair = ssh.given_keys(arguments)
-        if pair is None:  # a fifth of a second of arithmetic
+        if pair is None:  # in a thread: arithmetic that the event loop must not wait for
             pair = await anyio.to_thread.run_sync(new_keys)
         await self._make(job, ssh.secret(job, pair, arguments))
 
@@ -105,17 +103,3 @@ class PluginObjects:
 
     def _ssh_arguments(self, job: Job) -> list[str]:
         return (job.spec.plugins or {}).get("ssh") or []
-
-
-def new_keys() -> ssh.KeyPair:
-    """A new pair of RSA keys, as ssh reads them."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=RSA_BITS)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    return ssh.KeyPair(private.decode(), public.decode() + "\n")

@@ -1,6 +1,7 @@
-"""Events about Jobs, PodGroups and Queues. They never hold up what they tell of.
+"""Events about Jobs and Queues. They never hold up what they tell of.
 
-The same words about the same object are told once: a status that stays is no news.
+The same warning about the same object is told once: a state that stays is no news. What was done is
+told each time.
 """
 
 import secrets
@@ -34,14 +35,9 @@ class Teller:
         self._stirred = anyio.Event()
 
     def tell(self, api_version: str, kind: str, about: Meta, notice: Notice) -> None:
-        """Queue an Event, unless the last one of its reason said the same."""
-        place = (about.uid, notice.reason)
-        if self._said.get(place) == notice.message:
+        """Queue an Event, unless it is a warning and the last one of its reason said the same."""
+        if notice.kind == "Warning" and not self._is_news(about.uid, notice):
             return
-        self._said.pop(place, None)
-        self._said[place] = notice.message
-        if len(self._said) > REMEMBERED_MAX:
-            del self._said[next(iter(self._said))]
         if len(self._waiting) >= WAITING_MAX:
             self.lost += 1
             return
@@ -64,6 +60,16 @@ class Teller:
             del event["regarding"]["namespace"]
         self._waiting.append(event)
         self._stirred.set()
+
+    def _is_news(self, uid: str, notice: Notice) -> bool:
+        place = (uid, notice.reason)
+        if self._said.pop(place, None) == notice.message:
+            self._said[place] = notice.message
+            return False
+        self._said[place] = notice.message
+        if len(self._said) > REMEMBERED_MAX:
+            del self._said[next(iter(self._said))]
+        return True
 
     def job(self, about: Meta, *notices: Notice) -> None:
         for notice in notices:

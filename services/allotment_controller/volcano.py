@@ -45,7 +45,7 @@ class Presence:
         self.why = ""
         self._client = client
         self._namespace = namespace
-        self._renewed = ""
+        self._renewed: str | None = None
         self._renewed_s = 0.0
         self._turned = anyio.Event()
 

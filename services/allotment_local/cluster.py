@@ -51,7 +51,7 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
     for definition in read_definitions():
         store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     fake = FakeNodes(store, timers, now)
-    fake.start(node_objects(shapes, store.now()))
+    fake.start(node_objects(shapes, store.now()), configured=True)
     app = build_app(store, clock=now, ids=new_id)
 
     async def cards(_: web.Request) -> web.Response:

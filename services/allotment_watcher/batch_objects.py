@@ -1,4 +1,4 @@
-"""PodGroups, Queues and PriorityClasses: the parts that the watcher reads, as leniently as it can."""
+"""PodGroups, Queues and PriorityClasses: what the watcher reads of them, as leniently as it can."""
 
 import msgspec
 

@@ -26,7 +26,7 @@ from allotment.core.state import RESERVED, Allocation, apply
 from allotment_binder import locks as locks_module
 from allotment_binder.bindings import Obstacle, Target
 from allotment_binder.locks import Held, NodeLocks, holder_key, lock_keys
-from allotment_proto.events import PodGone
+from allotment_proto.events import Event, PodGone
 from allotment_proto.facts import Holding
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking", "quick")]
@@ -278,13 +278,13 @@ async def test_a_pod_that_comes_to_nothing_gives_it_back_at_once(
     async with scene(tmp_path) as at:
         (binder,) = at.binders
         assert await binder.take(target(), always) is None
-        bound = {"rv": 3, "node": "n1", "holdings": (holding(),)}
-        event = {
+        bound: dict[str, Any] = {"rv": 3, "node": "n1", "holdings": (holding(),)}
+        events: dict[str, Event] = {
             "failed": pod("a", **bound, bind_phase="failed"),
             "ended": pod("a", **bound, phase="Failed"),
             "gone": PodGone(uid="a", namespace="default", name="pod-a", rv=3),
-        }[ending]
-        apply(state, event, 8)
+        }
+        apply(state, events[ending], 8)
         binder.look(state, "a")
         ((held, wait_s),) = binder.due()
         assert wait_s == 0

@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.contract.kube_server import Script, client_of, refuse, reply, scripted
 
 from allotment_binder import notices as notices_module
-from allotment_binder.notices import Notices, Refused, Scheduled
+from allotment_binder.notices import Notices, Refused, Scheduled, Warned
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 WHY = "0/1 nodes are available: 1 NoGPU."
@@ -211,3 +211,24 @@ async def test_a_pod_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
         await settled(notices, 1)
         assert notices.lost == 0
     assert len(script.requests) == 2
+
+
+async def test_a_warning_is_an_event_of_its_own_and_displaces_nothing(tmp_path: Path) -> None:
+    async with working(tmp_path) as (notices, script):
+        warned = Warned("u1", "default", "pod-u1", "WaitingForNodeLock", "Binding", "waits")
+        notices.put(refused())
+        notices.put(warned)
+        await settled(notices, 2)
+    assert sorted(events(script)) == [
+        ("Warning", "FailedScheduling", WHY),
+        ("Warning", "WaitingForNodeLock", "waits"),
+    ]
+
+
+async def test_bound_pods_are_told_of_while_a_binding_waits_for_something(tmp_path: Path) -> None:
+    async with working(tmp_path) as (notices, script):
+        with notices.binding(), notices.not_binding():
+            for uid in ("u1", "u2", "u3"):
+                notices.put(Scheduled(uid, "default", f"pod-{uid}", "n1"))
+            await settled(notices, 3)
+    assert len(events(script)) == 3

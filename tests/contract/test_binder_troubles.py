@@ -206,8 +206,8 @@ async def test_what_failed_before_this_life_is_erased_again_but_not_told_again(
     tmp_path: Path,
 ) -> None:
     api = Server()
-    gone_wrong = {"node": "n1", "holdings": (holding(),), "bind_phase": "failed"}
-    elsewhere = {**gone_wrong, "node": "unknown"}
+    gone_wrong: dict[str, Any] = {"node": "n1", "holdings": (holding(),), "bind_phase": "failed"}
+    elsewhere: dict[str, Any] = {**gone_wrong, "node": "unknown"}
     history = (policy(), node(), pod("a", **gone_wrong), pod("b", **elsewhere))
     async with at_work(tmp_path, *history, api=api) as scene:
         await until(lambda: api.erased)
@@ -222,7 +222,7 @@ async def test_a_record_that_we_marked_as_failed_is_not_said_to_be_the_plugins_d
 ) -> None:
     """Kubelet turned the pod away for another reason, and nobody was asked for devices."""
     api = Server()
-    rejected = {"node": "n1", "holdings": (holding(),), "phase": "Failed"}
+    rejected: dict[str, Any] = {"node": "n1", "holdings": (holding(),), "phase": "Failed"}
     history = (policy(), node(), pod("a", bind_phase="allocating", **rejected))
     async with at_work(tmp_path, *history, api=api) as scene:
         await until(lambda: api.erased)

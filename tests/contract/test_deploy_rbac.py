@@ -29,9 +29,10 @@ from allotment.adapters.kube import KubeClient
 from allotment.adapters.kube_watch import WatchEvent, list_and_watch
 from allotment.core.state import RESERVED, Allocation
 from allotment_binder.bindings import Target, bind
+from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices, Refused, Scheduled
 from allotment_binder.records import erase
-from allotment_proto.facts import PluginUse, Policy
+from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
 from allotment_watcher.device_source import places_of
 from allotment_watcher.npu_info import path_of
@@ -46,6 +47,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 CLIENT_METHODS = {name for name in vars(KubeClient) if not name.startswith("_")}
 CALLS = {
     "allotment_binder/bindings.py": {"bind", "get"},
+    "allotment_binder/locks.py": {"get", "patch"},
     "allotment_binder/records.py": {"patch"},
     "allotment/adapters/kube_events.py": {"create", "patch"},
     "allotment/adapters/kube_watch.py": {"list", "watch"},
@@ -73,6 +75,11 @@ async def binder_asks(client: KubeClient) -> None:
     allocation = Allocation("uid", "node", (), 0, 0, (), phase=RESERVED, seq=7)
     await bind(client, Target("default", "pod", allocation), 0, look_first=True)
     await erase(client, "default", "pod", "uid", lambda text: None)
+    share = Holding("vgpu", 0, "GPU-0", 1_000, 10)
+    locked = Allocation("uid", "node", (share,), 0, 0, (), phase=RESERVED, seq=7)
+    locks = NodeLocks(client, lambda text: None, lambda: 0.0)
+    assert await locks.take(Target("default", "pod", locked), lambda: True) is None
+    await locks.release(Held.of(locked))
     notices = Notices(client, "test")
     notices.put(Refused("a", "default", "a", "does not fit", is_news=True))
     notices.put(Scheduled("b", "default", "b", "node"))

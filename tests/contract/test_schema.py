@@ -68,7 +68,13 @@ def test_asyncapi_names_every_subject_and_message() -> None:
         for name, value in vars(subjects).items()
         if name.isupper() and isinstance(value, str) and value.startswith("allot.")
     }
-    patterns = {subjects.NODE: "{node}", subjects.POD: "{uid}"}
+    patterns = {
+        subjects.NODE: "{node}",
+        subjects.POD: "{uid}",
+        subjects.GROUP: "{namespace}.{group}",
+        subjects.QUEUE: "{queue}",
+        subjects.CLASS: "{class}",
+    }
     wanted = {c + patterns.get(c, "") for c in constants - {subjects.LOG_ALL}}
     assert addresses == wanted
     kinds = {type(value).__name__ for value in (*samples.EVENTS, *samples.MESSAGES)}

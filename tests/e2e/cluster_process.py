@@ -1,6 +1,7 @@
 """The cluster of the end-to-end tests: a local API server with fake nodes, in a process of its own.
 
-`python -m tests.e2e.cluster_process NODES.yaml PORT` prints its addresses as one line of JSON.
+`python -m tests.e2e.cluster_process NODES.yaml PORT [configured]` prints its addresses as one line
+of JSON. With `configured` the device plugins bring their ConfigMap and do as it says.
 `GET /debug/cards` at `books` tells what the fake device plugins handed out, whatever the log says.
 """
 
@@ -24,13 +25,13 @@ from allotment_local.nodes.shapes import NodeShape
 from allotment_local.nodes.timers import Timers
 
 
-async def serve(shapes: Sequence[NodeShape], port: int) -> None:
+async def serve(shapes: Sequence[NodeShape], port: int, *, configured: bool) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     store = new_store()
     timers = Timers(time.monotonic)
     fake = FakeNodes(store, timers, now)
-    fake.start(node_objects(shapes, store.now()))
+    fake.start(node_objects(shapes, store.now()), configured=configured)
 
     async def cards(_: web.Request) -> web.Response:
         return web.json_response(fake.report())
@@ -59,4 +60,5 @@ async def _served(app: web.Application, port: int) -> AsyncIterator[str]:
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    asyncio.run(serve(parse_shapes(file.read_text(), str(file)), int(sys.argv[2])))
+    nodes = parse_shapes(file.read_text(), str(file))
+    asyncio.run(serve(nodes, int(sys.argv[2]), configured="configured" in sys.argv[3:]))

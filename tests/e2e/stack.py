@@ -103,7 +103,9 @@ class Stack:
         *,
         services: Sequence[str] = ROLES,
         options: Mapping[str, Sequence[str]] | None = None,
+        configured: bool = False,
     ) -> None:
+        """`configured`: the device plugins bring their ConfigMap and do as it says."""
         self.directory = directory
         self.nats = NatsServer(directory / "nats")
         self.processes: dict[str, Process] = {}
@@ -112,6 +114,7 @@ class Stack:
         self._nodes = nodes
         self._books = ""
         self._services = services
+        self._configured = configured
 
     def __enter__(self) -> Self:
         try:
@@ -137,7 +140,8 @@ class Stack:
         self.nats.start()
         nodes = self.directory / "nodes.yaml"
         nodes.write_text(self._nodes)
-        cluster = self.launch("cluster", ["tests.e2e.cluster_process", str(nodes), "0"])
+        more = ["configured"] if self._configured else []
+        cluster = self.launch("cluster", ["tests.e2e.cluster_process", str(nodes), "0", *more])
         said = cluster.announce()
         self.url, self._books = said["url"], said["books"]
         self._write_kubeconfig()

@@ -11,6 +11,7 @@ import pytest
 
 HEADINGS = (
     "=== Placements",
+    "=== What device plugins told the containers",
     "=== allot explain pod default/hami-core",
     "=== allot explain pod default/never-fits",
     "=== allot ledger",
@@ -52,10 +53,22 @@ def test_the_demo(tmp_path: Path) -> None:
     assert places == sorted(places)
     assert "can never fit" in out
     rows = out[places[0] : places[1]]
-    assert rows.count(" Running ") == 14
+    assert rows.count(" Running ") == 25
     assert rows.count(" Succeeded ") == 1
-    shares = {line.split("GPU-")[1][0] for line in rows.splitlines() if "/share-" in line}
+    shares = {line.split("GPU-")[1][0] for line in rows.splitlines() if "default/share-" in line}
     assert len(shares) == 1
+    placed = {line.split()[0]: line.split()[2:4] for line in rows.splitlines() if " Runn" in line}
+    assert placed["default/mig-slice"][0] == "gpu-mig"
+    assert placed["default/mps-share"][0] == "gpu-mps"
+    assert placed["default/ascend-share-1"] == placed["default/ascend-share-2"]
+    assert placed["default/ascend-pair"][0] == "npu-910b"
+    assert placed["default/ascend-310p"] == ["npu-310p", "GPU-0[vir02]"]
+    for apart in ("exclusive", "spread"):
+        assert placed[f"default/{apart}-1"] != placed[f"default/{apart}-2"]
+    told = out[places[1] : places[2]]
+    for variable in ("CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT", "ASCEND_VNPU_SPECS"):
+        assert variable in told
+    assert "MIG-" in told
     assert left_behind(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 

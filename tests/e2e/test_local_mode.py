@@ -135,9 +135,9 @@ async def test_up_status_restart_and_down(bench: Bench) -> None:
     assert address.url == found["apiserver"]
     assert await credentials.header() is None
     nodes = await anyio.to_thread.run_sync(fetch, f"{found['apiserver']}/api/v1/nodes")
-    assert len(nodes["items"]) == 7
+    assert len(nodes["items"]) == 11
     cards = await anyio.to_thread.run_sync(fetch, f"{found['apiserver']}/debug/cards")
-    assert (cards["oversold"], len(cards["cards"])) == ([], 8 + 8 + 4 + 4 + 8 + 4)
+    assert (cards["oversold"], len(cards["cards"])) == ([], 8 + 8 + 4 + 4 + 4 + 2 + 8 + 4 + 8 + 4)
 
     again = await bench.up()
     assert "already running" in bench.said[-1]

@@ -5,6 +5,7 @@ restarts than it may. And when the faults end the Job comes to rest: all its pod
 and nothing of it lives.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -48,15 +49,12 @@ class World:
             ),
             {},
         )
-        writes = [
-            lambda: self._write_status(made),
-            lambda: self._delete_group(made),
-            lambda: [self._end(pod) for pod in made.end],
-            lambda: self._create_group(made),
-            lambda: [self._create(seat.role, seat.index) for seat in made.create],
+        writes: list[Callable[[Plan], None]] = [
+            *(self._write_status, self._delete_group, self._end),
+            *(self._create_group, self._create),
         ]
         for write in writes[:steps]:
-            write()
+            write(made)
         self.happened = list(made.remember) if steps >= len(writes) else []
         return made
 
@@ -68,10 +66,10 @@ class World:
         if made.delete_group:
             self.group = None
 
-    def _end(self, pod: PodView) -> None:
-        known = self.pods.get(pod.name)
-        if known is not None and known.uid == pod.uid:
-            self.pods[pod.name] = msgspec.structs.replace(known, is_marked=True, is_deleting=True)
+    def _end(self, made: Plan) -> None:
+        for pod in made.end:
+            assert self.pods[pod.name].uid == pod.uid
+            self.pods[pod.name] = msgspec.structs.replace(pod, is_marked=True, is_deleting=True)
 
     def _create_group(self, made: Plan) -> None:
         if made.create_group:
@@ -80,15 +78,17 @@ class World:
             body["status"] = {"phase": "Pending"}
             self.group = msgspec.convert(body, PodGroup)
 
-    def _create(self, role: str, index: int) -> None:
-        name = f"j-{role}-{index}"
-        assert name not in self.pods, "two pods for one seat"
-        assert self.group is not None
-        assert self.group.status.phase not in ("", "Pending")
-        self._uids += 1
-        self.pods[name] = PodView(
-            name, f"uid-{self._uids}", role, index, self.job.version, created_s=self.now_s
-        )
+    def _create(self, made: Plan) -> None:
+        for seat in made.create:
+            name = f"j-{seat.role}-{seat.index}"
+            assert name not in self.pods, "two pods for one seat"
+            assert self.group is not None
+            assert self.group.status.phase not in ("", "Pending")
+            self._uids += 1
+            self.pods[name] = PodView(
+                *(name, f"uid-{self._uids}", seat.role, seat.index, self.job.version),
+                created_s=self.now_s,
+            )
 
     # What the others do
 
@@ -201,16 +201,10 @@ def step(world: World, what: str, more: Any) -> None:
 def test_a_job_keeps_its_rules_and_comes_to_rest(
     steps: list[tuple[str, Any]], policies: list[Any], least: int, success: int | None
 ) -> None:
-    worker = task("worker", 2, minAvailable=1)
-    world = World(
-        job(
-            *(task("ps", 1), worker),
-            minAvailable=least,
-            maxRetry=MAX_RETRY,
-            policies=policies,
-            **({"minSuccess": success} if success else {}),
-        )
-    )
+    roles = (task("ps", 1), task("worker", 2, minAvailable=1))
+    amounts = {"minAvailable": least, "maxRetry": MAX_RETRY, "minSuccess": success}
+    fields: dict[str, Any] = {**amounts, "policies": policies}
+    world = World(job(*roles, **fields))
     for what, more in steps:
         step(world, what, more)
     world.settle()

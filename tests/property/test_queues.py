@@ -296,7 +296,9 @@ def rounds(total: int, asked: Sequence[Claim]) -> list[Fraction]:
         before = list(given_)
         for at in sorted(unmet):
             part = left * asked[at].weight / weights
-            given_[at] = max(min(given_[at] + part, Fraction(asked[at].most)), asked[at].least)
+            given_[at] = max(
+                min(given_[at] + part, Fraction(asked[at].most)), Fraction(asked[at].least)
+            )
             if asked[at].most <= given_[at] or given_[at] == before[at]:
                 unmet.remove(at)
         left -= sum(given_) - sum(before)

@@ -9,6 +9,7 @@ from allotment.core.jobs.admission import (
     defaulted,
     problems_of,
     queue_problem,
+    self_waiting,
     update_problems,
 )
 from allotment.core.jobs.durations import parse_ms, show_s
@@ -102,6 +103,13 @@ def test_dependencies_in_a_circle() -> None:
     first = task("a", dependsOn={"name": ["b"]})
     (problem,) = problems_of("j", spec(first, task("b", dependsOn={"name": ["a"]}), task("c")))
     assert str(problem) == "spec.tasks: dependsOn goes in a circle: a, b"
+
+
+def test_a_gang_that_waits_for_itself_is_warned_of() -> None:
+    last = task("last", 2, dependsOn={"name": ["first"]})
+    assert self_waiting(spec(task("first", 1), last)).endswith("set minAvailable to at most 1")
+    assert self_waiting(spec(task("first", 1), last, minAvailable=1)) == ""
+    assert self_waiting(spec(task("first", 1), task("last", 2))) == ""
 
 
 @pytest.mark.parametrize(

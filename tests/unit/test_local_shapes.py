@@ -1,11 +1,16 @@
 """Node shapes: what the YAML means, and what is said about every way to get it wrong."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from allotment.core.devices import FAMILIES
+from allotment.core.devices.base import NodeSource
 from allotment_local.nodes.annotations import Mistake, duration_s
+from allotment_local.nodes.device_map import shipped
+from allotment_local.nodes.inventory import read_hardware
 from allotment_local.nodes.objects import card_id, node_objects
 from allotment_local.nodes.shape_reader import (
     ShapesError,
@@ -40,22 +45,25 @@ def test_the_default_cluster_is_mixed() -> None:
         "gpu-a100": vgpu_amounts(80, 8 * 40960, 800),
         "gpu-v100": vgpu_amounts(40, 4 * 32768, 400),
         "gpu-t4": vgpu_amounts(40, 4 * 15360, 400),
+        "gpu-mig": vgpu_amounts(28, 4 * 81920, 400),
+        "gpu-mps": vgpu_amounts(20, 2 * 46068, 200),
         "gpu-whole": {"nvidia.com/gpu": "8"},
         "gpu-share": {keys.GPU_MEMORY: str(4 * 16384), keys.GPU_NUMBER: "4"},
+        "npu-910b": {"huawei.com/Ascend910B3": "32"},
+        "npu-310p": {keys.NPU_CORE: "32"},
         "cpu": {},
     }
-    models = {
-        vgpu.decode_register(node["metadata"]["annotations"][keys.NODE_VGPU_REGISTER])
-        .cards[0]
-        .model
+    registers = (
+        (node["metadata"].get("annotations") or {}).get(keys.NODE_VGPU_REGISTER)
         for node in made.values()
-        if "annotations" in node["metadata"]
-    }
-    assert models == {
+    )
+    assert {vgpu.decode_register(text).cards[0].model for text in registers if text} == {
         "NVIDIA-NVIDIA GeForce RTX 4090",
         "NVIDIA-NVIDIA A100-PCIE-40GB",
         "NVIDIA-Tesla V100-SXM2-32GB",
         "NVIDIA-Tesla T4",
+        "NVIDIA-NVIDIA A100-SXM4-80GB",
+        "NVIDIA-NVIDIA L40S",
     }
 
 
@@ -96,6 +104,33 @@ def test_a_prefix_makes_several_nodes_with_cards_of_their_own() -> None:
     }
     assert ids == {card_id(name, index) for name in made for index in (0, 1)}
     assert len(ids) == 6
+
+
+def test_every_family_reads_its_default_node_without_a_complaint() -> None:
+    config = shipped()
+    for node in node_objects(default_shapes(), NOW):
+        metadata, status = node["metadata"], node["status"]
+        hardware = read_hardware(node, config)
+        chips = tuple(card.index for card in hardware.chips)
+        listed = ",".join(f"Ascend310P-{index}" for index in chips)
+        source = NodeSource(
+            metadata.get("annotations") or {},
+            status["capacity"],
+            status["allocatable"],
+            metadata["name"],
+            metadata["labels"],
+            config,
+            {
+                "mindx-dl/mindx-dl-deviceinfo-npu-310p/DeviceInfoCfg": json.dumps(
+                    {"DeviceList": {"huawei.com/Ascend310P": listed}}
+                )
+            },
+        )
+        found = [family.inventory(source) for family in FAMILIES.values()]
+        assert [problems for _, problems in found] == [()] * len(found), metadata["name"]
+        cards = [card for inventory, _ in found if inventory for card in inventory.cards]
+        books = (hardware.vgpu, hardware.gpushare, hardware.ascend, hardware.chips)
+        assert [card.id for card in cards] == [card.id for part in books for card in part]
 
 
 def test_card_ids_never_change() -> None:
@@ -152,6 +187,46 @@ GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
         (
             "- name: n\n  gpus: {model: M, count: 1, memory_mib: 1, resource: nvidia.com/gpu}",
             "nodes.yaml:2: [0].gpus.resource: 'nvidia.com/gpu'; wanted: a resource like nvidia.co",
+        ),
+        (
+            "- name: n\n  gpus: {model: Tesla T4, count: 1, memory_mib: 1, mode: mig}",
+            "nodes.yaml:2: [0].gpus.model: 'Tesla T4'; wanted: with mode mig a model that has a "
+            "table in the device configuration: A30, A100-SXM4-40GB",
+        ),
+        (
+            "- name: n\n  gpus: {model: M, count: 1, memory_mib: 1, mode: shared}",
+            "nodes.yaml:2: [0].gpus.mode: 'shared'; wanted: one of hami-core, mig, mps",
+        ),
+        (
+            "- name: n\n  kind: whole\n  gpus: {model: M, count: 1, memory_mib: 1, mode: mps}",
+            "nodes.yaml:3: [0].gpus.mode: 'mps'; wanted: no mode on a node of kind whole",
+        ),
+        ("- name: n\n  kind: ascend", "nodes.yaml:1: [0].npus: is missing; wanted: the chips, as"),
+        (
+            "- name: n\n  npus: {chip: Ascend310P, count: 1, memory_mib: 1}",
+            "nodes.yaml:2: [0].npus: '…'; wanted: no npus on a node of kind cpu",
+        ),
+        (
+            "- name: n\n  kind: ascend\n  npus: {chip: 910B, count: 1, memory_mib: 1}",
+            "nodes.yaml:3: [0].npus.chip: '910B'; wanted: a chip like Ascend910B3",
+        ),
+        (
+            "- name: n\n  kind: ascend\n  npus: {chip: Ascend910B3, count: 4, memory_mib: 1, "
+            "networks: 3}",
+            "nodes.yaml:3: [0].npus.networks: 3; wanted: as many chips in each: a divisor of 4",
+        ),
+        (
+            "- name: n\n  kind: ascend\n  npus: {chip: Ascend910B3, count: 4, memory_mib: 1, "
+            "soft: maybe}",
+            "nodes.yaml:3: [0].npus.soft: 'maybe'; wanted: true or false",
+        ),
+        (
+            "- name: n\n  kind: mindcluster\n  npus: {chip: Ascend310P, count: 4, cores: 9}",
+            "nodes.yaml:3: [0].npus.chip: 'Ascend310P with 9 cores'; wanted: Ascend310P with 8 cor",
+        ),
+        (
+            "- name: n\n  kind: mindcluster\n  npus: {chip: Ascend310P, count: 4, memory_mib: 9}",
+            "nodes.yaml:3: [0].npus.memory_mib: 'memory_mib' is not known; wanted: one of chip, c",
         ),
         ("- prefix: n\n  count: 5000\n- name: x", "nodes.yaml:1: the document: 5001; wanted: at m"),
     ],

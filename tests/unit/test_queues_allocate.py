@@ -17,8 +17,9 @@ from allotment.core.queues.allocate import (
     endings,
     needs_continue,
 )
+from allotment.core.queues.backfill import backfill
 from allotment.core.queues.model import Card, Phase, Task
-from allotment.core.queues.reservations import Commit, Refusal
+from allotment.core.queues.reservations import Commit, Hold, Refusal
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.sampling import enough_nodes
 from allotment.core.queues.session import Session
@@ -221,6 +222,41 @@ def test_the_oracle_hears_of_cards_with_quota() -> None:
     (turn,) = run(found, toy)
     assert toy.limits[0].cards == ("A",)
     assert turn.placed == (("x", Placed("n2", "A")),)
+
+
+PODS_ONLY = Resources({"pods": 1})
+
+
+def test_backfill_places_pods_without_a_request() -> None:
+    gang = (task("g-w-0"), task("g-w-1", request=PODS_ONLY))
+    found = session(job("g", gang), job("wait", 1, phase=Phase.PENDING))
+    toy = Toy({"n1": 1})
+    assert short_form(run(found, toy)) == [("g", COMMITTED, 1)], "the other counts as ready"
+    (turn,) = backfill(found, toy)
+    assert (turn.job, turn.ending, turn.placed) == ("g", COMMITTED, (("g-w-1", Placed("n1")),))
+    assert list(backfill(found, toy)) == []
+
+
+def test_backfill_gives_back_what_an_unready_job_found() -> None:
+    gang = (task("g-w-0"), task("g-w-1", request=PODS_ONLY))
+    found, toy = session(job("g", gang)), Toy({"n1": 0})
+    run(found, toy)
+    (turn,) = backfill(found, toy)
+    assert (turn.ending, found.jobs["g"].best_effort_pending) == (DISCARDED, 1)
+
+
+def test_backfill_leaves_held_nodes_alone() -> None:
+    small = job("s", [task("s", request=PODS_ONLY)])
+    found = session(job("g", 2), small)
+    (turn,) = backfill(found, Toy({"n1": 1, "n2": 1}), holds=[Hold("g", 1, ("n1",))])
+    assert turn.placed == (("s", Placed("n2")),)
+
+
+def test_promises_of_a_ready_job_are_not_counted_as_committed() -> None:
+    elastic = job("e", 2, min_member=1)
+    turns = run(session(elastic), Toy({"n1": 1}, soon={"n1": 1}))
+    assert [turn.placed[0][1] for turn in turns] == [Placed("n1"), Promised("n1")]
+    assert endings(turns) == [Commit("e", 1), Commit("e", 0)]
 
 
 def test_endings_for_reservations() -> None:

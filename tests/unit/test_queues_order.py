@@ -113,6 +113,18 @@ def test_drf_victims_keep_no_less_than_the_taker_gets() -> None:
     assert [t.uid for t in victims] == ["r-w-0", "r-w-1", "r-w-2"]
 
 
+def test_what_the_cluster_needs_is_nobodys_victim() -> None:
+    members = [
+        task("plain", status=Status.RUNNING),
+        task("critical", status=Status.RUNNING, priority_class="system-node-critical"),
+        task("system", status=Status.RUNNING, namespace="kube-system"),
+    ]
+    found = session(job("v", members), job("t", 1), tiers=[["conformance"]])
+    taker = found.jobs["t"].view.tasks[0]
+    assert [t.uid for t in found.preemptable(taker, members)] == ["plain"]
+    assert [t.uid for t in found.reclaimable(taker, members)] == ["plain"]
+
+
 def test_priority_victims_are_strictly_lower() -> None:
     own = (task("own-low", priority=1, status=Status.RUNNING), task("own-high", priority=9))
     jobs = [

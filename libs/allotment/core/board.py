@@ -17,9 +17,10 @@ from allotment.core import reasons
 from allotment.core.board_capacity import holds_at_most
 from allotment.core.board_pieces import PieceNames
 from allotment.core.board_reasons import reason_numbers
-from allotment.core.board_rows import CODES, NUMBER, Row, Static
+from allotment.core.board_rows import Row, Static
 from allotment.core.board_score import Scorer
 from allotment.core.board_top import Entry
+from allotment.core.codes import CODES, NUMBER
 from allotment.core.columns import Columns
 from allotment.core.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.packing import Ints
@@ -28,11 +29,13 @@ from allotment.core.policies import device_policy
 from allotment.core.policies.fgd import fragmentation_on
 from allotment.core.policies.typical import Fragmentation
 from allotment.core.predicates import accepts
+from allotment.core.relative import affinity_raw, soft_taints
 from allotment.core.scores import Score
 from allotment.core.shapes import allowed_cards, compile_shape
 from allotment.core.state import ClusterState
+from allotment.core.switches import switches_of
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import Constraints, PodRequest, Policy
+from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy
 
 CONSTRAINTS_MAX = 512
 
@@ -88,6 +91,8 @@ class Board:
 
     def holds_at_most(self, request: PodRequest, wanted: int) -> int:
         """An upper bound of how many pods with this request fit; `wanted` if that is reached."""
+        if request.company != ALONE:
+            return wanted  # each that is placed may make room
         row = self._fresh(request)
         if row.feasible >= wanted:
             return wanted  # one on each node
@@ -110,7 +115,7 @@ class Board:
     def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
         """Why the nodes on which the request does not fit refuse it, most frequent first."""
         row = self._fresh(request)
-        if row.reasons is None:
+        if row.reasons is None or row.rules is not None:
             row.reasons = np.zeros(len(self._columns), np.int64)
             at: Ints = np.arange(len(self._columns))
         else:
@@ -142,12 +147,21 @@ class Board:
             shape = compile_shape(columns, request, self.state.policy)
             static = self._static(request.constraints)
             row = Row(shape, static, allowed_cards(columns, request.selection), columns)
+            self._scorer.prepare(row)
             self._score(row, np.arange(len(columns)))
         elif row.cursor < columns.touched:
-            self._score(row, columns.since(row.cursor))
+            self._score(row, self._changed(row))
         row.cursor = columns.touched
         self._rows[request] = row
         return row
+
+    def _changed(self, row: Row) -> Ints:
+        """The positions that may answer otherwise than when the row was last asked."""
+        at = self._columns.since(row.cursor)
+        if row.rules is not None:
+            before, row.rules.numbers = row.rules.numbers, row.rules.refusals()
+            at = np.union1d(at, (before != row.rules.numbers).nonzero()[0])
+        return at
 
     def _score(self, row: Row, at: Ints) -> None:
         self._update_facts(row)
@@ -188,7 +202,13 @@ class Board:
             if fact is None or not fact.ready:
                 code: str | None = reasons.NODE_NOT_READY
             else:
-                code = accepts(columns.node(position), constraints)
+                node = columns.node(position)
+                code = accepts(node, constraints, switches_of(self.state.policy))
+                if constraints.preferred:
+                    static.earned[position] = affinity_raw(node, constraints)
+                soft = soft_taints(fact.taints, constraints.tolerations) if fact.taints else 0
+                static.softs += (soft > 0) - (int(static.soft[position]) > 0)
+                static.soft[position] = soft
             number = 0 if code is None else NUMBER[code]
             static.refused += (number > 0) - (int(static.codes[position]) > 0)
             static.codes[position] = number
@@ -217,8 +237,21 @@ class Board:
         ]
         total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)
         host = self._host_term(row.shape.request, position)
-        score = Score(total, (("device", total - host), ("host", host)), leftover)
-        return Place((-total, leftover, name), score, tuple(holdings))
+        terms = self._terms(row, position, total, host)
+        return Place((-total, leftover, name), Score(total, terms, leftover), tuple(holdings))
+
+    def _terms(
+        self, row: Row, position: int, total_micro: int, host_micro: int
+    ) -> tuple[tuple[str, int], ...]:
+        more = row.more
+        if more is None:
+            return (("device", total_micro - host_micro), ("host", host_micro))
+        plugins = [int(part[position]) for part in more.parts]
+        device = int(more.alone_micro[position]) - host_micro - sum(plugins)
+        terms = dict(zip(more.terms.names, plugins, strict=True))
+        if "nodeorder" in terms:
+            terms["nodeorder"] += more.relative_at(position)
+        return (("device", device), ("host", host_micro), *terms.items())
 
     def _host_term(self, request: PodRequest, position: int) -> int:
         policy = self.state.policy

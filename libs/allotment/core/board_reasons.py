@@ -7,7 +7,8 @@ its card that got furthest.
 import numpy as np
 
 from allotment.core import packing, reasons
-from allotment.core.board_rows import NUMBER, Row, best_cards, good_cards, kept_apart, take
+from allotment.core.board_rows import Row, best_cards, good_cards, kept_apart, take
+from allotment.core.codes import NUMBER
 from allotment.core.columns import CPU, HOST_MEMORY, MISSING, PODS, Columns
 from allotment.core.devices.base import REFUSAL_ORDER
 from allotment.core.packing import Bools, Ints
@@ -22,6 +23,8 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
     shape = row.shape
     view = View(columns, at, np.arange(len(at)) * columns.depth)
     numbers: Ints = row.static.codes.take(at)
+    if row.rules is not None:
+        numbers = np.where(numbers == 0, row.rules.numbers.take(at), numbers)
     for resource, code in (
         (PODS, reasons.POD_LIMIT_REACHED),
         (CPU, reasons.INSUFFICIENT_CPU),
@@ -57,6 +60,7 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     kind = view.keys & view.columns.kind_mask
     held, apart = packing.holders(view.packed), kept_apart(row, view)
     mine = ask.is_family[kind]
+    has_any = mine.any(axis=1)
     if view.taken is not None:
         mine &= ~view.taken
     cards = mine.sum(axis=1)
@@ -81,5 +85,5 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     out = np.where(cards < ask.number, NUMBER[reasons.NOT_ENOUGH_GPUS_ON_NODE], out)
     out = np.where(wrong_mode, NUMBER[reasons.GPU_MODE_MISMATCH], out)
     out = np.where(blocked, NUMBER[reasons.CARDS_QUARANTINED], out)
-    numbers: Ints = np.where(cards == 0, NUMBER[reasons.NO_GPU], out)
+    numbers: Ints = np.where(~has_any, NUMBER[reasons.NO_GPU], out)
     return numbers

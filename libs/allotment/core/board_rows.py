@@ -3,16 +3,14 @@
 import numpy as np
 import numpy.typing as npt
 
-from allotment.core import packing, reasons
+from allotment.core import packing
+from allotment.core.board_relative import More
+from allotment.core.board_rules import Rules
 from allotment.core.board_top import Top
 from allotment.core.columns import USE_ORDERS, Columns
 from allotment.core.packing import Bools, Ints
 from allotment.core.policies.base import View
 from allotment.core.shapes import Ask, Shape
-
-CODES = ("", *reasons.EXPLANATIONS)
-"""Reason codes by number, so that they fit a column; number 0 is "none"."""
-NUMBER = {code: number for number, code in enumerate(CODES)}
 
 NETWORKS_MOST = 1 << 31
 _NOT_ASKED = object()
@@ -28,6 +26,12 @@ class Static:
         self.facts: list[object] = [_NOT_ASKED] * positions
         self.refused = 0
         """How many positions have a reason."""
+        self.earned = np.zeros(positions, np.int64)
+        """The weights of the preferred terms that match."""
+        self.soft = np.zeros(positions, np.int64)
+        """How many taints are only to be avoided."""
+        self.softs = 0
+        """How many positions have any."""
         self.cursor = 0
 
 
@@ -55,6 +59,10 @@ class Row:
         ]
         """Per device request the slots of the cards that each node would give."""
         self._views = [slots.data for slots in self.slots]
+        self.more: More | None = None
+        """Set if plugins count, or totals can be cut off."""
+        self.rules: Rules | None = None
+        """Set if the request has rules about other pods."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0

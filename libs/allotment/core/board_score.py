@@ -2,13 +2,24 @@
 
     rank = (device weight × device points + host weight × host points) · 2²³ + (2²³ − 1 − leftover)
 
-−1 where the request does not fit. Ranks hold up to 63 bits because weights are at most
-`policy.WEIGHT_MAX` and points at most `POINTS_MOST`.
+−1 where the request does not fit. Where plugins count, their terms are added to the points. Totals
+end at `TOTAL_MOST`, so that ranks fit 63 bits; whether weights can reach that is known beforehand,
+and what cannot be does not cost anything.
 """
 
 import numpy as np
 
+from allotment.core.board_relative import (
+    More,
+    constant_micro,
+    scaled_between,
+    scaled_down,
+    scaled_spread,
+    scaled_up,
+)
 from allotment.core.board_rows import Row, best_cards, good_cards, take
+from allotment.core.board_rules import Rules
+from allotment.core.board_terms import Terms
 from allotment.core.board_top import KEEP, NO_FIT
 from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
 from allotment.core.packing import Bools, Ints
@@ -17,11 +28,16 @@ from allotment.core.points import (
     HOST_BITS,
     LEFTOVER_BITS,
     LEFTOVER_MOST,
+    POINT_MICRO,
     POINTS_MOST,
+    TOTAL_MOST,
 )
 from allotment.core.policies.base import DevicePolicy, View
 from allotment.core.shapes import HOST_ROWS, Shape
-from allotment_proto.facts import Policy
+from allotment.core.switches import switches_of
+from allotment.core.term_weights import NONE, weights_of
+from allotment.core.terms import POINTS
+from allotment_proto.facts import ALONE, Policy
 
 MOVED_MAX = 4 * KEEP
 """From here on it is cheaper to search the row again than to move rank after rank."""
@@ -33,6 +49,8 @@ _host_bits = np.array(HOST_BITS + 1)
 _leftover_max = np.array(LEFTOVER_MOST)
 _no_fit = np.array(NO_FIT)
 _nothing = np.array(0)
+_total_most = np.array(TOTAL_MOST)
+_leftover_bits = np.array(LEFTOVER_BITS)
 
 
 class Scorer:
@@ -45,6 +63,23 @@ class Scorer:
         self._device_weight = np.array(policy.device_weight << LEFTOVER_BITS)
         self._host_weight = np.array(policy.host_weight << LEFTOVER_BITS)
         self._first = np.arange(len(columns)) * columns.depth
+        self._all: Ints = np.arange(len(columns))
+        self._weights = weights_of(policy)
+        self._switches = switches_of(policy)
+        self._plain_device_weight = np.array(policy.device_weight)
+        self._plain_host_weight = np.array(policy.host_weight)
+        most = policy.device_weight * POINTS_MOST + policy.host_weight * FULL_MICRO
+        self._is_plain = self._weights == NONE and most <= TOTAL_MOST
+        """Neither do plugins count nor can totals be cut off: points are the whole rank."""
+
+    def prepare(self, row: Row) -> None:
+        """What a new row needs beside its columns."""
+        request = row.shape.request
+        if request.company != ALONE:
+            row.rules = Rules(self._columns, request, self._switches)
+        if not self._is_plain:
+            terms = Terms(self._columns, request, self._weights)
+            row.more = More(len(self._columns), terms)
 
     def score(self, row: Row, at: Ints) -> None:
         """Score the positions `at` (repetitions do no harm) and store ranks and chosen cards."""
@@ -55,6 +90,8 @@ class Scorer:
             fit &= view.host[resource] >= amount
         if row.static.refused:
             fit &= row.static.codes.take(at) == 0
+        if row.rules is not None:
+            fit &= row.rules.numbers.take(at) == 0
         points, leftover = self._device.bare(view, shape)
         for ask, stored in zip(shape.asks, row.slots, strict=True):
             good, keys = good_cards(row, ask, view), view.keys
@@ -73,6 +110,9 @@ class Scorer:
                 take(view, ask, best, flat)
         if points is not None and shape.may_exceed:
             points = np.minimum(points, POINTS_MOST)
+        if row.more is not None:
+            self._score_more(row, row.more, view, fit, points, leftover)
+            return
         total = _nothing if points is None else points * self._device_weight
         if leftover is not None:
             total = total + np.maximum(_leftover_max - leftover, _zero)
@@ -81,6 +121,69 @@ class Scorer:
         if self._host_policy != "none":
             total = total + self._host_weight * self._host_points(shape, view.host)
         self._store(row, at, np.where(fit, total, _no_fit), fit)
+
+    def _score_more(
+        self,
+        row: Row,
+        more: More,
+        view: View,
+        fit: Bools,
+        points: Ints | None,
+        leftover: Ints | None,
+    ) -> None:
+        """The same where plugins count or totals can be cut off."""
+        at = view.at
+        micro = _nothing if points is None else points * self._plain_device_weight
+        if self._host_policy != "none":
+            micro = micro + self._plain_host_weight * self._host_points(row.shape, view.host)
+        for part, term in zip(more.parts, more.terms.micro(view), strict=True):
+            part[at] = term
+            micro = micro + term
+        more.alone_micro[at] = micro
+        more.kept[at] = (
+            _leftover_max if leftover is None else np.maximum(_leftover_max - leftover, _zero)
+        )
+        row.fit[at] = fit
+        was, now = more.relative_micro, self._relative_micro(row)
+        more.relative_micro = now
+        if not (isinstance(was, int) and isinstance(now, int) and was == now):
+            at = np.union1d(at, self._moved(row, more))
+            fit = row.fit[at]
+        self._store(row, at, self._ranks(row, more, at), fit)
+
+    def _ranks(self, row: Row, more: More, at: Ints) -> Ints:
+        earned = more.relative_micro
+        micro = more.alone_micro[at] + (earned if isinstance(earned, int) else earned[at])
+        rank = np.minimum(micro, _total_most) << _leftover_bits
+        rank += more.kept[at]
+        ranks: Ints = np.where(row.fit[at], rank, _no_fit)
+        return ranks
+
+    def _moved(self, row: Row, more: More) -> Ints:
+        """The positions whose rank is another one now."""
+        moved: Ints = (self._ranks(row, more, self._all) != row.rank).nonzero()[0]
+        return moved
+
+    def _relative_micro(self, row: Row) -> Ints | int:
+        """What every position earns beside the others that fit."""
+        order = self._weights.nodeorder
+        if order is None:
+            return 0
+        static, rules, fit = row.static, row.rules, row.fit
+        prefers = bool(row.shape.request.constraints.preferred) and order.affinity
+        if not prefers and not static.softs and (rules is None or not rules.is_relative):
+            return constant_micro(order)
+        points: Ints = np.full(len(fit), 0 if static.softs else order.taints * POINTS)
+        if prefers:
+            points += order.affinity * scaled_up(static.earned, fit)
+        if static.softs:
+            points += order.taints * scaled_down(static.soft, fit)
+        if rules is not None and rules.is_relative:
+            points += order.pods * scaled_between(rules.pods_raw(), fit)
+            if rules.has_wishes:
+                points += order.spread * scaled_spread(*rules.spread_raw(fit))
+        points *= POINT_MICRO
+        return points
 
     def _host_points(self, shape: Shape, host: Ints) -> Ints:
         cpu_milli, memory_kib = shape.host_charge

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from allotment.core import ledger
 from allotment.core.state import RESERVED, ClusterState, Node
 
-
 FREE = (
     "cpu_milli_free",
     "memory_bytes_free",

@@ -11,6 +11,9 @@ but their use share a *kind*; a request's needs are looked up by kind.
                     `points.host_sum`, and what a milli-CPU and a KiB add to it; then free amounts
                     of every extended resource, MISSING where the node does not list one. Nothing
                     is free on absent nodes
+    sizes[N, 3, S]  of CPU, memory and every extended resource: how much there is, the same in the
+                    unit that `points.near_share` counts in (at least 1), and the bits between them
+    unsaid[N, 2]    CPU (milli) and memory (bytes) that scores add to what is in use
     present[N]      False for nodes that are gone (their position is kept until the next rebuild)
 
 A node that joins makes all positions anew (they are in name order, so that the first of equals is
@@ -23,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from allotment.core.crowd import Crowd
 from allotment.core.cuts import UNCUT, Cutter, State, Table, cutter_of
 from allotment.core.devices import FAMILIES
 from allotment.core.ledger import Card
@@ -35,14 +39,17 @@ from allotment.core.packing import (
     amount,
     pack_free,
 )
-from allotment.core.points import HOST_HALF, KIB_BITS, host_weight
+from allotment.core.points import HOST_HALF, KIB_BITS, coarse_bits, host_weight
 from allotment.core.state import Change, ClusterState, Node
-from allotment_proto.events import NodeObserved, Placement
+from allotment_proto.events import NodeObserved, Placement, PodObserved
 from allotment_proto.facts import CardFact, Holding
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
 PODS, CPU, HOST_MEMORY, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(7)
+SIZE_CPU, SIZE_MEMORY = 0, 1
+SIZE_EXTENDED = 2 - EXTENDED
+"""From the host row of an extended resource to its column in `sizes`."""
 HUGE = 1 << 62
 TOUCHES_MAX = 1 << 17
 USE_ORDERS = ("fullest", "preferred")
@@ -130,6 +137,8 @@ class Columns:
         self.tagged: dict[str, dict[int, int]] = {}
         """Per tag how many holders with it each card has, by its place."""
         self._tags_at: dict[int, dict[str, int]] = {}
+        self.crowd = Crowd(state, self.names)
+        """What rules about other pods count."""
         self._resources: dict[str, int] = {}
         self._orders: dict[str, str] = {}
         self._position: dict[str, int] = {}
@@ -254,6 +263,8 @@ class Columns:
         host[at + CPU] -= sign * placement.cpu_milli
         host[at + HOST_MEMORY] -= sign * placement.memory_bytes
         self._sum_host(position)
+        if pod is not None:
+            self._book_pod(position, pod.fact, sign)
         for name, charge in placement.extended:
             known = self._resources.get(name)
             if known is not None and host[at + known] != MISSING:
@@ -283,14 +294,21 @@ class Columns:
         self._keys[at] += self.in_state(number, state) - number
         return cutter.charged_mib(kind.table, held.instance, held.memory_mib)
 
+    def _book_pod(self, position: int, fact: PodObserved, sign: int) -> None:
+        self.crowd.assume(position, fact, sign)
+        cpu_milli, memory_bytes = fact.request.unsaid
+        if cpu_milli or memory_bytes:
+            self._unsaid[2 * position] += sign * cpu_milli
+            self._unsaid[2 * position + 1] += sign * memory_bytes
+
     def _book_tags(
         self, position: int, placement: Placement, tags: tuple[str, ...], sign: int
     ) -> None:
-        slots = self.slots[position]
+        slots, ledgers = self.slots[position], self.node(position).ledgers
         for held in placement.holdings:
             slot = slots.get((held.family, held.card))
             if slot is not None:
-                for tag in tags:
+                for tag in ledgers[held.family].counted(tags):
                     _count(self.tagged, tag, position * self.depth + slot, sign)
 
     # ---- following the state
@@ -302,7 +320,7 @@ class Columns:
         if self._forgotten != self.state.forgotten:
             self._forgotten = self.state.forgotten
             self._drop_absent()
-        for row, allocation, _ in recent:
+        for row, allocation, sign in recent:
             node = rows[row]
             if node is None:
                 continue
@@ -311,6 +329,7 @@ class Columns:
                     written.add(row)
                     if not self._take_over(node):
                         return False
+                    self.crowd.recount(self._position.get(node.name))
             elif node.fact is not None:
                 position = positions.get(node.name)
                 if position is None:
@@ -321,6 +340,7 @@ class Columns:
                     for held in allocation.holdings:
                         self._write_card(position, node, held.family, held.card)
                     self._write_host(position, node)
+                    self.crowd.book(position, allocation.fact, sign)
                     self.touch(position)
         return True
 
@@ -349,6 +369,8 @@ class Columns:
             self.present[position] = False
             self.nodes -= 1
         self.facts[position] = None
+        self.crowd.relabel(position, None)
+        self.crowd.recount(position)
         self._forget_pieces(position)
         self.refacted.append(position)
         self.host[position] = MISSING
@@ -385,6 +407,7 @@ class Columns:
         self.names = [node.name for node in nodes]
         self._position = {name: position for position, name in enumerate(self.names)}
         self.facts = [None] * len(nodes)
+        self.crowd = Crowd(self.state, self.names)
         self.slots = [{} for _ in nodes]
         self.card_ids = [[] for _ in nodes]
         self._blocked = [None] * len(nodes)
@@ -412,6 +435,10 @@ class Columns:
         self.network = np.full((nodes, cards), -1, np.int64)
         self._host_width = self.host_columns()
         self.host = np.full((nodes, self._host_width), MISSING, np.int64)
+        self.sizes = np.zeros((nodes, 3, self._host_width - EXTENDED + 2), np.int64)
+        self.unsaid = np.zeros((nodes, 2), np.int64)
+        self.is_hollow = False
+        """Whether some node has no CPU or no memory at all."""
         self.present = np.zeros(nodes, np.bool_)
         self._touches = np.zeros(TOUCHES_MAX, np.int64)
         self._touches_dropped = self.touched = 0
@@ -420,6 +447,7 @@ class Columns:
         self._packed = self.packed.reshape(-1).data
         self._keys = self.keys.reshape(-1).data
         self._host = self.host.reshape(-1).data
+        self._unsaid = self.unsaid.reshape(-1).data
 
     def _write(self, position: int, node: Node) -> bool:
         """Write one node; False if a kind is new and there is no bit left for it."""
@@ -470,6 +498,8 @@ class Columns:
         host[at + CPU] = max(node.cpu_milli_free, 0)
         host[at + HOST_MEMORY] = max(node.memory_bytes_free, 0)
         self._sum_host(position)
+        self._unsaid[2 * position] = node.unsaid_milli
+        self._unsaid[2 * position + 1] = node.unsaid_bytes
         for name, free in node.extended_free.items():
             host[at + self._resources[name]] = free
 
@@ -486,6 +516,7 @@ class Columns:
     def _write_fact(self, position: int, node: Node, fact: NodeObserved) -> None:
         self.facts[position] = fact
         self._blocked[position] = node.blocked
+        self.crowd.relabel(position, node.labels)
         self.refacted.append(position)
         if not self.present[position]:
             self.present[position] = True
@@ -496,6 +527,7 @@ class Columns:
         self.host[position] = MISSING
         self.host[position, CPU_WEIGHT] = host_weight(fact.cpu_milli)
         self.host[position, KIB_WEIGHT] = host_weight(fact.memory_bytes >> KIB_BITS)
+        self._write_sizes(position, fact)
         slots: dict[tuple[str, str], int] = {}
         for kind, (family, card) in zip(_kinds_of(node), _cards_of(node), strict=True):
             slot = len(slots)
@@ -506,6 +538,17 @@ class Columns:
             slots[family, card.fact.id] = slot
         self.slots[position] = slots
         self.card_ids[position] = [card for _, card in slots]
+
+    def _write_sizes(self, position: int, fact: NodeObserved) -> None:
+        sizes = self.sizes[position]
+        sizes[:] = 0
+        listed = [(SIZE_CPU, fact.cpu_milli), (SIZE_MEMORY, fact.memory_bytes)]
+        listed += [(self._resources[name] + SIZE_EXTENDED, size) for name, size in fact.extended]
+        for column, size in listed:
+            bits = coarse_bits(size)
+            sizes[:, column] = size, size >> bits, bits
+        np.maximum(sizes[1], 1, out=sizes[1])
+        self.is_hollow |= not (fact.cpu_milli and fact.memory_bytes)
 
     # ---- kinds
 

@@ -1,6 +1,7 @@
 """Who else would have taken a pod when it was placed, and what made the winner win."""
 
-from allotment.core.cycle import Evaluator, Place, Trial
+from allotment.core.company import situated
+from allotment.core.cycle import Evaluator, Place, Trial, careful
 from allotment.core.explanation import Candidate, DecidedBy, Step
 from allotment.core.funnel import FITS, funnel
 from allotment.core.pod_story import Attempt
@@ -22,7 +23,9 @@ def competition(
     for placement in proposed(placed.decided):
         if order.get(placement.uid, mine) < mine and placement.node in before.nodes:
             trial.assume(placement)
-    verdicts = evaluator.verdicts(fact.request, trial)
+    verdicts = evaluator.verdicts(careful(fact, before), trial)
+    if not any(isinstance(v, Place) for v in verdicts.values()):
+        verdicts = evaluator.verdicts(situated(fact, before), trial)
     places = sorted(v for v in verdicts.values() if isinstance(v, Place))
     codes = [FITS if isinstance(v, Place) else v for v in verdicts.values()]
     node = placed.placement.node if placed.placement is not None else ""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.company import look_around, situated
 from allotment.core.evaluator import (
     REQUESTS_MAX,
     RUNNERS_UP,
@@ -35,7 +36,7 @@ from allotment_proto.events import (
     Refusal,
     Short,
 )
-from allotment_proto.facts import Holding, PodRequest
+from allotment_proto.facts import ALONE, Holding, PodRequest
 
 __all__ = [
     "BATCH_MAX",
@@ -115,10 +116,11 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     request = careful(pod, ranker.state)
     ranking = ranker.rank(request)
     if ranking.best is None and request is not pod.request:
-        ranking = ranker.rank(pod.request)
+        request = situated(pod, ranker.state)
+        ranking = ranker.rank(request)
     best = ranking.best
     if best is None:
-        return refuse(pod, ranking.nodes, ranker.reasons(pod.request))
+        return refuse(pod, ranking.nodes, ranker.reasons(request))
     return Placement(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -137,11 +139,10 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
 
 
 def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The pod's request without the cards on which pods of its owner could not start.
-
-    The very request of the pod if there are none.
+    """The pod's request as it is `situated`, without the cards on which pods of its owner could not
+    start.
     """
-    request = pod.request
+    request = situated(pod, state)
     shunned = state.shunned.get(pod.owner) if pod.owner and request.devices else None
     if not shunned:
         return request
@@ -186,7 +187,9 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
     if (placement.cpu_milli, placement.memory_bytes, placement.extended) != wanted:
         return reasons.STALE_LEDGER
     cards = frozenset(h.card for h in placement.holdings)
-    verdict = fits(node, request, state.policy, only=cards)
+    asked = situated(pod.fact, state)
+    around = look_around(trial.nodes(), asked) if asked.company != ALONE else None
+    verdict = fits(node, asked, state.policy, only=cards, around=around)
     if isinstance(verdict, str):
         return verdict
     offered = [h for chosen in verdict.chosen for h in chosen.holdings]

@@ -10,11 +10,14 @@ from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
 from allotment.core.capacity import node_holds_at_most
+from allotment.core.company import Around, look_around
 from allotment.core.predicates import fits
-from allotment.core.scores import Score, score
+from allotment.core.relative import relative_micro
+from allotment.core.scores import Score, score, with_relative
 from allotment.core.state import ClusterState, Node, allocation_of
+from allotment.core.term_weights import weights_of
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import Holding, PodRequest
+from allotment_proto.facts import ALONE, Holding, PodRequest
 
 RUNNERS_UP = 3
 REQUESTS_MAX = 512
@@ -70,12 +73,20 @@ class Trial:
     def node(self, name: str) -> Node | None:
         return self.forks.get(name) or self.state.nodes.get(name)
 
+    def nodes(self) -> list[Node]:
+        """All nodes that are there, with what is assumed."""
+        found = (self.forks.get(name, node) for name, node in self.state.nodes.items())
+        return [node for node in found if node.fact is not None]
+
     def assume(self, placement: Placement) -> Node:
         """Charge a placement on a copy of its node."""
         node = self.forks.get(placement.node)
         if node is None:
             node = self.forks[placement.node] = self.state.nodes[placement.node].fork()
-        node.charge(allocation_of(placement, self.state.seq))
+        pod = self.state.pods.get(placement.uid)
+        fact = None if pod is None else pod.fact
+        tags = () if fact is None else fact.tags
+        node.charge(allocation_of(placement, self.state.seq, tags, fact))
         self.changes.append(node)
         self.placed.add(placement.uid)
         return node
@@ -158,7 +169,12 @@ class Evaluator:
             self._trial.assume(placement)
 
     def holds_at_most(self, request: PodRequest, wanted: int) -> int:
-        """An upper bound of how many pods with this request fit; `wanted` if that is reached."""
+        """An upper bound of how many pods with this request fit; `wanted` if that is reached.
+
+        Of pods with rules about other pods as many as wanted: each that is placed may make room.
+        """
+        if request.company != ALONE:
+            return wanted
         most = 0
         for verdict in self.verdicts(request, self._trial).values():
             if isinstance(verdict, Place):
@@ -193,6 +209,8 @@ class Evaluator:
 
         The state must not change while a trial is used.
         """
+        if request.company != ALONE or weights_of(self.state.policy).nodeorder is not None:
+            return self._all(request, trial)
         row = self._row(request)
         if trial is None or row.trial is not trial:
             self._refresh(row, request)
@@ -203,6 +221,21 @@ class Evaluator:
                 row.stale.add(node.row)
             row.trial_cursor = len(trial.changes)
         return row.verdicts
+
+    def _all(self, request: PodRequest, trial: Trial | None) -> Mapping[int, Verdict]:
+        """Every present node's verdict where one node's may depend on all others."""
+        policy, nodes = self.state.policy, (trial or Trial(self.state)).nodes()
+        around = look_around(nodes, request)
+        verdicts = {node.row: self._ask(node, request, around) for node in nodes}
+        order = weights_of(policy).nodeorder
+        if order is not None:
+            feasible = [node for node in nodes if isinstance(verdicts[node.row], Place)]
+            earned = relative_micro(feasible, nodes, request, order)
+            for node, micro in zip(feasible, earned, strict=True):
+                place = verdicts[node.row]
+                assert isinstance(place, Place)
+                verdicts[node.row] = _place(node, with_relative(place.score, micro), place.holdings)
+        return verdicts
 
     def _row(self, request: PodRequest) -> _Row:
         state = self.state
@@ -234,18 +267,18 @@ class Evaluator:
         row.stale.clear()
         row.cursor = end
 
-    def _ask(self, node: Node, request: PodRequest) -> Verdict:
+    def _ask(self, node: Node, request: PodRequest, around: Around | None = None) -> Verdict:
         self.asked += 1
         policy = self.state.policy
-        fit = fits(node, request, policy)
+        fit = fits(node, request, policy, around=around)
         if isinstance(fit, str):
             return fit
-        points = score(node, request, fit, policy)
-        return Place(
-            rank=(-points.total_micro, points.leftover, node.name),
-            score=points,
-            holdings=tuple(h for chosen in fit.chosen for h in chosen.holdings),
-        )
+        holdings = tuple(h for chosen in fit.chosen for h in chosen.holdings)
+        return _place(node, score(node, request, fit, policy), holdings)
+
+
+def _place(node: Node, points: Score, holdings: tuple[Holding, ...]) -> Place:
+    return Place((-points.total_micro, points.leftover, node.name), points, holdings)
 
 
 def counted(verdicts: Iterable[Verdict]) -> tuple[tuple[str, int], ...]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from allotment.core.company import look_around
 from allotment.core.explanation import Step
 from allotment.core.predicates import STEPS, fits
 from allotment.core.state import ClusterState
@@ -13,6 +14,8 @@ FITS = "fits"
 STEP_KEYS = (
     "nodeReady",
     "nodeConstraints",
+    "volumes",
+    "otherPods",
     "hostRoom",
     "devices",
     "gpuModel",
@@ -22,16 +25,16 @@ STEP_KEYS = (
     "otherResources",
 )
 """The stable names of `predicates.STEPS`, in the same order."""
+SAID_IF_LOST = frozenset(("volumes", "otherPods"))
+"""Steps that few pods have: left out where they cost no node."""
 
 
 def codes(state: ClusterState, request: PodRequest) -> list[str]:
     """Every present node's first obstacle, or `FITS`."""
-    answers = []
-    for node in state.nodes.values():
-        if node.fact is not None:
-            answer = fits(node, request, state.policy)
-            answers.append(answer if isinstance(answer, str) else FITS)
-    return answers
+    nodes = [node for node in state.nodes.values() if node.fact is not None]
+    around = look_around(nodes, request)
+    answers = (fits(node, request, state.policy, around=around) for node in nodes)
+    return [answer if isinstance(answer, str) else FITS for answer in answers]
 
 
 def funnel(answers: Iterable[str]) -> list[Step]:
@@ -48,6 +51,8 @@ def funnel(answers: Iterable[str]) -> list[Step]:
     for key, text, found in named:
         here = sorted(((c, counts[c]) for c in found if counts[c]), key=lambda i: (-i[1], i[0]))
         lost = sum(count for _, count in here)
+        if not lost and key in SAID_IF_LOST:
+            continue
         left -= lost
         steps.append(Step(step=key, text=text, left=left, lost=lost, reasons=dict(here)))
     return steps

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from allotment.core.company import situated
 from allotment.core.cycle import Ranker, place
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
@@ -76,5 +77,6 @@ def _refused(pod: PodObserved, ranker: Ranker) -> Refusal:
     answer = place(pod, ranker)
     if isinstance(answer, Refusal):
         return answer
-    ranking = ranker.rank(pod.request)
-    return Refusal(pod.uid, pod.namespace, pod.name, ranking.nodes, ranker.reasons(pod.request))
+    asked = situated(pod, ranker.state)
+    ranking = ranker.rank(asked)
+    return Refusal(pod.uid, pod.namespace, pod.name, ranking.nodes, ranker.reasons(asked))

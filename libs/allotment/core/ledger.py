@@ -10,6 +10,10 @@ from collections.abc import Iterator, Sequence
 from allotment.core.cuts import UNCUT, Table, cutter_of
 from allotment_proto.facts import CardFact, Holding, Inventory
 
+EXCLUSIVE = "exclusive:"
+SHARING = frozenset(("", "hami-core"))
+"""Modes in which exclusivity rules hold. Source: volcano `gpuexclusive.go` (deviceshare 4.8)."""
+
 HolderKey = tuple[str, int]
 """(pod uid, container index): a container never gets the same card twice."""
 
@@ -124,7 +128,7 @@ class Ledger:
         card.free_cores_pct -= holding.cores_pct
         if card.cutter is not None:
             card.state = card.cutter.state(card.fact, card.table, card.held)
-        for tag in tags:
+        for tag in self.counted(tags):
             card.tags[tag] = card.tags.get(tag, 0) + 1
 
     def release(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
@@ -142,10 +146,16 @@ class Ledger:
         card.free_cores_pct += booked.cores_pct
         if card.cutter is not None:
             card.state = card.cutter.state(card.fact, card.table, card.held)
-        for tag in tags:
+        for tag in self.counted(tags):
             card.tags[tag] -= 1
             if not card.tags[tag]:
                 del card.tags[tag]
+
+    def counted(self, tags: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of a pod's tags that count here: exclusivity is about shares of cards only."""
+        if not tags or self.mode in SHARING:
+            return tags
+        return tuple(tag for tag in tags if not tag.startswith(EXCLUSIVE))
 
     def copy(self) -> "Ledger":
         twin = Ledger.__new__(Ledger)

@@ -4,6 +4,8 @@ Plain data with the small operations that keep it consistent. Only `state.apply`
 change a `ClusterState`; everybody else reads.
 """
 
+from typing import TypeVar
+
 from allotment.core.ledger import Ledger
 from allotment.core.reasons import CARDS_QUARANTINED
 from allotment_proto.device_config import DeviceConfig
@@ -19,7 +21,9 @@ from allotment_proto.events import (
     Refusal,
     Short,
 )
-from allotment_proto.facts import Amounts, Holding, Policy
+from allotment_proto.facts import Amounts, Holding, PodPreference, PodTerm, Policy
+
+K = TypeVar("K")
 
 ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
@@ -276,6 +280,10 @@ class ClusterState:
         self.nodes: dict[str, Node] = {}
         self.nodes_seq = 0
         """The last sequence at which a node was observed or went."""
+        self.keep_away: dict[PodTerm, int] = {}
+        self.preferences: dict[PodPreference, int] = {}
+        """What the pods that are known say about others (required anti-affinity, and preferences),
+        with how many of them say it; see `company.situated`."""
         self.rows: list[Node | None] = []
         self.vacant: list[int] = []
         """Rows without a node, as a heap: the lowest is given away first."""
@@ -299,6 +307,14 @@ class ClusterState:
         """Whether queues and groups are in use: then order and quota go by the policy's tiers."""
         return bool(self.queues)
 
+    def note_company(self, fact: PodObserved, sign: int) -> None:
+        """Note what a pod says about others (1), or that it says it no more (−1)."""
+        company = fact.request.company
+        for term in company.away:
+            _add(self.keep_away, term, sign)
+        for preference in company.preferred:
+            _add(self.preferences, preference, sign)
+
     def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
         """Note that a node changed: an allocation was booked (1) or released (−1), or, without
         one, anything about it.
@@ -318,3 +334,12 @@ class ClusterState:
             and not fact.gated
             and fact.scheduler in self.policy.scheduler_names
         )
+
+
+def _add(counts: dict[K, int], key: K, number: int) -> None:
+    """Add to a count; one that is 0 is forgotten."""
+    now = counts.get(key, 0) + number
+    if now:
+        counts[key] = now
+    else:
+        del counts[key]

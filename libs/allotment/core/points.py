@@ -12,11 +12,27 @@ HOST_BITS = 33
 """Two full shares fit 62 bits, and a host of 32 TiB is still told apart by the KiB."""
 HOST_HALF = 1 << HOST_BITS
 COUNTED_BITS = 34
+SHARE_BITS = 35
+TOTAL_BITS = 40
+TOTAL_MOST = (1 << TOTAL_BITS) - 1
+"""Totals count up to here, 1,099,511 points, so that a rank fits 63 bits under any weights."""
 
 
 def share_micro(used: int, capacity: int) -> int:
     """100 points × used ÷ capacity, floored; 0 for a capacity of 0."""
     return FULL_MICRO * used // capacity if capacity > 0 else 0
+
+
+def coarse_bits(size: int) -> int:
+    """How many low bits `near_share_micro` leaves out, so that its arithmetic fits 64 bits."""
+    return max(size.bit_length() - SHARE_BITS, 0)
+
+
+def near_share_micro(used: int, size: int) -> int:
+    """100 points × used ÷ size to the nearest micro-point, at most 100 points; size is above 0."""
+    bits = coarse_bits(size)
+    used, size = used >> bits, size >> bits
+    return (FULL_MICRO * min(used, size) + (size >> 1)) // size
 
 
 def counted_share_micro(used: int, capacity: int) -> int:

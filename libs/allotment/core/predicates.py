@@ -4,11 +4,10 @@ The checks run in a fixed order and a node is charged to the first that it fails
 refusal add up to the number of nodes. `fits` answers with the chosen cards, or with a reason code.
 """
 
-import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
+from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import (
     CardOrder,
@@ -19,19 +18,19 @@ from allotment.core.devices.base import (
     rules_of,
 )
 from allotment.core.policies import device_policy
-from allotment.core.state import Node
-from allotment_proto.facts import (
-    Constraints,
-    Expression,
-    NodeTerm,
-    PodRequest,
-    Policy,
-    Taint,
-    Toleration,
+from allotment.core.selectors import (
+    affinity_matches,
+    selector_matches,
+    term_matches,
+    tolerates,
+    untolerated,
 )
+from allotment.core.state import Node
+from allotment.core.switches import ALL, Switches, switches_of
+from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy, Taint
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-NO_SCHEDULE = frozenset(("NoSchedule", "NoExecute"))
+__all__ = ["STEPS", "Fit", "accepts", "fits", "term_matches", "tolerates"]
+
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 
 STEPS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -40,6 +39,19 @@ STEPS: tuple[tuple[str, frozenset[str]], ...] = (
         "taints, selector, affinity",
         frozenset(
             (reasons.TAINT_NOT_TOLERATED, reasons.SELECTOR_MISMATCH, reasons.AFFINITY_MISMATCH)
+        ),
+    ),
+    ("its volumes can be reached", frozenset((reasons.VOLUME_OUT_OF_REACH,))),
+    (
+        "rules about other pods",
+        frozenset(
+            (
+                reasons.HOST_PORT_TAKEN,
+                reasons.POD_AFFINITY_MISMATCH,
+                reasons.POD_ANTI_AFFINITY,
+                reasons.REPELLED_BY_POD,
+                reasons.SPREAD_MISMATCH,
+            )
         ),
     ),
     (
@@ -86,16 +98,25 @@ class Fit(NamedTuple):
 
 
 def fits(
-    node: Node, request: PodRequest, policy: Policy, only: frozenset[str] | None = None
+    node: Node,
+    request: PodRequest,
+    policy: Policy,
+    only: frozenset[str] | None = None,
+    around: Around | None = None,
 ) -> Fit | str:
     """The cards that the node would give to the request, or why it gives none (reason code).
 
-    With `only` the cards are given and the question is whether they still do.
+    With `only` the cards are given and the question is whether they still do. `around` is what the
+    request's rules about other pods find; without it they are asked on this node alone.
     """
     fact = node.fact
     if fact is None or not fact.ready:
         return reasons.NODE_NOT_READY
-    code = accepts(node, request.constraints)
+    switches = switches_of(policy)
+    code = accepts(node, request.constraints, switches)
+    if code is None and request.company != ALONE:
+        around = look_around((node,), request) if around is None else around
+        code = company_refusal(node, request, around, switches)
     if code is not None:
         return code
     if node.pods_free < 1:
@@ -136,63 +157,24 @@ def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy)
     return lambda cards, wanted: chooser.prefer(node, request, wanted, cards, policy)
 
 
-def accepts(node: Node, constraints: Constraints) -> str | None:
-    """The checks that depend on neither capacity nor use: cordon, taints, selector, affinity."""
-    assert node.fact is not None
-    if node.fact.unschedulable and not tolerates(
+def accepts(node: Node, constraints: Constraints, switches: Switches = ALL) -> str | None:
+    """The checks that depend on neither capacity nor use: cordon, taints, selector, affinity, and
+    where the pod's volumes can be reached.
+    """
+    fact = node.fact
+    assert fact is not None
+    if fact.unschedulable and not tolerates(
         Taint(CORDON_TAINT, "", "NoSchedule"), constraints.tolerations
     ):
         return reasons.NODE_CORDONED
-    for taint in node.fact.taints:
-        if taint.effect in NO_SCHEDULE and not tolerates(taint, constraints.tolerations):
-            return reasons.TAINT_NOT_TOLERATED
-    labels = node.labels
-    if any(labels.get(key) != value for key, value in constraints.node_selector):
+    if switches.taints and untolerated(fact.taints, constraints.tolerations):
+        return reasons.TAINT_NOT_TOLERATED
+    if switches.affinity and not selector_matches(constraints, node.labels):
         return reasons.SELECTOR_MISMATCH
-    if constraints.affinity and not any(
-        term_matches(term, labels, node.name) for term in constraints.affinity
-    ):
+    if switches.affinity and not affinity_matches(constraints.affinity, node.labels, node.name):
         return reasons.AFFINITY_MISMATCH
+    if switches.volumes and not all(
+        affinity_matches(terms, node.labels, node.name) for terms in constraints.volumes
+    ):
+        return reasons.VOLUME_OUT_OF_REACH
     return None
-
-
-def tolerates(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether any toleration matches the taint. Source: Kubernetes `Toleration.ToleratesTaint`."""
-    return any(
-        (not t.effect or t.effect == taint.effect)
-        and (
-            (t.operator == "Exists" and (not t.key or t.key == taint.key))
-            or (t.operator != "Exists" and t.key == taint.key and t.value == taint.value)
-        )
-        for t in tolerations
-    )
-
-
-def term_matches(term: NodeTerm, labels: Mapping[str, str], node_name: str) -> bool:
-    """All expressions of one node selector term; a term without any matches nothing."""
-    if not term.labels and not term.fields:
-        return False
-    return all(_holds(e, labels.get(e.key)) for e in term.labels) and all(
-        e.key == "metadata.name" and _holds(e, node_name) for e in term.fields
-    )
-
-
-def _holds(expression: Expression, value: str | None) -> bool:
-    match expression.operator:
-        case "In":
-            return value is not None and value in expression.values
-        case "NotIn":
-            return value is None or value not in expression.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            if value is None or len(expression.values) != 1:
-                return False
-            if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(expression.values[0])):
-                return False
-            have, bound = int(value), int(expression.values[0])
-            return have > bound if expression.operator == "Gt" else have < bound
-        case _:
-            return False

@@ -8,6 +8,12 @@ NODE_CORDONED: Final = "NodeCordoned"
 TAINT_NOT_TOLERATED: Final = "TaintNotTolerated"
 SELECTOR_MISMATCH: Final = "SelectorMismatch"
 AFFINITY_MISMATCH: Final = "AffinityMismatch"
+VOLUME_OUT_OF_REACH: Final = "VolumeOutOfReach"
+HOST_PORT_TAKEN: Final = "HostPortTaken"
+POD_AFFINITY_MISMATCH: Final = "PodAffinityMismatch"
+POD_ANTI_AFFINITY: Final = "PodAntiAffinity"
+REPELLED_BY_POD: Final = "RepelledByPod"
+SPREAD_MISMATCH: Final = "SpreadMismatch"
 POD_LIMIT_REACHED: Final = "PodLimitReached"
 INSUFFICIENT_CPU: Final = "InsufficientCPU"
 INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
@@ -46,6 +52,12 @@ EXPLANATIONS: Final[dict[str, str]] = {
     TAINT_NOT_TOLERATED: "the node has a taint that the pod does not tolerate",
     SELECTOR_MISMATCH: "the node lacks a label of the pod's nodeSelector",
     AFFINITY_MISMATCH: "the node matches no term of the pod's required node affinity",
+    VOLUME_OUT_OF_REACH: "a volume of the pod cannot be reached from the node",
+    HOST_PORT_TAKEN: "another pod on the node has a host port that the pod wants",
+    POD_AFFINITY_MISMATCH: "no pod that the pod must be near runs in the node's domain",
+    POD_ANTI_AFFINITY: "a pod that the pod must not be near runs in the node's domain",
+    REPELLED_BY_POD: "a pod in the node's domain must not be near the pod",
+    SPREAD_MISMATCH: "the node's domain would hold too many pods of a topology spread constraint",
     POD_LIMIT_REACHED: "the node already runs as many pods as it may",
     INSUFFICIENT_CPU: "not enough unreserved CPU on the node",
     INSUFFICIENT_MEMORY: "not enough unreserved memory on the node",

@@ -1,15 +1,26 @@
-"""How good a place is: the device policy's points and the host's, each times its weight.
+"""How good a place is: the device policy's points and the host's, each times its weight, and what
+the plugins of a configuration file add.
 
 Integers only (`points`). The host term is the mean of CPU and memory use after placement (binpack)
-or its complement (spread).
+or its complement (spread). Plugins count only if a file gave the tiers (`term_weights`); part of
+`nodeorder` compares a node with the others that fit (`relative`). Totals end at `TOTAL_MOST`.
 """
 
 from typing import NamedTuple
 
 from allotment.core.model import Node
-from allotment.core.points import KIB_BITS, LEFTOVER_MOST, POINTS_MOST, host_micro, host_sum
+from allotment.core.points import (
+    KIB_BITS,
+    LEFTOVER_MOST,
+    POINTS_MOST,
+    TOTAL_MOST,
+    host_micro,
+    host_sum,
+)
 from allotment.core.policies import device_policy
 from allotment.core.predicates import Fit
+from allotment.core.term_weights import weights_of
+from allotment.core.terms import host_terms
 from allotment_proto.facts import PodRequest, Policy
 
 
@@ -22,13 +33,34 @@ class Score(NamedTuple):
 
 
 def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
-    """The total and its weighted terms for putting the request on the node's chosen cards."""
+    """The total and its weighted terms for putting the request on the node's chosen cards, whatever
+    other nodes there are.
+    """
     picks = [pick for chosen in fit.chosen for pick in chosen.picks]
     points = device_policy(policy).points(node, request, picks, policy)
     device, leftover = min(points.micro, POINTS_MOST), min(points.leftover, LEFTOVER_MOST)
     host = _host(node, request, policy.host_policy)
-    terms = (("device", policy.device_weight * device), ("host", policy.host_weight * host))
-    return Score(sum(value for _, value in terms), terms, leftover)
+    return total_of(
+        (
+            ("device", policy.device_weight * device),
+            ("host", policy.host_weight * host),
+            *host_terms(node, request, weights_of(policy)),
+        ),
+        leftover,
+    )
+
+
+def total_of(terms: tuple[tuple[str, int], ...], leftover: int) -> Score:
+    return Score(min(sum(value for _, value in terms), TOTAL_MOST), terms, leftover)
+
+
+def with_relative(score: Score, relative_micro: int) -> Score:
+    """The score with what the node earns beside the others, as part of `nodeorder`."""
+    terms = tuple(
+        (name, value + relative_micro if name == "nodeorder" else value)
+        for name, value in score.terms
+    )
+    return total_of(terms, score.leftover)
 
 
 def _host(node: Node, request: PodRequest, policy: str) -> int:

@@ -162,6 +162,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.vacant = [row for row, node in enumerate(state.rows) if node is None]
     for entry in image.pods:
         pod = state.pods[entry.fact.uid] = Pod(entry.fact, entry.changed_seq)
+        state.note_company(entry.fact, 1)
         pod.refused_basis, pod.bind_failures = entry.refused_basis, entry.bind_failures
         pod.refusal = entry.refusal
         if entry.allocation is not None:

@@ -200,6 +200,7 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     if pod is None:
         pod = state.pods[event.uid] = Pod(event, seq)
         fold_groups.join(state, event)
+        state.note_company(event, 1)
     elif pod.fact.rv > event.rv:
         return
     else:
@@ -208,6 +209,9 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
             fold_groups.join(state, event)
         if pod.fact.request != event.request or pod.fact.problem != event.problem:
             pod.changed_seq = seq
+        if pod.fact.request.company != event.request.company:
+            state.note_company(pod.fact, -1)
+            state.note_company(event, 1)
         pod.fact = event
     fold_groups.changed(state, event, seq)
     _learn_start(state, pod, seq)
@@ -334,6 +338,7 @@ def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     _release(state, pod, seq)
     fold_groups.changed(state, pod.fact, seq)
     fold_groups.leave(state, pod.fact)
+    state.note_company(pod.fact, -1)
     state.pending.pop(event.uid, None)
     state.voided.pop(event.uid, None)
     state.evicting.pop(event.uid, None)

@@ -33,7 +33,8 @@ class Deviation(NamedTuple):
         return field.rsplit(".", 1)[-1] in self.fields
 
 
-BOOKS = frozenset(("state", "stateAfterExisting"))
+METRICS = frozenset(("metrics", "metricsAfterExisting"))
+BOOKS = frozenset(("state", "stateAfterExisting")) | METRICS
 ANSWER = frozenset(
     ("code", "error", "message", "wouldAllocate", "score", "hasRequest", "annotations")
 )
@@ -94,12 +95,6 @@ DEVIATIONS = (
         frozenset(("usage",)),
     ),
     Deviation(
-        "Q10",
-        "no node lock is ever taken (one write binds pod and devices), so none is removed",
-        lambda v: v.function in ("mark_success", "mark_failed"),
-        frozenset(("node_annotation_removed",)),
-    ),
-    Deviation(
         "Q11",
         "every container of a pod is charged on a card, not only the first",
         lambda v: on.holds_one_card_twice(v) or ascend.holds_for_several_containers(v),
@@ -122,6 +117,12 @@ DEVIATIONS = (
         "of equal cards the first by index is taken, not one at random",
         lambda v: v.nondeterministic and not ascend.is_mindcluster(v),
         frozenset(("wouldAllocate", "annotations", "state", "score")),
+    ),
+    Deviation(
+        "Q17",
+        "after a choice at random everything may come out otherwise",
+        lambda v: v.nondeterministic and not ascend.is_mindcluster(v) and on.goes_on(v),
+        DECISION,
     ),
     Deviation(
         "Q19",
@@ -181,6 +182,18 @@ DEVIATIONS = (
         frozenset(("binding_annotations", "result")),
     ),
     Deviation(
+        "Q28",
+        "metrics are read off the books, in which a pod that is told of again counts once",
+        on.tells_of_a_pod_again,
+        METRICS,
+    ),
+    Deviation(
+        "Q28",
+        "metrics are read off the books, in which a reservation counts at once",
+        on.allocates,
+        METRICS,
+    ),
+    Deviation(
         "Q29",
         "what a failed allocation charged is given back whole",
         lambda v: on.has_mig_cards(v) and mig.fails_to_allocate(v),
@@ -195,7 +208,12 @@ DEVIATIONS = (
     Deviation(
         BAD_INPUT,
         "amounts without a number, fractions, absurd values: the pod's problem, said in words",
-        lambda v: on.has_bad_request(v) or on.has_bad_share(v) or ascend.has_bad_request(v),
+        lambda v: (
+            on.has_bad_request(v)
+            or on.has_bad_share(v)
+            or ascend.has_bad_request(v)
+            or ascend.asks_for_parts_beside_others(v)
+        ),
         DECISION | {"requests", "value"},
     ),
     Deviation(
@@ -204,7 +222,7 @@ DEVIATIONS = (
         lambda v: (
             on.has_bad_register(v) or on.asks_for_no_card(v) or ascend.has_chips_without_memory(v)
         ),
-        OUTCOME | {"registered", "devices", "mode", "metricsAfterExisting", "allowed"},
+        OUTCOME | {"registered", "devices", "mode", "allowed"},
     ),
     Deviation(
         BAD_INPUT,

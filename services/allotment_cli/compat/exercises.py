@@ -223,6 +223,27 @@ def has_finished_pods(vector: Vector) -> bool:
     return any(pod.get("phase") in ENDED for pod in pods(vector))
 
 
+def tells_of_a_pod_again(vector: Vector) -> bool:
+    """A pod that is there is added once more, or one that was allocated."""
+    known = {pod.get("uid") for pod in there(vector)}
+    for step in steps(vector):
+        uid = step["pod"].get("uid") if isinstance(step["pod"], dict) else step["pod"]
+        if step["op"] == "add" and uid in known:
+            return True
+        if step["op"] in ("add", "allocate"):
+            known.add(uid)
+    return False
+
+
+def allocates(vector: Vector) -> bool:
+    return any(step["op"] == "allocate" for step in steps(vector))
+
+
+def goes_on(vector: Vector) -> bool:
+    """Something comes after an allocation."""
+    return any(step["op"] == "allocate" for step in steps(vector)[:-1])
+
+
 def releases_what_it_allocated(vector: Vector) -> bool:
     allocated: set[str] = set()
     for step in steps(vector):

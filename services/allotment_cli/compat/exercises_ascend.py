@@ -78,6 +78,22 @@ def _is_bad(container: Mapping[str, Any], chip: AscendChip) -> bool:
     return amounts.get(core, 0) > CORES_MAX
 
 
+def asks_for_parts_beside_others(vector: Vector) -> bool:
+    """One of several containers asks for parts of several chips."""
+    return any(
+        len(containers(pod)) > 1 and any(_asks_for_parts(c, chip) for c in containers(pod))
+        for chip in chips(vector)
+        for pod in new_pods(vector)
+    )
+
+
+def _asks_for_parts(container: Mapping[str, Any], chip: AscendChip) -> bool:
+    asked = container.get("limits") or {}
+    several = asked.get(chip.resource_name, "1") not in ("0", "1")
+    memory = next(_whole(iter((str(asked.get(chip.resource_memory_name, "0")),))), 0)
+    return several and 0 < memory < chip.memory_allocatable_mib
+
+
 def asks_for_zero_chips(vector: Vector) -> bool:
     return any(
         "0" in limits(pod, chip.resource_name) for chip in chips(vector) for pod in new_pods(vector)

@@ -17,7 +17,8 @@ from allotment_proto.facts import Problem
 from allotment_proto.volcano import device_config, keys
 
 JsonObject = dict[str, Any]
-NAMESPACE = keys.CONFIG_NAMESPACES[0]
+Data = tuple[tuple[str, str], ...]
+"""What a ConfigMap holds, by key."""
 SOURCE = "clusters/device-config.yaml"
 INVALID = "InvalidDeviceConfig"
 _NAMES = (keys.DEVICE_CONFIG_MAP, keys.NODE_CONFIG_MAP)
@@ -41,6 +42,13 @@ def chip_named(config: DeviceConfig, common_word: str) -> AscendChip | None:
     return next((chip for chip in config.ascend if chip.common_word == common_word), None)
 
 
+@lru_cache(maxsize=4)
+def _parsed(device: Data | None, node: Data | None) -> device_config.Parsed:
+    return device_config.parse_config_maps(
+        None if device is None else dict(device), None if node is None else dict(node)
+    )
+
+
 class DeviceMap:
     """The configuration in force; `changed` is called after each change of it."""
 
@@ -57,7 +65,7 @@ class DeviceMap:
                 "metadata": {"name": keys.DEVICE_CONFIG_MAP},
                 "data": {keys.DEVICE_CONFIG_KEY: shipped_text()},
             }
-            self._store.create(CONFIG_MAPS, NAMESPACE, body)
+            self._store.create(CONFIG_MAPS, keys.CONFIG_NAMESPACES[0], body)
         self._read()
         self._store.subscribe(CONFIG_MAPS, self._observe)
 
@@ -68,20 +76,18 @@ class DeviceMap:
                 self._complain(config_map, problem)
 
     def _read(self) -> tuple[Problem, ...]:
-        parsed = device_config.parse_config_maps(
-            self._data(keys.DEVICE_CONFIG_MAP), self._data(keys.NODE_CONFIG_MAP)
-        )
+        parsed = _parsed(self._data(keys.DEVICE_CONFIG_MAP), self._data(keys.NODE_CONFIG_MAP))
         if parsed.config is not None and parsed.config != self.config:
             self.config = parsed.config
             self._changed()
         return parsed.problems
 
-    def _data(self, name: str) -> dict[str, str] | None:
+    def _data(self, name: str) -> Data | None:
         """The data of a ConfigMap, from the first namespace that has it."""
         for namespace in keys.CONFIG_NAMESPACES:
             found = self._store.find(CONFIG_MAPS, namespace, name)
             if found is not None:
-                return found.get("data") or {}
+                return tuple(sorted((found.get("data") or {}).items()))
         return None
 
     def _complain(self, about: JsonObject, problem: Problem) -> None:

@@ -9,11 +9,14 @@ from allotment_local.apiserver.store import Store
 from allotment_local.nodes.amounts import amounts
 from allotment_local.nodes.annotations import FAULT, NodeFaults, node_faults
 from allotment_local.nodes.books import Books
-from allotment_local.nodes.inventory import read_hardware, shown
+from allotment_local.nodes.cluster_info import ClusterInfo
+from allotment_local.nodes.device_map import DeviceMap
+from allotment_local.nodes.inventory import read_hardware
 from allotment_local.nodes.kubelet import Kubelet
 from allotment_local.nodes.lives import Delays, PodLives
 from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.reports import Reports
+from allotment_local.nodes.showing import is_plain, shown
 from allotment_local.nodes.timers import Timers
 
 JsonObject = dict[str, Any]
@@ -30,6 +33,9 @@ class _Agent:
         self.allocatable: Any = None
         """The object last read, to see by identity whether there is anything new."""
         self.fault: str | None = None
+        self.faults = NodeFaults()
+        self.listed: frozenset[str] = frozenset()
+        """The names of resources by which the node's plugins offered something."""
         self.status_due_s = 0.0
 
 
@@ -52,12 +58,20 @@ class FakeNodes:
         self._kubelets: dict[str, Kubelet] = {}
         self._pending = Pending()
         self._reports = Reports(store)
+        self._devices = DeviceMap(store, self._reports, self._reconfigured)
+        self._cluster_info = ClusterInfo(store, clock)
         self._lives = PodLives(
             store, timers, self._pending, self._kubelets, self.books, self._reports, self._delays
         )
 
-    def start(self, nodes: Iterable[JsonObject]) -> None:
-        """Create these Node objects, and look after all nodes and pods from now on."""
+    def start(self, nodes: Iterable[JsonObject], *, configured: bool = False) -> None:
+        """Create these Node objects, and look after all nodes and pods from now on.
+
+        `configured`: the device configuration's ConfigMap is installed before, and the device
+        plugins do as it says from then on. Without, they do as is built in.
+        """
+        if configured:
+            self._devices.start()
         for node in self._store.list(NODES)[0]:
             self._node_changed("ADDED", node)
         for pod in self._store.list(PODS)[0]:
@@ -69,7 +83,12 @@ class FakeNodes:
 
     def report(self) -> JsonObject:
         """What every card was handed out to, and every incident; see `books`."""
-        return self.books.report()
+        cuts = {
+            f"{name}/{card}": group
+            for name, kubelet in self._kubelets.items()
+            for card, group in kubelet.plugins.cuts.items()
+        }
+        return {**self.books.report(), "cuts": cuts}
 
     def _node_changed(self, type_: str, node: JsonObject) -> None:
         name = node["metadata"]["name"]
@@ -87,10 +106,19 @@ class FakeNodes:
             self._apply_faults(agent, node)
 
     def _adopt(self, name: str, node: JsonObject) -> None:
-        hardware = read_hardware(node)
+        config = self._devices.config
+        hardware = read_hardware(node, config)
         addresses = (node.get("status") or {}).get("addresses") or ()
         host_ip = next((a["address"] for a in addresses if a.get("type") == "InternalIP"), "")
-        kubelet = Kubelet(name, host_ip, hardware, self._store, self._pending, self.books)
+        kubelet = Kubelet(
+            name,
+            host_ip,
+            hardware,
+            self._store,
+            self._pending,
+            self.books,
+            lambda: self._devices.config,
+        )
         agent = _Agent(node["metadata"]["uid"], kubelet)
         agent.status_due_s = self._timers.now() + self._delays.status_s
         self._agents[name] = agent
@@ -100,13 +128,17 @@ class FakeNodes:
         self._timers.after(self._delays.lease_s, lambda: self._beat(name, agent))
         self._lives.node_added(name)
         agent.fault = (node["metadata"].get("annotations") or {}).get(FAULT)
+        self._cluster_info.show(name, hardware.chips, agent.faults)
         if agent.fault is not None:
             self._apply_faults(agent, node)
+        elif hardware.vgpu and not is_plain(config, name):
+            self._show(agent)
 
     def _gone(self, name: str, node: JsonObject) -> None:
         if self._agents.pop(name, None) is not None:
             del self._kubelets[name]
             self._reports.forget(node["metadata"]["uid"])
+            self._cluster_info.forget(name)
             self._lives.node_gone(name)
 
     def _read_allocatable(self, agent: _Agent, node: JsonObject) -> None:
@@ -125,14 +157,34 @@ class FakeNodes:
         if faults.node_gone:
             self._store.delete(NODES, "", name)
             return
-        agent.kubelet.plugins.unhealthy = faults.unhealthy
-        annotations, offered = shown(hardware, faults)
-        if annotations:
-            self._store.merge_patch(NODES, "", name, {"metadata": {"annotations": annotations}})
-        if offered:
-            self._store.merge_patch(
-                NODES, "", name, {"status": {"allocatable": offered}}, subresource="status"
-            )
+        agent.faults = faults
+        agent.kubelet.plugins.break_down(faults)
+        self._show(agent)
+
+    def _reconfigured(self) -> None:
+        """The device configuration is another one: as if every device plugin was restarted."""
+        for agent in list(self._agents.values()):
+            agent.kubelet.plugins.configured()
+            if agent.kubelet.hardware.vgpu:
+                self._show(agent)
+
+    def _show(self, agent: _Agent) -> None:
+        """Let the Node show its cards as they are now; a write only if that is something new."""
+        name, hardware = agent.kubelet.node, agent.kubelet.hardware
+        found = shown(hardware, agent.faults, self._devices.config, name)
+        self._cluster_info.show(name, hardware.chips, agent.faults)
+        if found.annotations:
+            patch = {"metadata": {"annotations": found.annotations}}
+            self._store.merge_patch(NODES, "", name, patch)
+        offered = frozenset(resource for resource, _ in hardware.offered)
+        dropped = dict.fromkeys((offered | agent.listed) - {*found.allocatable})
+        agent.listed = frozenset(found.allocatable)
+        status = {
+            part: {**dropped, **{resource: str(n) for resource, n in amounts.items()}}
+            for part, amounts in (("capacity", found.capacity), ("allocatable", found.allocatable))
+        }
+        if agent.listed or dropped:
+            self._store.merge_patch(NODES, "", name, {"status": status}, subresource="status")
 
     # Heartbeats
 

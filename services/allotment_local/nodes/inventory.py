@@ -127,7 +127,9 @@ def _listed(found: Mapping[str, int], config: DeviceConfig, *, renamed: bool) ->
 
 
 def _ascend(annotations: Mapping[str, str], soft: bool) -> tuple[CardFact, ...]:
-    words = (key.removeprefix(_REGISTER) for key in sorted(annotations) if key.startswith(_REGISTER))
+    words = (
+        key.removeprefix(_REGISTER) for key in sorted(annotations) if key.startswith(_REGISTER)
+    )
     return tuple(
         card
         for word in words

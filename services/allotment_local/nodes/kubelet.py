@@ -3,6 +3,7 @@
 Source: Kubernetes `pkg/kubelet/cm/devicemanager/manager.go` and `lifecycle/predicate.go`.
 """
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from allotment_local.apiserver.store import Store
@@ -20,7 +21,8 @@ from allotment_local.nodes.books import MISDELIVERED, NOT_OFFERED, REFUSED, Book
 from allotment_local.nodes.inventory import Hardware
 from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.plugins import Plugins
-from allotment_proto.volcano import keys
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.volcano import device_config
 
 UNEXPECTED = "UnexpectedAdmissionError"
 
@@ -43,13 +45,16 @@ class Kubelet:
         store: Store,
         pending: Pending,
         books: Books,
+        config: Callable[[], DeviceConfig] = device_config.default,
     ) -> None:
         self.node = node
         self.host_ip = host_ip
         self.hardware = hardware
-        self.plugins = Plugins(node, hardware, store, pending, books)
+        self.plugins = Plugins(node, hardware, store, pending, books, config)
         self.allocatable: Amounts = {}
+        self._config = config
         self._books = books
+        self._envs: dict[str, dict[str, Mapping[str, str]]] = {}
         self._used: Amounts = {}
         self._charged: dict[str, Amounts] = {}
 
@@ -64,8 +69,13 @@ class Kubelet:
             for name, amount in taken.items():
                 self._used[name] = self._used.get(name, 0) + amount
 
+    def env_of(self, uid: str) -> dict[str, Mapping[str, str]]:
+        """What the device plugins put into the environment of an admitted pod's containers."""
+        return self._envs.get(uid, {})
+
     def release(self, uid: str) -> None:
         """The pod has ended: what it was counted for is free again."""
+        self._envs.pop(uid, None)
         for name, amount in self._charged.pop(uid, {}).items():
             self._used[name] -= amount
 
@@ -78,7 +88,9 @@ class Kubelet:
         if rejection is None:
             self._charge(pod, taken)
         else:
-            self._books.take_back(pod["metadata"]["uid"])
+            uid = pod["metadata"]["uid"]
+            self._books.take_back(uid)
+            self._envs.pop(uid, None)
         return rejection
 
     def _devices_left(self, pod: JsonObject, taken: Amounts) -> Rejection | None:
@@ -87,7 +99,7 @@ class Kubelet:
                 continue
             if name not in self.allocatable:
                 # A kubelet lets such pods run; nobody has given them a device.
-                if name != keys.VGPU_MEMORY_PERCENTAGE:
+                if name not in self._unlisted():
                     self._incident(NOT_OFFERED, pod, f"{name} is not offered by this node")
                 continue
             left = max(0, self.allocatable[name] - self._used.get(name, 0))
@@ -99,6 +111,14 @@ class Kubelet:
                 self._incident(REFUSED, pod, why)
                 return _unexpected(why)
         return None
+
+    def _unlisted(self) -> frozenset[str]:
+        """Resources that pods name only to the scheduler: no plugin offers them."""
+        config = self._config()
+        names = [config.nvidia.memory_percentage_name]
+        for chip in config.ascend:
+            names += (chip.resource_memory_name, chip.resource_core_name)
+        return frozenset(names)
 
     def _allocate(self, pod: JsonObject) -> Rejection | None:
         metadata = pod["metadata"]
@@ -124,6 +144,8 @@ class Kubelet:
                     self._incident(MISDELIVERED, pod, f"{key} {why} {text!r} of another pod")
                 for grant in served.grants:
                     self._books.hand_out(Holder(uid, label, container["name"]), grant)
+                if served.env:
+                    self._envs.setdefault(uid, {})[container["name"]] = served.env
         return None
 
     def _room_left(self, pod: JsonObject, taken: Amounts) -> Rejection | None:

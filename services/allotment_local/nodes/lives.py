@@ -8,6 +8,7 @@
 Every step is one timer of one pod; an event about a pod costs the same however many there are.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from allotment_local.apiserver.resources import PODS
 from allotment_local.apiserver.store import Store
 from allotment_local.nodes import statuses
 from allotment_local.nodes.annotations import (
+    ENV,
     FAULT,
     RUN_DURATION,
     START_DELAY,
@@ -161,7 +163,9 @@ class PodLives:
         now = self._store.now()
         ip = self._new_address()
         self._set_status(
-            run, statuses.running(pod, ip=ip, host_ip=kubelet.host_ip, started=now, now=now)
+            run,
+            statuses.running(pod, ip=ip, host_ip=kubelet.host_ip, started=now, now=now),
+            _env_annotation(kubelet.env_of(run.uid)),
         )
         if not run.stopping:
             self._plan_end(run, pod)
@@ -233,10 +237,10 @@ class PodLives:
         pod = self._store.find(PODS, run.namespace, run.name)
         return pod if pod is not None and pod["metadata"]["uid"] == run.uid else None
 
-    def _set_status(self, run: _Run, status: JsonObject) -> None:
-        self._store.merge_patch(
-            PODS, run.namespace, run.name, {"status": status}, subresource="status"
-        )
+    def _set_status(self, run: _Run, status: JsonObject, more: JsonObject | None = None) -> None:
+        """One write, also for annotations that are told with it."""
+        patch = {"status": status, **(more or {})}
+        self._store.merge_patch(PODS, run.namespace, run.name, patch, subresource="status")
 
     def _duration_s(self, pod: JsonObject, key: str, default: _D) -> float | _D:
         text = _annotation(pod, key)
@@ -258,3 +262,11 @@ class PodLives:
 def _annotation(pod: JsonObject, key: str) -> str | None:
     found: str | None = (pod["metadata"].get("annotations") or {}).get(key)
     return found
+
+
+def _env_annotation(envs: Mapping[str, Mapping[str, str]]) -> JsonObject:
+    """What the containers' environment got of device plugins, for people to look at."""
+    if not envs:
+        return {}
+    shown = {name: dict(env) for name, env in envs.items()}
+    return {"metadata": {"annotations": {ENV: json.dumps(shown)}}}

@@ -25,6 +25,8 @@ class Waiting(NamedTuple):
     time: int
 
 
+ASCEND = "ascend"
+"""In place of a resource: HAMi's plugins ask for no particular one."""
 _Place = tuple[str, str]
 """(node, resource)"""
 
@@ -40,8 +42,7 @@ class Pending:
         """A pod was created or changed."""
         metadata = pod["metadata"]
         uid = metadata["uid"]
-        found = dict(_vgpu(pod))
-        found.update(_gpushare(pod))
+        found = dict((*_vgpu(pod), *_gpushare(pod), *_ascend(pod), *_mindcluster(pod)))
         for place in self._places.get(uid, ()):
             if place not in found:
                 self._drop(place, uid)
@@ -75,13 +76,20 @@ class Pending:
         return next(candidate for candidate in candidates if candidate.time == smallest)
 
     def pick_share(self, node: str, resource: str, amount: int) -> Waiting | None:
-        """The earliest unassigned pod of which any container asks for exactly `amount`."""
+        """The earliest unserved pod of which any container asks for exactly `amount`."""
         candidates = [
             waiting
             for waiting in self._waiting.get((node, resource), {}).values()
             if amount in waiting.amounts
         ]
         return min(candidates, key=lambda waiting: (waiting.time, waiting), default=None)
+
+    def pick_ascend(self, node: str, named: str | None = None) -> Waiting | None:
+        """The pod that the node's lock names (``namespace/name``), else the first listed."""
+        candidates = sorted(self._waiting.get((node, ASCEND), {}).values())
+        if named is not None:
+            return next((w for w in candidates if f"{w.namespace}/{w.name}" == named), None)
+        return candidates[0] if candidates else None
 
     def _drop(self, place: _Place, uid: str) -> None:
         there = self._waiting[place]
@@ -104,27 +112,57 @@ def _vgpu(pod: dict[str, Any]) -> tuple[tuple[_Place, Waiting], ...]:
 
 
 def _gpushare(pod: dict[str, Any]) -> tuple[tuple[_Place, Waiting], ...]:
-    metadata, spec = pod["metadata"], pod["spec"]
-    annotations = metadata.get("annotations") or {}
-    node = spec.get("nodeName")
+    annotations = pod["metadata"].get("annotations") or {}
+    if annotations.get(keys.GPU_ASSIGNED, "false") != "false":
+        return ()
+    time = annotations.get(keys.PREDICATE_TIME)
+    return _asking(pod, (keys.GPU_MEMORY, keys.GPU_NUMBER), time)
+
+
+def _ascend(pod: dict[str, Any]) -> tuple[tuple[_Place, Waiting], ...]:
+    """A pod that was served still waits for HAMi's plugin as long as it is pending."""
+    annotations = pod["metadata"].get("annotations") or {}
+    node = pod["spec"].get("nodeName")
     if (
         not node
-        or "deletionTimestamp" in metadata
-        or (pod.get("status") or {}).get("phase") != "Pending"
-        or annotations.get(keys.GPU_ASSIGNED, "false") != "false"
+        or not _is_pending(pod)
+        or annotations.get(keys.HAMI_NODE) != node
+        or keys.HAMI_BIND_TIME not in annotations
+        or annotations.get(keys.HAMI_BIND_PHASE) not in (keys.PHASE_ALLOCATING, keys.PHASE_SUCCESS)
     ):
+        return ()
+    return (((node, ASCEND), _waiting(pod, (), annotations.get(keys.HAMI_TIME))),)
+
+
+def _mindcluster(pod: dict[str, Any]) -> tuple[tuple[_Place, Waiting], ...]:
+    annotations = pod["metadata"].get("annotations") or {}
+    if keys.NPU_CORE not in annotations or keys.ASCEND_REAL in annotations:
+        return ()
+    return _asking(pod, (keys.NPU_CORE,), annotations.get(keys.NPU_PREDICATE_TIME))
+
+
+def _asking(
+    pod: dict[str, Any], resources: tuple[str, ...], time: str | None
+) -> tuple[tuple[_Place, Waiting], ...]:
+    """Where a pod waits whose containers ask for some of these resources."""
+    spec = pod["spec"]
+    node = spec.get("nodeName")
+    if not node or "deletionTimestamp" in pod["metadata"] or not _is_pending(pod):
         return ()
     asked: dict[str, list[int]] = {}
     for container in spec["containers"]:
         given = limits(container)
-        for resource in (keys.GPU_MEMORY, keys.GPU_NUMBER):
+        for resource in resources:
             if resource in given:
                 amount = amounts({resource: given[resource]})[resource]
                 asked.setdefault(resource, []).append(amount)
-    time = annotations.get(keys.PREDICATE_TIME)
     return tuple(
         ((node, resource), _waiting(pod, tuple(wanted), time)) for resource, wanted in asked.items()
     )
+
+
+def _is_pending(pod: dict[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Pending"
 
 
 def _waiting(pod: dict[str, Any], wanted: tuple[int, ...], time: str | None) -> Waiting:

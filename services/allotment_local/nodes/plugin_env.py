@@ -1,7 +1,7 @@
-"""What the vGPU device plugin answers a container with: its environment and its CDI devices.
+"""What device plugins answer a container with: its environment, and its CDI devices.
 
 Pure functions of what was handed out. Source: `volcano-vgpu-device-plugin` `plugin/vgpu/plugin.go`,
-`server.go`, `cache.go` (deviceshare 6.5).
+`server.go`, `cache.go` (deviceshare 6.5); for others see the functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,17 @@ SHARED_CACHE = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 OVERSUBSCRIBE = "CUDA_OVERSUBSCRIBE"
 CORES_POLICY = "GPU_CORE_UTILIZATION_POLICY"
 VOLUME_MOUNTS_ROOT = "/var/run/nvidia-container-devices"
+
+MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+MPS_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+SHARE_ALLOCATED = "VOLCANO_GPU_ALLOCATED"
+SHARE_TOTAL = "VOLCANO_GPU_MEMORY_TOTAL"
+ASCEND_VISIBLE_DEVICES = "ASCEND_VISIBLE_DEVICES"
+ASCEND_VNPU_SPECS = "ASCEND_VNPU_SPECS"
+NPU_MEMORY = "NPU_MEM_QUOTA"
+NPU_PRIORITY = "NPU_PRIORITY"
+NPU_GLOBAL_SHM = "NPU_GLOBAL_SHM_PATH"
+NPU_LOCAL_SHM = "NPU_LOCAL_SHM_PATH"
 
 ENVVAR = "envvar"
 VOLUME_MOUNTS = "volume-mounts"
@@ -130,3 +141,42 @@ def check_entries(entries: int, factor: int) -> None:
             f"{entries} entries of memory are more than the {ENTRIES_MAX} that kubelet can be told "
             f"of; set gpuMemoryFactor to at least {wanted}"
         )
+
+
+def mps_env(shares: Sequence[Share], resource: str) -> dict[str, str]:
+    """What NVIDIA's plugin tells a client of its MPS daemon. Cores of 0 leave all threads."""
+    env = visible_devices_env((share.id for share in shares), (ENVVAR,))
+    env[MPS_PIPES] = f"/mps/{resource}/pipe"
+    if shares and shares[0].cores_pct:
+        env[MPS_THREADS] = str(shares[0].cores_pct)
+    return env
+
+
+def gpushare_env(indexes: Sequence[int], allocated: int, card_memory_mib: int) -> dict[str, str]:
+    """What the older plugin tells a container (`volcano-sh/devices`, deviceshare 6.7)."""
+    return {
+        VISIBLE_DEVICES: ",".join(str(index) for index in indexes),
+        SHARE_ALLOCATED: str(allocated),
+        SHARE_TOTAL: str(card_memory_mib),
+    }
+
+
+def ascend_env(chips: Sequence[int], template: str = "") -> dict[str, str]:
+    """Whole Ascend chips, or the piece of one that a template cuts."""
+    env = {ASCEND_VISIBLE_DEVICES: ",".join(str(chip) for chip in chips)}
+    if template:
+        env[ASCEND_VNPU_SPECS] = template
+    return env
+
+
+def ascend_soft_env(chips: Sequence[int], memory_mib: int, cores_pct: int) -> dict[str, str]:
+    """A soft slice: memory and compute of the first chip, and where slices meet (deviceshare 6.8,
+    HAMi `ascend-device-plugin`)."""
+    env = ascend_env(chips)
+    if memory_mib:
+        env[NPU_MEMORY] = str(memory_mib)
+    if cores_pct:
+        env[NPU_PRIORITY] = str(cores_pct)
+    env[NPU_GLOBAL_SHM] = f"/hami-shared-region/{chips[0]}_global_registry"
+    env[NPU_LOCAL_SHM] = "/hami-vnpu-shmem/vnpu_local_shmem"
+    return env

@@ -21,7 +21,7 @@ class Field(NamedTuple):
 
 
 class Values:
-    """Reads values out of mappings. What is wrong goes into `problems`, and a harmless value out."""
+    """Reads values out of mappings. What is wrong goes into `problems`, a harmless value out."""
 
     def __init__(self, source: str, lines: Lines) -> None:
         self._source = source

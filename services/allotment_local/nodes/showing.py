@@ -121,19 +121,13 @@ def _show_vgpu(
 
 def _show_gpushare(out: Shown, hardware: Hardware, faults: NodeFaults) -> None:
     """The older plugin tells no cards, only how many: those that are gone are the last ones."""
-    ill = [
-        card.index for card in hardware.gpushare if card.id in faults.unhealthy - faults.gone
-    ]
+    ill = [card.index for card in hardware.gpushare if card.id in faults.unhealthy - faults.gone]
     out.annotations[keys.GPU_UNHEALTHY_IDS] = ",".join(map(str, ill)) or None
     for card in hardware.gpushare:
-        _take_away(
-            out, {keys.GPU_MEMORY: card.memory_mib, keys.GPU_NUMBER: 1}, card.id, faults
-        )
+        _take_away(out, {keys.GPU_MEMORY: card.memory_mib, keys.GPU_NUMBER: 1}, card.id, faults)
 
 
-def _show_ascend(
-    out: Shown, hardware: Hardware, faults: NodeFaults, config: DeviceConfig
-) -> None:
+def _show_ascend(out: Shown, hardware: Hardware, faults: NodeFaults, config: DeviceConfig) -> None:
     for word in sorted({card.model for card in hardware.ascend}):
         cards = [card for card in hardware.ascend if card.model == word]
         there = [_with_health(card, faults) for card in cards if card.id not in faults.gone]

@@ -135,12 +135,14 @@ def readable(source: PodSource) -> tuple[DeviceRequest, ...]:
     return tuple(request for family in FAMILIES.values() for request in family.requests(source)[0])
 
 
-def held(source: PodSource, wanted: tuple[DeviceRequest, ...]) -> Held:
+def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> Held:
     """What a bound pod holds: every piece of its annotations that can be read, whoever wrote them.
 
     It is broken when a container asks for cards, and the annotation is there but tells none of
     them, or cannot be read where it would tell the rest.
     """
+    if lens.assignments.isdisjoint(source.annotations):
+        return Held()
     holdings: list[Holding] = []
     broken: Problem | None = None
     for family in FAMILIES.values():
@@ -207,9 +209,9 @@ def tags(
     holdings: tuple[Holding, ...],
 ) -> tuple[str, ...]:
     """What a pod is to others that may keep apart from it on a card: its group, its rules."""
-    families = {r.family for r in request.devices} | {h.family for h in holdings}
-    if not families:
+    if not request.devices and not holdings:
         return ()
+    families = {r.family for r in request.devices} | {h.family for h in holdings}
     of_rules: tuple[str, ...] = ()
     if vgpu.FAMILY in families and not any(holding.instance for holding in holdings):
         of_rules = _rule_tags(lens, source.labels, request.selection)
@@ -220,7 +222,7 @@ def apart(
     lens: Lens, source: PodSource, group: str, request: PodRequest, *, is_bound: bool
 ) -> tuple[str, ...]:
     """The tags of those with whom a pod shares no card. Raises `Invalid`."""
-    if not any(wanted.family == vgpu.FAMILY for wanted in request.devices):
+    if not request.devices or request.devices[0].family != vgpu.FAMILY:
         return ()
     is_spread, problems = exclusive.spreads(source.annotations)
     if problems and not is_bound:

@@ -3,7 +3,7 @@
 from allotment.core.devices import FAMILIES
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Policy
-from allotment_proto.volcano import device_config
+from allotment_proto.volcano import device_config, keys
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -24,6 +24,15 @@ class Lens:
     def __init__(self, policy: Policy, config: DeviceConfig = BUILT_IN) -> None:
         self.policy = policy
         self.config = config
+        self.assignments = frozenset(
+            (
+                keys.VGPU_IDS,
+                keys.GPU_INDEX,
+                keys.NPU_CORE,
+                *(keys.hami_allocated(chip.common_word) for chip in config.ascend),
+            )
+        )
+        """Annotations in which stands what a pod holds. Most pods have none of them."""
         self._unadvertised = frozenset[str]().union(
             *(family.unadvertised(config) for family in FAMILIES.values())
         )

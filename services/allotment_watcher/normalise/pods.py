@@ -62,13 +62,13 @@ def pod_through(lens: Lens, pod: objects.PodObject) -> PodObserved:
     except Invalid as error:
         request = _running(pod, source, lens) if node else PodRequest()
         problem, asked = error.problem, devices.readable(source) if node else ()
-    held = devices.held(source, asked) if node else devices.Held()
+    held = devices.held(source, asked, lens) if node else devices.Held()
     return PodObserved(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
         rv=objects.version(meta.resource_version),
-        created_ms=_time_ms(meta.creation_timestamp),
+        created_ms=time_ms(meta.creation_timestamp),
         scheduler=spec.scheduler_name or "default-scheduler",
         request=request,
         priority=spec.priority or 0,
@@ -222,7 +222,7 @@ def _container(container: objects.Container) -> ContainerSource:
     return ContainerSource(container.name, texts(resources.limits), texts(resources.requests))
 
 
-def _time_ms(text: str | None) -> int:
+def time_ms(text: str | None) -> int:
     if not text:
         return 0
     try:

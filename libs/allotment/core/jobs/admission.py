@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.core.jobs import keys
 from allotment.core.jobs.durations import parse_ms
-from allotment.core.jobs.model import JobSpec, Policy, Queue, Task
+from allotment.core.jobs.model import DependsOn, JobSpec, Policy, Queue, Task
 from allotment.core.jobs.policies import ACTIONS, ANY, EVENTS, POD_PENDING
 
 MAX_RETRY = 3
@@ -93,6 +93,20 @@ def queue_problem(name: str, queues: dict[str, Queue]) -> Problem | None:
     if any(other.spec.parent == name for other in queues.values()):
         return Problem("spec.queue", f"queue {name!r} has queues below it: name one of those")
     return None
+
+
+def self_waiting(spec: JobSpec) -> str:
+    """A warning if the gang needs pods that only come when others of it run; else empty.
+
+    Such a Job is sound, but a scheduler that starts gangs whole never starts it.
+    """
+    first = sum(task.replicas for task in spec.roles if not (task.depends_on or DependsOn()).name)
+    if first >= spec.minimum:
+        return ""
+    return (
+        f"minAvailable is {spec.minimum}, but only {first} pods come before those of tasks with"
+        f" dependsOn: set minAvailable to at most {first}"
+    )
 
 
 def update_problems(old: JobSpec, new: JobSpec) -> list[Problem]:

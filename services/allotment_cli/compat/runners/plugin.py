@@ -6,6 +6,7 @@ from typing import Any
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.base import Fields, compared
 from allotment_cli.compat.runners.world import NODE
+from allotment_local.apiserver.resources import NODES, ResourceKey
 from allotment_local.nodes import plugin_env
 from allotment_local.nodes.books import Books
 from allotment_local.nodes.inventory import Hardware
@@ -17,6 +18,7 @@ from allotment_proto.volcano import keys, vgpu
 CDI_KIND = "nvidia.com/gpu"
 """The kind that the recorded answers were given with."""
 CACHE_ID = "<uuid>"
+LOCKS = (keys.LOCK_VGPU, keys.LOCK_GPUSHARE, keys.LOCK_ASCEND)
 
 
 def select_pending_pod(vector: Vector) -> Fields:
@@ -45,23 +47,32 @@ def select_pending_pod(vector: Vector) -> Fields:
 
 
 class OnePod:
-    """The pod that the plugin picked, in place of the store and of the list of waiting pods."""
+    """The pod that the plugin picked and its node, in place of the store and of who waits."""
 
     def __init__(self, devices: str) -> None:
         self.annotations = {keys.DEVICES_TO_ALLOCATE: devices}
+        self.locks = dict.fromkeys(LOCKS, "2026-01-31T12:00:00Z")
 
     def pick_vgpu(self, node: str, amount: int) -> Waiting:
         return Waiting("default", "p", "p", (amount,), 1)
 
-    def get(self, *place: Any) -> dict[str, Any]:
-        return {"metadata": {"annotations": self.annotations}}
+    def get(self, resource: ResourceKey, namespace: str, name: str) -> dict[str, Any]:
+        annotations = self.locks if resource == NODES else self.annotations
+        return {"metadata": {"annotations": annotations}}
 
-    def merge_patch(self, *place_and_patch: Any) -> None:
-        self.annotations.update(place_and_patch[-1]["metadata"]["annotations"])
+    def merge_patch(
+        self, resource: ResourceKey, namespace: str, name: str, patch: Mapping[str, Any]
+    ) -> None:
+        annotations = self.locks if resource == NODES else self.annotations
+        for key, text in patch["metadata"]["annotations"].items():
+            if text is None:
+                annotations.pop(key, None)
+            else:
+                annotations[key] = text
 
 
-def _allocated(devices: str) -> Mapping[str, str]:
-    """The pod's annotations after the fake plugin has served its first group of devices."""
+def _served(devices: str) -> OnePod:
+    """The pod and its node after the fake plugin has served its first group of devices."""
     cards = {entry.card for group in vgpu.decode_assignment(devices)[0] for entry in group}
     facts = tuple(
         CardFact(card, number, vgpu.ENTRY_TYPE, 10, 10**6, 100, True, keys.MODE_HAMI_CORE)
@@ -73,32 +84,32 @@ def _allocated(devices: str) -> Mapping[str, str]:
     groups = [group for group in devices.split(";") if "," in group]
     first = next((group for group in groups if own in group), groups[0] if groups else "")
     plugins.allocate(keys.VGPU_NUMBER, sum("," in piece for piece in first.split(":")))
-    annotations: Mapping[str, str] = pod.annotations
-    return annotations
+    served: OnePod = pod
+    return served
 
 
 def erase_next_device_request(vector: Vector) -> Fields:
     """What is left of the work list after a container was served."""
-    left = _allocated(vector.input["text"])[keys.DEVICES_TO_ALLOCATE]
+    left = _served(vector.input["text"]).annotations[keys.DEVICES_TO_ALLOCATE]
     return compared(vector.expected, {"text": left})
 
 
 def mark(vector: Vector) -> Fields:
     """What the plugin writes on a pod when it is done, or when it gives up."""
     entry_type = vgpu.ENTRY_TYPE if vector.function == "mark_success" else "OTHER"
-    annotations = _allocated(f"GPU-a,{entry_type},1,0:")
+    pod = _served(f"GPU-a,{entry_type},1,0:")
     wanted = vector.expected.get("annotations") or {}
     said = {
-        "annotations": {key: annotations.get(key) for key in wanted},
-        "node_annotation_removed": None,
+        "annotations": {key: pod.annotations.get(key) for key in wanted},
+        "node_annotation_removed": next((name for name in LOCKS if name not in pod.locks), None),
     }
     return compared(vector.expected, said)
 
 
 def allocation_complete(vector: Vector) -> Fields:
     """The text is what remains: it follows a group that is served now."""
-    annotations = _allocated("GPU-z,NVIDIA,1,0:" + vector.input["devices-to-allocate"])
-    is_complete = annotations.get(keys.BIND_PHASE) == keys.PHASE_SUCCESS
+    pod = _served("GPU-z,NVIDIA,1,0:" + vector.input["devices-to-allocate"])
+    is_complete = pod.annotations.get(keys.BIND_PHASE) == keys.PHASE_SUCCESS
     return compared(vector.expected, {"complete": is_complete})
 
 

@@ -7,6 +7,7 @@ from allotment.core.predicates import Fit
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import ascend, gpushare, vgpu
 from allotment_cli.compat.runners.base import CannotRun, Fields, compared
+from allotment_cli.compat.runners.metrics import gauges
 from allotment_cli.compat.runners.refusals import error_pair, message_pair
 from allotment_cli.compat.runners.world import (
     World,
@@ -53,7 +54,7 @@ def scenario(vector: Vector) -> Fields:
     rest = dict(expected)
     steps = rest.pop("steps", None)
     books = rest.pop("stateAfterExisting", None)
-    rest.pop("metricsAfterExisting", None)
+    metrics = rest.pop("metricsAfterExisting", None)
     out = compared(rest, {"panic": None, **words.registered(world, given)})
     if world is None:
         if books is not None or steps:
@@ -63,6 +64,8 @@ def scenario(vector: Vector) -> Fields:
         world.add(pod)
     if books is not None:
         out["stateAfterExisting"] = (books, words.books(world))
+    if metrics is not None:
+        out["metricsAfterExisting"] = (metrics, gauges(world))
     said = [_step(world, words, step) for step in given.get("steps") or ()]
     if steps is not None:
         out["steps"] = (len(steps), len(said))
@@ -96,7 +99,7 @@ def _step(world: World, words: Words, step: Mapping[str, Any]) -> Said:
         case "allocate":
             answer = world.allocate(pod)
             refusal = answer if isinstance(answer, str) else None
-            fields["annotations"] = None if isinstance(answer, str) else answer
+            fields["annotations"] = answer if isinstance(answer, dict) and answer else None
         case "add":
             world.add(pod)
         case "sub":
@@ -108,19 +111,22 @@ def _step(world: World, words: Words, step: Mapping[str, Any]) -> Said:
         case _:
             known = "filter, allocate, add, sub, release, queue"
             raise CannotRun(f"step {operation!r} is none of {known}")
-    code = 0 if refusal is None else words.code(refusal)
-    said = {"op": operation, "code": code, "state": words.books(world), "panic": None, **fields}
-    return Said(said, refusal)
+    fields["code"] = 0 if refusal is None else words.code(refusal)
+    return Said({**_shown(world, words), "op": operation, **fields}, refusal)
+
+
+def _shown(world: World, words: Words) -> dict[str, Any]:
+    """What can be seen after a step."""
+    return {"state": words.books(world), "metrics": gauges(world), "panic": None}
 
 
 def _filter(world: World, words: Words, pod: Mapping[str, Any]) -> Said:
     fact = world.fact(pod)
     found = world.fit(fact)
     fields: dict[str, Any] = {
+        **_shown(world, words),
         "op": "filter",
-        "panic": None,
         "hasRequest": bool(fact.request.devices) or fact.problem is not None,
-        "state": words.books(world),
     }
     if isinstance(found, Fit):
         fields |= {
@@ -147,7 +153,7 @@ def _release(world: World, words: Words, pod: Mapping[str, Any]) -> dict[str, An
 
 
 def _compared_step(expected: Mapping[str, Any], said: Said, place: str) -> Fields:
-    rest = {name: value for name, value in expected.items() if name != "metrics"}
+    rest = dict(expected)
     pairs: Fields = {}
     if "queue" in said.fields:
         for name in [name for name, value in rest.items() if isinstance(value, dict)]:

@@ -1,0 +1,55 @@
+"""Which checks a configuration file turned off: the arguments of the plugin `predicates`.
+
+A check that no argument turns off is made, also if no tier has the plugin: a pod on a wrong node is
+a failed pod. Readiness, cordons, amounts and cards are always checked.
+"""
+
+from typing import NamedTuple
+
+from allotment.core.config import flag, is_on, plugin
+from allotment_proto.facts import Policy
+
+_ARGUMENTS = {
+    "affinity": "predicate.NodeAffinityEnable",
+    "taints": "predicate.TaintTolerationEnable",
+    "ports": "predicate.NodePortsEnable",
+    "pods": "predicate.PodAffinityEnable",
+    "spread": "predicate.PodTopologySpreadEnable",
+    "volumes": "predicate.VolumeBindingEnable",
+}
+
+
+class Switches(NamedTuple):
+    """What is checked: node selector and affinity, taints, host ports, rules about other pods,
+    required spread, where volumes can be reached."""
+
+    affinity: bool = True
+    taints: bool = True
+    ports: bool = True
+    pods: bool = True
+    spread: bool = True
+    volumes: bool = True
+
+
+ALL = Switches()
+_KNOWN_MOST = 16
+_known: dict[int, tuple[Policy, Switches]] = {}
+
+
+def switches_of(policy: Policy) -> Switches:
+    """The switches of a policy, remembered by its identity."""
+    known = _known.get(id(policy))
+    if known is None or known[0] is not policy:
+        if len(_known) >= _KNOWN_MOST:
+            _known.clear()
+        known = _known[id(policy)] = policy, _switches(policy)
+    return known[1]
+
+
+def _switches(policy: Policy) -> Switches:
+    use = plugin(policy, "predicates")
+    if use is None:
+        return ALL
+    if not is_on(use, "enablePredicate"):
+        return Switches(*(False for _ in _ARGUMENTS))
+    return Switches(**{name: flag(use, argument) for name, argument in _ARGUMENTS.items()})

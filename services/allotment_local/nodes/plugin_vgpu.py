@@ -1,0 +1,163 @@
+"""The vGPU device plugin: shares of cards, cards through MPS, and MIG instances.
+
+A plugin is told only a number of devices. Which pod that is for it guesses from annotations, and
+can guess wrong when two pods wait; the caller compares.
+
+Source: `volcano-vgpu-device-plugin` `plugin/vgpu/plugin.go`, `util.go`, `mig.go` (deviceshare 6.5).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from allotment_local.nodes import plugin_env
+from allotment_local.nodes.annotations import FAULT, pod_fault
+from allotment_local.nodes.books import RECUT, CardKey, Grant
+from allotment_local.nodes.inventory import VGPU
+from allotment_local.nodes.pending import Waiting
+from allotment_local.nodes.plugin_env import Share
+from allotment_local.nodes.serving import ASKED_FOR, Desk, Served, derived_id
+from allotment_local.nodes.showing import said_of
+from allotment_proto.facts import CardFact
+from allotment_proto.volcano import device_config, keys, mig, vgpu
+
+NO_VALID_POD = "cannot get valid pod"
+
+
+class _Piece(NamedTuple):
+    """One entry of an assignment, as it is going to be handed out."""
+
+    grant: Grant
+    share: Share
+
+
+class VgpuPlugin:
+    """The plugin of one node's NVIDIA cards. `cards` are the cards as they are registered."""
+
+    def __init__(self, desk: Desk, cards: Sequence[CardFact]) -> None:
+        self._desk = desk
+        self._cards = {card.id: card for card in cards}
+        self.cuts: dict[str, str] = {}
+        """The geometry into which a MIG card is cut, by card; not cut at first."""
+
+    def register(self, cards: Sequence[CardFact]) -> None:
+        """The cards as they are from now on; what was cut stays cut."""
+        self._cards = {card.id: card for card in cards}
+
+    def allocate(self, amount: int) -> Served | str:
+        """Serve one container; a text says why not."""
+        desk = self._desk
+        waiting = desk.pending.pick_vgpu(desk.node, amount)
+        if waiting is None:
+            desk.unlock(keys.LOCK_VGPU)
+            return NO_VALID_POD
+        annotations = desk.annotations(waiting)
+        if pod_fault(annotations.get(FAULT, "")) is True:
+            return self._failed(waiting, ASKED_FOR)
+        text = annotations[keys.DEVICES_TO_ALLOCATE]
+        groups = text.split(";")
+        position = next((i for i, group in enumerate(groups) if _is_served(group)), None)
+        if position is None:
+            return self._failed(waiting, "device request not found")
+        (entries,), unreadable = vgpu.decode_assignment(groups[position])
+        if len(entries) + len(unreadable) != amount:
+            return self._failed(waiting, "device number not matched")
+        if unreadable:
+            return f"cannot read the devices: {unreadable[0].message}"
+        pieces: list[_Piece] = []
+        cuts: dict[str, str] = {}
+        for entry in entries:
+            key = CardKey(desk.node, VGPU, entry.card)
+            if entry.card in desk.failing:
+                return self._failed(waiting, str(desk.trouble_with(annotations, key)))
+            piece = desk.trouble_with(annotations, key) or self._piece(key, entry, cuts, waiting)
+            if isinstance(piece, str):
+                return piece
+            pieces.append(piece)
+        self.cuts.update(cuts)
+        groups[position] = ""
+        erased = ";".join(groups)
+        changes = {keys.DEVICES_TO_ALLOCATE: erased}
+        is_done = "GPU" not in erased
+        if is_done:  # the plugin patches twice, the second time within milliseconds
+            changes |= _finished(keys.PHASE_SUCCESS)
+        desk.annotate(waiting, changes)
+        if is_done:
+            desk.unlock(keys.LOCK_VGPU)
+        record = (keys.VGPU_IDS, annotations.get(keys.VGPU_IDS, ""))
+        return Served(tuple(piece.grant for piece in pieces), record, self._env(pieces))
+
+    def _piece(
+        self, key: CardKey, entry: vgpu.Entry, cuts: dict[str, str], waiting: Waiting
+    ) -> _Piece | str:
+        """What an entry hands out; a text says why it cannot be. `cuts` collects new geometries."""
+        if not entry.instance:
+            grant = Grant(key, entry.memory_mib, entry.cores_pct)
+            return _Piece(grant, Share(entry.card, entry.memory_mib, entry.cores_pct))
+        config, card = self._desk.config(), self._cards.get(entry.card)
+        if card is None:
+            return f"there is no card {entry.card!r} on node {self._desk.node}"
+        table = device_config.geometries_for(config, card.model)
+        profile = mig.profile_of(table, entry.instance)
+        group = entry.instance.rpartition("-")[0]
+        if profile is None:
+            return (
+                f"{entry.instance} of card {entry.card} is in no geometry that the device "
+                f"configuration has for {card.model!r}"
+            )
+        present = cuts.get(entry.card, self.cuts.get(entry.card, ""))
+        account = self._desk.books.account(key)
+        if present != group and account is not None and account.held:
+            held = ", ".join(sorted(account.instances)) or "all of it"
+            why = f"cannot be cut as {group}: cut as {present or 'nothing'}, in use are {held}"
+            self._recut_in_use(key, waiting, why)
+            return f"nvidia-mig-parted: card {entry.card} {why}"
+        cuts[entry.card] = group
+        grant = Grant(key, profile.memory_mib, entry.cores_pct, instance=entry.instance)
+        share = Share(mig_uuid(entry.card, entry.instance), profile.memory_mib, entry.cores_pct)
+        return _Piece(grant, share)
+
+    def _recut_in_use(self, key: CardKey, waiting: Waiting, why: str) -> None:
+        pod = f"{waiting.namespace}/{waiting.name}"
+        self._desk.books.incident(RECUT, key.node, key.card, pod, why)
+
+    def _env(self, pieces: Sequence[_Piece]) -> dict[str, str]:
+        desk, config = self._desk, self._desk.config()
+        shares = [piece.share for piece in pieces]
+        card = self._cards.get(pieces[0].grant.card.card)
+        mode = keys.MODE_HAMI_CORE if card is None else card.mode
+        if any(piece.grant.instance for piece in pieces):
+            mode = keys.MODE_MIG
+        if mode == keys.MODE_MPS:
+            return plugin_env.mps_env(shares, config.nvidia.count_name)
+        said = said_of(config, desk.node)
+        return plugin_env.container_env(
+            mode,
+            shares,
+            desk.draw_id(),
+            memory_factor=config.nvidia.memory_factor,
+            cores_scaling_milli=said.cores_scaling_milli or config.nvidia.cores_scaling_milli,
+            cores_unlimited=config.nvidia.disable_core_limit,
+        )
+
+    def _failed(self, waiting: Waiting, why: str) -> str:
+        self._desk.annotate(waiting, _finished(keys.PHASE_FAILED))
+        self._desk.unlock(keys.LOCK_VGPU)
+        return why
+
+
+def mig_uuid(card: str, instance: str) -> str:
+    """The id of a MIG device, as NVML spells them; the same in every run."""
+    return f"MIG-{derived_id(f'{card}[{instance}]')}"
+
+
+def _finished(phase: str) -> dict[str, str]:
+    """What marks a pod as served, or as failed."""
+    return {keys.BIND_PHASE: phase, keys.VGPU_TIME: keys.VGPU_TIME_DONE}
+
+
+def _is_served(group: str) -> bool:
+    """The group holds a device of this plugin; one already handed out is empty."""
+    return any(
+        len(fields) > 1 and fields[1] == vgpu.ENTRY_TYPE
+        for fields in (piece.split(",") for piece in group.split(":"))
+    )
