@@ -1,8 +1,8 @@
 """The binder: the one writer of decisions. Checks again, appends, binds, and records how it ended.
 
-Three loops beside each other: proposals become decisions by compare-and-append, reserved pods
-become bound ones through the API server, outcomes and notices are written as they come. A stuck API
-server stops the second loop only.
+Loops beside each other: proposals become decisions by compare-and-append; reserved pods become bound
+ones, and evicted ones leave, through the API server; outcomes and notices are written as they come;
+PodGroups are kept in line with the log. A stuck API server does not stop the decisions.
 """
 
 import sys
@@ -20,6 +20,10 @@ from allotment_proto import subjects
 
 __all__ = ["Binder", "main", "run"]
 
+ASIDE_CONCURRENCY = 8
+"""Requests about groups and evictions in flight at once: whatever they wait for, Bindings do not.
+They wait for nothing after a 429, because a budget answers so as well."""
+
 Context = ServiceContext[BinderSettings]
 
 
@@ -30,10 +34,18 @@ async def run(ctx: Context) -> None:
         if not settings.bind:
             await _only_decide(ctx, world)
             return
-        async with kube.connect(
-            settings.kubeconfig, settings.kube_context, concurrency=settings.kube_concurrency
-        ) as client:
-            work = Binder(ctx, world, client)
+        async with (
+            kube.connect(
+                settings.kubeconfig, settings.kube_context, concurrency=settings.kube_concurrency
+            ) as client,
+            kube.connect(
+                settings.kubeconfig,
+                settings.kube_context,
+                concurrency=ASIDE_CONCURRENCY,
+                throttle_wait_s_max=0.0,
+            ) as aside,
+        ):
+            work = Binder(ctx, world, client, aside)
             _expose(ctx, work)
             await _live(ctx, world, work.decider, work.run)
 
@@ -74,7 +86,16 @@ def _expose(ctx: Context, work: Binder) -> None:
         "allot_bind_failed_total": ("Bindings that failed for good", lambda: work.failed),
         "allot_notices_lost_total": (
             "conditions and Events that could not be written",
-            lambda: work.notices.lost,
+            lambda: work.notices.lost + work.groups.lost,
+        ),
+        "allot_evicted_total": ("pods evicted", lambda: work.evictions.evicted),
+        "allot_evictions_refused_total": (
+            "evictions that did not come about",
+            lambda: work.evictions.refused,
+        ),
+        "allot_group_statuses_total": (
+            "statuses of PodGroups written",
+            lambda: work.groups.written,
         ),
     }
     for name, (text, read) in counts.items():

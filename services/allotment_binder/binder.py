@@ -1,7 +1,8 @@
 """One active life of the binder: what is reserved is bound, and how it ended is recorded and told.
 
 Beside the decisions (decider.py) runs a loop that binds whatever the log shows as reserved and the
-pacer lets go, and one that now and then tells of pods that have been waiting for long.
+pacer lets go, and evicts whoever has to make room; one that keeps PodGroups in line with the log;
+and one that now and then tells of pods that have been waiting for long.
 """
 
 import time
@@ -20,6 +21,9 @@ from allotment.core.texts import refusal_text
 from allotment_binder import notices
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_binder.decider import Decider
+from allotment_binder.evictions import Evictions
+from allotment_binder.gang_notices import GangNotices
+from allotment_binder.groups import GroupStatuses
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
@@ -32,6 +36,7 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Envelope,
+    Eviction,
     NodeGone,
     NodeObserved,
     Placement,
@@ -49,7 +54,10 @@ Context = ServiceContext[BinderSettings]
 class Binder:
     """The parts of a binder at work, and its lives, each from getting the lease to losing it."""
 
-    def __init__(self, ctx: Context, world: World, client: kube.KubeClient) -> None:
+    def __init__(
+        self, ctx: Context, world: World, client: kube.KubeClient, aside: kube.KubeClient
+    ) -> None:
+        """`aside` is a client for what must not take a Binding's place: groups and evictions."""
         self.ctx = ctx
         self.world = world
         self.client = client
@@ -57,6 +65,11 @@ class Binder:
         self.bound = 0
         self.failed = 0
         self.notices = Notices(client, ctx.settings.instance)
+        self.gang_notices = GangNotices(self.notices)
+        self.groups = GroupStatuses(
+            aside, ctx.settings.instance, self.notices.is_binding, self._group_problem
+        )
+        self.evictions = Evictions(aside, self.notices, self._eviction_problem)
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
         self.locks = NodeLocks(client, self._lock_problem, time.time)
@@ -83,6 +96,8 @@ class Binder:
                 case Decided():
                     for placement in event.placements:
                         self.pacer.look(placement.uid)
+                    for eviction in event.evictions:
+                        self.evictions.note(eviction.uid, record.seq)
                 case _:
                     pass
 
@@ -100,6 +115,7 @@ class Binder:
         self.unserved.begin(state)
         self.troubles.begin(state)
         self.locks.begin(state)
+        self.evictions.begin()
         pacer = self.pacer = Pacer(state, swap_equal=self.ctx.settings.swap_equal)
         outcomes = Recorder(
             self.world.log,
@@ -116,12 +132,14 @@ class Binder:
                 self.notices.put(
                     notices.Refused(uid, refusal.namespace, refusal.name, text, is_news=False)
                 )
+        self.gang_notices.begin(state)
         self.decider.proposals.clear()
         async with anyio.create_task_group() as group:
             group.start_soon(outcomes.run)
             group.start_soon(self.notices.run)
             group.start_soon(self.decider.run)
             group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
+            group.start_soon(self.groups.run, self.world.fold)
             group.start_soon(self._watch_waits, pacer)
             await self.world.lease.lost()
             self.ctx.log.warning("lease lost, another binder takes over")
@@ -137,11 +155,12 @@ class Binder:
                     refusal.uid, refusal.namespace, refusal.name, refusal_text(refusal), True
                 )
             )
+        self.gang_notices.landed(self.world.fold.state, decided)
 
     async def _bind_loop(
         self, group: TaskGroup, outcomes: Recorder, pacer: Pacer, inherited: set[str]
     ) -> None:
-        """Bind what is reserved, as far as pacing allows, every time the log moved."""
+        """Bind what is reserved, as far as pacing allows, and evict, every time the log moved."""
         state = self.world.fold.state
         erasing: set[str] = set()
         sweep = anyio.Lock()
@@ -152,6 +171,8 @@ class Binder:
                 group.start_soon(self._erase, state.pods[uid].fact)
             if self.unserved.given_up and not sweep.statistics().locked:
                 group.start_soon(self._sweep, sweep)
+            for eviction in self.evictions.due(state):
+                group.start_soon(self._evict, eviction, outcomes)
             for held, wait_s in self.locks.due():
                 group.start_soon(self.locks.release, held, wait_s)
             for allocation in pacer.ready(self.unserved.places()):
@@ -160,6 +181,20 @@ class Binder:
                 target = Target(fact.namespace, fact.name, allocation)
                 group.start_soon(self._bind, target, outcomes, pacer, uid in inherited)
             await self.world.fold.changed()
+
+    async def _evict(self, eviction: Eviction, outcomes: Recorder) -> None:
+        ending = await self.evictions.carry_out(self.world.fold.state, eviction)
+        outcomes.put([ending])
+        self.ctx.log.info(
+            "pod not evicted" if ending.code else "pod evicted",
+            namespace=eviction.namespace,
+            pod=eviction.name,
+            node=eviction.node,
+            action=eviction.action,
+            preemptor=eviction.preemptor,
+            code=ending.code,
+            reason=ending.message,
+        )
 
     async def _watch_waits(self, pacer: Pacer) -> None:
         while True:
@@ -233,6 +268,14 @@ class Binder:
 
     def _lock_problem(self, text: str) -> None:
         self.ctx.log.warning("node lock", reason=text)
+
+    def _group_problem(self, group: str, text: str) -> None:
+        self.ctx.log.warning("the group's status could not be written", group=group, reason=text)
+
+    def _eviction_problem(self, eviction: Eviction, text: str) -> None:
+        self.ctx.log.warning(
+            "eviction", namespace=eviction.namespace, pod=eviction.name, reason=text
+        )
 
     async def _sweep(self, sweep: anyio.Lock) -> None:
         """Erase, one after the other, the records that plugins left of pods they gave up."""

@@ -106,6 +106,10 @@ class Notices:
         if isinstance(self._sending.get(uid), Refused):
             del self._sending[uid]
 
+    def is_binding(self) -> bool:
+        """Whether Bindings are under way."""
+        return self._bindings > 0
+
     @contextmanager
     def binding(self) -> Iterator[None]:
         """A Binding is under way for the length of the block: it goes first."""

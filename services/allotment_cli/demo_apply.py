@@ -12,6 +12,13 @@ from allotment.adapters.kube import Ok, connect
 from allotment_cli.errors import CliError
 
 
+PATHS = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups",
+}
+"""What examples hold, and where it is created."""
+
+
 class Applied(msgspec.Struct, frozen=True):
     """A pod that the API server took."""
 
@@ -21,20 +28,21 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 async def apply_examples(kubeconfig: Path, directory: Path) -> list[Applied]:
-    """Create every pod of the manifests in the order of file names.
+    """Create everything in the manifests in the order of file names; returns the pods.
 
-    Raises `CliError` naming the file for what is not a pod, or is refused.
+    Raises `CliError` naming the file for what examples do not hold, or what is refused.
     """
     manifests = await anyio.to_thread.run_sync(_read, directory)
     applied = []
     async with connect(kubeconfig) as client:
         for place, body in manifests:
             namespace = body["metadata"].get("namespace", "default")
-            answer = await client.create(f"/api/v1/namespaces/{namespace}/pods", body)
+            answer = await client.create(PATHS[body["kind"]].format(namespace), body)
             if not isinstance(answer, Ok):
                 raise CliError(f"{place}: the API server says: {answer.message}")
-            made = msgspec.json.decode(answer.body)["metadata"]
-            applied.append(Applied(made["namespace"], made["name"], made["uid"]))
+            if body["kind"] == "Pod":
+                made = msgspec.json.decode(answer.body)["metadata"]
+                applied.append(Applied(made["namespace"], made["name"], made["uid"]))
     return applied
 
 
@@ -49,7 +57,9 @@ def _read(directory: Path) -> list[tuple[str, dict[str, Any]]]:
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise CliError(f"{file} is not YAML: {error}") from error
         for number, body in enumerate(documents, 1):
-            if not isinstance(body, dict) or body.get("kind") != "Pod":
-                raise CliError(f"{file}, document {number} is not a Pod", "examples hold pods only")
+            if not isinstance(body, dict) or body.get("kind") not in PATHS:
+                kinds = " and ".join(f"{kind}s" for kind in PATHS)
+                what = f"{file}, document {number} is neither" if body else f"{file} is empty"
+                raise CliError(f"{what}", f"examples hold {kinds}")
             manifests.append((f"{file}, document {number}", body))
     return manifests

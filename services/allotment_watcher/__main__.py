@@ -16,6 +16,8 @@ from allotment.core.policy import PolicyError
 from allotment.core.state import ClusterState
 from allotment_proto.events import DevicesConfigured
 from allotment_proto.facts import Policy, Problem
+from allotment_watcher.batch_watch import READY as BATCH
+from allotment_watcher.batch_watch import BatchWatch
 from allotment_watcher.device_source import DeviceTexts, places_of_files
 from allotment_watcher.device_watch import READY, DeviceWatch
 from allotment_watcher.diary import Diary, subject_of
@@ -27,7 +29,7 @@ from allotment_watcher.settings import WatcherSettings
 
 STANDBY_AFTER_S = 3.0
 """Longer than taking a free lease: who still waits then has an active one before it."""
-CONDITIONS = ("kubernetes", READY, "pods", "nodes")
+CONDITIONS = ("kubernetes", READY, BATCH, "pods", "nodes")
 
 Context = ServiceContext[WatcherSettings]
 
@@ -66,6 +68,7 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
             group.start_soon(keep_learning, state, turn.recorder.put)
             group.start_soon(turn.devices.run)
             group.start_soon(turn.npu.run)
+            group.start_soon(turn.batch.run, client)
             group.start_soon(turn.observe)
             await world.lease.lost()
             ctx.log.warning("lease lost, another watcher takes over")
@@ -85,6 +88,7 @@ class Turn:
         self.recorder = Recorder(
             world.log, by, subject_of, full_reporter(ctx), too_large_reporter(ctx)
         )
+        self.batch = BatchWatch(ctx, state, self.recorder)
         self.npu = NpuWatch(ctx, client, policy, lambda nodes: self.observer.told_of(nodes))
         self.observer = Observer(ctx, policy, diary, self.recorder, self.npu)
         in_force = state.devices if state.devices_seq else None
@@ -93,8 +97,11 @@ class Turn:
             self.recorder.put([loaded.event])
 
     async def observe(self) -> None:
-        """Nodes and pods, once it is known under which configuration to read them."""
+        """Nodes and pods, once it is known under which configuration to read them, and all groups
+        and queues are told that they may belong to.
+        """
         await self.devices.settled.wait()
+        await self.batch.settled.wait()
         self.observer.configure(self.devices.config)
         await self.observer.run(self._client)
 

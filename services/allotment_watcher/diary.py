@@ -30,6 +30,7 @@ from allotment_proto.events import (
 )
 
 Fact = NodeObserved | NodeGone | PodObserved | PodGone
+Versioned = Fact | GroupObserved | QueueObserved | PriorityClassObserved
 
 
 class Diary:
@@ -123,7 +124,7 @@ class Diary:
         return out
 
 
-def same_content(told: Fact, seen: Fact) -> bool:
+def same_content(told: Versioned, seen: Versioned) -> bool:
     """Whether two observations differ in nothing but their resourceVersion."""
     return told == msgspec.structs.replace(seen, rv=told.rv)
 

@@ -85,13 +85,15 @@ class PodSpec(msgspec.Struct, rename="camel"):
     scheduler_name: str | None = None
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
+    priority_class_name: str | None = None
     overhead: Amounts = None
     resource_claims: list[msgspec.Raw] | None = None
 
 
-class PodStatus(msgspec.Struct):
+class PodStatus(msgspec.Struct, rename="camel"):
     phase: str | None = None
     reason: str | None = None
+    nominated_node_name: str | None = None
 
 
 class PodObject(msgspec.Struct):

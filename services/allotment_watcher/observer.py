@@ -15,7 +15,8 @@ from allotment.core.state import ClusterState
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
-from allotment_watcher.diary import Diary, Fact
+from allotment_watcher.auditing import keep_right
+from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import (
     Lens,
     node_fact,
@@ -28,8 +29,6 @@ from allotment_watcher.settings import WatcherSettings
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
-AUDIT_S = 5.0
-"""How often the log is compared with what was told; what differs twice in a row is corrected."""
 
 
 class Observer:
@@ -181,14 +180,8 @@ class Observer:
 
     async def audit(self, state: ClusterState) -> None:
         """Set right, for ever and again, what the log believes and the cluster does not show."""
-        before: frozenset[Fact] = frozenset()
-        while True:
-            await anyio.sleep(AUDIT_S)
-            if len(self._listed) < 2 or self.recorder.waiting:
-                continue
-            found = self.diary.corrections(state)
-            twice = [fact for fact in found if fact in before]
-            for fact in twice:
-                self.ctx.log.warning("the log believed what is not so", correction=fact)
-            self.recorder.put(twice)
-            before = frozenset(found)
+        await keep_right(
+            self.ctx,
+            self.recorder,
+            lambda: self.diary.corrections(state) if len(self._listed) == 2 else [],
+        )

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from allotment.adapters import kube
-from allotment.adapters.kube_watch import Reflector, WatchEvent
+from allotment.adapters.kube_watch import ABSENT_RETRY_S, Reflector, WatchEvent
 
 T = TypeVar("T")
 
@@ -22,6 +22,7 @@ async def reflect(
     on_problem: Callable[[str], None],
     *,
     absent_ok: bool = False,
+    absent_retry_s: float = ABSENT_RETRY_S,
 ) -> None:
     """Never from the server's cache: the log may know more than it, and what an old list lacks
     would be told as gone while it runs.
@@ -35,6 +36,7 @@ async def reflect(
         first_list_from_cache=False,
         on_problem=on_problem,
         absent_ok=absent_ok,
+        absent_retry_s=absent_retry_s,
     ).run()
 
 

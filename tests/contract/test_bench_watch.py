@@ -16,7 +16,7 @@ def test_all_objects_are_told_once_and_heartbeats_make_no_event() -> None:
     [line] = result.stdout.splitlines()
     facts = msgspec.json.decode(line)
     assert (facts["bench"], facts["nodes"], facts["pods"]) == ("watch", 30, 700)
-    assert facts["events_appended"] == 30 + 700 + 1
+    assert facts["events_appended"] == 30 + 700 + 2
     assert facts["heartbeats"] == 2 * (30 + 30)
     assert facts["events_appended_for_heartbeats"] == 0
     assert facts["rss_mib"]["watcher"] > 0

@@ -156,7 +156,7 @@ async def at_work(
         world.log, world.fold = cast(Any, log), fold
         world.bus, world.lease = cast(Any, bus), cast(Any, Lease())
         ctx = ServiceContext("binder", settings, logger, ServiceMetrics("binder"), tracer, group)
-        binder = Binder(ctx, world, client)
+        binder = Binder(ctx, world, client, client)
         group.start_soon(fold.run)
         await fold.caught_up.wait()
         group.start_soon(binder.run)

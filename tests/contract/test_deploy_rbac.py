@@ -34,6 +34,7 @@ from allotment_binder.notices import Notices, Refused, Scheduled
 from allotment_binder.records import erase
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
+from allotment_watcher.batch_watch import KINDS
 from allotment_watcher.device_source import places_of
 from allotment_watcher.npu_info import path_of
 from allotment_watcher.observer import NODES, PODS
@@ -92,7 +93,8 @@ async def binder_asks(client: KubeClient) -> None:
 
 async def watcher_asks(client: KubeClient) -> None:
     places = [config_map_path(p.namespace, p.name) for p in places_of(Policy()).all]
-    await lists_and_watches(client, NODES, PODS, *places)
+    kinds = [kind.path for kind in KINDS]
+    await lists_and_watches(client, NODES, PODS, *kinds, *places)
 
 
 async def lists_and_watches(client: KubeClient, *paths: str) -> None:

@@ -177,6 +177,11 @@ def test_gpu_memory_is_assigned_by_index(world: World) -> None:
         world.pass_time()
         assert world.annotation(name, keys.GPU_ASSIGNED) == "true"
         assert world.phase(name) == "Running"
+        assert world.env(name) == {
+            "NVIDIA_VISIBLE_DEVICES": "1",
+            "VOLCANO_GPU_ALLOCATED": "4096",
+            "VOLCANO_GPU_MEMORY_TOTAL": "16000",
+        }
     assert world.used("s") == {0: (0, 0, 0), 1: (2, 8192, 0)}
     world.pod("number", {keys.GPU_NUMBER: 1})
     world.bind_share("number", 0)

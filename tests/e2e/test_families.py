@@ -134,6 +134,12 @@ class Cluster:
     def fault(self, node: str, text: str | None) -> None:
         self.stack.patch_node(node, {"metadata": {"annotations": {FAULT: text}}})
 
+    def lose(self, node: str, text: str) -> None:
+        """A fault of cards, seen by the scheduler."""
+        before = len(self.stack.records())
+        self.fault(node, text)
+        self.stack.until(lambda: len(self.stack.records()) > before, "the node is told anew")
+
     def annotation(self, name: str, key: str) -> str:
         return str(self.stack.pod(name)["metadata"]["annotations"].get(key, ""))
 
@@ -231,11 +237,10 @@ def test_a_card_is_lost_under_a_running_pod(cluster: Cluster, case: Case, fault:
     if case.node == "share" and fault == "card-gone":
         pytest.skip("the older plugin tells only how many cards there are")
     cluster.create("a", case)
-    cluster.runs("a")
-    card = cluster.holders(case.node)["a"]
-    before = len(cluster.stack.records())
-    cluster.fault(case.node, f"{fault}={cluster.index_of(case.node, card)}")
-    cluster.stack.until(lambda: len(cluster.stack.records()) > before, "the node is told anew")
+    cluster.create("a2", case)
+    cluster.runs("a", "a2")
+    (card,) = set(cluster.holders(case.node).values())
+    cluster.lose(case.node, f"{fault}={cluster.index_of(case.node, card)}")
     cluster.create("b", case)
     cluster.runs("b")
     assert cluster.phase("a") == "Running"
@@ -249,9 +254,10 @@ def test_a_card_is_lost_under_a_running_pod(cluster: Cluster, case: Case, fault:
 @pytest.mark.parametrize("name", ["hami-core", "mig", "ascend-template", "mindcluster"])
 def test_an_owners_next_pod_avoids_the_card_that_failed(cluster: Cluster, name: str) -> None:
     case = CASES[name]
-    cluster.create("taken", case)
-    cluster.runs("taken")
-    card = cluster.holders(case.node)["taken"]
+    for taken in ("taken", "too"):
+        cluster.create(taken, case)
+        cluster.runs(taken)
+    (card,) = set(cluster.holders(case.node).values())
     cluster.fault(case.node, f"allocate-fails={cluster.index_of(case.node, card)}")
     create_owned(cluster.stack, "first", case)
     cluster.fails("first")
@@ -285,27 +291,24 @@ def create_owned(stack: Stack, name: str, case: Case) -> None:
 
 def test_a_card_is_cut_anew_only_when_it_is_empty(cluster: Cluster) -> None:
     """Geometry change under load: who needs another one waits until the last holder has gone."""
-    stack, small, whole = cluster.stack, CASES["mig"], vgpu(80000)
+    stack = cluster.stack
+    cluster.lose("mig", "card-unhealthy=1")
     for name in ("a", "b"):
-        stack.create_pod(name, vgpu(39000), annotations=mode("mig"))
-    cluster.create("c", small)
-    cluster.create("d", small)
-    cluster.runs("a", "b", "c", "d")
-    cards = set(cluster.holders("mig").values())
-    stack.create_pod("large", whole, annotations=mode("mig"))
-    if len(cards) == 2:
-        stack.until(lambda: stack.refusal("large") != "", "it is refused")
-        assert stack.node_of("large") == ""
-        cluster.end("a", "b", "c")
-        emptied = "d"
-        stack.until(
-            lambda: stack.node_of("large") != "" or cluster.holders("mig").keys() == {emptied},
-            "a card is empty",
-        )
-    cluster.runs("large")
-    card = cluster.holders("mig")["large"]
-    assert cluster.stack.books()["cuts"][f"mig/{card}"] == "group4"
-    assert cluster.phase("d") == "Running"
+        cluster.create(name, CASES["mig"])
+    cluster.runs("a", "b")
+    (card,) = set(cluster.holders("mig").values())
+    cut = stack.books()["cuts"][f"mig/{card}"]
+    stack.create_pod("whole", vgpu(80000), annotations=mode("mig"))
+    stack.until(lambda: stack.refusal("whole") != "", "it is refused")
+    cluster.end("a")
+    cluster.create("c", CASES["mig"])
+    cluster.runs("c")
+    assert stack.node_of("whole") == ""
+    assert stack.books()["cuts"][f"mig/{card}"] == cut
+    cluster.end("b", "c")
+    cluster.runs("whole")
+    assert stack.books()["cuts"][f"mig/{card}"] == "group4" != cut
+    assert len(cluster.env("whole")["NVIDIA_VISIBLE_DEVICES"].split(",")) == 1
 
 
 def test_a_table_that_is_edited_under_load(cluster: Cluster) -> None:
@@ -346,3 +349,31 @@ def test_two_chips_come_from_one_network(cluster: Cluster) -> None:
     assert len({int(chip) // 2 for chip in chips}) == 1
     taken = int(cluster.env("share")["ASCEND_VISIBLE_DEVICES"])
     assert taken not in {int(chip) for chip in chips}
+
+
+def test_resources_are_renamed_while_pods_run(cluster: Cluster) -> None:
+    """Scheduler and plugins go by the new names; what was given under the old ones stays given."""
+    stack, case = cluster.stack, CASES["hami-core"]
+    cluster.create("old", case)
+    cluster.runs("old")
+    config = yaml.safe_load(stack.call("GET", CONFIG)["data"]["device-config.yaml"])
+    config["nvidia"] |= {
+        "resourceCountName": "nvidia.com/gpu",
+        "resourceMemoryName": "nvidia.com/gpumem",
+        "resourceCoreName": "nvidia.com/gpucores",
+    }
+    seq = fold(stack.records()).devices_seq
+    cluster.configure(yaml.safe_dump(config))
+    stack.until(lambda: fold(stack.records()).devices_seq > seq, "the configuration is told")
+    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "14000", "nvidia.com/gpucores": "10"}
+    for name in ("a", "b"):
+        stack.create_pod(name, limits, annotations=case.annotations)
+    cluster.runs("old")
+    stack.until(lambda: "Running" in (cluster.phase("a"), cluster.phase("b")), "one of them runs")
+    (placed,) = cluster.holders("hami").keys() - {"old"}
+    assert cluster.holders("hami")[placed] != cluster.holders("hami")["old"]
+    assert cluster.env(placed)["CUDA_DEVICE_MEMORY_LIMIT_0"] == "14000m"
+    (refused,) = {"a", "b"} - {placed}
+    stack.until(lambda: stack.refusal(refused) != "", "the other one does not fit")
+    cluster.end("old")
+    cluster.runs(refused)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allotment.core.board import Board
@@ -13,7 +13,7 @@ from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Event, MixLearned, PodGone, PolicyLoaded
 from allotment_proto.facts import Inventory, Policy, Typical
 from tests import chips
-from tests.build import card, decided
+from tests.build import card, decided, pod
 
 NODES = ("n1", "n2", "n3")
 PODS = tuple("abcdefgh")
@@ -113,6 +113,7 @@ policies = st.builds(
 )
 
 
+@settings(max_examples=max(25, settings().max_examples // 4))
 @given(policies, st.data())
 def test_same_outcome(policy: Policy, data: st.DataObject) -> None:
     state, seq = ClusterState(), 0
@@ -130,7 +131,7 @@ def test_same_outcome(policy: Policy, data: st.DataObject) -> None:
     for turn in range(data.draw(st.integers(2, 5))):
         for uid in data.draw(st.lists(st.sampled_from(PODS), unique=True, min_size=3)):
             append(PodGone(uid=uid, namespace="", name="", rv=turn))
-            append(chips.build.pod(uid, data.draw(requests), rv=turn))
+            append(pod(uid, data.draw(requests), rv=turn))
         if data.draw(st.integers(0, 2)) == 0:
             append(data.draw(nodes(data.draw(st.sampled_from(NODES)), turn + 2)))
         batch = data.draw(st.permutations(PODS))

@@ -1,8 +1,10 @@
 """Deviations are declared by what a vector exercises: each where it is, and nowhere else."""
 
+import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from allotment_cli.compat.deviations import DEVIATIONS, Deviation
 from allotment_cli.compat.file import Vector
@@ -22,6 +24,10 @@ nvidia:
       geometries:
       - {name: 2g.10gb, memory: 10240, count: 3}
       - {name: 1g.5gb, memory: 5120, count: 1}
+"""
+CHIPS = """
+vnpus:
+- {commonWord: Ascend310P, memoryAllocatable: 21527, memoryCapacity: 24576, templates: []}
 """
 
 
@@ -73,40 +79,130 @@ def vector(
     )
 
 
-PLAIN = vector(HAMI, ("filter", pod(number="1", memory="1000")))
+def ascend(*steps: tuple[str, Any], health: bool = True, allocated: str = "") -> Vector:
+    """A scenario on a node with one Ascend chip."""
+    chip = {"id": "d", "count": 7, "devmem": 21527, "devcore": 8, "health": health}
+    held = [pod("e", {"hami.io/Ascend310P-devices-allocated": allocated})] if allocated else []
+    node = {
+        "annotations": {"hami.io/node-register-Ascend310P": json.dumps([chip])},
+        "allocatable": {"huawei.com/Ascend310P": "7"},
+    }
+    return Vector(
+        id="v",
+        kind="filter",
+        function="scenario",
+        input={
+            "type": "Ascend310P",
+            "config": CHIPS,
+            "node": node,
+            "existing": held,
+            "steps": [{"op": operation, "pod": asked} for operation, asked in steps],
+        },
+        expected={},
+    )
+
+
+def chips(count: str, memory: str = "3072") -> Any:
+    limits = {"huawei.com/Ascend310P": count, "huawei.com/Ascend310P-memory": memory}
+    return {"name": "p", "uid": "p", "annotations": {}, "containers": [{"limits": limits}]}
+
+
+def pieces(*steps: tuple[str, str, int], outcomes: tuple[dict[str, Any], ...] = ()) -> Vector:
+    """A scenario on a node of MindCluster's."""
+    return Vector(
+        id="v",
+        kind="filter",
+        function="mindcluster_scenario",
+        input={
+            "server_type": "Ascend310P-8",
+            "chips": 2,
+            "per_chip": {"aicore": 8, "aicpu": 7, "free_dvpp": "yes"},
+            "steps": [{"op": op, "pod": name, "cores": cores} for op, name, cores in steps],
+        },
+        expected={"steps": list(outcomes)},
+    )
+
+
+def random(one: Vector) -> Vector:
+    return structs.replace(one, nondeterministic=True)
+
+
+ASKS = ("filter", pod(number="1", memory="1000"))
+GIVES = ("allocate", pod(number="1", memory="1000"))
+HELD = "GPU-a[group1-0],NVIDIA,1000,0:"
+PLAIN = (
+    vector(HAMI, ASKS),
+    vector(MIG, ASKS, existing=(holder("e", HELD),)),
+    ascend(("filter", chips("1")), allocated="d,Ascend310P,3072,0:;"),
+    pieces(("allocate", "a", 2), ("allocate", "b", 2)),
+)
 EXERCISES: dict[str, list[Vector]] = {
-    "Q3": [vector(MIG, ("allocate", pod(number="1", memory="1000")))],
-    "Q4": [
-        vector(
-            MIG,
-            ("filter", pod(number="1", memory="1000")),
-            existing=(holder("e", "GPU-a[group2-0],NVIDIA,8000,0:"),),
-        )
+    "Q3": [
+        vector(MIG, GIVES),
+        vector(MIG, existing=(holder("e", HELD), holder("f", HELD))),
     ],
-    "Q5": [
-        vector(
-            MIG,
-            ("sub", holder("e", "GPU-a[group1-0],NVIDIA,1000,0:")),
-            existing=(holder("e", "GPU-a[group1-0],NVIDIA,1000,0:"),),
-        )
-    ],
+    "Q4": [vector(MIG, ASKS, existing=(holder("e", "GPU-a[group2-0],NVIDIA,8000,0:"),))],
+    "Q5": [vector(MIG, ("sub", holder("e", HELD)), existing=(holder("e", HELD),))],
     "Q6": [
         vector(MIG, existing=(holder("e", "GPU-a[group1-9],NVIDIA,1000,0:"),)),
         vector(MIG, ("filter", pod(number="1"))),
+        vector(MIG, ("filter", pod(number="1", memory="5", memory_percentage="100"))),
     ],
     "Q7": [vector(HAMI, ("filter", pod(number="1")), policy="spread")],
     "Q8": [vector(HAMI, ("allocate", pod(number="1")), ("release", pod()))],
-    "Q11": [vector(HAMI, existing=(holder("e", "GPU-a,NVIDIA,1,0:;GPU-a,NVIDIA,1,0:"),))],
-    "Q12": [vector(HAMI, ("filter", pod(number="0")))],
-    "Q15": [vector(HAMI.replace("true", "false"), ("filter", pod(number="1")))],
+    "Q9": [
+        Vector(
+            id="v",
+            kind="decode",
+            function="ascend_add_pod_usage",
+            input={"times": 2},
+            expected={},
+        )
+    ],
+    "Q11": [
+        vector(HAMI, existing=(holder("e", "GPU-a,NVIDIA,1,0:;GPU-a,NVIDIA,1,0:"),)),
+        ascend(allocated="d,Ascend310P,3072,0:;d,Ascend310P,3072,0:;"),
+    ],
+    "Q12": [vector(HAMI, ("filter", pod(number="0"))), ascend(("filter", chips("0")))],
+    "Q15": [
+        vector(HAMI.replace("true", "false"), ("filter", pod(number="1"))),
+        ascend(("filter", chips("1")), health=False),
+    ],
+    "Q17": [random(vector(HAMI, GIVES)), random(vector(HAMI, GIVES, ASKS))],
+    "Q19": [vector(HAMI, existing=({**holder("e", HELD), "deletionTimestamp": "2026"},))],
     "Q21": [vector(f"{HAMI}:{HAMI.replace('GPU-a', 'GPU-b')}", ("filter", pod(number="1")))],
-    "Q22": [vector(HAMI, ("filter", pod("p", {keys.USE_GPUTYPE: "A10, V100"}, number="1")))],
+    "Q22": [
+        vector(HAMI, ("filter", pod("p", {keys.USE_GPUTYPE: "A10, V100"}, number="1"))),
+        vector(HAMI, existing=(holder("e", "GPU-aaa,NVIDIA,1,0:"),)),
+    ],
+    "Q23": [ascend(("filter", chips("1", "99999")))],
+    "Q24": [
+        pieces(
+            ("allocate", "a", 2),
+            ("filter", "b", 2),
+            outcomes=({"op": "allocate", "npu-core": "0-vir02"}, {"op": "filter", "code": 0}),
+        ),
+        pieces(("filter", "a", 3)),
+        pieces(("allocate", "a", 1), ("filter", "b", 2)),
+        pieces(("allocate", "a", 8), ("filter", "b", 2)),
+    ],
     "Q25": [vector(MIG, config=None)],
+    "Q28": [
+        vector(HAMI, ("add", holder("e", HELD)), existing=(holder("e", HELD),)),
+        vector(HAMI, GIVES, expected={"steps": [{"op": "allocate", "metrics": {}}]}),
+    ],
+    "Q29": [vector(MIG, GIVES, expected={"steps": [{"op": "allocate", "error": "no"}]})],
+    "finished pods": [vector(HAMI, existing=({**holder("e", HELD), "phase": "Failed"},))],
     "mode mps": [vector(HAMI.replace("hami-core", "mps"), ("filter", pod(number="1")))],
     "bad input is refused": [
         vector(HAMI, ("filter", pod(memory="1000"))),
         vector(HAMI, ("filter", pod(number="1500m"))),
         vector(HAMI, ("filter", pod("p", {keys.NOUSE_GPUTYPE: ""}, number="1"))),
+        vector(HAMI.replace("32768", "much")),
+        vector(HAMI + HAMI),
+        vector(MIG + HAMI.replace("GPU-a", "GPU-b")),
+        vector(HAMI, existing=(holder("e", "GPU-a,NVIDIA,x,0:"),)),
+        ascend(("filter", {"containers": [{"limits": {"huawei.com/Ascend310P-core": "1"}}]})),
     ],
 }
 
@@ -118,9 +214,20 @@ def test_a_vector_that_exercises_a_quirk_is_covered(quirk: str, exercising: Vect
     assert quirk in {deviation.quirk for deviation in DEVIATIONS if deviation.applies(exercising)}
 
 
+def test_every_declared_deviation_is_exercised() -> None:
+    known = [*EXERCISES.values(), [_binding()]]
+    idle = [d.why for d in DEVIATIONS if not any(d.applies(v) for each in known for v in each)]
+    assert idle == []
+
+
+def _binding() -> Vector:
+    return Vector(id="v", kind="encode", function="binding_object", input={}, expected={})
+
+
 @pytest.mark.parametrize("deviation", DEVIATIONS, ids=lambda d: f"{d.quirk}: {d.why[:40]}")
-def test_a_plain_vector_is_covered_by_nothing(deviation: Deviation) -> None:
-    assert not deviation.applies(PLAIN)
+@pytest.mark.parametrize("plain", PLAIN, ids=("hami-core", "mig", "ascend", "mindcluster"))
+def test_a_plain_vector_is_covered_by_nothing(deviation: Deviation, plain: Vector) -> None:
+    assert not deviation.applies(plain)
 
 
 def test_a_difference_that_is_declared_deviates_and_names_the_quirk() -> None:
@@ -151,10 +258,4 @@ def test_a_difference_that_is_not_declared_is_a_mismatch_beside_one_that_is() ->
 
 
 def _expecting(one: Vector, step: dict[str, Any]) -> Vector:
-    return Vector(
-        id=one.id,
-        kind=one.kind,
-        function=one.function,
-        input=one.input,
-        expected={"steps": [step]},
-    )
+    return structs.replace(one, expected={"steps": [step]})

@@ -17,8 +17,8 @@ from allotment_proto.facts import Policy
 STEPS = int(os.environ.get("ALLOT_GROWTH_STEPS", "6000"))
 NODES = 20
 SLACK_BYTES = 512 * 1024
-CHANGE_BYTES_MAX = 128
-"""A change in the list, with the allocation that it may be the last to know."""
+CHANGE_BYTES_MAX = 320
+"""A change in the list, with the allocation and its holdings that it may be the last to know."""
 
 
 def sizes(thing: Any, seen: set[int], path: str = "") -> dict[str, int]:

@@ -306,7 +306,7 @@ def test_a_node_that_need_not_downgrade_is_better() -> None:
             assert isinstance(fit, Fit)
             found.append(score(state.nodes[name], wanted, fit, policy).total_micro)
         assert tuple(found) == tuple(n * 1_000_000 for n in points)
-        apply(state, chips.build.pod("p", wanted, rv=99), 99)
+        apply(state, build.pod("p", wanted, rv=99), 99)
         placement = run_cycle(state, ["p"], Board(state)).placements[0]
         assert placement.node == ("n2" if level == "high" else "n1")
         assert run_cycle(state, ["p"], Evaluator(state)).placements == (placement,)

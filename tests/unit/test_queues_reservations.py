@@ -67,7 +67,8 @@ def test_those_who_outrank_do_not_count_nor_heed() -> None:
 
 
 def test_small_and_started_groups_do_not_wait() -> None:
-    started = job("e", [task("e0", status=Status.RUNNING), task("e1")], min_member=1)
+    running = [task(f"e{n}", status=Status.RUNNING) for n in range(2)]
+    started = job("e", [*running, task("e2")], min_member=2)
     found = session(job("one", 1), started)
     refused: list[Refusal | Commit] = [Refusal("one", ROOM), Refusal("e", ROOM)]
     assert count(found, {}, refused, 1, RULE) == {}

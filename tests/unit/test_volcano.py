@@ -22,7 +22,8 @@ CARD = "GPU-a,10,16000,NVIDIA-T4,true,hami-core:"
         (CARD + "GPU-b,10:", 0, "entry 1 has 2 fields; wanted are 6"),
         ("GPU-a,ten,16000,NVIDIA-T4,true,hami-core:", 1, "count is 'ten', not a whole number"),
         ("GPU-a,10," + "9" * 5_000 + ",NVIDIA,true,hami-core:", 1, "memory is '9999"),
-        ("GPU-a,10,16000,NVIDIA-T4,true,mps:", 1, "mode 'mps' is not known; read as hami-core"),
+        ("GPU-a,10,16000,NVIDIA-T4,true,mps:", 1, None),
+        ("GPU-a,10,16000,NVIDIA-T4,true,own:", 1, "mode 'own' is not known; read as hami-core"),
         (CARD + "GPU-b,1,1,NVIDIA,true,mig:", 2, "different modes ['hami-core', 'mig']"),
     ],
 )

@@ -76,7 +76,7 @@ def test_an_unreadable_creation_time_counts_as_none(text: str) -> None:
 
 def test_noise_does_not_change_the_fact() -> None:
     quiet = pod_json(container())
-    noisy = pod_json(container(), hostNetwork=True, priorityClassName="x")
+    noisy = pod_json(container(), hostNetwork=True, preemptionPolicy="x")
     noisy["metadata"]["managedFields"] = []
     noisy["metadata"]["labels"] = {"a": "b"}
     noisy["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled"}], "qos": "x"}

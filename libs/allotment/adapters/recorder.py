@@ -1,9 +1,9 @@
 """Appends facts and outcomes to the log, in order, many in one record when they gather.
 
 While one append is under way new events queue up; they travel together in the next record. So the
-rate of appends follows the disk, and the rate of events does not. Of several observations of one
-pod that gathered only the last is told: each is complete. (Decisions go another way: each is its
-own compare-and-append.)
+rate of appends follows the disk, and the rate of events does not. Events that older releases cannot
+read share a record only with each other. Of several observations of one pod that gathered only the
+last is told: each is complete. (Decisions go another way: each is its own compare-and-append.)
 """
 
 import itertools
@@ -14,7 +14,7 @@ import anyio
 
 from allotment.core.logport import Log, Refused
 from allotment_proto.codec import encode
-from allotment_proto.events import SINCE_V2, Envelope, Event, PodGone, PodObserved, version_of
+from allotment_proto.events import Envelope, Event, PodGone, PodObserved, version_of
 
 EVENTS_PER_RECORD_MAX = 500
 FULL_RETRY_S = 1.0
@@ -84,10 +84,12 @@ class Recorder:
 
     def _take(self) -> list[Event]:
         numbers: list[int] = []
+        version = 0
         for number, event in itertools.islice(self._queue.items(), EVENTS_PER_RECORD_MAX):
-            if isinstance(event, SINCE_V2):  # alone: what it shares a record with is read by fewer
-                numbers = numbers or [number]
+            needed = version_of((event,))
+            if numbers and needed != version:
                 break
+            version = needed
             numbers.append(number)
         events = [self._queue.pop(number) for number in numbers]
         for event, number in zip(events, numbers, strict=True):

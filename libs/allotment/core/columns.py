@@ -179,10 +179,6 @@ class Columns:
         """The host column of an extended resource; None if no node ever listed it."""
         return self._resources.get(name)
 
-    def resource_name(self, row: int) -> str:
-        """The extended resource in a host row."""
-        return next(name for name, known in self._resources.items() if known == row)
-
     def host_columns(self) -> int:
         return EXTENDED + len(self._resources)
 

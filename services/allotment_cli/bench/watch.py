@@ -116,7 +116,7 @@ async def _measure(
     kubeconfig = directory / "kubeconfig"
     await anyio.Path(kubeconfig).write_bytes(_kubeconfig(url))
     arguments = ("allotment_watcher", "--nats-url", server.url, "--kubeconfig", str(kubeconfig))
-    wanted = nodes + pods + 1  # and the policy
+    wanted = nodes + pods + 2  # and the policy, and the device configuration
     start_s = anyio.current_time()
     async with (
         connect([server.url], f"bench-{os.getpid()}") as connection,

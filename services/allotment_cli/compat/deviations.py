@@ -104,7 +104,7 @@ DEVIATIONS = (
         "Q12",
         "a request for 0 cards is no request: it reserves nothing and writes nothing",
         lambda v: on.asks_for_zero_cards(v) or ascend.asks_for_zero_chips(v),
-        DECISION | {"requests"},
+        DECISION | CHIPS | {"requests"},
     ),
     Deviation(
         "Q15",
@@ -165,6 +165,12 @@ DEVIATIONS = (
     ),
     Deviation(
         "Q24",
+        "a node without room is refused by the filter, not only when chips are given",
+        ascend.passes_where_pieces_are,
+        frozenset(("code", "error")),
+    ),
+    Deviation(
+        "Q24",
         "pods with different templates, and with whole chips, share a node",
         ascend.mixes_templates,
         DECISION | CHIPS,
@@ -190,7 +196,7 @@ DEVIATIONS = (
     Deviation(
         "Q28",
         "metrics are read off the books, in which a reservation counts at once",
-        on.allocates,
+        on.measures_allocations,
         METRICS,
     ),
     Deviation(

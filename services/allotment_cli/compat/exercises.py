@@ -235,13 +235,18 @@ def tells_of_a_pod_again(vector: Vector) -> bool:
     return False
 
 
-def allocates(vector: Vector) -> bool:
-    return any(step["op"] == "allocate" for step in steps(vector))
+def measures_allocations(vector: Vector) -> bool:
+    """Metrics are looked at once something was allocated."""
+    found = vector.expected.get("steps") or ()
+    is_measured = any("metrics" in step for step in found)
+    return is_measured and any(step["op"] == "allocate" for step in steps(vector))
 
 
 def goes_on(vector: Vector) -> bool:
-    """Something comes after an allocation."""
-    return any(step["op"] == "allocate" for step in steps(vector)[:-1])
+    """Something depends on what was chosen before."""
+    return any(step["op"] == "allocate" for step in steps(vector)[:-1]) or any(
+        len(containers(pod)) > 1 for pod in new_pods(vector)
+    )
 
 
 def releases_what_it_allocated(vector: Vector) -> bool:

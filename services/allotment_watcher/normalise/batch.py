@@ -24,11 +24,11 @@ from allotment_watcher.batch_objects import (
     QueueStatus,
 )
 from allotment_watcher.normalise.amounts import bounded, texts
+from allotment_watcher.normalise.membership import is_preemptable
 from allotment_watcher.normalise.pods import time_ms
 
 CARD_REQUEST = "volcano.sh/card.request"
 CARD_QUOTA = "volcano.sh/card.quota"
-PREEMPTABLE = "volcano.sh/preemptable"
 SLA_WAITING_TIME = "sla-waiting-time"
 DEFAULT_QUEUE = "default"
 INVALID = "InvalidAmount"
@@ -55,7 +55,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
         if minimum is None
         else _amounts(texts(minimum), "spec.minResources", problems),
         phase=(group.status or GroupStatus()).phase or "",
-        preemptable=_truth(annotations, meta.labels or {}, PREEMPTABLE),
+        preemptable=is_preemptable(annotations, meta.labels or {}, otherwise=False),
         card_request=_cards(annotations, CARD_REQUEST, problems) or (),
         waiting_most_ms=_span_ms(annotations, problems),
         problem=problems[0] if problems else None,
@@ -132,10 +132,6 @@ def _span_ms(annotations: Mapping[str, str], problems: list[Problem]) -> int:
     except DurationError as error:
         problems.append(Problem(INVALID, f"annotation {SLA_WAITING_TIME}", str(error)))
         return -1
-
-
-def _truth(annotations: Mapping[str, str], labels: Mapping[str, str], key: str) -> bool:
-    return annotations.get(key, labels.get(key, "false")).lower() == "true"
 
 
 def _names(affinity: Affinity | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

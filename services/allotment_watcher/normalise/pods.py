@@ -25,7 +25,7 @@ from allotment_proto.facts import (
 )
 from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
-from allotment_watcher.normalise import devices
+from allotment_watcher.normalise import devices, membership
 from allotment_watcher.normalise.amounts import Invalid, of_host, texts
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
 
@@ -48,14 +48,14 @@ def pod_through(lens: Lens, pod: objects.PodObject) -> PodObserved:
     """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem."""
     meta, spec = pod.metadata, pod.spec
     status = pod.status or objects.PodStatus()
-    annotations = meta.annotations or {}
+    annotations, labels = meta.annotations or {}, meta.labels or {}
     node, phase = spec.node_name or "", status.phase or "Pending"
     source = _source(pod, lens)
-    group = exclusive.group_key(meta.namespace, annotations)
+    on_cards = exclusive.group_key(meta.namespace, annotations)
     problem: Problem | None = None
     try:
         request = _request_of_kind(_kind(pod), lens)
-        apart = devices.apart(lens, source, group, request, is_bound=bool(node))
+        apart = devices.apart(lens, source, on_cards, request, is_bound=bool(node))
         if apart:
             request = msgspec.structs.replace(request, apart=apart)
         asked = request.devices
@@ -71,19 +71,24 @@ def pod_through(lens: Lens, pod: objects.PodObject) -> PodObserved:
         created_ms=time_ms(meta.creation_timestamp),
         scheduler=spec.scheduler_name or "default-scheduler",
         request=request,
-        priority=spec.priority or 0,
+        priority=membership.priority_of(annotations, spec.priority),
         gated=bool(spec.scheduling_gates),
         deleting=meta.deletion_timestamp is not None,
         phase=phase,
         node=node,
         holdings=held.holdings,
         bind_phase=devices.bind_phase(annotations) if node else "",
-        group=group,
+        group=membership.group_of(meta.namespace, annotations),
         problem=problem,
-        tags=devices.tags(lens, source, group, request, held.holdings),
+        tags=devices.tags(lens, source, on_cards, request, held.holdings),
         owner=next((o.uid for o in meta.owner_references or () if o.controller), ""),
         reason=status.reason or "",
         broken=None if phase in ENDED else held.broken,
+        role=membership.role_of(annotations, labels),
+        preemptable=membership.is_preemptable(annotations, labels, otherwise=True),
+        priority_class=spec.priority_class_name or "",
+        card_names=membership.card_names_of(annotations),
+        nominated_node=status.nominated_node_name or "",
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from allotment.core.columns import SIZE_EXTENDED
 from allotment.core.devices import FAMILIES, base, by_family
 from allotment.core.devices.base import SCORE_COMPUTE, SCORE_EACH, Pick, is_wired
 from allotment.core.model import Node
@@ -58,13 +59,8 @@ class _ByUse(ByOrder, ABC):
         if shape.asks or not shape.extended_need:
             return None, None
         total = np.zeros(len(view.at), np.int64)
-        facts = view.columns.facts
         for row, amount in shape.extended_need:
-            name = view.columns.resource_name(row)
-            listed = np.array(
-                [dict(f.extended).get(name, 0) if (f := facts[p]) else 0 for p in view.at.tolist()],
-                np.int64,
-            )
+            listed = view.columns.sizes[:, 0, row + SIZE_EXTENDED].take(view.at)
             unit = 1 + (listed >> COUNTED_BITS)
             share = _share((listed - view.host[row] + amount) // unit, listed // unit)
             total += self._counted_column(share)

@@ -1,7 +1,7 @@
 """Every function of which vectors tell, and what asks the product the same."""
 
 from allotment_cli.compat.runners import (
-    ascend,
+    ascend_functions,
     cards,
     config,
     exclusive,
@@ -65,14 +65,14 @@ RUNNERS: dict[str, Runner] = {
     "exclusive_available_devices": exclusive.available_devices,
     "exclusive_cap_devices": exclusive.cap_devices,
     # Ascend through HAMi
-    "ascend_trim_memory": ascend.trim_memory,
-    "ascend_verify_request": ascend.verify_request,
-    "ascend_filter": ascend.filter_pod,
-    "ascend_device_fits": ascend.device_fits,
-    "ascend_device_score": ascend.device_score,
-    "ascend_node_devices": ascend.node_devices,
-    "ascend_add_pod_usage": ascend.add_pod_usage,
-    "ascend_release": ascend.release,
+    "ascend_trim_memory": ascend_functions.trim_memory,
+    "ascend_verify_request": ascend_functions.verify_request,
+    "ascend_filter": ascend_functions.filter_pod,
+    "ascend_device_fits": ascend_functions.device_fits,
+    "ascend_device_score": ascend_functions.device_score,
+    "ascend_node_devices": ascend_functions.node_devices,
+    "ascend_add_pod_usage": ascend_functions.add_pod_usage,
+    "ascend_release": ascend_functions.release,
     # Ascend through MindCluster
     "mindcluster_scenario": mindcluster.scenario,
     # node locks

@@ -10,7 +10,7 @@ from allotment.core.reasons import CARD_KEPT_APART
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.base import Fields, compared
 from allotment_cli.compat.runners.vgpu import FAMILY, card_fact, node_of
-from allotment_cli.compat.runners.world import World
+from allotment_cli.compat.runners.world import World, group_on_cards
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory
 from allotment_proto.volcano import keys, selection
 from allotment_proto.volcano import vgpu as wire
@@ -109,6 +109,6 @@ def add_pod_usage(vector: Vector) -> Fields:
         "used_num": sum(card.used_slots for card in on),
         "used_mem": sum(card.used_memory_mib for card in on),
         "used_core": sum(card.used_cores_pct for card in on),
-        "group_key": world.state.pods["p"].fact.group if on else "",
+        "group_key": group_on_cards(world.state.pods["p"].fact) if on else "",
     }
     return compared(vector.expected, said)

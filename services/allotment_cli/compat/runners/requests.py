@@ -18,7 +18,7 @@ from allotment_cli.compat.runners.world import (
     written_keys,
 )
 from allotment_proto.facts import CardFact
-from allotment_proto.volcano import keys, mig
+from allotment_proto.volcano import exclusive, keys, mig
 from allotment_proto.volcano import vgpu as wire
 from allotment_watcher.normalise import pod_fact
 
@@ -71,7 +71,9 @@ def encode_node_devices(vector: Vector) -> Fields:
 
 def pod_group_key(vector: Vector) -> Fields:
     pod = vector.input.get("pod")
-    key = "" if pod is None else pod_fact(pod_object(pod, "", 0), policy_of(None)).group
+    key = ""
+    if pod is not None:
+        key = exclusive.group_key(pod.get("namespace") or "", pod.get("annotations") or {})
     return compared(vector.expected, {"key": key})
 
 

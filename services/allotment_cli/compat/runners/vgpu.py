@@ -17,6 +17,7 @@ from allotment_cli.compat.runners.world import (
     POINTS_DIGITS,
     SCHEDULER,
     World,
+    group_on_cards,
     held_by_pod,
     holdings_of,
     policy_of,
@@ -64,7 +65,7 @@ def books(world: World) -> list[dict[str, Any]]:
             uid: {
                 "core": sum(held.cores_pct for held in part),
                 "mem": sum(card.charged_mib(held) for held in part),
-                "group": world.state.pods[uid].fact.group,
+                "group": group_on_cards(world.state.pods[uid].fact),
             }
             for uid, part in held_by_pod(card).items()
         }

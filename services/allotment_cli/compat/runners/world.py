@@ -275,6 +275,12 @@ def held_by_pod(card: Card) -> Mapping[str, Sequence[Holding]]:
     return found
 
 
+def group_on_cards(fact: PodObserved) -> str:
+    """The group from which others may keep apart on a card, as ``<namespace>/<name>``."""
+    marks = (tag.partition(":") for tag in fact.tags)
+    return next((name for kind, _, name in marks if kind == "group"), "")
+
+
 def written_keys(family: str, chip: str = "") -> set[str]:
     """The keys of the annotations that a pod of this family gets in its Binding."""
     holding = Holding(family, 0, "0", 1, 1, f"{chip}/" if chip else "")

@@ -1,0 +1,155 @@
+"""Pods that have to make room, evicted through the API server, so that budgets are respected.
+
+    Ok                         evicted: it goes within its grace period
+    404, or another uid        gone already, which is as good
+    429 over a budget          refused: a PodDisruptionBudget protects it
+    any other, again and again refused, with the server's words
+
+The eviction comes first and the pod's conditions after it: a pod that is said to be not ready is
+one that no budget counts on. A second eviction of a pod that is going does no harm, so nothing need
+be known of earlier tries.
+"""
+
+from collections.abc import Callable
+
+import anyio
+
+from allotment.adapters.kube import STRATEGIC_PATCH, KubeClient, KubeResult, Ok, Refused, pod_path
+from allotment.core import reasons
+from allotment.core.model import ENDED, ClusterState
+from allotment.core.queues import texts
+from allotment_binder.notices import Notices, Warned
+from allotment_proto.events import Evicted, Eviction
+
+TRIES = 6
+RETRY_FIRST_S = 0.2
+RETRY_MAX_S = 5.0
+AT_ONCE = 4
+DISRUPTION_BUDGET = "DisruptionBudget"
+POD_ENDED = "PodEnded"
+"""The pod ended by itself: what it had is free, and nobody need go."""
+
+Say = Callable[[Eviction, str], None]
+
+
+class Evictions:
+    """The evictions that the log asks for, each carried out once by each life."""
+
+    def __init__(self, client: KubeClient, notices: Notices, say: Say) -> None:
+        self.evicted = 0
+        self.refused = 0
+        self._client = client
+        self._notices = notices
+        self._say = say
+        self._taken: dict[str, Eviction] = {}
+        self._decisions: dict[str, int] = {}
+        self._places = anyio.Semaphore(AT_ONCE)
+
+    def begin(self) -> None:
+        """What an earlier life did not settle is done again."""
+        self._taken.clear()
+
+    def note(self, uid: str, seq: int) -> None:
+        """The decision at this sequence evicts the pod."""
+        self._decisions[uid] = seq
+
+    def due(self, state: ClusterState) -> list[Eviction]:
+        """Evictions that were not begun in this life."""
+        for uid in self._taken.keys() - state.evicting.keys():
+            del self._taken[uid]
+            self._decisions.pop(uid, None)
+        found = [e for uid, e in state.evicting.items() if self._taken.get(uid) is not e]
+        self._taken.update((eviction.uid, eviction) for eviction in found)
+        return found
+
+    async def carry_out(self, state: ClusterState, eviction: Eviction) -> Evicted:
+        """Evict one pod, however long it takes, and tell its user."""
+        pod = state.pods.get(eviction.uid)
+        if pod is not None and pod.fact.phase in ENDED:
+            said = f"the pod {pod.fact.phase.lower()} before it was evicted"
+            return self._ending(eviction, POD_ENDED, said)
+        if pod is not None and pod.fact.deleting:
+            return self._ending(eviction)
+        async with self._places:
+            answer = await self._evict(eviction)
+        if isinstance(answer, Ok):
+            await self._tell(eviction)
+            return self._ending(eviction)
+        if is_gone(answer):
+            return self._ending(eviction)
+        code = DISRUPTION_BUDGET if is_protected(answer) else reasons.API_ERROR
+        return self._ending(eviction, code, answer.message)
+
+    async def _evict(self, eviction: Eviction) -> KubeResult:
+        wait_s = RETRY_FIRST_S
+        for attempt in range(TRIES):
+            answer = await evict(self._client, eviction)
+            if isinstance(answer, Ok) or is_gone(answer) or is_protected(answer):
+                return answer
+            self._say(eviction, answer.message)
+            if attempt + 1 < TRIES:
+                await anyio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+        return answer
+
+    async def _tell(self, eviction: Eviction) -> None:
+        """Say on the pod that, and why, it goes. It may be gone by then."""
+        note = texts.evicted(eviction.action)
+        self._notices.put(
+            Warned(eviction.uid, eviction.namespace, eviction.name, "Evict", "Evicting", note)
+        )
+        path = pod_path(eviction.namespace, eviction.name, "status")
+        answer = await self._client.patch(path, conditions_patch(eviction), STRATEGIC_PATCH)
+        if not isinstance(answer, Ok) and not is_gone(answer):
+            self._say(eviction, f"its conditions could not be written: {answer.message}")
+
+    def _ending(self, eviction: Eviction, code: str = "", message: str = "") -> Evicted:
+        self.evicted += not code
+        self.refused += bool(code)
+        return Evicted(
+            uid=eviction.uid,
+            namespace=eviction.namespace,
+            name=eviction.name,
+            node=eviction.node,
+            decision=self._decisions.get(eviction.uid, 0),
+            code=code,
+            message=message[:500],
+        )
+
+
+async def evict(client: KubeClient, eviction: Eviction) -> KubeResult:
+    """Ask once. The uid keeps a pod safe that was made anew under the name; grace is the pod's."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": eviction.name, "namespace": eviction.namespace},
+        "deleteOptions": {"preconditions": {"uid": eviction.uid}},
+    }
+    return await client.create(pod_path(eviction.namespace, eviction.name, "eviction"), body)
+
+
+def is_gone(answer: KubeResult) -> bool:
+    """Whether the pod is not there any more, or another one has its name."""
+    return isinstance(answer, Refused) and answer.status in (404, 409)
+
+
+def is_protected(answer: KubeResult) -> bool:
+    """Whether a budget forbids it. An API server that is merely busy answers 429 as well."""
+    return not isinstance(answer, Ok) and (
+        answer.status == 429 and "disruption budget" in answer.message
+    )
+
+
+def conditions_patch(eviction: Eviction) -> dict[str, object]:
+    """Ready=False and DisruptionTarget=True, as a strategic merge patch of this very pod."""
+    message = f"{texts.evicted(eviction.action)}: room is made for {eviction.preemptor}"
+    conditions = [
+        {"type": "Ready", "status": "False", "reason": "Evict", "message": message},
+        {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": message,
+        },
+    ]
+    return {"metadata": {"uid": eviction.uid}, "status": {"conditions": conditions}}

@@ -1,0 +1,66 @@
+"""What pods are told when it is their group that waits: once each, until it is something else.
+
+A pod that was refused itself has its own reason; the others hear the state of their group, or why
+its queue does not let it in.
+"""
+
+from collections.abc import Iterator
+
+from allotment.core.model import ClusterState, Group
+from allotment_binder.group_status import tail_of
+from allotment_binder.notices import Notices, Refused
+from allotment_proto.events import Decided
+
+REMEMBERED_MIN = 1000
+
+
+class GangNotices:
+    """Remembers what members were told."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices = notices
+        self._told: dict[str, str] = {}
+
+    def begin(self, state: ClusterState) -> None:
+        """Make sure that members say what the log says; the Events were told when it was news."""
+        self._told.clear()
+        for group in state.groups.values():
+            self._put(state, group, is_news=False)
+
+    def landed(self, state: ClusterState, decided: Decided) -> None:
+        """Tell the members of the groups that a decision is about."""
+        for refusal in decided.refusals:
+            self._told.pop(refusal.uid, None)
+        about = dict.fromkeys(
+            [s.group for s in decided.shorts] + [a.group for a in decided.admissions if a.code]
+        )
+        for key in about:
+            group = state.groups.get(key)
+            if group is not None:
+                self._put(state, group, is_news=True)
+        if len(self._told) > 2 * len(state.pending) + REMEMBERED_MIN:
+            self._told = {uid: text for uid, text in self._told.items() if uid in state.pending}
+
+    def _put(self, state: ClusterState, group: Group, *, is_news: bool) -> None:
+        text = waits_because(group)
+        if not text:
+            return
+        for uid in _untold(state, group):
+            if self._told.get(uid) != text:
+                self._told[uid] = text
+                fact = state.pods[uid].fact
+                self._notices.put(Refused(uid, fact.namespace, fact.name, text, is_news))
+
+
+def waits_because(group: Group) -> str:
+    """Why a group waits, for its members; empty if nothing was decided against it."""
+    if group.gate is not None and group.gate.code:
+        return f"{group.gate.code}: {group.gate.message}"
+    return "" if group.short is None else tail_of(group.short.message)
+
+
+def _untold(state: ClusterState, group: Group) -> Iterator[str]:
+    """Members that wait, and for no reason of their own."""
+    for uid in group.members:
+        if uid in state.pending and state.pods[uid].refusal is None:
+            yield uid

@@ -1,0 +1,249 @@
+"""PodGroups brought in line with the log: let in, their phase, counts, conditions and Events.
+
+What is to be written follows from the fold alone, so a binder that starts anew writes whatever its
+predecessor did not: a group that was let in and still says Pending is patched again. Only what
+changed is written, and only over the very version that was looked at. Groups that were let in come
+first, because their pods are made only then; the rest goes one by one while Bindings are under way.
+"""
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import quote
+
+import anyio
+import msgspec
+
+from allotment.adapters.fold import Fold
+from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, Unknown
+from allotment.adapters.kube_events import create_event, micro_time, pod_event
+from allotment.core.batch.views import Views
+from allotment.core.fold_groups import NOT_ADMITTED
+from allotment.core.model import ClusterState, Group
+from allotment.core.queues.model import JobView
+from allotment_binder.group_status import Change, SeenGroup, Told, change_of
+from allotment_proto.events import Admission, Short
+
+API_VERSION = "scheduling.volcano.sh/v1beta1"
+CONTROLLER = "allotment.dev/scheduler"
+SWEEP_EVERY_S = 0.2
+SWEEP_SHARE = 10
+"""A look at what changed costs time on every service's core: it pauses so many times as long."""
+WORKERS = 4
+CONFLICTS_MAX = 5
+RETRY_FIRST_S = 0.5
+RETRY_MAX_S = 30.0
+
+Stamp = tuple[int, Short | None, Admission | None]
+"""What a group's status follows from: its last change, and what was decided about it."""
+
+_decode = msgspec.json.Decoder(SeenGroup).decode
+
+
+class _Retry(NamedTuple):
+    failures: int
+    at_s: float
+
+
+class GroupStatuses:
+    """Writes the status of our PodGroups. `written` and `lost` count patches and Events."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        instance: str,
+        is_binding: Callable[[], bool],
+        say: Callable[[str, str], None],
+    ) -> None:
+        """`is_binding`: whether Bindings are under way; `say` hears of a group and its trouble."""
+        self.written = 0
+        self.lost = 0
+        self._client = client
+        self._instance = instance
+        self._is_binding = is_binding
+        self._say = say
+        self._stamps: dict[str, Stamp] = {}
+        self._seen: dict[str, SeenGroup] = {}
+        self._retries: dict[str, _Retry] = {}
+
+    async def run(self, fold: Fold) -> None:
+        """Follow the log for ever. What earlier lives wrote is read again."""
+        self._stamps.clear()
+        self._seen.clear()
+        self._retries.clear()
+        views = Views(fold.state)
+        while True:
+            pause_s = SWEEP_EVERY_S
+            keys = self._due(fold.state)
+            if keys:
+                begun_s = time.monotonic()
+                jobs = {job.uid: job for job in views.view().jobs}
+                pause_s = max(pause_s, SWEEP_SHARE * (time.monotonic() - begun_s))
+                await self._bring_all(fold.state, keys, jobs)
+            with anyio.move_on_after(self._until_retry_s()):
+                await fold.changed()
+            await anyio.sleep(pause_s)
+
+    def _due(self, state: ClusterState) -> list[str]:
+        """Groups about which something changed, or that are worth another try; let in first."""
+        for key in self._stamps.keys() - state.groups.keys():
+            self._forget(key)
+        now_s = time.monotonic()
+        first, then = [], []
+        for key, group in state.groups.items():
+            if group.fact is None:
+                continue
+            retry = self._retries.get(key)
+            stamp = group.changed_seq, group.short, group.gate
+            if retry is not None and retry.at_s > now_s:
+                continue
+            if retry is None and _is_same(self._stamps.get(key), stamp):
+                continue
+            self._stamps[key] = stamp
+            if is_ours(state, group):
+                (first if is_let_in(group) else then).append(key)
+        return first + then
+
+    def _until_retry_s(self) -> float | None:
+        if not self._retries:
+            return None
+        return max(0.0, min(retry.at_s for retry in self._retries.values()) - time.monotonic())
+
+    def _forget(self, key: str) -> None:
+        self._stamps.pop(key, None)
+        self._seen.pop(key, None)
+        self._retries.pop(key, None)
+
+    async def _bring_all(
+        self, state: ClusterState, keys: list[str], jobs: dict[str, JobView]
+    ) -> None:
+        waiting = deque(keys)
+
+        async def work(*, gives_way: bool) -> None:
+            while waiting:
+                group = state.groups.get(waiting[0])
+                if gives_way and self._is_binding() and not (group and is_let_in(group)):
+                    return
+                key = waiting.popleft()
+                if group is not None and group.fact is not None and key in jobs:
+                    await self._bring(state, key, group, jobs[key])
+
+        async with anyio.create_task_group() as workers:
+            for number in range(min(WORKERS, len(keys))):
+                workers.start_soon(lambda number=number: work(gives_way=number > 0))  # type: ignore[misc]
+
+    async def _bring(self, state: ClusterState, key: str, group: Group, job: JobView) -> None:
+        """Write what one group should say, if it does not."""
+        trouble = ""
+        for _ in range(CONFLICTS_MAX):
+            seen = self._seen.get(key)
+            if seen is None or _is_outdated(seen, group):
+                answer = await self._client.get(path_of(job.namespace, job.name))
+                if isinstance(answer, Ok):
+                    seen = self._seen[key] = _decode(answer.body)
+                elif isinstance(answer, Refused) and answer.status == 404:
+                    return self._forget_seen(key)
+                else:
+                    trouble = answer.message
+                    break
+            if group.fact is None or seen.metadata.uid != group.fact.uid:
+                return self._forget_seen(key)  # the log will tell
+            change = change_of(group, job, seen, now=_now(), transition=f"allotment-{state.seq}")
+            if change is None:
+                self._retries.pop(key, None)
+                return None
+            answer = await self._patch(job, seen, change)
+            if isinstance(answer, Ok):
+                self._seen[key] = _decode(answer.body)
+                self._retries.pop(key, None)
+                self.written += 1
+                if change.told is not None:
+                    await self.tell(job.namespace, job.name, seen.metadata.uid, change.told)
+                return None
+            if isinstance(answer, Refused) and answer.status == 404:
+                return self._forget_seen(key)
+            self._seen.pop(key, None)
+            trouble = answer.message
+            if not (isinstance(answer, Refused) and answer.status == 409):
+                break
+        self._try_again(key, trouble)
+        return None
+
+    def _forget_seen(self, key: str) -> None:
+        self._seen.pop(key, None)
+        self._retries.pop(key, None)
+
+    def _try_again(self, key: str, trouble: str) -> None:
+        known = self._retries.get(key)
+        failures = 1 if known is None else known.failures + 1
+        wait_s = min(RETRY_FIRST_S * 2.0 ** min(failures - 1, 16), RETRY_MAX_S)
+        self._retries[key] = _Retry(failures, time.monotonic() + wait_s)
+        self._say(key, trouble)
+
+    async def _patch(self, job: JobView, seen: SeenGroup, change: Change) -> Ok | Refused | Unknown:
+        metadata = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version}
+        body = {"metadata": metadata, "status": change.status}
+        path = f"{path_of(job.namespace, job.name)}/status"
+        return await self._client.patch(path, body, MERGE_PATCH)
+
+    async def tell(self, namespace: str, name: str, uid: str, told: Told) -> None:
+        """An Event about a PodGroup. One that does not get through is counted."""
+        event = pod_event(
+            namespace=namespace,
+            pod=name,
+            uid=uid,
+            kind="Warning" if told.kind == "Warning" else "Normal",
+            reason=told.reason,
+            action="Scheduling",
+            note=told.note,
+            time_ns=time.time_ns(),
+            unique=secrets.randbits(64),
+            controller=CONTROLLER,
+            instance=self._instance,
+        )
+        event["regarding"] |= {"apiVersion": API_VERSION, "kind": "PodGroup"}
+        self.lost += isinstance(await create_event(self._client, event), Unknown)
+
+
+def path_of(namespace: str, name: str) -> str:
+    """The path of a PodGroup, names escaped."""
+    place = f"namespaces/{quote(namespace, safe='')}/podgroups/{quote(name, safe='')}"
+    return f"/apis/{API_VERSION}/{place}"
+
+
+def is_ours(state: ClusterState, group: Group) -> bool:
+    """Whether its pods are ours; without pods, whether we decided about it at its queue's gate."""
+    if not group.members:
+        return group.gate is not None or bool(group.admitted_seq)
+    names = state.policy.scheduler_names
+    return any(
+        state.pods[uid].fact.scheduler in names for uid in group.members if uid in state.pods
+    )
+
+
+def is_let_in(group: Group) -> bool:
+    """Whether a group passed the gate of its queue and does not say so yet."""
+    return group.fact is not None and group.fact.phase in NOT_ADMITTED and bool(group.admitted_seq)
+
+
+def _is_same(before: Stamp | None, now: Stamp) -> bool:
+    return (
+        before is not None and before[0] == now[0] and before[1] is now[1] and before[2] is now[2]
+    )
+
+
+def _is_outdated(seen: SeenGroup, group: Group) -> bool:
+    """Whether somebody else changed a PodGroup's phase since we saw it."""
+    fact = group.fact
+    return (
+        fact is not None
+        and fact.rv > seen.metadata.version
+        and fact.phase != (seen.said.phase or "")
+    )
+
+
+def _now() -> str:
+    """A plain Time field: whole seconds."""
+    return micro_time(time.time_ns())[:19] + "Z"

@@ -1,0 +1,32 @@
+"""Sets right, for ever and again, what the log believes and the cluster does not show."""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+import anyio
+
+from allotment.adapters.recorder import Recorder
+from allotment.adapters.service import ServiceContext
+from allotment_proto.events import Event
+from allotment_watcher.settings import WatcherSettings
+
+AUDIT_S = 5.0
+"""How often the log is compared with what was told; what differs twice in a row is corrected."""
+F = TypeVar("F", bound=Event)
+
+
+async def keep_right(
+    ctx: ServiceContext[WatcherSettings], recorder: Recorder, found: Callable[[], Iterable[F]]
+) -> None:
+    """Append what `found` answers twice in a row, while nothing waits to be appended."""
+    before: frozenset[Hashable] = frozenset()
+    while True:
+        await anyio.sleep(AUDIT_S)
+        if recorder.waiting:
+            continue
+        now = list(found())
+        twice = [fact for fact in now if fact in before]
+        for fact in twice:
+            ctx.log.warning("the log believed what is not so", correction=fact)
+        recorder.put(twice)
+        before = frozenset(now)

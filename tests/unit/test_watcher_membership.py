@@ -1,0 +1,71 @@
+"""What pods say of their part in groups and queues."""
+
+import pytest
+
+from allotment_proto.events import PodObserved
+from tests.unit.kube_json import Json, container, pod_json, seen
+
+
+def pod(annotations: Json | None = None, labels: Json | None = None, **spec: object) -> PodObserved:
+    document = pod_json(container(), annotations=annotations, **spec)
+    document["metadata"]["labels"] = labels
+    return seen(document)
+
+
+def test_a_pod_that_says_nothing() -> None:
+    fact = pod()
+    assert (fact.group, fact.role, fact.priority, fact.priority_class) == ("", "", 0, "")
+    assert (fact.preemptable, fact.card_names, fact.nominated_node) == (True, (), "")
+
+
+def test_only_one_annotation_links_a_pod_to_a_group() -> None:
+    assert pod({"scheduling.k8s.io/group-name": "gang"}).group == "team-a/gang"
+    assert pod({"scheduling.volcano.sh/group-name": "gang"}).group == ""
+    assert pod(labels={"scheduling.k8s.io/group-name": "gang"}).group == ""
+
+
+def test_the_role_is_an_annotation_or_a_label() -> None:
+    role = "volcano.sh/task-spec"
+    assert pod({role: "worker"}).role == "worker"
+    assert pod(labels={role: "ps"}).role == "ps"
+    assert pod({role: "worker"}, {role: "ps"}).role == "worker"
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"),
+    [
+        ("7", 7),
+        ("-3", -3),
+        ("4294967296", 2**31 - 1),
+        *((text, 1000) for text in ("99999999999", "high", "", "1.5", "٣", "-", "--1")),
+    ],
+)
+def test_the_annotation_wins_over_the_spec_if_it_is_a_whole_number(
+    text: str, priority: int
+) -> None:
+    assert pod({"volcano.sh/task-priority": text}, priority=1000).priority == priority
+
+
+@pytest.mark.parametrize(
+    ("text", "is_preemptable"), [("true", True), ("1", True), ("false", False), ("no", False)]
+)
+def test_who_may_be_preempted(text: str, is_preemptable: bool) -> None:
+    key = "volcano.sh/preemptable"
+    assert pod({key: text}).preemptable is is_preemptable
+    assert pod(labels={key: text}).preemptable is is_preemptable
+    assert pod({key: "true"}, {key: text}).preemptable is True
+
+
+def test_names_of_cards_class_and_nomination() -> None:
+    document = pod_json(container(), priorityClassName="high")
+    document["metadata"]["annotations"] = {"volcano.sh/card.name": "NVIDIA-H200| NVIDIA-A100 |"}
+    document["status"]["nominatedNodeName"] = "n1"
+    fact = seen(document)
+    assert fact.card_names == ("NVIDIA-H200", "NVIDIA-A100")
+    assert (fact.priority_class, fact.nominated_node) == ("high", "n1")
+
+
+def test_pods_of_one_kind_keep_what_is_their_own() -> None:
+    first = pod({"volcano.sh/task-spec": "a", "volcano.sh/task-priority": "1"}, priority=5)
+    second = pod({"volcano.sh/task-spec": "b", "volcano.sh/task-priority": "2"}, priority=5)
+    assert (first.role, first.priority, second.role, second.priority) == ("a", 1, "b", 2)
