@@ -269,7 +269,7 @@ class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A PodGroup that did not get its minimum, and why: `code` and `message`.
 
     Of its `waiting` pods `together` fit together, at most as many if nothing was `tried`; `wanted`
-    is what it needs at once.
+    is what it needs at once. `queue` is the one whose quota was short, empty if it was room.
     """
 
     group: str
@@ -279,6 +279,7 @@ class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wanted: int
     together: int
     tried: bool
+    queue: str = ""
 
 
 class Admission(msgspec.Struct, frozen=True, array_like=True, gc=False):

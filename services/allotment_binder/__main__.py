@@ -1,8 +1,8 @@
 """The binder: the one writer of decisions. Checks again, appends, binds, and records how it ended.
 
-Loops beside each other: proposals become decisions by compare-and-append; reserved pods become bound
-ones, and evicted ones leave, through the API server; outcomes and notices are written as they come;
-PodGroups are kept in line with the log. A stuck API server does not stop the decisions.
+Loops beside each other: proposals become decisions by compare-and-append; reserved pods become
+bound ones and evicted ones leave, through the API server; outcomes and notices are written as they
+come; PodGroups are kept in line with the log. A stuck API server does not stop the decisions.
 """
 
 import sys

@@ -98,6 +98,7 @@ class Binder:
                         self.pacer.look(placement.uid)
                     for eviction in event.evictions:
                         self.evictions.note(eviction.uid, record.seq)
+                    self.gang_notices.landed(self.world.fold.state, event)
                 case _:
                     pass
 
@@ -155,7 +156,6 @@ class Binder:
                     refusal.uid, refusal.namespace, refusal.name, refusal_text(refusal), True
                 )
             )
-        self.gang_notices.landed(self.world.fold.state, decided)
 
     async def _bind_loop(
         self, group: TaskGroup, outcomes: Recorder, pacer: Pacer, inherited: set[str]

@@ -91,7 +91,8 @@ class GroupStatuses:
         for key in self._stamps.keys() - state.groups.keys():
             self._forget(key)
         now_s = time.monotonic()
-        first, then = [], []
+        first: list[str] = []
+        then: list[str] = []
         for key, group in state.groups.items():
             if group.fact is None:
                 continue

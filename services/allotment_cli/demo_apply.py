@@ -11,7 +11,6 @@ import yaml
 from allotment.adapters.kube import Ok, connect
 from allotment_cli.errors import CliError
 
-
 PATHS = {
     "Pod": "/api/v1/namespaces/{}/pods",
     "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups",
@@ -58,8 +57,7 @@ def _read(directory: Path) -> list[tuple[str, dict[str, Any]]]:
             raise CliError(f"{file} is not YAML: {error}") from error
         for number, body in enumerate(documents, 1):
             if not isinstance(body, dict) or body.get("kind") not in PATHS:
-                kinds = " and ".join(f"{kind}s" for kind in PATHS)
-                what = f"{file}, document {number} is neither" if body else f"{file} is empty"
-                raise CliError(f"{what}", f"examples hold {kinds}")
+                wanted = "examples hold pods and their PodGroups"
+                raise CliError(f"{file}, document {number} is something else", wanted)
             manifests.append((f"{file}, document {number}", body))
     return manifests

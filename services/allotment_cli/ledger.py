@@ -113,16 +113,23 @@ def _card_row(card: CardView) -> list[str]:
         bar(used, card.memory_bytes),
         bytes_text(used),
         bytes_text(card.memory_bytes),
-        f"{card.compute_percent - card.free_compute_percent}%",
+        _compute_text(card),
         ", ".join([*(flag.upper() for flag in flags), *holders]),
     ]
 
 
+def _compute_text(card: CardView) -> str:
+    """Percent in use; of cards whose compute is counted otherwise, how much of how much."""
+    used = card.compute_percent - card.free_compute_percent
+    return f"{used}%" if card.compute_percent in (0, 100) else f"{used}/{card.compute_percent}"
+
+
 def _holder_text(holder: HolderView) -> str:
     phase = "" if holder.phase == "bound" else f" ({holder.phase})"
+    piece = f" [{holder.instance}]" if holder.instance else ""
     return (
         f"{holder.namespace}/{holder.name} {bytes_text(holder.memory_bytes)} "
-        f"{holder.compute_percent}%{phase}"
+        f"{holder.compute_percent}%{piece}{phase}"
     )
 
 

@@ -20,12 +20,12 @@ from allotment.adapters.kube_watch import (
 )
 from allotment.adapters.service import ServiceContext
 from allotment.core.jobs import keys
-from allotment.core.jobs.model import Command, Job, PodGroup, Queue
+from allotment.core.jobs.model import Command, Job, Meta, Notice, PodGroup, Queue
 from allotment_controller import objects
 from allotment_controller.jobs import Jobs
 from allotment_controller.objects import PodObject, PriorityClass, is_of_interest, kept
 from allotment_controller.pod_groups import PodGroups
-from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, stir_all
+from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, stir_waiting
 from allotment_controller.settings import ControllerSettings
 from allotment_controller.state import GROUP, JOB, POD, QUEUE, Desk, Known, WorkKey
 from allotment_controller.telling import Teller
@@ -62,6 +62,8 @@ class Controller:
         self._client = client
         self._unlisted = set(WATCHED)
         self._listed = anyio.Event()
+        self._admits: dict[str, tuple[str, str]] = {}
+        """By queue, as the watch told it: our own writes are in `known` before that."""
 
     async def run(self) -> None:
         """Watch and work until cancelled. Nothing is done before everything was listed."""
@@ -109,16 +111,21 @@ class Controller:
     async def on_queue(self, event: WatchEvent[Queue]) -> None:
         match event:
             case Added() | Modified():
+                name = event.identity.name
                 self.known.queues.observe(event.object)
+                self.desk.stir_queue(name)
+                before, after = self._admits.get(name), _admits(event.object)
+                self._admits[name] = after
+                if before == after:
+                    return  # schedulers write what is allocated every second
             case Deleted():
+                self._admits.pop(event.identity.name, None)
                 self.known.queues.forget("", event.identity.name, event.identity.uid)
                 self.queues.make_first_queues()
             case _:
                 return
         if self._listed.is_set():
-            stir_all(self.desk)
-        else:
-            self.desk.stir_queue(event.identity.name)
+            stir_waiting(self.desk)
 
     async def on_priority_class(self, event: WatchEvent[PriorityClass]) -> None:
         match event:
@@ -206,6 +213,9 @@ class Controller:
                     name=event.name,
                     reason=event.error,
                 )
+                if path == objects.JOBS:
+                    about = Meta(event.name, event.namespace, event.uid)
+                    self.teller.job(about, Notice("Warning", "InvalidJob", event.error))
             await on_event(event)
             if isinstance(event, Synced) and path in self._unlisted:
                 self._unlisted.discard(path)
@@ -223,3 +233,8 @@ class Controller:
             first_list_from_cache=False,
             absent_retry_s=ABSENT_RETRY_S,
         ).run()
+
+
+def _admits(queue: Queue) -> tuple[str, str]:
+    """What of a queue decides who may enter it."""
+    return queue.status.state, queue.spec.parent

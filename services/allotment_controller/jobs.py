@@ -14,7 +14,7 @@ from allotment.core.jobs.admission import (
     self_waiting,
     update_problems,
 )
-from allotment.core.jobs.model import Command, Job, JobSpec, Notice, PodGroup, PodView
+from allotment.core.jobs.model import Command, Job, JobSpec, Meta, Notice, PodGroup, PodView
 from allotment.core.jobs.pods import build
 from allotment.core.jobs.policies import POD_EVICTED, Happened
 from allotment.core.jobs.seats import Seat
@@ -22,7 +22,7 @@ from allotment.core.jobs.status import Moment
 from allotment_controller.objects import Pod, PodObject, kept, seconds, shown
 from allotment_controller.plugin_objects import PluginObjects
 from allotment_controller.state import JOB, Desk, place_of
-from allotment_controller.work import Again
+from allotment_controller.work import Again, Denied
 from allotment_controller.writes import (
     EXISTS,
     create,
@@ -157,7 +157,7 @@ class Jobs:
         """
         desk, metadata = self._desk, job.metadata
         if plan.status:
-            written = await patch_status(desk.client, keys.BATCH, "Job", metadata, plan.status, Job)
+            written = await self._write_status(metadata, plan)
             if written is None:
                 return
             desk.known.jobs.observe(written)
@@ -177,6 +177,15 @@ class Jobs:
         await self._create(job, plan.create)
         if plan.delete_job:
             await delete_with_dependents(desk.client, keys.BATCH, "Job", metadata)
+
+    async def _write_status(self, metadata: Meta, plan: sync.Plan) -> Job | None:
+        try:
+            return await patch_status(
+                self._desk.client, keys.BATCH, "Job", metadata, plan.status, Job
+            )
+        except Denied as error:
+            self._desk.teller.job(metadata, Notice("Warning", "JobStatusError", str(error)))
+            raise
 
     async def _end(self, job: Job, pods: tuple[PodView, ...]) -> None:
         problems: list[str] = []

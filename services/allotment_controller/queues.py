@@ -2,15 +2,18 @@
 
 from allotment.adapters.kube import Ok, Refused
 from allotment.core.jobs import keys, queue_states
-from allotment.core.jobs.model import Command, Notice, Queue
+from allotment.core.jobs.groups import WAITING
+from allotment.core.jobs.model import PENDING, Command, Notice, Queue
 from allotment.core.jobs.policies import ACTIONS
 from allotment.core.jobs.queue_states import Change, Denied
 from allotment_controller.jobs import Jobs
-from allotment_controller.state import QUEUE, Desk
+from allotment_controller.state import Desk
 from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create, delete, patch_object, patch_status
 
 COMMAND = "command"
+TARGET_WITHIN_S = 1.0
+"""A Command may be seen before its target: watches do not wait for each other."""
 FIRST_QUEUES = "first queues"
 
 
@@ -21,6 +24,8 @@ class Queues:
         self._desk = desk
         self._jobs = jobs
         self._commands: dict[tuple[str, str], Command] = {}
+        self._early: set[str] = set()
+        """Uids of Commands whose target was not there at first."""
 
     def on_command(self, command: Command) -> None:
         place = (command.metadata.namespace, command.metadata.name)
@@ -58,21 +63,38 @@ class Queues:
         command = self._commands.get((namespace, name))
         if command is None:
             return
-        target = command.target
-        if target.kind == "Job":
-            job = self._desk.known.jobs.get(namespace, target.name)
-            is_meant = job is not None and target.uid in ("", job.metadata.uid)
-            if job is not None and is_meant and command.action in ACTIONS:
-                self._commands.pop((namespace, name), None)
-                self._jobs.command(job, command)
-                return
-            if job is not None:
-                text = f"Command {command.action} is for another Job or is unknown: not done"
-                self._desk.teller.job(job.metadata, Notice("Warning", "CommandDenied", text))
-        elif target.kind == "Queue":
+        uid = command.metadata.uid
+        if uid not in self._early and not self._is_target_there(command):
+            self._early.add(uid)
+            self._desk.work.add((COMMAND, namespace, name), TARGET_WITHIN_S)
+            return
+        self._early.discard(uid)
+        if command.target.kind == "Queue":
             await self._operate(command)
+        elif command.target.kind == "Job" and self._hand_on(command):
+            return
         await delete(self._desk.client, keys.BUS, "Command", command.metadata)
         self._commands.pop((namespace, name), None)
+
+    def _is_target_there(self, command: Command) -> bool:
+        known, target = self._desk.known, command.target
+        if target.kind == "Job":
+            return known.jobs.get(command.metadata.namespace, target.name) is not None
+        return target.kind != "Queue" or known.queues.get("", target.name) is not None
+
+    def _hand_on(self, command: Command) -> bool:
+        """Give a Command to its Job, whose work deletes it when it is done; whether it was."""
+        namespace, target = command.metadata.namespace, command.target
+        job = self._desk.known.jobs.get(namespace, target.name)
+        if job is None:
+            return False
+        if target.uid in ("", job.metadata.uid) and command.action in ACTIONS:
+            self._commands.pop((namespace, command.metadata.name), None)
+            self._jobs.command(job, command)
+            return True
+        text = f"Command {command.action} is for another Job of the name, or unknown: not done"
+        self._desk.teller.job(job.metadata, Notice("Warning", "CommandDenied", text))
+        return False
 
     async def _operate(self, command: Command) -> None:
         known = self._desk.known
@@ -121,12 +143,11 @@ class Queues:
         return found
 
 
-def stir_all(desk: Desk) -> None:
-    """A queue changed: whoever waits for one is looked at again."""
-    for queue in desk.known.queues:
-        desk.work.add((QUEUE, "", queue.metadata.name))
+def stir_waiting(desk: Desk) -> None:
+    """Who may enter queues changed: whoever waits is looked at again."""
     for group in desk.known.groups:
-        desk.stir_group(group.metadata.namespace, group.metadata.name)
+        if group.status.phase in WAITING:
+            desk.stir_group(group.metadata.namespace, group.metadata.name)
     for job in desk.known.jobs:
-        if job.phase in ("", "Pending"):
+        if job.phase in ("", PENDING):
             desk.stir_job(job.metadata.namespace, job.metadata.name)

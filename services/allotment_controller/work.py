@@ -17,6 +17,10 @@ class Again(Exception):
     """Raised by work that could not be finished now; the text says why, for the service's log."""
 
 
+class Denied(Again):
+    """Raised when the server said no, and will say so again unless somebody changes something."""
+
+
 class Work(Generic[K]):
     """Keys that are to be worked on. `add` from anywhere in the event loop.
 

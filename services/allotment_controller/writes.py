@@ -8,7 +8,7 @@ from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, pod_pat
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import JsonObject, Meta, PodView
 from allotment_controller.objects import collection, path_of
-from allotment_controller.work import Again
+from allotment_controller.work import Again, Denied
 
 T = TypeVar("T")
 EXISTS = "AlreadyExists"
@@ -86,4 +86,6 @@ def _read(answer: KubeResult, what: str, read: type[T]) -> T | None:
         return None
     if isinstance(answer, Refused) and answer.status == 409:
         raise Again(f"{what} was changed meanwhile")
+    if isinstance(answer, Refused):
+        raise Denied(f"{what}: {answer.message}")
     raise Again(f"{what}: {answer.message}")

@@ -55,6 +55,7 @@ class Groups:
                 break
             jobs.append(job.uid)
             uids += tasks
+        self._rounds.close(session)
         if not jobs:
             if not is_held_back:
                 self._asked_seq = state.seq

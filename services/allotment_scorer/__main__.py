@@ -11,11 +11,13 @@ from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, open_world
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
-from allotment.core.card_metrics import card_gauges
+from allotment.core.card_metrics import Gauge, card_gauges
+from allotment.core.logport import Record
+from allotment.core.queue_metrics import Preemptions, job_gauges, queue_gauges
 from allotment.core.state import ClusterState
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
-from allotment_proto.events import StageTime
+from allotment_proto.events import Decided, Envelope, Evicted, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
 from allotment_scorer.settings import ScorerSettings
 
@@ -34,6 +36,13 @@ class Scorer:
         self.proposals = 0
         self._board: Board | None = None
         self._rounds: Rounds | None = None
+        self._preemptions = Preemptions()
+        world.fold.listeners.append(self._on_record)
+
+    def _on_record(self, record: Record, envelope: Envelope) -> None:
+        for event in envelope.events:
+            if isinstance(event, Decided | Evicted):
+                self._preemptions.take(event)
 
     async def on_feasible(self, message: Message) -> None:
         received_us = _now_us()
@@ -71,9 +80,7 @@ class Scorer:
     def _propose(self, opened: Feasible, received_us: int) -> Proposal:
         state = self.world.fold.state
         board = self._ready_board()
-        if self._rounds is None or self._rounds.state is not state:
-            self._rounds = Rounds(state)
-        outcome = self._rounds.run(opened.batch, board)
+        outcome = self._ready_rounds().run(opened.batch, board)
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         return Proposal(
             v=MESSAGE_VERSION,
@@ -111,6 +118,22 @@ class Scorer:
             ("stranded",): found.stranded_nano / CARD_NANO,
         }
 
+    def queue_gauges(self) -> list[Gauge]:
+        """What queues and groups have and lack; names only while there are no queues."""
+        state = self.world.fold.state
+        session = self._ready_rounds().session() if state.is_batched else None
+        return [
+            *queue_gauges(session),
+            *job_gauges(state, session),
+            *self._preemptions.gauges(),
+        ]
+
+    def _ready_rounds(self) -> Rounds:
+        state = self.world.fold.state
+        if self._rounds is None or self._rounds.state is not state:
+            self._rounds = Rounds(state)
+        return self._rounds
+
     def _ready_board(self) -> Board:
         state = self.world.fold.state
         if self._board is None or self._board.state is not state:
@@ -129,6 +152,14 @@ async def run(ctx: Context) -> None:
             "idle parts of cards, and what of them typical pods are not expected to use",
             work.fragmentation,
             ("part",),
+        )
+        ctx.metrics.expose_gauges(
+            work.queue_gauges,
+            [
+                *queue_gauges(None),
+                *job_gauges(ClusterState(), None),
+                *Preemptions().gauges(),
+            ],
         )
         if ctx.settings.card_metrics:
             fold = world.fold

@@ -443,10 +443,17 @@ async def test_queues_open_close_and_hold_jobs_back(scene: Scene) -> None:
         await scene.until(lambda: scene.store.find(QUEUES, "", "default"), "default is back")
         scene.command("CloseQueue", "default", "Queue")
         await scene.until(lambda: not scene.store.list(COMMANDS)[0], "the Command is taken")
-        assert state_of(scene, "default") == "Open"
-        assert scene.events("CommandDenied") == [
-            "CloseQueue is not done: queue 'default' is always open"
-        ]
+        said = "CloseQueue is not done: queue 'default' is always open"
+        await scene.until(lambda: scene.events("CommandDenied") == [said], "and refused")
+        await scene.until(lambda: state_of(scene, "default") == "Open", "default is open")
+
+
+async def test_a_command_may_be_seen_before_its_job(scene: Scene) -> None:
+    async with scene.controller():
+        scene.command("AbortJob", "j")
+        await anyio.sleep(0.1)
+        scene.apply(JOB)
+        await scene.until(lambda: scene.phase() == "Aborted", "it is aborted all the same")
 
 
 async def test_commands_for_nobody_go_away(scene: Scene) -> None:

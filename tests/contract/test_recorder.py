@@ -94,7 +94,7 @@ async def test_events_that_older_releases_cannot_read_share_records_only_with_ea
     devices = DevicesConfigured(config=DeviceConfig(), source="x", text_sha256="")
     queue = QueueObserved(uid="u", name="default", rv=1)
     mix = MixLearned(policy="fgd", mix=(), pods=20)
-    events = [pod("a"), devices, queue, node("n1"), pod("b"), mix, queue]
+    events: list[Event] = [pod("a"), devices, queue, node("n1"), pod("b"), mix, queue]
     scene.recorder.put(events)
     await scene.run_until(lambda: len(scene.events) == len(events))
     records = [decode_envelope(record.payload) for record in scene.log.core.records]

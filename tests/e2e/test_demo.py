@@ -53,8 +53,9 @@ def test_the_demo(tmp_path: Path) -> None:
     assert places == sorted(places)
     assert "can never fit" in out
     rows = out[places[0] : places[1]]
-    assert rows.count(" Running ") == 25
-    assert rows.count(" Succeeded ") == 1
+    ended = rows.count(" Succeeded ")  # the second to have its turn may have had it by then
+    assert ended in (1, 2)
+    assert rows.count(" Running ") == 26 - ended
     shares = {line.split("GPU-")[1][0] for line in rows.splitlines() if "default/share-" in line}
     assert len(shares) == 1
     placed = {line.split()[0]: line.split()[2:4] for line in rows.splitlines() if " Runn" in line}

@@ -102,6 +102,10 @@ def ascend(*steps: tuple[str, Any], health: bool = True, allocated: str = "") ->
     )
 
 
+def _nameless() -> Any:
+    return {"annotations": {"hami.io/node-register-Ascend310P": '[{"devmem": 1}]'}}
+
+
 def chips(count: str, memory: str = "3072") -> Any:
     limits = {"huawei.com/Ascend310P": count, "huawei.com/Ascend310P-memory": memory}
     return {"name": "p", "uid": "p", "annotations": {}, "containers": [{"limits": limits}]}
@@ -202,6 +206,7 @@ EXERCISES: dict[str, list[Vector]] = {
         vector(HAMI + HAMI),
         vector(MIG + HAMI.replace("GPU-a", "GPU-b")),
         vector(HAMI, existing=(holder("e", "GPU-a,NVIDIA,x,0:"),)),
+        structs.replace(ascend(), input={**ascend().input, "node": _nameless()}),
         ascend(("filter", {"containers": [{"limits": {"huawei.com/Ascend310P-core": "1"}}]})),
     ],
 }

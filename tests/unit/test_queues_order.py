@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allotment.core.queues.drf import dominant_share
-from allotment.core.queues.model import Status
+from allotment.core.queues.model import Share, Status
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from tests.unit.queues_parts import GPU, amounts, job, queue, session, statuses, task
@@ -99,9 +99,10 @@ def test_best_effort_and_gated_tasks_are_not_due() -> None:
         task("j-w-1", gated=True),
         task("j-w-2", request=Resources({"volcano.sh/vgpu-number": 1000})),
         task("j-w-3", status=Status.RUNNING),
+        task("j-w-4", request=Resources({"pods": 1}), shares=(Share(1),)),
     ]
     found = session(job("j", members))
-    assert [t.uid for t in found.due_tasks(found.jobs["j"])] == ["j-w-2"]
+    assert [t.uid for t in found.due_tasks(found.jobs["j"])] == ["j-w-2", "j-w-4"]
 
 
 def test_drf_victims_keep_no_less_than_the_taker_gets() -> None:

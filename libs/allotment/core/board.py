@@ -237,21 +237,10 @@ class Board:
         ]
         total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)
         host = self._host_term(row.shape.request, position)
-        terms = self._terms(row, position, total, host)
+        terms: tuple[tuple[str, int], ...] = (("device", total - host), ("host", host))
+        if row.more is not None:
+            terms = row.more.terms_at(position, total, host)
         return Place((-total, leftover, name), Score(total, terms, leftover), tuple(holdings))
-
-    def _terms(
-        self, row: Row, position: int, total_micro: int, host_micro: int
-    ) -> tuple[tuple[str, int], ...]:
-        more = row.more
-        if more is None:
-            return (("device", total_micro - host_micro), ("host", host_micro))
-        plugins = [int(part[position]) for part in more.parts]
-        device = int(more.alone_micro[position]) - host_micro - sum(plugins)
-        terms = dict(zip(more.terms.names, plugins, strict=True))
-        if "nodeorder" in terms:
-            terms["nodeorder"] += more.relative_at(position)
-        return (("device", device), ("host", host_micro), *terms.items())
 
     def _host_term(self, request: PodRequest, position: int) -> int:
         policy = self.state.policy

@@ -1,68 +1,74 @@
-"""`relative` on columns, and what rows keep for it: totals before nodes are compared.
+"""`relative` on columns: what nodes earn beside the others on which the pod fits.
 
-Where a pod fits, and how good a place is by itself, is scored where something changed only. What a
-node earns beside the others is worked out for all positions at once whenever anything changed; rows
-without such terms never come here.
+It is worked out for all positions at once whenever anything changed, because one node can matter to
+every other; rows without such terms never come here.
 """
 
 import numpy as np
 
-from allotment.core.board_terms import Terms
+from allotment.core.board_rows import Row
 from allotment.core.packing import Bools, Ints
 from allotment.core.points import POINT_MICRO
 from allotment.core.term_weights import NodeOrder
 from allotment.core.terms import POINTS
 
 _points = np.array(POINTS)
+_MOST = 1 << 62
 
 
-class More:
-    """Of a row (N,): each plugin's term, the sum of all terms and what is kept of the cards, and
-    what nodes earn beside the others: by position, or the same everywhere."""
-
-    def __init__(self, positions: int, terms: Terms) -> None:
-        self.terms = terms
-        self.parts = [np.zeros(positions, np.int64) for _ in terms.names]
-        self.alone_micro = np.zeros(positions, np.int64)
-        self.kept = np.zeros(positions, np.int64)
-        self.relative_micro: Ints | int = -1
-        """−1: not worked out yet."""
-
-    def relative_at(self, position: int) -> int:
-        found = self.relative_micro
-        return found if isinstance(found, int) else int(found[position])
+def constant_micro(order: NodeOrder) -> int:
+    """What every node earns if nothing makes one better than another."""
+    return order.taints * POINTS * POINT_MICRO
 
 
-def scaled_up(raw: Ints, fit: Bools) -> Ints:
-    """`relative.scaled_up`, over the positions that fit; any number elsewhere."""
+def is_relative(row: Row, order: NodeOrder) -> bool:
+    """Whether anything does: a preference, a taint, another pod."""
+    rules = row.rules
+    return bool(
+        row.static.softs
+        or row.shape.request.constraints.preferred
+        or (rules is not None and rules.is_relative)
+    )
+
+
+def relative_micro(row: Row, order: NodeOrder) -> Ints:
+    """What every position earns; any number where the pod does not fit."""
+    static, rules, fit = row.static, row.rules, row.fit
+    points: Ints = order.taints * _scaled_down(static.soft, fit)
+    if row.shape.request.constraints.preferred:
+        points += order.affinity * _scaled_up(static.earned, fit)
+    if rules is not None and rules.is_relative:
+        points += order.pods * _scaled_between(rules.pods_raw(), fit)
+        if rules.has_wishes:
+            points += order.spread * _scaled_spread(*rules.spread_raw(fit))
+    points *= POINT_MICRO
+    return points
+
+
+def _scaled_up(raw: Ints, fit: Bools) -> Ints:
     most = int(raw.max(initial=0, where=fit))
     points: Ints = raw * _points // most if most else np.zeros(len(raw), np.int64)
     return points
 
 
-def scaled_down(raw: Ints, fit: Bools) -> Ints:
-    points: Ints = _points - scaled_up(raw, fit)
+def _scaled_down(raw: Ints, fit: Bools) -> Ints:
+    points: Ints = _points - _scaled_up(raw, fit)
     return points
 
 
-def scaled_between(raw: Ints, fit: Bools) -> Ints:
-    least = int(raw.min(initial=1 << 62, where=fit))
-    most = int(raw.max(initial=-(1 << 62), where=fit))
+def _scaled_between(raw: Ints, fit: Bools) -> Ints:
+    least = int(raw.min(initial=_MOST, where=fit))
+    most = int(raw.max(initial=-_MOST, where=fit))
     if most <= least:
         return np.zeros(len(raw), np.int64)
     points: Ints = (raw - least) * _points // (most - least)
     return points
 
 
-def scaled_spread(raw: Ints, takes_part: Bools) -> Ints:
+def _scaled_spread(raw: Ints, takes_part: Bools) -> Ints:
     most = int(raw.max(initial=0, where=takes_part))
     if not most:
         return _points * takes_part
-    least = int(raw.min(initial=1 << 62, where=takes_part))
+    least = int(raw.min(initial=_MOST, where=takes_part))
     points: Ints = _points * (most + least - raw) // most
     return points * takes_part
-
-
-def constant_micro(order: NodeOrder) -> int:
-    """What every node earns if nothing makes one better than another."""
-    return order.taints * POINTS * POINT_MICRO

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from allotment.core import packing
-from allotment.core.board_relative import More
+from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
 from allotment.core.board_top import Top
 from allotment.core.columns import USE_ORDERS, Columns

@@ -9,14 +9,8 @@ and what cannot be does not cost anything.
 
 import numpy as np
 
-from allotment.core.board_relative import (
-    More,
-    constant_micro,
-    scaled_between,
-    scaled_down,
-    scaled_spread,
-    scaled_up,
-)
+from allotment.core.board_more import More
+from allotment.core.board_relative import constant_micro, is_relative, relative_micro
 from allotment.core.board_rows import Row, best_cards, good_cards, take
 from allotment.core.board_rules import Rules
 from allotment.core.board_terms import Terms
@@ -28,15 +22,13 @@ from allotment.core.points import (
     HOST_BITS,
     LEFTOVER_BITS,
     LEFTOVER_MOST,
-    POINT_MICRO,
     POINTS_MOST,
     TOTAL_MOST,
 )
 from allotment.core.policies.base import DevicePolicy, View
 from allotment.core.shapes import HOST_ROWS, Shape
 from allotment.core.switches import switches_of
-from allotment.core.term_weights import NONE, weights_of
-from allotment.core.terms import POINTS
+from allotment.core.term_weights import NONE, most_micro, weights_of
 from allotment_proto.facts import ALONE, Policy
 
 MOVED_MAX = 4 * KEEP
@@ -68,8 +60,11 @@ class Scorer:
         self._switches = switches_of(policy)
         self._plain_device_weight = np.array(policy.device_weight)
         self._plain_host_weight = np.array(policy.host_weight)
+        order = self._weights.nodeorder
+        self._constant = np.array(0 if order is None else constant_micro(order))
         most = policy.device_weight * POINTS_MOST + policy.host_weight * FULL_MICRO
-        self._is_plain = self._weights == NONE and most <= TOTAL_MOST
+        self._is_cut = most + most_micro(self._weights) > TOTAL_MOST
+        self._is_plain = self._weights == NONE and not self._is_cut
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
 
     def prepare(self, row: Row) -> None:
@@ -79,7 +74,8 @@ class Scorer:
             row.rules = Rules(self._columns, request, self._switches)
         if not self._is_plain:
             terms = Terms(self._columns, request, self._weights)
-            row.more = More(len(self._columns), terms)
+            constant = int(self._constant)
+            row.more = More(len(self._columns), terms, constant, is_cut=self._is_cut)
 
     def score(self, row: Row, at: Ints) -> None:
         """Score the positions `at` (repetitions do no harm) and store ranks and chosen cards."""
@@ -132,58 +128,37 @@ class Scorer:
         leftover: Ints | None,
     ) -> None:
         """The same where plugins count or totals can be cut off."""
-        at = view.at
+        at, order = view.at, self._weights.nodeorder
+        compares = order is not None and is_relative(row, order)
+        if compares != more.is_relative:
+            more.is_relative = compares
+            if len(at) < len(self._all):
+                self.score(row, self._all)
+                return
         micro = _nothing if points is None else points * self._plain_device_weight
         if self._host_policy != "none":
             micro = micro + self._plain_host_weight * self._host_points(row.shape, view.host)
         for part, term in zip(more.parts, more.terms.micro(view), strict=True):
             part[at] = term
             micro = micro + term
-        more.alone_micro[at] = micro
-        more.kept[at] = (
-            _leftover_max if leftover is None else np.maximum(_leftover_max - leftover, _zero)
-        )
-        row.fit[at] = fit
-        was, now = more.relative_micro, self._relative_micro(row)
-        more.relative_micro = now
-        if not (isinstance(was, int) and isinstance(now, int) and was == now):
-            at = np.union1d(at, self._moved(row, more))
-            fit = row.fit[at]
-        self._store(row, at, self._ranks(row, more, at), fit)
+        kept = _leftover_max if leftover is None else np.maximum(_leftover_max - leftover, _zero)
+        if compares or more.is_cut:
+            more.alone_micro[at] = micro
+        if order is not None and compares:
+            more.kept[at] = kept
+            row.fit[at] = fit
+            more.relative_micro = relative_micro(row, order)
+            rank = self._ranks(more.alone_micro + more.relative_micro, more.kept, row.fit)
+            at = np.union1d(at, (rank != row.rank).nonzero()[0])
+            self._store(row, at, rank[at], row.fit[at])
+        else:
+            self._store(row, at, self._ranks(micro + self._constant, kept, fit), fit)
 
-    def _ranks(self, row: Row, more: More, at: Ints) -> Ints:
-        earned = more.relative_micro
-        micro = more.alone_micro[at] + (earned if isinstance(earned, int) else earned[at])
-        rank = np.minimum(micro, _total_most) << _leftover_bits
-        rank += more.kept[at]
-        ranks: Ints = np.where(row.fit[at], rank, _no_fit)
+    def _ranks(self, micro: Ints, kept: Ints, fit: Bools) -> Ints:
+        if self._is_cut:
+            micro = np.minimum(micro, _total_most)
+        ranks: Ints = np.where(fit, (micro << _leftover_bits) + kept, _no_fit)
         return ranks
-
-    def _moved(self, row: Row, more: More) -> Ints:
-        """The positions whose rank is another one now."""
-        moved: Ints = (self._ranks(row, more, self._all) != row.rank).nonzero()[0]
-        return moved
-
-    def _relative_micro(self, row: Row) -> Ints | int:
-        """What every position earns beside the others that fit."""
-        order = self._weights.nodeorder
-        if order is None:
-            return 0
-        static, rules, fit = row.static, row.rules, row.fit
-        prefers = bool(row.shape.request.constraints.preferred) and order.affinity
-        if not prefers and not static.softs and (rules is None or not rules.is_relative):
-            return constant_micro(order)
-        points: Ints = np.full(len(fit), 0 if static.softs else order.taints * POINTS)
-        if prefers:
-            points += order.affinity * scaled_up(static.earned, fit)
-        if static.softs:
-            points += order.taints * scaled_down(static.soft, fit)
-        if rules is not None and rules.is_relative:
-            points += order.pods * scaled_between(rules.pods_raw(), fit)
-            if rules.has_wishes:
-                points += order.spread * scaled_spread(*rules.spread_raw(fit))
-        points *= POINT_MICRO
-        return points
 
     def _host_points(self, shape: Shape, host: Ints) -> Ints:
         cpu_milli, memory_kib = shape.host_charge

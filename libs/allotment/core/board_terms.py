@@ -1,7 +1,8 @@
 """`terms` on columns: what plugins think of many nodes at once, by what is in use there.
 
 Only nodes that the pod fits on are ranked, so a resource that is asked for is there and suffices;
-for other nodes any number will do.
+for other nodes any number will do. Rows are short as a rule, and then a step costs the same however
+long it is: what can be done for several resources at once is, and constants are multiplied before.
 """
 
 from typing import NamedTuple
@@ -25,16 +26,22 @@ from allotment.core.term_weights import NodeOrder, Strategy, Weights
 from allotment.core.terms import EVEN_STEP_MICRO, GPU, POINTS
 from allotment_proto.facts import PodRequest
 
+_HOST = slice(SIZE_CPU, SIZE_MEMORY + 1)
+_FREE = slice(CPU, HOST_MEMORY + 1)
+UNCHANGED = 50 + 25
+"""Points of a node that the pod makes neither more even nor less: 50 + (50 + 0) ÷ 2."""
+
 _points = np.array(POINTS)
 _full = np.array(FULL_MICRO)
 _even_step = np.array(EVEN_STEP_MICRO)
 _round_up = np.array(EVEN_STEP_MICRO - 1)
 _zero, _one, _two = np.array(0), np.array(1), np.array(2)
-_even_change = np.array(50 + 25)
-"""50 + (50 + change) ÷ 2."""
 _sum = np.add.reduce
-_HOST = slice(SIZE_CPU, SIZE_MEMORY + 1)
-_FREE = slice(CPU, HOST_MEMORY + 1)
+_LOST = {
+    number: np.array([k * k * number**3 * (FULL_MICRO // POINTS) ** 2 for k in range(POINTS)])
+    for number in (2, 3)
+}
+"""By how many shares there are: the greatest spread at which so many points are lost."""
 
 
 class _Resource(NamedTuple):
@@ -43,17 +50,17 @@ class _Resource(NamedTuple):
     row: int
     column: int
     need: Ints
-    weight: int
-    is_most: bool
 
 
-class _Shares(NamedTuple):
-    """One plugin's mean of shares."""
+class _Mean(NamedTuple):
+    """One plugin's weighted mean of shares, in micro-points: weights by resource are below 0 for
+    shares that are free, and `constant` makes up for it."""
 
-    name: str
-    weight: int
-    divisor: int
-    resources: tuple[_Resource, ...]
+    host: Ints | None
+    """(2,) the weights of CPU and memory; None if neither counts."""
+    others: tuple[tuple[_Resource, Ints], ...]
+    constant: Ints
+    divisor: Ints
 
 
 class Terms:
@@ -61,92 +68,93 @@ class Terms:
 
     def __init__(self, columns: Columns, request: PodRequest, weights: Weights) -> None:
         self._columns = columns
-        self._order = weights.nodeorder
+        order = self._order = weights.nodeorder
         cpu_milli, memory_bytes = request.cpu_milli, request.memory_bytes
         unsaid_milli, unsaid_bytes = request.unsaid
-        self._need = np.array([[cpu_milli], [memory_bytes]])
         self._load = np.array([[cpu_milli + unsaid_milli], [memory_bytes + unsaid_bytes]])
-        known = {CPU_NAME: (CPU, SIZE_CPU), MEMORY_NAME: (HOST_MEMORY, SIZE_MEMORY)}
-        needs = {CPU_NAME: cpu_milli, MEMORY_NAME: memory_bytes, **dict(request.extended)}
-        for name, _ in request.extended:
+        need = [[cpu_milli], [memory_bytes]]
+        compares = order is not None and order.balanced and order.balanced_compares
+        self._need = np.array([need, [[0], [0]]] if compares else [need])
+        """(1 or 2, 2, 1): with the pod; and without it, if that is compared."""
+        asked: dict[str, _Resource] = {}
+        if cpu_milli:
+            asked[CPU_NAME] = _Resource(CPU, SIZE_CPU, np.array(cpu_milli))
+        if memory_bytes:
+            asked[MEMORY_NAME] = _Resource(HOST_MEMORY, SIZE_MEMORY, np.array(memory_bytes))
+        for name, amount in request.extended:
             row = columns.resource(name)
-            if row is not None:
-                known[name] = row, row + SIZE_EXTENDED
-        asked = [(name, *known[name], needs[name]) for name in known if needs[name]]
-        gpus = (_Resource(r, c, np.array(n), 0, True) for name, r, c, n in asked if name == GPU)
-        self._gpus = next(gpus, None)
-        self._asks = bool(cpu_milli or memory_bytes or self._gpus)
-        self._shares: list[_Shares] = []
-        if weights.binpack is not None:
-            listed = weights.binpack.resources
-            strategies = {name: Strategy(True, listed[name]) for name in known if name in listed}
-            self._add("binpack", weights.binpack.weight, asked, strategies)
-        if weights.fit is not None:
-            found = {name: weights.fit.of(name) for name in known}
-            strategies = {name: s for name, s in found.items() if s is not None}
-            self._add("resource-strategy-fit", weights.fit.weight, asked, strategies)
-        names = [] if self._order is None else ["nodeorder"]
-        self.names = (*names, *(shares.name for shares in self._shares))
-        """The terms that `micro` gives, in order."""
-
-    def _add(
-        self,
-        name: str,
-        weight: int,
-        asked: list[tuple[str, int, int, int]],
-        strategies: dict[str, Strategy],
-    ) -> None:
-        resources = tuple(
-            _Resource(row, column, np.array(need), strategies[key].weight, strategies[key].most)
-            for key, row, column, need in asked
-            if key in strategies
+            if row is not None and amount:
+                asked[name] = _Resource(row, row + SIZE_EXTENDED, np.array(amount))
+        gpus = self._gpus = asked.get(GPU)
+        self._is_balanced = order is not None and bool(
+            order.balanced and (cpu_milli or memory_bytes or gpus or not order.balanced_compares)
         )
-        divisor = sum(resource.weight for resource in resources)
-        self._shares.append(_Shares(name, weight, divisor, resources))
+        names = [] if order is None else ["nodeorder"]
+        self._means: list[_Mean] = []
+        if weights.binpack is not None:
+            names.append("binpack")
+            listed = weights.binpack.resources.items()
+            found = {name: Strategy(True, weight) for name, weight in listed}
+            self._means.append(_mean(weights.binpack.weight, asked, found))
+        if weights.fit is not None:
+            names.append("resource-strategy-fit")
+            strategies = {name: weights.fit.of(name) for name in asked}
+            found = {name: strategy for name, strategy in strategies.items() if strategy}
+            self._means.append(_mean(weights.fit.weight, asked, found))
+        self.names = tuple(names)
+        """The terms that `micro` gives, in order."""
 
     def micro(self, view: View) -> list[Ints]:
         """The terms (M,), in the order of `names`."""
-        sizes: Ints = np.ascontiguousarray(self._columns.sizes.take(view.at, axis=0).T)
-        after: dict[int, Ints] = {}
+        sizes: Ints = self._columns.sizes.take(view.at, axis=2)
+        size, scaled, half, bits = sizes[_HOST].swapaxes(0, 1)
+        used = size - view.host[_FREE]
+        shares = (used + self._need) >> bits
+        np.minimum(shares, scaled, out=shares)
+        shares *= _full
+        shares += half
+        shares //= scaled
         found = []
         if self._order is not None:
-            found.append(self._nodeorder(self._order, view, sizes, after) * POINT_MICRO)
-        return found + [self._mean(shares, view, sizes, after) for shares in self._shares]
+            found.append(self._nodeorder(self._order, view, sizes, used, shares))
+        for mean in self._means:
+            total = mean.constant if mean.host is None else mean.host @ shares[0] + mean.constant
+            for resource, weight in mean.others:
+                total = total + weight * _share(view, sizes, resource, resource.need)
+            found.append(total // mean.divisor)
+        return found
 
-    def _mean(self, shares: _Shares, view: View, sizes: Ints, after: dict[int, Ints]) -> Ints:
-        total: Ints = np.zeros(len(view.at), np.int64)
-        for resource in shares.resources:
-            column = resource.column
-            share = after.get(column)
-            if share is None:
-                share = after[column] = _after(view, sizes, resource)
-            total += resource.weight * (share if resource.is_most else _full - share)
-        if shares.divisor:
-            total *= shares.weight
-            total //= shares.divisor
-        return total
-
-    def _nodeorder(self, order: NodeOrder, view: View, sizes: Ints, after: dict[int, Ints]) -> Ints:
-        size = sizes[_HOST, 0]
-        used = size - np.maximum(view.host[_FREE], _zero)
-        points: Ints = np.zeros(len(view.at), np.int64)
+    def _nodeorder(
+        self, order: NodeOrder, view: View, sizes: Ints, used: Ints, shares: Ints
+    ) -> Ints:
+        micro: Ints = _zero
+        size, columns = sizes[_HOST, 0], self._columns
         if order.least or order.most:
             load = used + self._load
-            load += self._columns.unsaid.take(view.at, axis=0).T
+            if columns.has_unsaid:
+                load += columns.unsaid.take(view.at, axis=1)
             np.minimum(load, size, out=load)
-            divisor = np.maximum(size, _one) if self._columns.is_hollow else size
+            divisor = np.maximum(size, _one) if columns.is_hollow else size
             if order.least:
-                points += order.least * self._host_mean((size - load) * _points // divisor, size)
+                points = self._host_mean((size - load) * _points // divisor, size)
+                micro = points * (order.least * POINT_MICRO)
             if order.most:
-                points += order.most * self._host_mean(load * _points // divisor, size)
-        if order.balanced and (self._asks or not order.balanced_compares):
-            points += order.balanced * self._balanced(order, view, sizes, used, after)
-        return points
+                points = self._host_mean(load * _points // divisor, size)
+                micro = micro + points * (order.most * POINT_MICRO)
+        if self._is_balanced:
+            lost = self._lost(view, sizes, shares)
+            points = _points - lost[0]
+            if order.balanced_compares:
+                points = (lost[1] - lost[0]) // _two
+                points += UNCHANGED
+            micro = micro + points * (order.balanced * POINT_MICRO)
+        return micro
 
     def _host_mean(self, points: Ints, size: Ints) -> Ints:
         """The mean of CPU's and memory's points over those that the node has."""
         if not self._columns.is_hollow:
-            mean: Ints = _sum(points, axis=0) // _two
+            mean: Ints = _sum(points, axis=0)
+            mean //= _two
             return mean
         there = size > _zero
         number = np.maximum(_sum(there, axis=0), _one)
@@ -154,67 +162,62 @@ class Terms:
         mean //= number
         return mean
 
-    def _balanced(
-        self, order: NodeOrder, view: View, sizes: Ints, used: Ints, after: dict[int, Ints]
-    ) -> Ints:
-        scaled, bits = sizes[_HOST, 1], sizes[_HOST, 2]
-        filled = used + self._need
-        shares = _near(filled, scaled, bits)
-        after[SIZE_CPU], after[SIZE_MEMORY] = shares
+    def _lost(self, view: View, sizes: Ints, shares: Ints) -> Ints:
+        """Points that are lost by being uneven; see `terms.even_points`."""
         there: Bools | None = sizes[_HOST, 0] > _zero if self._columns.is_hollow else None
-        gpus, gpus_before = None, None
         if self._gpus is not None:
-            gpus = after[self._gpus.column] = _after(view, sizes, self._gpus)
-            gpus_before = _before(view, sizes, self._gpus)
-        points = _even(shares, gpus, there)
-        if order.balanced_compares:
-            before = _near(used, scaled, bits)
-            change: Ints = points - _even(before, gpus_before, there)
-            points = _even_change + change // _two
-        return points
+            with_pod = _share(view, sizes, self._gpus, self._gpus.need)
+            gpus = [with_pod, _share(view, sizes, self._gpus, _zero)]
+            return np.array(
+                [_lost_of_three(*two, gpu, there) for two, gpu in zip(shares, gpus, strict=False)]
+            )
+        lost: Ints = np.abs(shares[:, 0] - shares[:, 1])
+        if there is not None:
+            lost *= there[0] & there[1]
+        lost += _round_up
+        lost //= _even_step
+        return lost
 
 
-def _near(used: Ints, scaled: Ints, bits: Ints) -> Ints:
-    """`points.near_share_micro`."""
-    share = np.minimum(used >> bits, scaled)
+def _mean(weight: int, asked: dict[str, _Resource], by_name: dict[str, Strategy]) -> _Mean:
+    factors = {
+        name: weight * strategy.weight * (1 if strategy.most else -1)
+        for name, strategy in by_name.items()
+        if name in asked
+    }
+    free = sum(-factor for factor in factors.values() if factor < 0)
+    divisor = sum(by_name[name].weight for name in factors)
+    host = [factors.get(CPU_NAME, 0), factors.get(MEMORY_NAME, 0)]
+    others = tuple(
+        (asked[name], np.array(factor))
+        for name, factor in factors.items()
+        if name not in (CPU_NAME, MEMORY_NAME)
+    )
+    return _Mean(
+        np.array(host) if any(host) else None,
+        others,
+        np.array(free * FULL_MICRO),
+        np.array(max(divisor, 1)),
+    )
+
+
+def _share(view: View, sizes: Ints, resource: _Resource, need: Ints) -> Ints:
+    """`points.near_share_micro` of one resource with `need` more in use."""
+    size, scaled, half, bits = sizes[resource.column]
+    share: Ints = np.minimum(size - view.host[resource.row] + need >> bits, scaled)
     share *= _full
-    share += scaled >> _one
+    share += half
     share //= scaled
     return share
 
 
-def _after(view: View, sizes: Ints, resource: _Resource) -> Ints:
-    """The share of one resource that is in use with the pod."""
-    size, scaled, bits = sizes[resource.column]
-    return _near(size - view.host[resource.row] + resource.need, scaled, bits)
-
-
-def _before(view: View, sizes: Ints, resource: _Resource) -> Ints:
-    size, scaled, bits = sizes[resource.column]
-    return _near(size - view.host[resource.row], scaled, bits)
-
-
-def _even(shares: Ints, gpus: Ints | None, there: Bools | None) -> Ints:
-    """`terms.even_points`; with `there`, only of shares that count."""
-    if gpus is None:
-        apart = np.abs(shares[0] - shares[1])
-        if there is not None:
-            apart *= there[0] & there[1]
-        points: Ints = _points - (apart + _round_up) // _even_step
-        return points
-    counts = np.ones((3, len(gpus)), np.bool_)
+def _lost_of_three(cpu: Ints, memory: Ints, gpu: Ints, there: Bools | None) -> Ints:
+    counts = np.ones((3, len(gpu)), np.bool_)
     if there is not None:
         counts[:2] = there
-    three = np.stack((shares[0], shares[1], gpus)) * counts
+    three = np.stack((cpu, memory, gpu)) * counts
     number = _sum(counts, axis=0)
     spread = _sum((number * three - _sum(three, axis=0)) ** 2 * counts, axis=0)
     lost = np.where(number == 3, _LOST[3].searchsorted(spread), _LOST[2].searchsorted(spread))
-    points = np.where(number == 1, 0, lost)
-    return _points - points
-
-
-_LOST = {
-    number: np.array([k * k * number**3 * (FULL_MICRO // POINTS) ** 2 for k in range(POINTS)])
-    for number in (2, 3)
-}
-"""By how many shares there are: the greatest spread at which so many points are lost."""
+    one: Ints = np.where(number == 1, 0, lost)
+    return one

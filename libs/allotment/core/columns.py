@@ -11,9 +11,10 @@ but their use share a *kind*; a request's needs are looked up by kind.
                     `points.host_sum`, and what a milli-CPU and a KiB add to it; then free amounts
                     of every extended resource, MISSING where the node does not list one. Nothing
                     is free on absent nodes
-    sizes[N, 3, S]  of CPU, memory and every extended resource: how much there is, the same in the
-                    unit that `points.near_share` counts in (at least 1), and the bits between them
-    unsaid[N, 2]    CPU (milli) and memory (bytes) that scores add to what is in use
+    sizes[S, 4, N]  of CPU, memory and every extended resource: how much there is; the same in the
+                    unit that `points.near_share_micro` counts in (at least 1), half of that, and
+                    the bits between the two
+    unsaid[2, N]    CPU (milli) and memory (bytes) that scores add to what is in use
     present[N]      False for nodes that are gone (their position is kept until the next rebuild)
 
 A node that joins makes all positions anew (they are in name order, so that the first of equals is
@@ -294,8 +295,8 @@ class Columns:
         self.crowd.assume(position, fact, sign)
         cpu_milli, memory_bytes = fact.request.unsaid
         if cpu_milli or memory_bytes:
-            self._unsaid[2 * position] += sign * cpu_milli
-            self._unsaid[2 * position + 1] += sign * memory_bytes
+            self.unsaid[:, position] += (sign * cpu_milli, sign * memory_bytes)
+            self.has_unsaid = True
 
     def _book_tags(
         self, position: int, placement: Placement, tags: tuple[str, ...], sign: int
@@ -431,8 +432,10 @@ class Columns:
         self.network = np.full((nodes, cards), -1, np.int64)
         self._host_width = self.host_columns()
         self.host = np.full((nodes, self._host_width), MISSING, np.int64)
-        self.sizes = np.zeros((nodes, 3, self._host_width - EXTENDED + 2), np.int64)
-        self.unsaid = np.zeros((nodes, 2), np.int64)
+        self.sizes = np.zeros((self._host_width - EXTENDED + 2, 4, nodes), np.int64)
+        self.unsaid = np.zeros((2, nodes), np.int64)
+        self.has_unsaid = False
+        """Whether any of it was ever above 0."""
         self.is_hollow = False
         """Whether some node has no CPU or no memory at all."""
         self.present = np.zeros(nodes, np.bool_)
@@ -443,7 +446,6 @@ class Columns:
         self._packed = self.packed.reshape(-1).data
         self._keys = self.keys.reshape(-1).data
         self._host = self.host.reshape(-1).data
-        self._unsaid = self.unsaid.reshape(-1).data
 
     def _write(self, position: int, node: Node) -> bool:
         """Write one node; False if a kind is new and there is no bit left for it."""
@@ -494,8 +496,9 @@ class Columns:
         host[at + CPU] = max(node.cpu_milli_free, 0)
         host[at + HOST_MEMORY] = max(node.memory_bytes_free, 0)
         self._sum_host(position)
-        self._unsaid[2 * position] = node.unsaid_milli
-        self._unsaid[2 * position + 1] = node.unsaid_bytes
+        if self.has_unsaid or node.unsaid_milli or node.unsaid_bytes:
+            self.unsaid[:, position] = node.unsaid_milli, node.unsaid_bytes
+            self.has_unsaid = True
         for name, free in node.extended_free.items():
             host[at + self._resources[name]] = free
 
@@ -536,14 +539,14 @@ class Columns:
         self.card_ids[position] = [card for _, card in slots]
 
     def _write_sizes(self, position: int, fact: NodeObserved) -> None:
-        sizes = self.sizes[position]
-        sizes[:] = 0
+        sizes = self.sizes[:, :, position]
+        sizes[:] = 0, 1, 0, 0
         listed = [(SIZE_CPU, fact.cpu_milli), (SIZE_MEMORY, fact.memory_bytes)]
         listed += [(self._resources[name] + SIZE_EXTENDED, size) for name, size in fact.extended]
         for column, size in listed:
             bits = coarse_bits(size)
-            sizes[:, column] = size, size >> bits, bits
-        np.maximum(sizes[1], 1, out=sizes[1])
+            scaled = max(size >> bits, 1)
+            sizes[column] = size, scaled, scaled >> 1, bits
         self.is_hollow |= not (fact.cpu_milli and fact.memory_bytes)
 
     # ---- kinds

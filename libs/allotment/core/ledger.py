@@ -28,6 +28,7 @@ class Card:
     __slots__ = (
         "cutter",
         "fact",
+        "family",
         "free_cores_pct",
         "free_memory_mib",
         "free_slots",
@@ -39,6 +40,7 @@ class Card:
 
     def __init__(self, fact: CardFact, family: str = "", table: Table = ()) -> None:
         self.fact = fact
+        self.family = family
         self.table = table
         self.cutter = cutter_of(family, fact, table)
         self.free_slots = fact.slots
@@ -84,6 +86,7 @@ class Card:
     def copy(self) -> "Card":
         twin = Card.__new__(Card)
         twin.fact, twin.table, twin.cutter = self.fact, self.table, self.cutter
+        twin.family = self.family
         twin.state = self.state
         twin.tags = dict(self.tags)
         twin.free_slots = self.free_slots

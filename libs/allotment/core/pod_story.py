@@ -24,6 +24,8 @@ DROPPED = "dropped"
 REFUSED = "refused"
 UNCHANGED = "unchanged"
 PASSED_OVER = "passed over"
+SHORT = "short"
+"""Its group did not get its minimum: `Attempt.code` and `Attempt.message` say why."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +39,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement | None = None
     refusal: Refusal | None = None
     code: str = ""
+    message: str = ""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +140,7 @@ class PodStory:
             placement: Placement | None = None,
             refusal: Refusal | None = None,
             code: str = "",
+            message: str = "",
         ) -> Attempt:
             return Attempt(
                 seq=moment.seq,
@@ -147,6 +151,7 @@ class PodStory:
                 placement=placement,
                 refusal=refusal,
                 code=code,
+                message=message,
             )
 
         for placement in event.placements:
@@ -159,6 +164,14 @@ class PodStory:
         for refusal in event.refusals:
             if refusal.uid == self.uid:
                 return attempt(REFUSED, refusal=refusal)
+        group = state.pods[self.uid].fact.group if self.uid in state.pods else ""
+        if group:
+            for short in event.shorts:
+                if short.group == group:
+                    return attempt(SHORT, code=short.code, message=short.message)
+            known = state.groups.get(group)
+            if known is not None and known.short is not None:
+                return attempt(SHORT, code=known.short.code, message=known.short.message)
         if self.refused is not None:
             return attempt(UNCHANGED, refusal=self.refused.refusal)
         return attempt(PASSED_OVER)

@@ -9,6 +9,7 @@ A plugin that is not in any tier, or whose `enableNodeOrder` is off, adds nothin
 from typing import NamedTuple
 
 from allotment.core.config import by_prefix, is_on, number, plugin
+from allotment.core.points import FULL_MICRO
 from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy
 
 CPU = "cpu"
@@ -86,6 +87,13 @@ def weights_of(policy: Policy) -> Weights:
             _known.clear()
         known = _known[id(policy)] = policy, _weights(policy)
     return known[1]
+
+
+def most_micro(weights: Weights) -> int:
+    """The most that the plugins can add."""
+    nodeorder = 0 if weights.nodeorder is None else sum(weights.nodeorder[:-1])
+    shares = [plugin.weight for plugin in (weights.binpack, weights.fit) if plugin is not None]
+    return (nodeorder + sum(shares)) * FULL_MICRO
 
 
 def _weights(policy: Policy) -> Weights:

@@ -67,6 +67,8 @@ def _outcome_text(number: int, attempt: Attempt) -> str:
             said = f"no longer fits on {where}: {attempt.code}"
         case pod_story.REFUSED if attempt.refusal is not None:
             said = f"refused: {refusal_text(attempt.refusal).removesuffix('.')}"
+        case pod_story.SHORT:
+            said = f"its group waits: {attempt.code}: {attempt.message}"
         case pod_story.UNCHANGED:
             said = "refused for the same reasons"
         case _:

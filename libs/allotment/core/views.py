@@ -20,6 +20,7 @@ _FAMILY_RESOURCES = frozenset[str]().union(
     *(family.resources(DeviceConfig()) for family in FAMILIES.values())
 )
 GONE = "Gone"
+NPUS = frozenset(("ascend", "mindcluster"))
 
 
 class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -33,6 +34,8 @@ class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     compute_percent: int
     phase: str
     seq: int
+    instance: str = ""
+    """Which piece of the card, if it is cut: a MIG instance, a template."""
 
 
 class CardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -125,7 +128,8 @@ def device_name(node: Node | None, holding: Holding) -> str:
 
 
 def card_name(card: Card) -> str:
-    return f"GPU-{card.fact.index}"
+    """``GPU-3``, or ``NPU-3`` for a card that is none."""
+    return f"{'NPU' if card.family in NPUS else 'GPU'}-{card.fact.index}"
 
 
 def cards_of(state: ClusterState, node: Node) -> list[CardView]:
@@ -193,6 +197,7 @@ def _holder_view(state: ClusterState, uid: str, container: int, holding: Holding
         compute_percent=holding.cores_pct,
         phase=held.phase if held is not None else "",
         seq=held.seq if held is not None else 0,
+        instance=holding.instance,
     )
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from allotment_cli.compat import exercises as on
 from allotment_cli.compat import exercises_ascend as ascend
 from allotment_cli.compat import exercises_mig as mig
+from allotment_cli.compat import exercises_requests as asks
 from allotment_cli.compat.file import Vector
 
 BAD_INPUT = "bad input is refused"
@@ -103,13 +104,13 @@ DEVIATIONS = (
     Deviation(
         "Q12",
         "a request for 0 cards is no request: it reserves nothing and writes nothing",
-        lambda v: on.asks_for_zero_cards(v) or ascend.asks_for_zero_chips(v),
+        lambda v: asks.asks_for_zero_cards(v) or ascend.asks_for_zero_chips(v),
         DECISION | CHIPS | {"requests"},
     ),
     Deviation(
         "Q15",
         "unhealthy cards are skipped",
-        lambda v: ",false," in on.register(v) or ascend.has_unhealthy_chips(v),
+        lambda v: on.has_unhealthy_cards(v) or ascend.has_unhealthy_chips(v),
         DECISION,
     ),
     Deviation(
@@ -140,7 +141,7 @@ DEVIATIONS = (
         "Q22",
         "lists are trimmed, and ids match exactly",
         lambda v: (
-            on.types_need_trimming(v)
+            asks.types_need_trimming(v)
             or on.unhealthy_ids_need_trimming(v)
             or on.ids_match_in_part(v)
         ),
@@ -215,8 +216,9 @@ DEVIATIONS = (
         BAD_INPUT,
         "amounts without a number, fractions, absurd values: the pod's problem, said in words",
         lambda v: (
-            on.has_bad_request(v)
-            or on.has_bad_share(v)
+            asks.has_bad_request(v)
+            or asks.asks_in_init_only(v)
+            or asks.has_bad_share(v)
             or ascend.has_bad_request(v)
             or ascend.asks_for_parts_beside_others(v)
         ),
@@ -226,9 +228,12 @@ DEVIATIONS = (
         BAD_INPUT,
         "a card needs an id of its own, memory and room for pods, or it takes nothing",
         lambda v: (
-            on.has_bad_register(v) or on.asks_for_no_card(v) or ascend.has_chips_without_memory(v)
+            on.has_bad_register(v)
+            or asks.asks_for_no_card(v)
+            or ascend.has_bad_chips(v)
+            or ascend.has_chips_without_memory(v)
         ),
-        OUTCOME | {"registered", "devices", "mode", "allowed"},
+        OUTCOME | {"registered", "devices", "mode", "allowed", "types", "ignored"},
     ),
     Deviation(
         BAD_INPUT,
@@ -251,7 +256,7 @@ DEVIATIONS = (
     Deviation(
         BAD_INPUT,
         "an empty list of types means neither all nor none, and an unknown mode matches nothing",
-        on.has_bad_selection,
+        asks.has_bad_selection,
         DECISION | {"allowed"},
     ),
 )

@@ -3,18 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from allotment.core import quantities
 from allotment.core.state import ENDED
 from allotment_cli.compat.file import Vector
-from allotment_proto.volcano import keys, vgpu
+from allotment_proto.volcano import gpushare, keys, vgpu
 
 Pod = Mapping[str, Any]
-SHARES = (keys.GPU_MEMORY, keys.GPU_NUMBER)
-AMOUNTS = (keys.VGPU_NUMBER, keys.VGPU_MEMORY, keys.VGPU_MEMORY_PERCENTAGE, keys.VGPU_CORES)
-COUNT_MAX = 64
 NUMBER_MAX = 10**9
 """No card has a PiB of memory."""
-MODES = (keys.MODE_HAMI_CORE, keys.MODE_MIG, keys.MODE_MPS)
 
 
 def pods(vector: Vector) -> Iterator[Pod]:
@@ -74,64 +69,9 @@ def containers(pod: Pod) -> list[Mapping[str, Any]]:
     return found or ([{"limits": pod["limits"]}] if pod.get("limits") else [])
 
 
-def has_bad_request(vector: Vector) -> bool:
-    """Asks for memory, percentage or cores without a number, or for what is no sane amount."""
-    for pod in new_pods(vector):
-        for container in pod.get("containers") or ():
-            if _is_bad(container):
-                return True
-    return False
-
-
-def has_bad_share(vector: Vector) -> bool:
-    """Asks for memory and for whole cards at once, or for what is no amount."""
-    for pod in new_pods(vector):
-        asked = [name for name in SHARES if any(True for _ in limits(pod, name))]
-        if len(asked) > 1:
-            return True
-        for name in asked:
-            for text in limits(pod, name):
-                try:
-                    quantities.count(text)
-                except quantities.QuantityError:
-                    return True
-    return False
-
-
-def _is_bad(container: Mapping[str, Any]) -> bool:
-    asked = container.get("limits") or {}
-    both = {**(container.get("requests") or {}), **asked}
-    if keys.VGPU_NUMBER not in asked and any(name in both for name in AMOUNTS):
-        return True
-    try:
-        amounts = {name: quantities.count(both[name]) for name in AMOUNTS if name in both}
-    except quantities.QuantityError:
-        return True
-    return (
-        not 1 <= amounts.get(keys.VGPU_MEMORY_PERCENTAGE, 1) <= 100
-        or amounts.get(keys.VGPU_CORES, 0) > 100
-        or amounts.get(keys.VGPU_NUMBER, 0) > COUNT_MAX
-    )
-
-
-def has_bad_selection(vector: Vector) -> bool:
-    """An empty list of card types, or a mode that there is not."""
-    for annotations in _annotations(new_pods(vector)):
-        for key in (keys.USE_GPUTYPE, keys.NOUSE_GPUTYPE):
-            if key in annotations and not annotations[key].replace(",", "").strip():
-                return True
-        if annotations.get(keys.VGPU_MODE, keys.MODE_MIG) not in MODES:
-            return True
-    return False
-
-
-def asks_for_zero_cards(vector: Vector) -> bool:
-    return any("0" in limits(pod, keys.VGPU_NUMBER) for pod in new_pods(vector))
-
-
 def holds_one_card_twice(vector: Vector) -> bool:
     """Containers of one pod share a card, now or after a step."""
-    texts = [annotations.get(keys.VGPU_IDS, "") for annotations in _annotations(pods(vector))]
+    texts = [annotations.get(keys.VGPU_IDS, "") for annotations in annotations_of(pods(vector))]
     texts += [
         (step.get("annotations") or {}).get(keys.VGPU_IDS, "")
         for step in vector.expected.get("steps") or ()
@@ -151,15 +91,6 @@ def spreads_over_cards(vector: Vector) -> bool:
     """vGPU pods are placed under the policy spread."""
     is_placed = vector.function == "vgpu_filter" or bool(register(vector))
     return is_placed and vector.input.get("policy") == "spread"
-
-
-def types_need_trimming(vector: Vector) -> bool:
-    for annotations in _annotations(new_pods(vector)):
-        for key in (keys.USE_GPUTYPE, keys.NOUSE_GPUTYPE):
-            items = annotations.get(key, "").split(",")
-            if any(item != item.strip() for item in items):
-                return True
-    return False
 
 
 def unhealthy_ids_need_trimming(vector: Vector) -> bool:
@@ -190,11 +121,6 @@ def has_bad_register(vector: Vector) -> bool:
     )
 
 
-def asks_for_no_card(vector: Vector) -> bool:
-    """The question is about a card without an id."""
-    return vector.function == "gpu_uuid_allowed" and not vector.input.get("device_uuid")
-
-
 def mixes_modes(vector: Vector) -> bool:
     """Cards of one node register different modes, and the last, which counts, is not mig."""
     modes = [
@@ -205,14 +131,21 @@ def mixes_modes(vector: Vector) -> bool:
 
 def has_broken_holder(vector: Vector) -> bool:
     """A pod that is there has an annotation of its cards that cannot be read."""
-    return any(vgpu.decode_assignment(text)[1] for text in _held_texts(vector))
-
-
-def _held_texts(vector: Vector) -> Iterator[str]:
-    for annotations in _annotations(iter(there(vector))):
+    for annotations in annotations_of(iter(there(vector))):
         for key, text in annotations.items():
             if key == keys.VGPU_IDS or key.endswith("-devices-allocated"):
-                yield text
+                problems = vgpu.decode_assignment(text)[1]
+            elif key == keys.GPU_INDEX:
+                problems = gpushare.decode_indexes(text, key)[1]
+            else:
+                continue
+            if problems:
+                return True
+    return False
+
+
+def has_unhealthy_cards(vector: Vector) -> bool:
+    return any(not card.healthy for card in vgpu.decode_register(register(vector)).cards)
 
 
 def has_leaving_pods(vector: Vector) -> bool:
@@ -286,10 +219,10 @@ def has_no_config_map(vector: Vector) -> bool:
 def concerns_mps(vector: Vector) -> bool:
     return f",{keys.MODE_MPS}:" in f"{register(vector)}:" or any(
         annotations.get(keys.VGPU_MODE) == keys.MODE_MPS
-        for annotations in _annotations(new_pods(vector))
+        for annotations in annotations_of(new_pods(vector))
     )
 
 
-def _annotations(found: Iterator[Pod]) -> Iterator[Mapping[str, str]]:
+def annotations_of(found: Iterator[Pod]) -> Iterator[Mapping[str, str]]:
     for pod in found:
         yield pod.get("annotations") or {}

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from allotment.core import quantities
+from allotment_cli.compat import configs
 from allotment_cli.compat.exercises import (
     containers,
     limits,
@@ -17,7 +18,7 @@ from allotment_cli.compat.exercises import (
 )
 from allotment_cli.compat.file import Vector
 from allotment_proto.device_config import AscendChip
-from allotment_proto.volcano import ascend, device_config, keys, mindcluster
+from allotment_proto.volcano import ascend, keys, mindcluster
 
 ALLOCATED = "-devices-allocated"
 CORES_MAX = 100
@@ -30,7 +31,7 @@ def chips(vector: Vector) -> tuple[AscendChip, ...]:
         config = yaml.safe_dump({"vnpus": [config]})
     if not isinstance(config, str):
         return ()
-    parsed = device_config.parse(config, "config").config
+    parsed = configs.parse(config).config
     return parsed.ascend if parsed is not None else ()
 
 
@@ -104,6 +105,14 @@ def asks_for_zero_chips(vector: Vector) -> bool:
 
 def has_unhealthy_chips(vector: Vector) -> bool:
     return any(chip.get("health") is False for chip in _registered(vector))
+
+
+def has_bad_chips(vector: Vector) -> bool:
+    """Chips without an id, or with one that occurs twice."""
+    if not vector.input.get("type") or vector.function.startswith("ascend_"):
+        return False
+    ids = [chip.get("id") for chip in _registered(vector)]
+    return not all(ids) or len(set(ids)) < len(ids)
 
 
 def has_chips_without_memory(vector: Vector) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from allotment_cli.compat import configs
 from allotment_cli.compat.exercises import (
     containers,
     has_mig_cards,
@@ -59,7 +60,7 @@ def _has_unused_profile(given: Mapping[str, Any]) -> bool:
 def _configured(vector: Vector) -> tuple[Geometry, ...]:
     """The geometries that are configured for the vector's cards."""
     text = vector.input.get("config")
-    parsed = device_config.parse(text, "config") if text else None
+    parsed = configs.parse(text) if text else None
     config = parsed.config if parsed is not None else device_config.default()
     if config is None:
         return ()

@@ -87,7 +87,8 @@ class CardAccount:
         if self.used_cores_pct > self.cores:
             unit = " %" if self.cores >= CORES_WHOLE_PCT else f" of {self.cores}"
             return f"{self.used_cores_pct}{unit} of the cores handed out"
-        if holders > 1 and any(grant.cores_pct == self.cores for grant in self.held.values()):
+        alone = min(self.cores, CORES_WHOLE_PCT)
+        if holders > 1 and any(grant.cores_pct == alone for grant in self.held.values()):
             return f"{holders} holders on a card that one of them has alone"
         return self._broken_cut()
 

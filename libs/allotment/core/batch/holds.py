@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from allotment.core.model import ClusterState, Node
 from allotment.core.predicates import fits
-from allotment.core.queues.answers import QUOTA_CODES
 from allotment.core.queues.reservations import Candidate, Hold, Rule, Wait, renew
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
@@ -24,7 +23,7 @@ def holds_now(state: ClusterState, session: Session) -> tuple[Hold, ...]:
         key: Wait(
             group.short_since,
             group.passed,
-            session.jobs[key].queue if group.short.code in QUOTA_CODES else "",
+            group.short.queue,
         )
         for key, group in state.groups.items()
         if group.short is not None and key in session.jobs

@@ -5,7 +5,7 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from allotment.core.batch.holds import holds_now, told
@@ -17,7 +17,8 @@ from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle, same_refusal
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUSED, Turn, allocate
-from allotment.core.queues.answers import No
+from allotment.core.queues.answers import QUOTA_CODES, No
+from allotment.core.queues.backfill import backfill
 from allotment.core.queues.enqueue import WAITING, enqueue
 from allotment.core.queues.model import Status, Task
 from allotment.core.queues.plugin import SWITCHES
@@ -40,13 +41,23 @@ class Rounds:
         self._views = Views(state)
         self._tiers: list[list[Configured]] = []
         self._policy: Policy | None = None
+        self._known: Mapping[str, Job] = {}
+        self._known_of: object = None
 
     def session(self) -> Session:
         """The plugins of the policy in force, opened on the state."""
         state = self.state
         if self._policy is not state.policy:
             self._policy, self._tiers = state.policy, tiers_of(state.policy)
-        return Session(self._views.view(), self._tiers)
+        view = self._views.view()
+        same = (self._policy, view.cluster.cards, view.cluster.share_resources, view.queues)
+        known, self._known = self._known if same == self._known_of else {}, {}
+        self._known_of = same
+        return Session(view, self._tiers, known)
+
+    def close(self, session: Session) -> None:
+        """The session is not needed any more: the next one may use its jobs."""
+        self._known = session.close()
 
     def run(self, batch: Sequence[str], ranker: WholeRanker, most: int = BATCH_MAX) -> Outcome:
         """Decide about the batch: pod by pod, or while there are queues by groups, until so many
@@ -78,7 +89,11 @@ class Rounds:
                 if len(places.placements) >= most:
                     break
             if "backfill" in actions:
-                made.backfill(wanted, pending_too="enqueue" not in actions)
+                for turn in backfill(
+                    session, places, holds=holds, pending_too="enqueue" not in actions
+                ):
+                    if turn.job in wanted:
+                        made.take(turn)
         finally:
             ranker.end()
         assumed = tuple(places.placements.values())
@@ -90,6 +105,7 @@ class Rounds:
         ]
         found = told(held)
         outcome = made.outcome(batch, admissions, found if found != state.holds else None)
+        self.close(session)
         return outcome._replace(evictions=tuple({e.uid: e for e in evicted}.values()))
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
@@ -165,21 +181,6 @@ class _Outcome:
         if turn.no is not None:
             self._refuse((task.uid, turn.no) for task in self._session.due_tasks(job))
 
-    def backfill(self, jobs: Collection[str], *, pending_too: bool) -> None:
-        """Place pods that ask for nothing: whatever their group has, they take no room."""
-        for uid in sorted(jobs):
-            job = self._session.jobs.get(uid)
-            if (
-                job is None
-                or (job.phase in WAITING and not pending_too)
-                or self._session.job_valid(job) is not None
-            ):
-                continue
-            for task in best_effort(job):
-                answer = self._places.try_place(task, ANYWHERE)
-                if isinstance(answer, No):
-                    self._refuse([(task.uid, answer)])
-
     def _short(self, turn: Turn, job: Job) -> None:
         if turn.job not in self._state.groups:
             return  # a pod without a group is told by its refusal
@@ -192,6 +193,7 @@ class _Outcome:
             wanted=max(job.view.min_member - job.ready_count, 1),
             together=turn.together,
             tried=bool(turn.placed) or (turn.no is None and not turn.untried),
+            queue=no.queue if no is not None and no.code in QUOTA_CODES else "",
         )
 
     def _refuse(self, said: Iterable[tuple[str, No]]) -> None:

@@ -82,9 +82,7 @@ def _for_job(session: Session, books: "_Books", job: Job, action: str) -> list[E
     return []
 
 
-def _may_take(
-    session: Session, job: Job, task: Task, action: str, victims: Sequence[Task]
-) -> bool:
+def _may_take(session: Session, job: Job, task: Task, action: str, victims: Sequence[Task]) -> bool:
     """Whether quota covers the task; within one queue what the victims give back counts."""
     if action == RECLAIM:
         return session.preemptive(job, task) is None

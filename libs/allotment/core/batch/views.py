@@ -4,8 +4,9 @@ A group's view is made again only when something about the group or its pods cha
 a group is a job of its own in the default queue.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from allotment.core.devices.base import CORES_WHOLE_PCT
 from allotment.core.model import ClusterState, Group, Node, Pod
 from allotment.core.queues import card_names
 from allotment.core.queues.model import (
@@ -20,12 +21,18 @@ from allotment.core.queues.model import (
     Task,
     View,
 )
-from allotment.core.queues.resources import CPU, MEMORY, MILLI, PODS, Resources
+from allotment.core.queues.resources import CPU, MEMORY, MILLI, NOTHING, PODS, Resources
 from allotment.core.state import RESERVED
-from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
+from allotment_proto.events import (
+    GroupObserved,
+    PodObserved,
+    PriorityClassObserved,
+    QueueObserved,
+)
 from allotment_proto.facts import Amounts, PodRequest
 
 DEFAULT_QUEUE = "default"
+VGPU = "vgpu"
 SINGLE = "pod:"
 """What the job of a pod without a group is called, before the pod's uid."""
 PHASES = {phase.value: phase for phase in Phase}
@@ -36,7 +43,9 @@ class Views:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._jobs: dict[str, tuple[int, int, JobView]] = {}
+        self._jobs: dict[str, tuple[int, JobView]] = {}
+        self._classes: tuple[PriorityClassObserved, ...] = ()
+        self._queues: dict[str, tuple[QueueObserved, QueueView]] = {}
         self._cluster = Cluster()
         self._cluster_seq = -1
 
@@ -45,14 +54,18 @@ class Views:
         state = self.state
         jobs = tuple(self._groups()) + tuple(self._singles())
         return View(
-            cluster=self._totals(),
-            queues=tuple(_queue(fact) for fact in state.queues.values()),
+            cluster=self._totals(jobs),
+            queues=tuple(self._queue(fact) for fact in state.queues.values()),
             jobs=jobs,
             now_ms=max((job.created_ms for job in jobs), default=0),
         )
 
     def _groups(self) -> Iterator[JobView]:
         state = self.state
+        classes = tuple(state.classes.values())
+        if classes != self._classes:  # what priority a group has
+            self._classes = classes
+            self._jobs.clear()
         gone = self._jobs.keys() - state.groups.keys()
         for key in gone:
             del self._jobs[key]
@@ -61,10 +74,9 @@ class Views:
             if fact is None:
                 continue
             known = self._jobs.get(key)
-            stamp = group.changed_seq, state.order_seq
-            if known is None or known[:2] != stamp:
-                known = self._jobs[key] = (*stamp, _job(state, key, group, fact))
-            yield known[2]
+            if known is None or known[0] != group.changed_seq:
+                known = self._jobs[key] = (group.changed_seq, _job(state, key, group, fact))
+            yield known[1]
 
     def _singles(self) -> Iterator[JobView]:
         for uid in self.state.pending:
@@ -82,7 +94,14 @@ class Views:
                     tasks=(task,),
                 )
 
-    def _totals(self) -> Cluster:
+    def _queue(self, fact: QueueObserved) -> QueueView:
+        known = self._queues.get(fact.name)
+        if known is None or known[0] is not fact:
+            known = self._queues[fact.name] = fact, _queue(fact)
+        return known[1]
+
+    def _totals(self, jobs: Iterable[JobView]) -> Cluster:
+        """Totals over the nodes; what is in use only while some group waits to be let in."""
         state = self.state
         if self._cluster_seq != state.nodes_seq:
             self._cluster_seq = state.nodes_seq
@@ -98,9 +117,10 @@ class Views:
             self._total, self._cards = Resources(total), tuple(cards[n] for n in sorted(cards))
         nvidia = state.devices.nvidia
         shares = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+        waits = any(job.phase in (Phase.NEW, Phase.PENDING) for job in jobs)
         return Cluster(
             total=self._total,
-            used=_used(state),
+            used=_used(state) if waits else Resources(),
             cards=self._cards,
             share_resources=frozenset(name for name in shares if name),
         )
@@ -184,7 +204,7 @@ def _task(state: ClusterState, pod: Pod) -> Task:
     shares = tuple(
         Share(ask.count, ask.memory_mib, ask.memory_pct, ask.cores_pct)
         for ask in fact.request.devices
-        if ask.family == "vgpu"
+        if ask.family == VGPU
     )
     return Task(
         uid=fact.uid,
@@ -193,7 +213,7 @@ def _task(state: ClusterState, pod: Pod) -> Task:
         role=fact.role,
         status=_status(state, pod),
         priority=fact.priority,
-        request=amounts_of(fact.request),
+        request=_counted(state, pod),
         created_ms=fact.created_ms,
         node=held.node if held is not None else fact.node,
         gated=fact.gated,
@@ -201,7 +221,53 @@ def _task(state: ClusterState, pod: Pod) -> Task:
         priority_class=fact.priority_class,
         card_names=fact.card_names,
         shares=shares,
+        held_cards=_held_cards(state, pod),
     )
+
+
+def _counted(state: ClusterState, pod: Pod) -> Resources:
+    """What a pod counts for. Memory and compute of vGPU cards are what it really takes of them:
+    its holdings, or while it waits the amount a card times the number of cards.
+    """
+    amounts = amounts_of(pod.fact.request)
+    nvidia, asks = state.devices.nvidia, pod.fact.request.devices
+    names = nvidia.memory_name, nvidia.cores_name
+    if not any(name in amounts for name in names):
+        return amounts
+    if pod.allocation is not None:
+        held = [h for h in pod.allocation.holdings if h.family == VGPU]
+        real = sum(h.memory_mib for h in held), sum(h.cores_pct for h in held)
+    else:
+        shares = [ask for ask in asks if ask.family == VGPU]
+        real = (
+            sum(ask.memory_mib * ask.count for ask in shares),
+            sum(ask.cores_pct * ask.count for ask in shares),
+        )
+    found = dict(amounts)
+    found.update((name, n * MILLI) for name, n in zip(names, real, strict=True) if name in amounts)
+    return Resources(found)
+
+
+def _held_cards(state: ClusterState, pod: Pod) -> Resources:
+    """The cards that a pod holds, in thousandths by the name that its node's labels give them."""
+    held = pod.allocation
+    node = state.nodes.get(held.node) if held is not None else None
+    if held is None or node is None or node.fact is None:
+        return NOTHING
+    listed = dict(node.fact.extended)
+    cards = [c for c in card_names.discover(node.labels, listed) if "/" not in c.name]
+    if len(cards) != 1:
+        return NOTHING  # labels that do not tell which card it is
+    card, milli = cards[0], dict(held.extended).get(cards[0].resource, 0) * MILLI
+    ledger = node.ledgers.get(VGPU)
+    for holding in held.holdings:
+        known = ledger.by_id.get(holding.card) if ledger is not None else None
+        if holding.family != VGPU or known is None:
+            continue
+        size = known.fact.memory_mib
+        whole = holding.cores_pct == CORES_WHOLE_PCT or not size
+        milli += MILLI if whole else min(-(-MILLI * holding.memory_mib // size), MILLI)
+    return Resources({card.name: milli}) if milli else NOTHING
 
 
 def _status(state: ClusterState, pod: Pod) -> Status:

@@ -60,7 +60,7 @@ class _ByUse(ByOrder, ABC):
             return None, None
         total = np.zeros(len(view.at), np.int64)
         for row, amount in shape.extended_need:
-            listed = view.columns.sizes[:, 0, row + SIZE_EXTENDED].take(view.at)
+            listed = view.columns.sizes[row + SIZE_EXTENDED, 0].take(view.at)
             unit = 1 + (listed >> COUNTED_BITS)
             share = _share((listed - view.host[row] + amount) // unit, listed // unit)
             total += self._counted_column(share)

@@ -123,8 +123,8 @@ class Capacity(Plugin):
     def __init__(self, arguments: Arguments, world: World) -> None:
         self._world = world
         self.tree = Tree(world, hierarchy=arguments.hierarchy)
-        self._job_of = {uid: job for job in world.jobs.values() for uid in job.tasks}
-        leaves = open_books(world)
+        self._job_of = world.job_of
+        leaves = open_books(world, self.name)
         self.books = {name: QueueBook() for name in world.queues}
         for name, book in leaves.items():
             for above in self.tree.chain(name):

@@ -24,6 +24,7 @@ past it. So, in a queue that has a card quota:
 In queues without a card quota, and with the switch off, such pods count by CPU and memory alone.
 """
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -91,7 +92,7 @@ class CapacityCard(Plugin):
             name: queue.deserved.plus(queue.card_quota or NOTHING)
             for name, queue in world.queues.items()
         }
-        self.books = open_books(world, self._held, self._minimum)
+        self.books = open_books(world, self.name, self._held, self._minimum)
 
     def queue_key(self, queue: QueueView) -> Key:
         allocated = self.books[queue.name].allocated
@@ -226,10 +227,9 @@ class CapacityCard(Plugin):
         Alternatives of a pod that waits are named together (``A|B``), where they cost the same.
         """
         queue = self._world.queues[job.queue]
-        members = sorted(
-            job.view.tasks,
-            key=lambda task: (task.status not in CHARGED_SET, task.place_in_order),
-        )
+        members: Sequence[Task] = job.view.tasks
+        if len(members) > job.view.min_member:
+            members = sorted(members, key=lambda t: (t.status not in CHARGED_SET, t.place_in_order))
         cards = NOTHING
         for task in members[: job.view.min_member]:
             claim = self._claim(queue, task)

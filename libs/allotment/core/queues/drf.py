@@ -33,7 +33,7 @@ class Drf(Plugin):
 
     def __init__(self, _: Arguments, world: World) -> None:
         self._total = world.cluster.total.only(world.cluster.total.named)
-        self._job_of = {uid: job for job in world.jobs.values() for uid in job.tasks}
+        self._job_of = world.job_of
 
     def job_key(self, job: Job) -> Key:
         return (dominant_share(job.allocated, self._total),)

@@ -95,7 +95,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether it asks for nothing but to be a pod."""
+        """Whether it asks for nothing but to be a pod: no CPU, memory, resource or share."""
+        if self.shares:
+            return False
         return not any(amount > 0 for name, amount in self.request.items() if name != PODS)
 
     @property

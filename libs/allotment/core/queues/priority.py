@@ -21,7 +21,7 @@ class Priority(Plugin):
     )
 
     def __init__(self, _: Arguments, world: World) -> None:
-        self._job_of = {uid: job for job in world.jobs.values() for uid in job.tasks}
+        self._job_of = world.job_of
 
     def job_key(self, job: Job) -> Key:
         return (-job.view.priority,)

@@ -124,8 +124,8 @@ class Proportion(Plugin):
 
     def __init__(self, _: Arguments, world: World) -> None:
         self._world = world
-        self.books = open_books(world)
-        self._job_of = {uid: job for job in world.jobs.values() for uid in job.tasks}
+        self.books = open_books(world, self.name)
+        self._job_of = world.job_of
         total = world.cluster.total
         guaranteed = total_of([queue.guarantee for queue in world.queues.values()])
         self.capability: Mapping[str, Resources] = {

@@ -29,9 +29,17 @@ class _Entry(NamedTuple):
 class Session:
     """Plugins of all tiers over one view. `unplaced` are jobs whose queue does not exist."""
 
-    def __init__(self, view: View, tiers: Iterable[Iterable[Configured]]) -> None:
+    def __init__(
+        self,
+        view: View,
+        tiers: Iterable[Iterable[Configured]],
+        known: Mapping[str, Job] | None = None,
+    ) -> None:
+        """`known` are jobs of a session that was closed, on the same cluster and queues and with
+        the same tiers.
+        """
         self._view = view
-        self.world = World(view)
+        self.world = World(view, known)
         self.unplaced: dict[str, No] = {
             job.uid: _unknown_queue(job) for job in view.jobs if job.queue not in self.world.queues
         }
@@ -193,6 +201,13 @@ class Session:
                 back(entry.job, entry.task, entry.card)
             entry.job.move(entry.task, entry.before)
             self._forget_keys(entry.job.queue)
+
+    def close(self) -> Mapping[str, Job]:
+        """Take back everything, so that another session can use the jobs again."""
+        self.undo(0)
+        for job in self.world.jobs.values():
+            job.phase = job.view.phase
+        return self.world.jobs
 
     def _forget_keys(self, name: str) -> None:
         """A queue got or gave back something: it and those beside and below it stand elsewhere."""

@@ -4,7 +4,8 @@ A session changes these and nothing else; they are made from a `View` and thrown
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from allotment.core.queues.model import (
     ALLOCATED_SET,
@@ -19,7 +20,7 @@ from allotment.core.queues.model import (
     Task,
     View,
 )
-from allotment.core.queues.resources import NOTHING, Resources
+from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 
 
 class Job:
@@ -29,6 +30,7 @@ class Job:
         "allocated",
         "best_effort_pending",
         "counts",
+        "memo",
         "phase",
         "ready_count",
         "role_best_effort",
@@ -52,6 +54,8 @@ class Job:
         self.role_minima = dict(view.min_task_member)
         self.allocated = NOTHING
         """What tasks of `CHARGED_SET` ask for."""
+        self.memo: dict[str, Share] = {}
+        """What it counts for as a session opens, by the plugin that counts."""
         for task in view.tasks:
             self._count(task, task.status, 1)
             self.status[task.uid] = task.status
@@ -114,15 +118,23 @@ class Job:
 class World:
     """What plugins look at when a session opens, and keep looking at while it works."""
 
-    __slots__ = ("children", "cluster", "jobs", "now_ms", "queues")
+    __slots__ = ("children", "cluster", "job_of", "jobs", "now_ms", "queues")
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, known: Mapping[str, Job] | None = None) -> None:
+        """`known` are jobs of an earlier session that was closed: those whose view is the same
+        are used again.
+        """
+        known = known or {}
         self.cluster: Cluster = view.cluster
         self.now_ms = view.now_ms
         self.queues: dict[str, QueueView] = {queue.name: queue for queue in view.queues}
         self.jobs: dict[str, Job] = {
-            job.uid: Job(job) for job in view.jobs if job.queue in self.queues
+            job.uid: old if (old := known.get(job.uid)) and old.view is job else Job(job)
+            for job in view.jobs
+            if job.queue in self.queues
         }
+        self.job_of: dict[str, Job] = {uid: job for job in self.jobs.values() for uid in job.tasks}
+        """Task uid → its job."""
         self.children: dict[str, list[str]] = {}
         for queue in view.queues:
             parent = self.parent(queue.name)
@@ -179,26 +191,72 @@ def minimum(job: Job) -> Resources:
     return job.view.min_resources or NOTHING
 
 
+class Share(NamedTuple):
+    """What one job adds to the books of its queue."""
+
+    allocated: Resources
+    pending: Resources
+    elastic: Resources
+    inqueue: Resources
+
+
 def open_books(
-    world: World, of_task: TaskMeasure = asked, of_minimum: JobMeasure = minimum
+    world: World, by: str, of_task: TaskMeasure = asked, of_minimum: JobMeasure = minimum
 ) -> dict[str, QueueBook]:
-    """The books of every queue as the session opens; what a task counts for is the caller's."""
-    books = {name: QueueBook() for name in world.queues}
+    """The books of every queue as the session opens; what a task counts for is the caller's.
+
+    `by` is the plugin that counts: what a job counts for is remembered under its name.
+    """
+    sums = {name: _Sums() for name in world.queues}
     for job in world.jobs.values():
-        book = books[job.queue]
-        held = NOTHING
-        for task in job.view.tasks:
-            if task.status in CHARGED_SET:
-                held = held.plus(of_task(job, task))
-            elif task.status is Status.PENDING:
-                book.request = book.request.plus(of_task(job, task))
-        least = of_minimum(job)
-        book.allocated = book.allocated.plus(held)
-        book.request = book.request.plus(held)
-        book.elastic = book.elastic.plus(held.beyond(least))
-        if _still_to_come(job):
-            book.inqueue = book.inqueue.plus(least.beyond(held))
-    return books
+        share = job.memo.get(by)
+        if share is None:
+            share = job.memo[by] = _share(job, of_task, of_minimum)
+        sum_ = sums[job.queue]
+        add_to(sum_.allocated, share.allocated)
+        add_to(sum_.request, share.allocated)
+        add_to(sum_.request, share.pending)
+        add_to(sum_.elastic, share.elastic)
+        add_to(sum_.inqueue, share.inqueue)
+    return {name: sum_.book() for name, sum_ in sums.items()}
+
+
+def _share(job: Job, of_task: TaskMeasure, of_minimum: JobMeasure) -> Share:
+    held: dict[str, Amount] = {}
+    pending: dict[str, Amount] = {}
+    for task in job.view.tasks:
+        if task.status in CHARGED_SET:
+            add_to(held, of_task(job, task))
+        elif task.status is Status.PENDING:
+            add_to(pending, of_task(job, task))
+    comes = _still_to_come(job)
+    has, least = Resources(held), of_minimum(job) if held or comes else NOTHING
+    return Share(
+        has,
+        Resources(pending),
+        has.beyond(least) if held else NOTHING,
+        least.beyond(has) if comes else NOTHING,
+    )
+
+
+class _Sums:
+    """A queue's book while it is added up."""
+
+    __slots__ = ("allocated", "elastic", "inqueue", "request")
+
+    def __init__(self) -> None:
+        self.allocated: dict[str, Amount] = {}
+        self.request: dict[str, Amount] = {}
+        self.inqueue: dict[str, Amount] = {}
+        self.elastic: dict[str, Amount] = {}
+
+    def book(self) -> QueueBook:
+        book = QueueBook()
+        book.allocated = Resources(self.allocated)
+        book.request = Resources(self.request)
+        book.inqueue = Resources(self.inqueue)
+        book.elastic = Resources(self.elastic)
+        return book
 
 
 def _still_to_come(job: Job) -> bool:

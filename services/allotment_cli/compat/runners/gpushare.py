@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Free, Rules, choose_cards
-from allotment.core.ledger import Ledger
+from allotment.core.devices.base import CORES_WHOLE_PCT, Free, Rules, choose_cards
+from allotment.core.ledger import Card, Ledger
 from allotment.core.state import ENDED
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.base import Fields, compared
@@ -36,12 +36,18 @@ def books(world: World) -> list[dict[str, Any]]:
         {
             "id": card.fact.index,
             "memory": card.fact.memory_mib,
-            "idle": max(card.free_memory_mib, 0),
+            "idle": _idle_mib(card),
             "pods": sorted(mapped.get(card.fact.id, ())),
         }
         for card in world.cards
         if card.fact.healthy
     ]
+
+
+def _idle_mib(card: Card) -> int:
+    """What Volcano calls idle: who has whole cards by number has no memory in its books."""
+    by_number = (h.memory_mib for h in card.holders.values() if h.cores_pct == CORES_WHOLE_PCT)
+    return max(card.free_memory_mib + sum(by_number), 0)
 
 
 def amount(vector: Vector) -> Fields:

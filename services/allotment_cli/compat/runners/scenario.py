@@ -50,7 +50,8 @@ def scenario(vector: Vector) -> Fields:
     inventory = inventory_of(words.family, given["node"], config)
     world = None
     if inventory is not None:
-        world = World(words.family, inventory, policy_of(given.get("policy")), config)
+        policy = policy_of(given.get("policy"), given.get("strategy"))
+        world = World(words.family, inventory, policy, config, chip=given.get("type"))
     rest = dict(expected)
     steps = rest.pop("steps", None)
     books = rest.pop("stateAfterExisting", None)

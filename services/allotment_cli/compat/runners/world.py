@@ -12,6 +12,7 @@ from allotment.core.predicates import Fit, fits
 from allotment.core.scores import score
 from allotment.core.state import BOUND, ENDED, ClusterState, apply
 from allotment_binder import bindings
+from allotment_cli.compat import configs
 from allotment_cli.compat.runners.base import CannotRun
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -109,15 +110,18 @@ def config_of(given: Mapping[str, Any]) -> DeviceConfig:
     text = given.get("config")
     if text is None:
         return device_config.default()
-    parsed = device_config.parse(text, "config")
+    parsed = configs.parse(text)
     if parsed.config is None:
         said = "; ".join(f"{p.place} {p.message}" for p in parsed.problems)
         raise CannotRun(f"the device configuration is refused: {said}")
     return parsed.config
 
 
-def policy_of(word: str | None) -> Policy:
-    """The policy under which a vector's scheduler ran: a word that is none means no preference."""
+def policy_of(word: str | None, shares_by: str | None = None) -> Policy:
+    """The policy under which a vector's scheduler ran: a word that is none means no preference.
+
+    `shares_by` is what GPU sharing serves, ``memory`` or ``number``; both if it is not said.
+    """
     known = word if word in ("binpack", "spread") else "none"
     return Policy(
         scheduler_names=(SCHEDULER,),
@@ -127,11 +131,15 @@ def policy_of(word: str | None) -> Policy:
         families=tuple(FAMILIES),
         multi_container=True,
         mig_order=LISTED,
+        gpushare_kind=shares_by or "",
     )
 
 
 class World:
-    """One node with its cards, as a vector sets it up. Pods come, are placed, and go."""
+    """One node with its cards, as a vector sets it up. Pods come, are placed, and go.
+
+    With a `chip` only what pods want of chips of that name is asked.
+    """
 
     def __init__(
         self,
@@ -140,9 +148,12 @@ class World:
         policy: Policy,
         config: DeviceConfig = DEFAULT,
         node: str = NODE,
+        *,
+        chip: str | None = None,
     ) -> None:
         self.family = family
         self.name = node
+        self.chip = chip
         self.policy = policy
         self.config = config
         self.state = ClusterState()
@@ -168,8 +179,13 @@ class World:
     def fact(self, pod: Mapping[str, Any], node: str = "") -> PodObserved:
         """What the watcher would record of a pod, bound to `node` if one is given."""
         seen = pod_fact(pod_object(pod, node, self.seq), self.policy, self.config)
-        # Vectors ask devices alone: what else the pod takes of its host is another question.
-        request = msgspec.structs.replace(seen.request, cpu_milli=0, memory_bytes=0, extended=())
+        # Vectors ask one kind of device alone: what else a pod wants is another question.
+        devices = seen.request.devices
+        if self.chip is not None:
+            devices = tuple(wanted for wanted in devices if wanted.chip == self.chip)
+        request = msgspec.structs.replace(
+            seen.request, devices=devices, cpu_milli=0, memory_bytes=0, extended=()
+        )
         return msgspec.structs.replace(seen, request=request)
 
     def add(self, pod: Mapping[str, Any]) -> None:

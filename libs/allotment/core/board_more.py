@@ -1,0 +1,46 @@
+"""What a row keeps beside ranks where plugins count, or weights are so great that totals end early.
+
+A rank tells the total only. The plugins' parts of it are kept, because a placement names them.
+"""
+
+import numpy as np
+
+from allotment.core.board_terms import Terms
+from allotment.core.packing import Ints
+
+
+class More:
+    """By position (N,). What is said of a position holds where the pod fits."""
+
+    def __init__(self, positions: int, terms: Terms, constant_micro: int, *, is_cut: bool) -> None:
+        self.terms = terms
+        self.parts = [np.zeros(positions, np.int64) for _ in terms.names]
+        """Each plugin's term, without what compares nodes."""
+        self.constant_micro = constant_micro
+        """What every node earns where none is better than another."""
+        self.is_cut = is_cut
+        """Whether totals may have been cut off: then they do not tell the sum of the terms."""
+        self.is_relative = False
+        """Whether nodes are compared with each other; then the next three are kept."""
+        self.alone_micro = np.zeros(positions, np.int64)
+        """The sum of all terms without what compares nodes; also kept where totals are cut."""
+        self.kept = np.zeros(positions, np.int64)
+        """A rank's lowest bits."""
+        self.relative_micro: Ints = np.zeros(positions, np.int64)
+        """What a node earns beside the others."""
+
+    def terms_at(
+        self, position: int, total_micro: int, host_micro: int
+    ) -> tuple[tuple[str, int], ...]:
+        """The terms of the score at a position, by name."""
+        earned = int(self.relative_micro[position]) if self.is_relative else self.constant_micro
+        if self.is_relative or self.is_cut:
+            total_micro = int(self.alone_micro[position]) + earned
+        plugins = {
+            name: int(part[position])
+            for name, part in zip(self.terms.names, self.parts, strict=True)
+        }
+        if "nodeorder" in plugins:
+            plugins["nodeorder"] += earned
+        device = total_micro - host_micro - sum(plugins.values())
+        return (("device", device), ("host", host_micro), *plugins.items())

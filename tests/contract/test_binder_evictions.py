@@ -1,0 +1,182 @@
+"""Evictions of landed decisions, through an API server that knows budgets."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.build import decided, node, policy
+from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed, cluster, comes_to
+from tests.contract.kube_server import client_of, refuse, reply, scripted
+from tests.contract.test_binder_loops import Scene, until
+
+from allotment.core.state import ClusterState
+from allotment.testing.memory_log import MemoryLog
+from allotment_binder import evictions as evictions_module
+from allotment_binder.evictions import Evictions
+from allotment_binder.notices import Notices
+from allotment_proto.events import Decided, Evicted, Eviction, PodObserved, QueueObserved
+
+pytestmark = pytest.mark.anyio
+QUEUE = QueueObserved(uid="q", name="default", rv=1)
+NAMES = policy(scheduler_names=("allotment", "volcano"))
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "keep"},
+    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+}
+
+
+def eviction(pod: PodObserved, **changes: str) -> Eviction:
+    values = {
+        "uid": pod.uid,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "node": "n1",
+        "action": "preempt",
+        "preemptor": "default/top",
+    }
+    return Eviction(**{**values, **changes})
+
+
+def evicting(*pods: PodObserved) -> Decided:
+    return decided(evictions=tuple(map(eviction, pods)))
+
+
+def outcomes(scene: Scene) -> list[Evicted]:
+    return [event for event in scene.events() if isinstance(event, Evicted)]
+
+
+def some(scene: Scene, count: int) -> Callable[[], bool]:
+    return lambda: len(outcomes(scene)) == count
+
+
+async def running_pod(there: Cluster, name: str, **changes: Any) -> PodObserved:
+    """A pod that runs on n1 and is ready."""
+    fact = await there.pod(name, **changes)
+    path = f"{PODS}/{name}"
+    target = {"kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
+    await there.api.post(f"{path}/binding", {**target, "metadata": {"name": name}})
+    ready = {"type": "Ready", "status": "True"}
+    status = {"status": {"phase": "Running", "conditions": [ready]}}
+    seen = await there.api.patch(f"{path}/status", status)
+    rv = int(seen["metadata"]["resourceVersion"])
+    return changed(fact, node="n1", phase="Running", rv=rv)
+
+
+async def test_an_evicted_pod_leaves_and_knows_why(tmp_path: Path) -> None:
+    async with cluster() as there:
+        victim = await running_pod(there, "low")
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), victim) as scene:
+            await scene.add(evicting(victim))
+            await until(some(scene, 1))
+            (found,) = outcomes(scene)
+            assert (found.uid, found.node, found.decision, found.code) == (victim.uid, "n1", 5, "")
+            seen = await there.api.get(f"{PODS}/low")
+            assert "deletionTimestamp" in seen["metadata"]
+            told = await there.conditions("low")
+            said = "Pod is evicted, because of preempt"
+            assert (told["Ready"]["status"], told["Ready"]["reason"]) == ("False", "Evict")
+            target = told["DisruptionTarget"]
+            assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
+            assert target["message"] == f"{said}: room is made for default/top"
+
+            async def is_told() -> bool:
+                return ("Warning", "Evict", said) in await there.events("low")
+
+            await comes_to(is_told)
+            assert victim.uid in scene.fold.state.evicting, "it holds its cards until it is gone"
+
+
+async def test_a_disruption_budget_is_respected_and_the_log_says_so(tmp_path: Path) -> None:
+    async with cluster() as there:
+        await there.api.post(BUDGETS, BUDGET)
+        victim = await running_pod(there, "low", labels={"app": "kept"})
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), victim) as scene:
+            await scene.add(evicting(victim))
+            await until(some(scene, 1))
+            (found,) = outcomes(scene)
+            assert found.code == "DisruptionBudget"
+            assert "disruption budget" in found.message
+            assert scene.fold.state.evicting == {}
+            assert "deletionTimestamp" not in (await there.api.get(f"{PODS}/low"))["metadata"]
+            assert (await there.conditions("low"))["Ready"]["status"] == "True"
+            assert await there.events("low") == []
+
+
+async def test_of_two_under_one_budget_only_one_goes(tmp_path: Path) -> None:
+    async with cluster() as there:
+        await there.api.post(BUDGETS, BUDGET)
+        kept = {"app": "kept"}
+        victims = [await running_pod(there, name, labels=kept) for name in ("one", "two")]
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), *victims) as scene:
+            await scene.add(evicting(*victims))
+            await until(some(scene, 2))
+            assert sorted(found.code for found in outcomes(scene)) == ["", "DisruptionBudget"]
+
+
+async def test_a_pod_made_anew_under_the_name_is_left_alone(tmp_path: Path) -> None:
+    async with cluster() as there:
+        other = await running_pod(there, "low")
+        before = changed(other, uid="the-one-before")
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), before) as scene:
+            await scene.add(evicting(before))
+            await until(some(scene, 1))
+            assert [found.code for found in outcomes(scene)] == [""]
+            assert "deletionTimestamp" not in (await there.api.get(f"{PODS}/low"))["metadata"]
+
+
+async def test_a_binder_that_starts_anew_settles_what_is_open(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with cluster() as there:
+        victim = await running_pod(there, "low")
+        ended = changed(await running_pod(there, "over"), phase="Succeeded")
+        going = changed(await running_pod(there, "going"), deleting=True)
+        history = (NAMES, QUEUE, node(), victim, ended, going, evicting(victim, ended, going))
+        async with at_work(tmp_path, there, *history, log=log) as scene:
+            await until(some(scene, 3))
+            codes = {found.name: found.code for found in outcomes(scene)}
+            assert codes == {"low": "", "over": "PodEnded", "going": ""}
+        for name, is_evicted in (("low", True), ("over", False), ("going", False)):
+            seen = await there.api.get(f"{PODS}/{name}")
+            assert ("deletionTimestamp" in seen["metadata"]) is is_evicted, name
+
+
+async def carried_out(tmp_path: Path, *answers: Any) -> tuple[Evicted, list[str]]:
+    said: list[str] = []
+    async with (
+        scripted() as script,
+        client_of(script, tmp_path, throttle_wait_s_max=0.0) as client,
+    ):
+        script.then(*answers)
+        script.otherwise = reply({}, 201)
+        evictions = Evictions(client, Notices(client, "b"), lambda _, text: said.append(text))
+        victim = Eviction("u", "default", "low", "n1", "reclaim", "default/top")
+        found = await evictions.carry_out(ClusterState(), victim)
+        assert not script.answers, "not everything was asked"
+        assert script.bodies[0]["deleteOptions"] == {"preconditions": {"uid": "u"}}
+        assert (evictions.evicted, evictions.refused) == (not found.code, bool(found.code))
+    return found, said
+
+
+async def test_errors_are_tried_again_and_given_up_with_the_servers_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictions_module, "RETRY_FIRST_S", 0.001)
+    error = refuse(500, "InternalError", "etcd is away")
+    found, said = await carried_out(tmp_path, *[error] * evictions_module.TRIES)
+    assert (found.code, found.message) == ("APIError", "etcd is away")
+    assert len(said) == evictions_module.TRIES
+    found, said = await carried_out(tmp_path, error, reply({}, 201))
+    assert (found.code, said) == ("", ["etcd is away"])
+
+
+async def test_a_busy_server_is_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evictions_module, "RETRY_FIRST_S", 0.001)
+    busy = refuse(429, "TooManyRequests", "please try again later", Retry_After="10")
+    budget = refuse(429, "TooManyRequests", "it would violate the pod's disruption budget.")
+    found, said = await carried_out(tmp_path, busy, budget)
+    assert (found.code, len(said)) == ("DisruptionBudget", 1)
+    found, _ = await carried_out(tmp_path, refuse(404, "NotFound"))
+    assert found.code == ""
