@@ -69,6 +69,8 @@ def _head(found: Explanation) -> Iterator[str]:
         yield _field("Problem", status.problem)
     elif status.cause:
         yield _field("Cause", status.cause + _ever(status))
+    if status.group:
+        yield _field("Group", status.group)
     if found.placement is not None:
         held = found.placement
         verb = "Held" if held.phase == "released" else "Holds"

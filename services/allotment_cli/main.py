@@ -12,7 +12,17 @@ COMMANDS = {
     "get": ("allotment_cli.get", "get", "Nodes, pods or cards as the log knows them."),
     "ledger": ("allotment_cli.ledger", "ledger", "The card map: who holds how much of which card."),
     "log": ("allotment_cli.log", "log", "The allocation log, one line an event."),
-    "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is."),
+    "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is, or a gang waits."),
+    "job": (
+        "allotment_cli.job",
+        "job",
+        "Volcano's Jobs: run, list, view, suspend, resume, delete.",
+    ),
+    "queue": (
+        "allotment_cli.queue",
+        "queue",
+        "Volcano's Queues: list, get, create, operate, delete.",
+    ),
     "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
     "compat": (
         "allotment_cli.compat.command",

@@ -24,6 +24,7 @@ from allotment.adapters.settings import CommonSettings, load
 from allotment.adapters.settings_fields import variable_of
 from allotment.core.policy import parse
 from allotment_binder.settings import BinderSettings
+from allotment_controller.settings import ControllerSettings
 from allotment_filter.settings import FilterSettings
 from allotment_scorer.settings import ScorerSettings
 from allotment_watcher.settings import WatcherSettings
@@ -36,6 +37,7 @@ SETTINGS: dict[str, type[CommonSettings]] = {
     "allotment_filter": FilterSettings,
     "allotment_scorer": ScorerSettings,
     "allotment_binder": BinderSettings,
+    "allotment_controller": ControllerSettings,
 }
 READ_ELSEWHERE = {"ALLOT_COMMIT", "ALLOT_TRACE_FILE"}
 """Variables of ours that are no service's setting."""
@@ -69,7 +71,7 @@ def named(where: str, kind: str, name: str) -> Object:
 
 
 def services(where: str) -> dict[str, Object]:
-    """The pod specs of the four services, by the module that each runs."""
+    """The pod specs of the services, by the module that each runs."""
     specs = [found["spec"]["template"]["spec"] for found in of_kind(where, "Deployment")]
     return {spec["containers"][0]["args"][0]: spec for spec in specs}
 
@@ -102,7 +104,7 @@ def test_every_object_fits_the_schema(where: str, version: str) -> None:
 
 
 @both
-def test_the_four_services_are_there_and_can_be_started(where: str) -> None:
+def test_the_services_are_there_and_can_be_started(where: str) -> None:
     assert services(where).keys() == SETTINGS.keys()
     for module, spec in services(where).items():
         assert importlib.util.find_spec(f"{module}.__main__")

@@ -6,6 +6,7 @@ that were added elsewhere, so that the first one cannot silently miss them.
 """
 
 import ast
+import io
 import re
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
+from tests.build import decided, state_of
 from tests.contract.kube_server import client_of, scripted
 from tests.contract.test_deploy_kubernetes import (
     KUSTOMIZATIONS,
@@ -25,13 +27,19 @@ from tests.contract.test_deploy_kubernetes import (
     services,
 )
 
+from allotment.adapters.fold import Fold
 from allotment.adapters.kube import KubeClient
 from allotment.adapters.kube_watch import WatchEvent, list_and_watch
+from allotment.adapters.service_log import Logger, LogSink
 from allotment.core.state import RESERVED, Allocation
+from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind
+from allotment_binder.evictions import Evictions
+from allotment_binder.groups import GroupStatuses
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices, Refused, Scheduled
 from allotment_binder.records import erase
+from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
 from allotment_watcher.batch_watch import KINDS
@@ -48,6 +56,8 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 CLIENT_METHODS = {name for name in vars(KubeClient) if not name.startswith("_")}
 CALLS = {
     "allotment_binder/bindings.py": {"bind", "get"},
+    "allotment_binder/evictions.py": {"create", "patch"},
+    "allotment_binder/groups.py": {"get", "patch"},
     "allotment_binder/locks.py": {"get", "patch"},
     "allotment_binder/records.py": {"patch"},
     "allotment/adapters/kube_events.py": {"create", "patch"},
@@ -82,11 +92,30 @@ async def binder_asks(client: KubeClient) -> None:
     assert await locks.take(Target("default", "pod", locked), lambda: True) is None
     await locks.release(Held.of(locked))
     notices = Notices(client, "test")
+    await evictions_and_groups_ask(client, notices)
     notices.put(Refused("a", "default", "a", "does not fit", is_news=True))
     notices.put(Scheduled("b", "default", "b", "node"))
     async with anyio.create_task_group() as group:
         group.start_soon(notices.run)
         while notices.sent < 2:  # noqa: ASYNC110 - notices are only counted
+            await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+
+
+async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None:
+    victim = Eviction("uid", "default", "pod", "node", "preempt", "default/top")
+    state = state_of(
+        QueueObserved(uid="q", name="default", rv=1),
+        GroupObserved(uid="uid", namespace="default", name="g", rv=1),
+        decided(admissions=(Admission("default/g"),)),
+    )
+    assert not (await Evictions(client, notices, lambda *_: None).carry_out(state, victim)).code
+    fold = Fold(MemoryLog(), Logger(LogSink("binder", "0", stream=io.StringIO())))
+    fold.state = state
+    statuses = GroupStatuses(client, "test", lambda: False, lambda *_: None)
+    async with anyio.create_task_group() as group:
+        group.start_soon(statuses.run, fold)
+        while not statuses.written:  # noqa: ASYNC110 - writes are only counted
             await anyio.sleep(0.01)
         group.cancel_scope.cancel()
 

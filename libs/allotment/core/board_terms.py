@@ -169,7 +169,10 @@ class Terms:
             with_pod = _share(view, sizes, self._gpus, self._gpus.need)
             gpus = [with_pod, _share(view, sizes, self._gpus, _zero)]
             return np.array(
-                [_lost_of_three(*two, gpu, there) for two, gpu in zip(shares, gpus, strict=False)]
+                [
+                    _lost_of_three(np.concatenate((two, gpu[None])), there)
+                    for two, gpu in zip(shares, gpus, strict=False)
+                ]
             )
         lost: Ints = np.abs(shares[:, 0] - shares[:, 1])
         if there is not None:
@@ -211,13 +214,14 @@ def _share(view: View, sizes: Ints, resource: _Resource, need: Ints) -> Ints:
     return share
 
 
-def _lost_of_three(cpu: Ints, memory: Ints, gpu: Ints, there: Bools | None) -> Ints:
-    counts = np.ones((3, len(gpu)), np.bool_)
+def _lost_of_three(shares: Ints, there: Bools | None) -> Ints:
+    """The same of CPU, memory and a third resource (3, M), which is always there."""
+    counts = np.ones(shares.shape, np.bool_)
     if there is not None:
         counts[:2] = there
-    three = np.stack((cpu, memory, gpu)) * counts
+    shares = shares * counts
     number = _sum(counts, axis=0)
-    spread = _sum((number * three - _sum(three, axis=0)) ** 2 * counts, axis=0)
+    spread = _sum((number * shares - _sum(shares, axis=0)) ** 2 * counts, axis=0)
     lost = np.where(number == 3, _LOST[3].searchsorted(spread), _LOST[2].searchsorted(spread))
-    one: Ints = np.where(number == 1, 0, lost)
-    return one
+    of_one: Ints = np.where(number == 1, 0, lost)
+    return of_one

@@ -31,7 +31,7 @@ from allotment.core.figures import rfc3339
 from allotment.core.funnel import FITS, codes, funnel
 from allotment.core.node_steps import node_steps
 from allotment.core.pod_story import Attempt, PodStory
-from allotment.core.pod_views import CURED_BY_ROOM, pod_status
+from allotment.core.pod_views import CURED_BY_ROOM, group_cause, pod_status
 from allotment.core.predicates import fits
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.texts import problem_text
@@ -177,6 +177,7 @@ def _status(
         phase=phase,
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
+        group=group_cause(state, pod)[1] if waits and pod is not None else "",
         node=_where(story, pod),
         since_seconds=max(as_of_ms - first_ms, 0) // 1000,
         attempts=story.attempts_total,

@@ -49,6 +49,8 @@ class Status(_Sparse, frozen=True, kw_only=True):
     nodes: int = 0
     fits_now: int = 0
     fits_empty_cluster: bool | None = None
+    group: str = ""
+    """Why the pod's group waits, if it is that."""
 
 
 class DeviceAsk(_Fact, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ CURED_BY_ROOM = frozenset(
         reasons.SHARE_LIMIT_REACHED,
         reasons.EXCLUSIVE_CONFLICT,
         reasons.INSUFFICIENT_GPU_MEMORY,
+        reasons.NO_FITTING_INSTANCE,
+        reasons.CARD_KEPT_APART,
         reasons.INSUFFICIENT_GPU_COMPUTE,
     )
 )
@@ -93,10 +95,20 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
         return "Pending", NOT_OURS
     refusal = pod.refusal
     if refusal is None:
-        return "Pending", QUEUED
+        return "Pending", group_cause(state, pod)[0] or QUEUED
     if refusal.problem is not None:
         return "Pending", refusal.problem.code
     return "Pending", main_cause(refusal.reasons)
+
+
+def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
+    """Why a pod's group waits, as code and text: it was not let in, or lacks its minimum."""
+    group = state.groups.get(pod.fact.group)
+    if group is None or group.fact is None:
+        return "", ""
+    if group.gate is not None and group.gate.code:
+        return group.gate.code, group.gate.message
+    return (group.short.code, group.short.message) if group.short is not None else ("", "")
 
 
 def main_cause(counted: tuple[tuple[str, int], ...]) -> str:

@@ -76,7 +76,8 @@ class Session:
 
     def job_key(self, job: Job) -> Order:
         parts = [plugin.job_key(job) for plugin in self._flat("job_order")]
-        return (*parts, (job.view.created_ms, job.uid))
+        view = job.view
+        return (*parts, (view.created_ms, view.namespace, view.name, job.uid))
 
     def task_key(self, task: Task) -> Order:
         parts = [plugin.task_key(task) for plugin in self._flat("task_order")]

@@ -1,0 +1,262 @@
+"""`allot job`: Volcano's Jobs, with the flags and columns of vcctl."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+import msgspec
+
+from allotment.core.jobs.model import Job
+from allotment.core.jobs.policies import ABORT_JOB, RESUME_JOB
+from allotment_cli.apiserver import JOBS, Access, cluster_options, open_cluster, path_of
+from allotment_cli.errors import CliError
+from allotment_cli.job_run import WantedJob, job_of_file, job_of_flags
+from allotment_cli.job_view import JobView, read_job, view_lines
+from allotment_cli.output import emit, emit_json, heading, note, suggest, table
+
+JOB_TYPE = "volcano.sh/job-type"
+TYPE_USUAL = "Batch"
+HEADERS = (
+    *("Name", "Creation", "Phase", "JobType", "Replicas", "Min", "Pending", "Running"),
+    *("Succeeded", "Failed", "Unknown", "RetryCount"),
+)
+OUTPUTS = click.Choice(("text", "json"))
+FLAGS_OF_A_NEW_JOB = ("name", "image", "min", "replicas", "requests", "limits", "scheduler")
+
+
+class JobRow(msgspec.Struct, frozen=True, rename="camel"):
+    """A line of `allot job list`."""
+
+    namespace: str
+    name: str
+    created: str
+    phase: str
+    job_type: str
+    replicas: int
+    min: int
+    pending: int
+    running: int
+    succeeded: int
+    failed: int
+    unknown: int
+    retry_count: int
+
+
+class JobList(msgspec.Struct, frozen=True):
+    """The list as JSON."""
+
+    schema: str
+    items: Sequence[JobRow]
+
+
+@click.group()
+def job() -> None:
+    """Volcano's Jobs: run, list, view, suspend, resume, delete."""
+
+
+def _one_job(command: Any) -> Any:
+    """A job by its name, and the cluster it is in."""
+    for decorate in (
+        cluster_options,
+        click.option(
+            "-n", "--namespace", default="default", show_default=True, help="Its namespace."
+        ),
+        click.option("-N", "--name", "flag", metavar="NAME", help="The same as NAME."),
+        click.argument("name", required=False),
+    ):
+        command = decorate(command)
+    return command
+
+
+def only_name(name: str | None, flag: str | None, kind: str) -> str:
+    """The name, given as an argument or as a flag. Raises `CliError` unless it is one."""
+    if name and flag and name != flag:
+        raise CliError(f"two {kind}s are named: {name} and {flag}", "give one of them")
+    found = name or flag
+    if not found:
+        raise CliError(f"no {kind} is named", f"see: allot {kind} list")
+    return found
+
+
+@job.command()
+@click.option("-f", "--filename", type=click.Path(path_type=Path, dir_okay=False), help="YAML.")
+@click.option("-N", "--name", help="Name of a new Job of one container.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Its namespace.")
+@click.option("-i", "--image", default="busybox", show_default=True, help="Its image.")
+@click.option("-m", "--min", default=1, show_default=True, help="How many pods start together.")
+@click.option("-r", "--replicas", default=1, show_default=True, help="How many pods.")
+@click.option("-R", "--requests", default="cpu=1000m,memory=100Mi", show_default=True)
+@click.option("-L", "--limits", default="cpu=1000m,memory=100Mi", show_default=True)
+@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Who places them.")
+@cluster_options
+@click.pass_context
+def run(
+    ctx: click.Context,
+    filename: Path | None,
+    name: str | None,
+    namespace: str,
+    home: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    **wanted: Any,
+) -> None:
+    """Run a Job: from a manifest, or one container many times."""
+    given = [
+        flag
+        for flag in FLAGS_OF_A_NEW_JOB
+        if ctx.get_parameter_source(flag) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if filename is not None:
+        if given:
+            raise CliError(f"--{given[0]} and --filename exclude each other", "change the file")
+        body = job_of_file(filename, namespace)
+    elif name:
+        body = job_of_flags(WantedJob(name, namespace, **wanted))
+    else:
+        raise CliError("no job is named", "give --name, or a manifest with --filename")
+    anyio.run(_run, Access(home, kubeconfig, context), body)
+    where, created = body["metadata"]["namespace"], body["metadata"]["name"]
+    emit([f"run job {created} successfully"])
+    suggest(f"allot job view {created} -n {where}")
+
+
+async def _run(access: Access, body: dict[str, Any]) -> None:
+    async with open_cluster(access) as cluster:
+        await cluster.create(JOBS, body["metadata"]["namespace"], body)
+
+
+@job.command("list")
+@click.option("-q", "--queue", help="Only jobs of this queue.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Their namespace.")
+@click.option("-S", "--scheduler", help="Only jobs for this scheduler.")
+@click.option("--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
+@click.option("--selector", help="Only jobs whose name contains this.")
+@cluster_options
+@click.option("-o", "--output", type=OUTPUTS, default="text")
+def list_(
+    queue: str | None,
+    namespace: str,
+    scheduler: str | None,
+    all_namespaces: bool,
+    selector: str | None,
+    home: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+) -> None:
+    """Jobs, and how many of their pods are where."""
+    found = anyio.run(_list, Access(home, kubeconfig, context), "" if all_namespaces else namespace)
+    rows = [
+        job_row(each)
+        for each in found
+        if (queue is None or (each.spec.queue or "default") == queue)
+        and (scheduler is None or each.spec.scheduler_name == scheduler)
+        and (selector is None or selector in each.metadata.name)
+    ]
+    if output == "json":
+        emit_json(JobList("allotment.dev/jobs/v1", rows))
+    elif rows:
+        emit(job_lines(rows, with_namespace=all_namespaces))
+    else:
+        note("No resources found")
+
+
+async def _list(access: Access, namespace: str) -> list[Job]:
+    async with open_cluster(access) as cluster:
+        return await cluster.list(path_of(JOBS, namespace), "jobs", Job)
+
+
+def job_row(found: Job) -> JobRow:
+    """A Job's line."""
+    meta, spec, status = found.metadata, found.spec, found.status
+    return JobRow(
+        namespace=meta.namespace,
+        name=meta.name,
+        created=(meta.creation_timestamp or "")[:10],
+        phase=found.phase,
+        job_type=(meta.labels or {}).get(JOB_TYPE) or TYPE_USUAL,
+        replicas=spec.replicas,
+        min=spec.minimum,
+        pending=status.pending or 0,
+        running=status.running or 0,
+        succeeded=status.succeeded or 0,
+        failed=status.failed or 0,
+        unknown=status.unknown or 0,
+        retry_count=found.retry_count,
+    )
+
+
+def job_lines(rows: Sequence[JobRow], *, with_namespace: bool) -> list[str]:
+    """vcctl's columns."""
+    headers = ["Namespace"] * with_namespace + list(HEADERS)
+    cells = [[str(cell) for cell in msgspec.structs.astuple(row)] for row in rows]
+    if not with_namespace:
+        cells = [row[1:] for row in cells]
+    first, *rest = table(headers, cells, right=HEADERS[4:])
+    return [heading(first), *rest]
+
+
+@job.command()
+@_one_job
+@click.option("-o", "--output", type=OUTPUTS, default="text")
+def view(
+    name: str | None,
+    flag: str | None,
+    namespace: str,
+    home: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+) -> None:
+    """One Job: what it wants, where it stands, what happened to it."""
+    named = only_name(name, flag, "job")
+    found: JobView = anyio.run(read_job, Access(home, kubeconfig, context), namespace, named)
+    if output == "json":
+        emit_json(found)
+        return
+    emit(view_lines(found))
+    if found.group and found.phase in ("", "Pending"):
+        suggest(f"allot explain gang {namespace}/{found.group}")
+
+
+@job.command()
+@_one_job
+def suspend(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
+    """End a Job's pods; it can be resumed."""
+    _ask(Access(**access), namespace, only_name(name, flag, "job"), ABORT_JOB)
+
+
+@job.command()
+@_one_job
+def resume(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
+    """Go on with a Job that was suspended."""
+    _ask(Access(**access), namespace, only_name(name, flag, "job"), RESUME_JOB)
+
+
+def _ask(access: Access, namespace: str, name: str, action: str) -> None:
+    command = anyio.run(_command, access, namespace, name, action)
+    emit([f"asked for {action} of job {namespace}/{name} (command {command})"])
+    suggest(f"allot job view {name} -n {namespace}")
+
+
+async def _command(access: Access, namespace: str, name: str, action: str) -> str:
+    async with open_cluster(access) as cluster:
+        found = await cluster.get(JOBS, namespace, name, Job)
+        return await cluster.command(action, JOBS, found.metadata)
+
+
+@job.command()
+@_one_job
+def delete(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
+    """Delete a Job and its pods."""
+    named = only_name(name, flag, "job")
+    anyio.run(_delete, Access(**access), namespace, named)
+    emit([f"delete job {named} successfully"])
+
+
+async def _delete(access: Access, namespace: str, name: str) -> None:
+    async with open_cluster(access) as cluster:
+        found = await cluster.get(JOBS, namespace, name, Job)
+        await cluster.delete(JOBS, namespace, name, found.metadata.uid)

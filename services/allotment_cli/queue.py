@@ -1,0 +1,259 @@
+"""`allot queue`: Volcano's Queues, with the flags and columns of vcctl."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+import msgspec
+
+from allotment.core.jobs import keys
+from allotment.core.jobs.model import Meta, PodGroup, Queue
+from allotment.core.jobs.queue_states import (
+    CLOSE_QUEUE,
+    CLOSED,
+    OPEN,
+    OPEN_QUEUE,
+    Denied,
+    operate,
+)
+from allotment_cli.apiserver import (
+    GROUPS,
+    QUEUES,
+    Access,
+    Cluster,
+    cluster_options,
+    open_cluster,
+    path_of,
+)
+from allotment_cli.errors import CliError
+from allotment_cli.job import only_name
+from allotment_cli.output import emit, emit_json, heading, note, suggest, table
+
+HEADERS = (
+    *("Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown"),
+    "Completed",
+)
+OUTPUTS = click.Choice(("text", "json"))
+WEIGHT = click.IntRange(1, 65_535)
+UPDATE = "update"
+ACTIONS = {"open": OPEN_QUEUE, "close": CLOSE_QUEUE}
+
+
+class QueueSpec(msgspec.Struct):
+    """What the columns need of a queue's spec."""
+
+    weight: int | None = None
+    parent: str | None = None
+
+
+class QueueStatus(msgspec.Struct):
+    state: str | None = None
+
+
+class ShownQueue(msgspec.Struct):
+    """A Queue, as far as it is shown."""
+
+    metadata: Meta
+    spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
+    status: QueueStatus = msgspec.field(default_factory=QueueStatus)
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """A line of `allot queue list`: counts are of PodGroups."""
+
+    name: str
+    weight: int
+    state: str
+    parent: str
+    inqueue: int
+    pending: int
+    running: int
+    unknown: int
+    completed: int
+
+
+class QueueList(msgspec.Struct, frozen=True):
+    """The list as JSON."""
+
+    schema: str
+    items: Sequence[QueueRow]
+
+
+@click.group()
+def queue() -> None:
+    """Volcano's Queues: list, get, create, operate, delete."""
+
+
+def _one_queue(command: Any) -> Any:
+    """A queue by its name, and the cluster it is in."""
+    for decorate in (
+        cluster_options,
+        click.option("-n", "--name", "flag", metavar="NAME", help="The same as NAME."),
+        click.argument("name", required=False),
+    ):
+        command = decorate(command)
+    return command
+
+
+@queue.command("list")
+@cluster_options
+@click.option("-o", "--output", type=OUTPUTS, default="text")
+def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str) -> None:
+    """All queues, and how many PodGroups of each are where."""
+    _show(anyio.run(_rows, Access(home, kubeconfig, context)), output)
+
+
+@queue.command()
+@_one_queue
+@click.option("-o", "--output", type=OUTPUTS, default="text")
+def get(name: str | None, flag: str | None, output: str, **access: Any) -> None:
+    """One queue, as `list` shows it."""
+    named = only_name(name, flag, "queue")
+    rows = [row for row in anyio.run(_rows, Access(**access)) if row.name == named]
+    if not rows:
+        raise CliError(f"queue {named} does not exist", "see: allot queue list")
+    _show(rows, output)
+    if output == "text":
+        suggest(f"allot explain queue {named}")
+
+
+def _show(rows: Sequence[QueueRow], output: str) -> None:
+    if output == "json":
+        emit_json(QueueList("allotment.dev/queues/v1", rows))
+    elif rows:
+        cells = [[str(cell) for cell in msgspec.structs.astuple(row)] for row in rows]
+        first, *rest = table(HEADERS, cells, right=("Weight", *HEADERS[4:]))
+        emit([heading(first), *rest])
+    else:
+        note("No resources found")
+
+
+async def _rows(access: Access) -> list[QueueRow]:
+    async with open_cluster(access) as cluster:
+        queues = await cluster.list(path_of(QUEUES, ""), "queues", ShownQueue)
+        groups = await cluster.list(path_of(GROUPS, ""), "podgroups", PodGroup)
+    return queue_rows(queues, groups)
+
+
+def queue_rows(queues: Iterable[ShownQueue], groups: Iterable[PodGroup]) -> list[QueueRow]:
+    """The lines of all queues; a group that nobody has looked at yet counts as pending."""
+    counts: dict[str, Counter[str]] = {}
+    for group in groups:
+        phases = counts.setdefault(group.spec.queue or keys.DEFAULT_QUEUE, Counter())
+        phases[(group.status.phase or "Pending").lower()] += 1
+    return [_row(found, counts.get(found.metadata.name, Counter())) for found in queues]
+
+
+def _row(found: ShownQueue, counts: Counter[str]) -> QueueRow:
+    name = found.metadata.name
+    parent = "" if name == keys.ROOT_QUEUE else found.spec.parent or keys.ROOT_QUEUE
+    return QueueRow(
+        name=name,
+        weight=found.spec.weight or 1,
+        state=found.status.state or "",
+        parent=parent,
+        inqueue=counts["inqueue"],
+        pending=counts["pending"],
+        running=counts["running"],
+        unknown=counts["unknown"],
+        completed=counts["completed"],
+    )
+
+
+@queue.command()
+@click.argument("name", required=False)
+@click.option("-n", "--name", "flag", metavar="NAME", help="The same as NAME.  [default: test]")
+@click.option("-w", "--weight", type=WEIGHT, default=1, show_default=True, help="Its share.")
+@click.option("-S", "--state", type=click.Choice((OPEN, CLOSED)), default=OPEN, show_default=True)
+@cluster_options
+def create(name: str | None, flag: str | None, weight: int, state: str, **access: Any) -> None:
+    """Make a queue."""
+    named = only_name(name, flag, "queue") if name or flag else "test"
+    anyio.run(_create, Access(**access), named, weight, state)
+    emit([f"create queue {named} successfully"])
+    suggest(f"allot queue get {named}")
+
+
+async def _create(access: Access, name: str, weight: int, state: str) -> None:
+    body = {
+        "apiVersion": keys.SCHEDULING,
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": weight},
+    }
+    async with open_cluster(access) as cluster:
+        made = msgspec.convert(await cluster.create(QUEUES, "", body), Queue)
+        if state == CLOSED:  # every queue is made open; closing it is the controller's
+            await cluster.command(CLOSE_QUEUE, QUEUES, made.metadata)
+
+
+@queue.command("operate")
+@_one_queue
+@click.option("-a", "--action", type=click.Choice((*ACTIONS, UPDATE)), required=True)
+@click.option("-w", "--weight", type=WEIGHT, help="The new weight, for update.")
+def operate_(
+    name: str | None, flag: str | None, action: str, weight: int | None, **access: Any
+) -> None:
+    """Open or close a queue, or change its weight."""
+    named = only_name(name, flag, "queue")
+    if (action == UPDATE) != (weight is not None):
+        raise CliError(
+            "update needs --weight" if weight is None else f"{action} takes no --weight",
+            "allot queue operate NAME -a update -w 2",
+        )
+    anyio.run(_operate, Access(**access), named, action, weight)
+    emit([f"{action} queue {named} successfully"])
+    suggest(f"allot queue get {named}")
+
+
+async def _operate(access: Access, name: str, action: str, weight: int | None) -> None:
+    async with open_cluster(access) as cluster:
+        if weight is not None:
+            await cluster.patch(QUEUES, name, {"spec": {"weight": weight}})
+            return
+        queues, counts = await _queues_and_groups(cluster, name)
+        denied = operate(name, ACTIONS[action], queues, counts)
+        if isinstance(denied, Denied):
+            raise CliError(f"{action} queue {name} is not done: {denied.reason}")
+        await cluster.command(ACTIONS[action], QUEUES, queues[name].metadata)
+
+
+async def _queues_and_groups(
+    cluster: Cluster, name: str
+) -> tuple[dict[str, Queue], dict[str, int]]:
+    """All queues, of which the named one must be there, and the PodGroups by queue."""
+    found = await cluster.list(path_of(QUEUES, ""), "queues", Queue)
+    groups = await cluster.list(path_of(GROUPS, ""), "podgroups", PodGroup)
+    queues = {each.metadata.name: each for each in found}
+    if name not in queues:
+        raise CliError(f"queue {name} does not exist", "see: allot queue list")
+    return queues, Counter(group.spec.queue or keys.DEFAULT_QUEUE for group in groups)
+
+
+@queue.command()
+@_one_queue
+def delete(name: str | None, flag: str | None, **access: Any) -> None:
+    """Delete a queue that has none below it."""
+    named = only_name(name, flag, "queue")
+    orphans = anyio.run(_delete, Access(**access), named)
+    emit([f"delete queue {named} successfully"])
+    if orphans:
+        note(f"{orphans} PodGroups name it; they wait until there is such a queue again")
+
+
+async def _delete(access: Access, name: str) -> int:
+    if name in (keys.ROOT_QUEUE, keys.DEFAULT_QUEUE):
+        raise CliError(f"queue {name} cannot be deleted: every cluster has it")
+    async with open_cluster(access) as cluster:
+        queues, counts = await _queues_and_groups(cluster, name)
+        below = sorted(each.metadata.name for each in queues.values() if each.spec.parent == name)
+        if below:
+            raise CliError(
+                f"queue {name} cannot be deleted: below it is {', '.join(below)}",
+                f"first: allot queue delete {below[0]}",
+            )
+        await cluster.delete(QUEUES, "", name, queues[name].metadata.uid)
+        return counts.get(name, 0)
