@@ -20,6 +20,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import (
     ALONE,
     BUILT_IN_TIERS,
+    NO_TABLE,
     CardFact,
     Company,
     Constraints,
@@ -62,6 +63,7 @@ SMALL_TABLE = (
     Geometry("g1", (Profile("1g", 1_000, 4),)),
     Geometry("g2", (Profile("2g", 3_900, 1),)),
 )
+no_table = st.sampled_from((-1, -1, -1, -1, -1, -1, -1, NO_TABLE))
 TAGS = ("group:default/g", "exclusive:app=a", "exclusive:app=b")
 
 
@@ -76,7 +78,7 @@ def cards(node: str, tables: int = 0) -> st.SearchStrategy[tuple[CardFact, ...]]
                 memory_mib=draw(st.sampled_from((0, 4_000, 16_000, 16_001))),
                 model=draw(st.sampled_from(MODELS)),
                 healthy=draw(st.integers(0, 5)) > 0,
-                table=draw(st.integers(0, tables - 1)) if tables else -1,
+                table=draw(st.integers(0, tables - 1)) if tables else draw(no_table),
             )
             for index in range(draw(st.integers(1, 3)))
         )

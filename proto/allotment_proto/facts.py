@@ -222,11 +222,15 @@ class Geometry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     profiles: tuple[Profile, ...]
 
 
+NO_TABLE = -2
+
+
 class CardFact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One card as its device plugin registered it. `slots` is how many pods may share it.
 
     `table` is the position in `Inventory.tables` of the geometries into which it can be cut, −1 for
-    a card that is not cut by geometry. `network` groups cards that are wired together, −1 unknown.
+    a card that is not cut by geometry, `NO_TABLE` for one that would have to be, but into what
+    nobody says: it takes nothing. `network` groups cards that are wired together, −1 unknown.
     """
 
     id: str

@@ -101,8 +101,7 @@ class Cluster:
         asked = {**(params or {}), "limit": str(PAGE_OBJECTS)}
         while True:
             page = _read(await self._client.list(path, asked), what, _Page)
-            for item in page.items or ():
-                found.append(_decoded(item, what, kind))
+            found += [_decoded(item, what, kind) for item in page.items or ()]
             if not page.metadata.more:
                 return found
             asked["continue"] = page.metadata.more
@@ -173,7 +172,9 @@ def _read(answer: KubeResult, what: str, kind: type[T]) -> T:
     match answer:
         case Ok(body=body):
             return _decoded(body, what, kind)
-        case Refused(status=404, reason="NotFound", details=details) if details.get("name"):
+        case Refused(status=404, details=details) if details.get("kind") == "namespaces":
+            raise CliError(f"{what}: {answer.message}")
+        case Refused(status=404, details=details) if details.get("name"):
             raise CliError(f"{what} does not exist")
         case Refused(status=404):
             raise CliError(

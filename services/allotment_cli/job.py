@@ -94,6 +94,7 @@ def only_name(name: str | None, flag: str | None, kind: str) -> str:
 @click.pass_context
 def run(
     ctx: click.Context,
+    /,
     filename: Path | None,
     name: str | None,
     namespace: str,

@@ -165,8 +165,7 @@ async def test_a_gang_from_inqueue_to_completed(tmp_path: Path) -> None:
     async with cluster() as there:
         group = await there.group("a", 2, "Inqueue")
         pods = [await there.pod(f"a-w-{n}", "a") for n in range(2)]
-        history = (NAMES, QUEUE, node(), group, *pods)
-        async with at_work(tmp_path, there, *history) as scene:
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), group, *pods) as scene:
             await scene.add(decided(shorts=(short("a", 2, 1),)))
 
             async def is_told() -> bool:

@@ -1,12 +1,13 @@
 """The cycle decides as plain loops over the specification's text do, on any small cluster."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.state import ClusterState, apply
-from allotment_proto.events import Event, Placement, PolicyLoaded
+from allotment_proto.events import Event, NodeObserved, Placement, PodObserved, PolicyLoaded
 from tests import oracle
 from tests import strategies as own
 from tests.build import decided
@@ -19,9 +20,30 @@ def clusters(draw: st.DrawFn) -> list[Event]:
     events: list[Event] = [
         PolicyLoaded(policy=draw(own.policies), source="", text_sha256=""),
     ]
-    events += [draw(own.nodes(name)) for name in own.NODES[: draw(st.integers(1, 3))]]
-    events += [draw(own.pods(uid)) for uid in own.PODS]
+    events += [shared(draw(own.nodes(name))) for name in own.NODES[: draw(st.integers(1, 3))]]
+    events += [alone(draw(own.pods(uid))) for uid in own.PODS]
     return events
+
+
+def shared(node: NodeObserved) -> NodeObserved:
+    """The node with cards that are shared by amounts: the oracle knows no others."""
+    replace = msgspec.structs.replace
+    inventories = (
+        replace(
+            inventory,
+            mode="hami-core" if inventory.family == "vgpu" else inventory.mode,
+            tables=(),
+            cards=tuple(replace(card, table=-1) for card in inventory.cards),
+        )
+        for inventory in node.inventories
+    )
+    return replace(node, inventories=tuple(inventories))
+
+
+def alone(pod: PodObserved) -> PodObserved:
+    """The pod without what it keeps apart from, which is not in the oracle's text either."""
+    request = msgspec.structs.replace(pod.request, apart=())
+    return msgspec.structs.replace(pod, request=request)
 
 
 @given(clusters(), st.permutations(own.PODS), st.integers(0, 6))

@@ -8,7 +8,7 @@ from allotment.core import reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import ContainerSource, NodeSource, PodSource
 from allotment_proto.device_config import DeviceConfig, MigModel, NodeConfig, Nvidia
-from allotment_proto.facts import Geometry, Holding, Inventory, Profile
+from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Profile
 from allotment_proto.volcano import keys
 
 VGPU, SHARE = FAMILIES["vgpu"], FAMILIES["gpushare"]
@@ -149,7 +149,7 @@ def test_a_card_without_a_table_among_others_takes_nothing() -> None:
     inventory, problems = registered(
         "GPU-0,10,16000,NVIDIA-X1,true,mig", "GPU-1,10,16000,NVIDIA-A100,true,mig", number=20
     )
-    assert [card.healthy for card in inventory.cards] == [False, True]
+    assert [card.table for card in inventory.cards] == [NO_TABLE, 0]
     assert "NoMigTable" in problems
 
 

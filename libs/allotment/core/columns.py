@@ -43,7 +43,7 @@ from allotment.core.packing import (
 from allotment.core.points import HOST_HALF, KIB_BITS, coarse_bits, host_weight
 from allotment.core.state import Change, ClusterState, Node
 from allotment_proto.events import NodeObserved, Placement, PodObserved
-from allotment_proto.facts import CardFact, Holding
+from allotment_proto.facts import NO_TABLE, CardFact, Holding
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
@@ -70,6 +70,8 @@ class CardKind(NamedTuple):
     blocked: str | None = None
     """Why no card of its ledger takes anything; see `Ledger.blocked`."""
     table: Table = ()
+    is_closed: bool = False
+    """It hands out nothing; see `NO_TABLE`."""
     state: State = UNCUT
     """What can still be had of a cut card: it is of another kind after every piece."""
 
@@ -84,6 +86,7 @@ class CardKind(NamedTuple):
             self.cores_pct,
             self.healthy,
             self.mode,
+            NO_TABLE if self.is_closed else -1,
         )
 
     @property
@@ -305,7 +308,7 @@ class Columns:
         for held in placement.holdings:
             slot = slots.get((held.family, held.card))
             if slot is not None:
-                for tag in ledgers[held.family].counted(tags):
+                for tag in ledgers[held.family].counted(tags, held):
                     _count(self.tagged, tag, position * self.depth + slot, sign)
 
     # ---- following the state
@@ -598,6 +601,7 @@ def _kinds_of(node: Node) -> Iterable[CardKind]:
                 fact.healthy,
                 ledger.blocked,
                 card.table,
+                fact.table == NO_TABLE,
                 card.state,
             )
 

@@ -131,7 +131,7 @@ class Ledger:
         card.free_cores_pct -= holding.cores_pct
         if card.cutter is not None:
             card.state = card.cutter.state(card.fact, card.table, card.held)
-        for tag in self.counted(tags):
+        for tag in self.counted(tags, holding):
             card.tags[tag] = card.tags.get(tag, 0) + 1
 
     def release(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
@@ -149,16 +149,23 @@ class Ledger:
         card.free_cores_pct += booked.cores_pct
         if card.cutter is not None:
             card.state = card.cutter.state(card.fact, card.table, card.held)
-        for tag in self.counted(tags):
+        for tag in self.counted(tags, booked):
             card.tags[tag] -= 1
             if not card.tags[tag]:
                 del card.tags[tag]
 
-    def counted(self, tags: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of a pod's tags that count here: exclusivity is about shares of cards only."""
-        if not tags or self.mode in SHARING:
+    def counted(self, tags: tuple[str, ...], holding: Holding) -> tuple[str, ...]:
+        """Those of a pod's tags that count for a holding.
+
+        Exclusivity is about shares of cards only, and a group does not mind a member that takes
+        neither memory nor compute. Source: volcano `vgpu/utils.go` (deviceshare 4.2, 4.8).
+        """
+        takes = holding.memory_mib > 0 or holding.cores_pct > 0
+        if not tags or (self.mode in SHARING and takes):
             return tags
-        return tuple(tag for tag in tags if not tag.startswith(EXCLUSIVE))
+        return tuple(
+            tag for tag in tags if (self.mode in SHARING if tag.startswith(EXCLUSIVE) else takes)
+        )
 
     def copy(self) -> "Ledger":
         twin = Ledger.__new__(Ledger)

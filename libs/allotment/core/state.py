@@ -322,6 +322,7 @@ def _same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
         and a.card == b.card
         and a.container == b.container
         and a.cores_pct == b.cores_pct
+        and a.instance == b.instance
         and b.memory_mib in (0, a.memory_mib)
         for a, b in zip(sorted(ours, key=_by_card), sorted(seen, key=_by_card), strict=True)
     )

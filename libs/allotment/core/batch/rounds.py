@@ -5,11 +5,11 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from allotment.core.batch.holds import holds_now, told
-from allotment.core.batch.oracle import ANYWHERE, Places
+from allotment.core.batch.oracle import Places
 from allotment.core.batch.victims import PREEMPT, RECLAIM, evictions, keeping
 from allotment.core.batch.views import SINGLE, Views
 from allotment.core.config import is_on
@@ -19,7 +19,7 @@ from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUSED, Turn, allocate
 from allotment.core.queues.answers import QUOTA_CODES, No
 from allotment.core.queues.backfill import backfill
-from allotment.core.queues.enqueue import WAITING, enqueue
+from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.model import Status, Task
 from allotment.core.queues.plugin import SWITCHES
 from allotment.core.queues.registry import PLUGINS, Configured, configure

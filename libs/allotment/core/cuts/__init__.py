@@ -9,10 +9,11 @@ own, so that cut cards are compared by the same thresholds as all others.
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from allotment.core.cuts.closed import CLOSED
 from allotment.core.cuts.mig import MIG
 from allotment.core.cuts.mindcluster import MINDCLUSTER
 from allotment.core.cuts.types import UNCUT, Piece, State
-from allotment_proto.facts import CardFact, DeviceRequest, Geometry
+from allotment_proto.facts import NO_TABLE, CardFact, DeviceRequest, Geometry
 
 __all__ = ["CUTTERS", "UNCUT", "Cutter", "Piece", "State", "Table", "cutter_of"]
 
@@ -55,4 +56,6 @@ CUTTERS: dict[str, Cutter] = {"mindcluster": MINDCLUSTER}
 
 def cutter_of(family: str, card: CardFact, table: Table) -> Cutter | None:
     """How a card is cut; None for one that is shared by amounts alone."""
+    if card.table == NO_TABLE:
+        return CLOSED
     return MIG if table else CUTTERS.get(family)

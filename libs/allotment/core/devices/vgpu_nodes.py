@@ -12,7 +12,7 @@ import msgspec
 from allotment.core import quantities
 from allotment.core.devices.base import NodeSource
 from allotment_proto.device_config import DeviceConfig, NodeConfig
-from allotment_proto.facts import CardFact, Geometry, Inventory, Problem
+from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Inventory, Problem
 from allotment_proto.volcano import device_config, keys
 from allotment_proto.volcano import vgpu as wire
 
@@ -87,16 +87,23 @@ def _configured(card: CardFact, config: DeviceConfig, said: NodeConfig) -> CardF
 def _with_tables(
     cards: list[CardFact], config: DeviceConfig
 ) -> tuple[list[CardFact], Tables, list[Problem]]:
-    """The cards with the geometries of their models.
+    """The cards that are in mode mig themselves, with the geometries of their models.
 
     A card without any takes nothing, unless there is no card with some: then they are shares.
     """
-    by_model = {card.model: device_config.geometries_for(config, card.model) for card in cards}
+    by_model = {
+        card.model: device_config.geometries_for(config, card.model)
+        for card in cards
+        if card.mode == keys.MODE_MIG
+    }
     has_any = any(by_model.values())
     tables: list[tuple[Geometry, ...]] = []
     out: list[CardFact] = []
     problems: list[Problem] = []
     for card in cards:
+        if card.mode != keys.MODE_MIG:  # the register's own problem names the mixed modes
+            out.append(msgspec.structs.replace(card, table=NO_TABLE if has_any else card.table))
+            continue
         table = by_model[card.model]
         if not table:
             outcome = "it takes nothing" if has_any else "the node counts as hami-core"
@@ -108,7 +115,7 @@ def _with_tables(
                     f"{card.model!r}: {outcome}; add its model to the device configuration",
                 )
             )
-            out.append(msgspec.structs.replace(card, healthy=card.healthy and not has_any))
+            out.append(msgspec.structs.replace(card, table=NO_TABLE if has_any else card.table))
             continue
         if table not in tables:
             tables.append(table)

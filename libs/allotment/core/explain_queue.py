@@ -1,0 +1,192 @@
+"""What a queue may have, what it has, and whom it keeps waiting, at one sequence.
+
+The limits are those of the plugin that is in force: the same books that decide are shown.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from allotment.core.batch.views import SINGLE
+from allotment.core.explain_batch import (
+    QUEUE_SCHEMA,
+    Bench,
+    Limit,
+    QueueExplanation,
+    QueueGroup,
+    Reason,
+    kept_of,
+    open_bench,
+    place_of_queue,
+)
+from allotment.core.explanation import AsOf, Subject
+from allotment.core.figures import rfc3339
+from allotment.core.model import ClusterState
+from allotment.core.queues.answers import closed
+from allotment.core.queues.capacity import Capacity
+from allotment.core.queues.card import CapacityCard
+from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.model import OPEN, ROOT
+from allotment.core.queues.proportion import Proportion
+from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources
+from allotment.core.queues.session import Session
+from allotment.core.queues.work import Job, QueueBook, open_books
+
+FIRST = (CPU, MEMORY)
+
+
+class _Reckoned(NamedTuple):
+    """What the plugin in force makes of a queue."""
+
+    plugin: str
+    book: QueueBook
+    most: Resources | None = None
+    """None: nothing is limited. A name that is missing is unlimited, or nothing at all if
+    `is_strict`."""
+    deserved: Resources | None = None
+    is_strict: bool = False
+
+
+def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplanation:
+    """Explain a queue. Raises KeyError for one that is not known."""
+    fact = state.queues[name]
+    bench = open_bench(state)
+    session = bench.session
+    queue = session.queue(name)
+    refuses = session.overused(name)
+    if queue.state != OPEN:
+        refuses = closed(name, queue.state)
+    return QueueExplanation(
+        schema=QUEUE_SCHEMA,
+        subject=Subject(kind="Queue", namespace="", name=name, uid=fact.uid),
+        as_of=AsOf(seq=state.seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
+        state=queue.state,
+        parent="" if name == ROOT else queue.parent,
+        children=tuple(sorted(session.world.children.get(name, ()))),
+        weight=queue.weight,
+        priority=queue.priority,
+        reclaimable=queue.reclaimable,
+        plugin=reckoned(session, name).plugin,
+        problem=None
+        if fact.problem is None
+        else Reason(code=fact.problem.code, message=f"{fact.problem.place} {fact.problem.message}"),
+        refuses=None if refuses is None else Reason(code=refuses.code, message=refuses.message),
+        groups=_phases(session, name),
+        queues=place_of_queue(bench, name),
+        limits=_limits(session, name),
+        waiting=tuple(
+            _group(bench, job, position, as_of_ms)
+            for position, job in enumerate(bench.waiting.get(name, ()), start=1)
+        ),
+        kept=kept_of(
+            [h for h in bench.holds if h.queue == name or session.jobs[h.job].queue == name]
+        ),
+    )
+
+
+def reckoned(session: Session, name: str) -> _Reckoned:
+    """The books of a queue, and the limits of the first plugin that sets some."""
+    for plugin_name in ("capacity", "capacity-card", "proportion"):
+        match session.plugin(plugin_name):
+            case Capacity() as capacity:
+                tree = capacity.tree
+                return _Reckoned(
+                    plugin_name, capacity.books[name], tree.capability[name], tree.deserved[name]
+                )
+            case CapacityCard() as card:
+                queue = session.queue(name)
+                deserved = queue.deserved.plus(queue.card_quota or NOTHING)
+                return _Reckoned(
+                    plugin_name, card.books[name], card.capability[name], deserved, is_strict=True
+                )
+            case Proportion() as proportion:
+                return _Reckoned(
+                    plugin_name,
+                    proportion.books[name],
+                    proportion.capability[name],
+                    proportion.deserved.get(name, NOTHING),
+                )
+    return _Reckoned("", open_books(session.world)[name])
+
+
+def _limits(session: Session, name: str) -> tuple[Limit, ...]:
+    queue, found = session.queue(name), reckoned(session, name)
+    quota = queue.card_quota or NOTHING
+    book = found.book
+    said = {*queue.capability, *queue.deserved, *queue.guarantee, *quota}
+    used = {*book.allocated.named, *book.request.named, *book.inqueue.named} - {PODS}
+    names = sorted(said | used, key=lambda n: (n not in FIRST, n))
+    return tuple(
+        Limit(
+            resource=n,
+            allocated=int(book.allocated.amount(n)),
+            promised=int(book.inqueue.amount(n)),
+            request=int(book.request.amount(n)),
+            deserved=None if found.deserved is None else _of(found.deserved, n, found.is_strict),
+            most=None if found.most is None else _most(found, n, quota),
+            capability=_of(queue.capability, n),
+            guarantee=_of(queue.guarantee, n),
+            card_quota=_of(quota, n),
+        )
+        for n in names
+    )
+
+
+def _most(found: _Reckoned, name: str, quota: Resources) -> int | None:
+    """Card quotas limit CPU, memory and cards; other plugins what the cluster has."""
+    assert found.most is not None
+    if found.is_strict and name not in (*FIRST, *quota):
+        return None
+    return int(found.most.amount(name))
+
+
+def _of(amounts: Resources, name: str, is_strict: bool = False) -> int | None:
+    return int(amounts[name]) if name in amounts else 0 if is_strict and name in FIRST else None
+
+
+def _phases(session: Session, name: str) -> dict[str, int]:
+    """Its groups by phase; pods without a group are none."""
+    counts = Counter(
+        job.phase.value or "Pending"
+        for job in session.world.jobs_of(name)
+        if not job.uid.startswith(SINGLE)
+    )
+    return dict(sorted(counts.items()))
+
+
+def _group(bench: Bench, job: Job, position: int, as_of_ms: int) -> QueueGroup:
+    view = job.view
+    group = bench.state.groups.get(job.uid)
+    return QueueGroup(
+        position=position,
+        namespace=view.namespace,
+        name=view.name,
+        is_pod=group is None,
+        phase=job.phase.value,
+        min_member=view.min_member,
+        waiting=len(bench.session.due_tasks(job)),
+        priority=view.priority,
+        passed=0 if group is None else group.passed,
+        since_seconds=max(as_of_ms - view.created_ms, 0) // 1000 if view.created_ms else 0,
+        reason=_why(bench, job),
+    )
+
+
+def _why(bench: Bench, job: Job) -> Reason | None:
+    """What was last said of it, or what its gate says now."""
+    state, session = bench.state, bench.session
+    group = state.groups.get(job.uid)
+    if group is None:
+        refusal = state.pods[job.uid.removeprefix(SINGLE)].refusal
+        if refusal is None:
+            return None
+        code = refusal.problem.code if refusal.problem else (refusal.reasons or (("", 0),))[0][0]
+        return Reason(code=code, message=refusal.problem.message if refusal.problem else "")
+    if job.phase in WAITING:
+        no = None if job.view.min_resources is None else session.job_enqueueable(job)
+        return None if no is None else Reason(code=no.code, message=no.message, queue=no.queue)
+    invalid = session.job_valid(job)
+    if invalid is not None:
+        return Reason(code=invalid.code, message=invalid.message)
+    if group.short is not None:
+        return Reason(code=group.short.code, message=group.short.message)
+    return None
