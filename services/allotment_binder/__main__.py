@@ -86,16 +86,16 @@ def _expose(ctx: Context, work: Binder) -> None:
         "allot_bind_failed_total": ("Bindings that failed for good", lambda: work.failed),
         "allot_notices_lost_total": (
             "conditions and Events that could not be written",
-            lambda: work.notices.lost + work.groups.lost,
+            lambda: work.notices.lost + work.gangs.statuses.lost,
         ),
-        "allot_evicted_total": ("pods evicted", lambda: work.evictions.evicted),
+        "allot_evicted_total": ("pods evicted", lambda: work.gangs.evictions.evicted),
         "allot_evictions_refused_total": (
             "evictions that did not come about",
-            lambda: work.evictions.refused,
+            lambda: work.gangs.evictions.refused,
         ),
         "allot_group_statuses_total": (
             "statuses of PodGroups written",
-            lambda: work.groups.written,
+            lambda: work.gangs.statuses.written,
         ),
     }
     for name, (text, read) in counts.items():

@@ -17,13 +17,12 @@ from allotment.adapters.service import ServiceContext
 from allotment.adapters.world import World, too_large_reporter
 from allotment.core import reasons
 from allotment.core.logport import Record
+from allotment.core.queues.texts import bind_error
 from allotment.core.texts import refusal_text
 from allotment_binder import notices
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_binder.decider import Decider
-from allotment_binder.evictions import Evictions
-from allotment_binder.gang_notices import GangNotices
-from allotment_binder.groups import GroupStatuses
+from allotment_binder.gangs import Gangs
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
@@ -36,7 +35,6 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Envelope,
-    Eviction,
     NodeGone,
     NodeObserved,
     Placement,
@@ -65,11 +63,7 @@ class Binder:
         self.bound = 0
         self.failed = 0
         self.notices = Notices(client, ctx.settings.instance)
-        self.gang_notices = GangNotices(self.notices)
-        self.groups = GroupStatuses(
-            aside, ctx.settings.instance, self.notices.is_binding, self._group_problem
-        )
-        self.evictions = Evictions(aside, self.notices, self._eviction_problem)
+        self.gangs = Gangs(ctx, world.fold, aside, self.notices)
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
         self.locks = NodeLocks(client, self._lock_problem, time.time)
@@ -96,9 +90,7 @@ class Binder:
                 case Decided():
                     for placement in event.placements:
                         self.pacer.look(placement.uid)
-                    for eviction in event.evictions:
-                        self.evictions.note(eviction.uid, record.seq)
-                    self.gang_notices.landed(self.world.fold.state, event)
+                    self.gangs.applied(event, record.seq)
                 case _:
                     pass
 
@@ -116,7 +108,6 @@ class Binder:
         self.unserved.begin(state)
         self.troubles.begin(state)
         self.locks.begin(state)
-        self.evictions.begin()
         pacer = self.pacer = Pacer(state, swap_equal=self.ctx.settings.swap_equal)
         outcomes = Recorder(
             self.world.log,
@@ -133,14 +124,14 @@ class Binder:
                 self.notices.put(
                     notices.Refused(uid, refusal.namespace, refusal.name, text, is_news=False)
                 )
-        self.gang_notices.begin(state)
+        self.gangs.begin()
         self.decider.proposals.clear()
         async with anyio.create_task_group() as group:
             group.start_soon(outcomes.run)
             group.start_soon(self.notices.run)
             group.start_soon(self.decider.run)
             group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
-            group.start_soon(self.groups.run, self.world.fold)
+            group.start_soon(self.gangs.statuses.run, self.world.fold)
             group.start_soon(self._watch_waits, pacer)
             await self.world.lease.lost()
             self.ctx.log.warning("lease lost, another binder takes over")
@@ -156,6 +147,7 @@ class Binder:
                     refusal.uid, refusal.namespace, refusal.name, refusal_text(refusal), True
                 )
             )
+        self.gangs.landed(decided)
 
     async def _bind_loop(
         self, group: TaskGroup, outcomes: Recorder, pacer: Pacer, inherited: set[str]
@@ -171,8 +163,7 @@ class Binder:
                 group.start_soon(self._erase, state.pods[uid].fact)
             if self.unserved.given_up and not sweep.statistics().locked:
                 group.start_soon(self._sweep, sweep)
-            for eviction in self.evictions.due(state):
-                group.start_soon(self._evict, eviction, outcomes)
+            self.gangs.start_evictions(group, outcomes)
             for held, wait_s in self.locks.due():
                 group.start_soon(self.locks.release, held, wait_s)
             for allocation in pacer.ready(self.unserved.places()):
@@ -181,20 +172,6 @@ class Binder:
                 target = Target(fact.namespace, fact.name, allocation)
                 group.start_soon(self._bind, target, outcomes, pacer, uid in inherited)
             await self.world.fold.changed()
-
-    async def _evict(self, eviction: Eviction, outcomes: Recorder) -> None:
-        ending = await self.evictions.carry_out(self.world.fold.state, eviction)
-        outcomes.put([ending])
-        self.ctx.log.info(
-            "pod not evicted" if ending.code else "pod evicted",
-            namespace=eviction.namespace,
-            pod=eviction.name,
-            node=eviction.node,
-            action=eviction.action,
-            preemptor=eviction.preemptor,
-            code=ending.code,
-            reason=ending.message,
-        )
 
     async def _watch_waits(self, pacer: Pacer) -> None:
         while True:
@@ -269,14 +246,6 @@ class Binder:
     def _lock_problem(self, text: str) -> None:
         self.ctx.log.warning("node lock", reason=text)
 
-    def _group_problem(self, group: str, text: str) -> None:
-        self.ctx.log.warning("the group's status could not be written", group=group, reason=text)
-
-    def _eviction_problem(self, eviction: Eviction, text: str) -> None:
-        self.ctx.log.warning(
-            "eviction", namespace=eviction.namespace, pod=eviction.name, reason=text
-        )
-
     async def _sweep(self, sweep: anyio.Lock) -> None:
         """Erase, one after the other, the records that plugins left of pods they gave up."""
         state = self.world.fold.state
@@ -302,6 +271,10 @@ class Binder:
         """Only whoever runs the cluster can cure this, so the pod says what is wrong. Once."""
         uid = target.allocation.uid
         pod = self.world.fold.state.pods.get(uid)
-        text = f"{ending.code}: chosen was {ending.node}, but the Binding failed: {ending.message}"
+        said = bind_error(ending.node, f"{ending.code}: {ending.message}")
         is_news = pod is not None and pod.bind_failures == 0
-        self.notices.put(notices.Refused(uid, target.namespace, target.name, text, is_news))
+        self.notices.put(
+            notices.Refused(
+                uid, target.namespace, target.name, said.message, is_news, reason=said.reason
+            )
+        )

@@ -23,6 +23,7 @@ from allotment.adapters.kube_events import (
     refuse_pod,
     unschedulable_patch,
 )
+from allotment.core.queues import texts
 
 WORKERS = 4
 TRIES = 4
@@ -31,17 +32,22 @@ GIVE_WAY_S = 0.2
 """The pause after an Event while Bindings are under way."""
 EVENTS_WAITING_MAX = 20_000
 CONTROLLER = "allotment.dev/scheduler"
-UNSCHEDULABLE = "Unschedulable"
+UNSCHEDULABLE = texts.REASON_UNSCHEDULABLE
 
 
 class Refused(NamedTuple):
-    """Tell that a pod does not fit. `is_news`: with an Event beside the condition."""
+    """Tell that a pod does not fit. `is_news`: with an Event beside the condition.
+
+    `nominated` is the node that it waits for; empty takes that back, None leaves it as it is.
+    """
 
     uid: str
     namespace: str
     name: str
     message: str
     is_news: bool
+    reason: str = UNSCHEDULABLE
+    nominated: str | None = None
 
 
 class Scheduled(NamedTuple):
@@ -186,8 +192,10 @@ class Notices:
 
     async def _refuse(self, notice: Refused) -> bool:
         patch = unschedulable_patch(
-            notice.uid, UNSCHEDULABLE, notice.message, time.time_ns() if notice.is_news else None
+            notice.uid, notice.reason, notice.message, time.time_ns() if notice.is_news else None
         )
+        if notice.nominated is not None:
+            patch["status"]["nominatedNodeName"] = notice.nominated or None
         for attempt in range(TRIES):
             answer = await refuse_pod(self._client, notice.namespace, notice.name, patch)
             if not isinstance(answer, Unknown):
@@ -204,8 +212,7 @@ class Notices:
         return True
 
     async def _tell(self, notice: Scheduled) -> bool:
-        pod = f"{notice.namespace}/{notice.name}"
-        note = f"Successfully assigned {pod} to {notice.node}"
+        note = texts.assigned(notice.namespace, notice.name, notice.node)
         return await self._event(notice, "Normal", "Scheduled", "Binding", note)
 
     async def _event(self, notice: Notice, kind: str, reason: str, action: str, note: str) -> bool:

@@ -1,4 +1,4 @@
-"""`allot explain pod`: why a pod is where it is, or why it waits."""
+"""`allot explain`, and `allot explain pod`: why a pod is where it is, or why it waits."""
 
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +14,7 @@ from allotment.core.state import ClusterState
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
 from allotment_cli.folding import Folded, fold, fold_at
+from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import pod_name
 from allotment_cli.output import emit, emit_json, suggest
@@ -23,12 +24,27 @@ from allotment_proto.events import Envelope
 PENDING_EXIT = 3
 
 
-@click.group()
+COMMANDS = {
+    "pod": ("allotment_cli.explain", "pod", "Why a pod is where it is, or why it waits."),
+    "gang": (
+        "allotment_cli.explain_gang",
+        "gang",
+        "Why a group runs or waits: its PodGroup's name, or its Job's.",
+    ),
+    "queue": (
+        "allotment_cli.explain_queue",
+        "queue",
+        "What a queue may have, what it has, and who waits in it.",
+    ),
+}
+
+
+@click.group(cls=LazyGroup, commands=COMMANDS)
 def explain() -> None:
-    """Why a pod is where it is."""
+    """Why a pod is where it is, or a gang waits."""
 
 
-@explain.command()
+@click.command()
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @source_options
 @click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")

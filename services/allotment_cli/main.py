@@ -13,6 +13,7 @@ COMMANDS = {
     "ledger": ("allotment_cli.ledger", "ledger", "The card map: who holds how much of which card."),
     "log": ("allotment_cli.log", "log", "The allocation log, one line an event."),
     "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is, or a gang waits."),
+    "doctor": ("allotment_cli.doctor", "doctor", "What somebody should look at."),
     "job": (
         "allotment_cli.job",
         "job",

@@ -26,6 +26,7 @@ from allotment_watcher.npu_watch import NpuWatch
 from allotment_watcher.observer import Observer
 from allotment_watcher.policy_source import POLL_S, Loaded, fingerprint, load_policy
 from allotment_watcher.settings import WatcherSettings
+from allotment_watcher.volume_watch import VolumeWatch
 
 STANDBY_AFTER_S = 3.0
 """Longer than taking a free lease: who still waits then has an active one before it."""
@@ -68,6 +69,7 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
             group.start_soon(keep_learning, state, turn.recorder.put)
             group.start_soon(turn.devices.run)
             group.start_soon(turn.npu.run)
+            group.start_soon(turn.volumes.run)
             group.start_soon(turn.batch.run, client)
             group.start_soon(turn.observe)
             await world.lease.lost()
@@ -90,7 +92,8 @@ class Turn:
         )
         self.batch = BatchWatch(ctx, state, self.recorder)
         self.npu = NpuWatch(ctx, client, policy, lambda nodes: self.observer.told_of(nodes))
-        self.observer = Observer(ctx, policy, diary, self.recorder, self.npu)
+        self.volumes = VolumeWatch(ctx, client, lambda: self.observer.volumes_changed())
+        self.observer = Observer(ctx, policy, diary, self.recorder, self.npu, self.volumes)
         in_force = state.devices if state.devices_seq else None
         self.devices = DeviceWatch(ctx, client, policy, in_force, self._configured)
         if state.policy_seq == 0 or as_in_file(state.policy) != policy:

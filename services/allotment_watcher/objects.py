@@ -33,10 +33,18 @@ class Resources(msgspec.Struct):
     requests: Amounts = None
 
 
+class Port(msgspec.Struct):
+    container_port: int = msgspec.field(name="containerPort", default=0)
+    host_port: int | None = msgspec.field(name="hostPort", default=None)
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
+    protocol: str | None = None
+
+
 class Container(msgspec.Struct, rename="camel"):
     name: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
+    ports: list[Port] | None = None
 
 
 class Expression(msgspec.Struct):
@@ -54,14 +62,71 @@ class NodeSelector(msgspec.Struct, rename="camel"):
     node_selector_terms: list[NodeTerm] | None = None
 
 
+class Preference(msgspec.Struct):
+    weight: int = 0
+    preference: NodeTerm | None = None
+
+
 class NodeAffinity(msgspec.Struct):
     required: NodeSelector | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[Preference] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class LabelSelector(msgspec.Struct, rename="camel"):
+    match_labels: Labels = None
+    match_expressions: list[Expression] | None = None
+
+
+class PodTerm(msgspec.Struct, rename="camel"):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedPodTerm(msgspec.Struct, rename="camel"):
+    weight: int = 0
+    pod_affinity_term: PodTerm | None = None
+
+
+class PodAffinity(msgspec.Struct):
+    required: list[PodTerm] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[WeightedPodTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
 
 class Affinity(msgspec.Struct, rename="camel"):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class SpreadConstraint(msgspec.Struct, rename="camel"):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(msgspec.Struct, rename="camel"):
+    claim_name: str = ""
+
+
+class Volume(msgspec.Struct, rename="camel"):
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: msgspec.Raw | None = None
 
 
 class Toleration(msgspec.Struct):
@@ -87,6 +152,9 @@ class PodSpec(msgspec.Struct, rename="camel"):
     priority: int | None = None
     priority_class_name: str | None = None
     overhead: Amounts = None
+    host_network: bool | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
     resource_claims: list[msgspec.Raw] | None = None
 
 
@@ -128,6 +196,69 @@ class NodeObject(msgspec.Struct):
     metadata: Meta
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
+
+
+class ClaimSpec(msgspec.Struct, rename="camel"):
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+    volume_mode: str | None = None
+    resources: Resources | None = None
+
+
+class ClaimStatus(msgspec.Struct):
+    phase: str | None = None
+
+
+class ClaimObject(msgspec.Struct):
+    metadata: Meta
+    spec: ClaimSpec | None = None
+    status: ClaimStatus | None = None
+
+
+class ClaimRef(msgspec.Struct):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(msgspec.Struct):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(msgspec.Struct, rename="camel"):
+    capacity: Amounts = None
+    access_modes: list[str] | None = None
+    volume_mode: str | None = None
+    storage_class_name: str | None = None
+    claim_ref: ClaimRef | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class VolumeStatus(msgspec.Struct):
+    phase: str | None = None
+
+
+class VolumeObject(msgspec.Struct):
+    metadata: Meta
+    spec: VolumeSpec | None = None
+    status: VolumeStatus | None = None
+
+
+class TopologyExpression(msgspec.Struct):
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologyTerm(msgspec.Struct, rename="camel"):
+    match_label_expressions: list[TopologyExpression] | None = None
+
+
+class ClassObject(msgspec.Struct, rename="camel"):
+    metadata: Meta
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
 
 
 class ConfigMapObject(msgspec.Struct):

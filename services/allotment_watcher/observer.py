@@ -13,7 +13,7 @@ from allotment.adapters.service import ServiceContext
 from allotment.core.devices.base import NOTHING
 from allotment.core.state import ClusterState
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.facts import Policy
+from allotment_proto.facts import Policy, Problem
 from allotment_watcher import objects
 from allotment_watcher.auditing import keep_right
 from allotment_watcher.diary import Diary
@@ -23,9 +23,11 @@ from allotment_watcher.normalise import (
     pod_through,
     unreadable_pod_fact,
 )
+from allotment_watcher.normalise.volumes import Reach, claims_of
 from allotment_watcher.npu_watch import NpuWatch, has_chips
 from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
+from allotment_watcher.volume_watch import VolumeWatch
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -45,12 +47,17 @@ class Observer:
         diary: Diary,
         recorder: Recorder,
         npu: NpuWatch | None = None,
+        volumes: VolumeWatch | None = None,
     ) -> None:
         self.ctx = ctx
         self.diary = diary
         self.recorder = recorder
         self.npu = npu
         """Without, nodes have no device information."""
+        self.volumes = volumes
+        """Without, pods are told as if they had no volumes."""
+        self._waiting: dict[str, objects.PodObject] = {}
+        """Pods of ours that wait and have claims, whole, to read them again when those change."""
         self._lens = Lens(policy)
         self._pods: set[str] = set()
         self._nodes: dict[str, str] = {}
@@ -71,6 +78,7 @@ class Observer:
                 self._pods.clear()
                 self._nodes.clear()
                 self._npu_nodes.clear()
+                self._waiting.clear()
                 self._unreadable.clear()
                 async with anyio.create_task_group() as group:
                     group.start_soon(
@@ -97,9 +105,10 @@ class Observer:
         match event:
             case Added() | Modified():
                 self._pods.add(event.identity.uid)
-                self.recorder.put(self.diary.pod_seen(pod_through(self._lens, event.object)))
+                self._see_pod(event.object)
             case Deleted():
                 self._pods.discard(event.identity.uid)
+                self._waiting.pop(event.identity.uid, None)
                 self._unreadable.discard(event.identity.uid)
                 self.recorder.put(self.diary.pod_gone(event.identity.uid))
             case Undecodable():
@@ -132,6 +141,25 @@ class Observer:
         for name in sorted(self._npu_nodes if nodes is None else nodes):
             if name in self._npu_nodes:
                 self._see(self._npu_nodes[name])
+
+    def volumes_changed(self) -> None:
+        """What claims of waiting pods can have may be something else now."""
+        for pod in list(self._waiting.values()):
+            self._see_pod(pod)
+
+    def _see_pod(self, pod: objects.PodObject) -> None:
+        uid, claims = pod.metadata.uid, claims_of(pod)
+        scheduler = pod.spec.scheduler_name or ""
+        is_ours = scheduler in self._lens.policy.scheduler_names and not pod.spec.node_name
+        reach: tuple[Reach, ...] | Problem = ()
+        if claims and is_ours and self.volumes is not None:
+            self._waiting[uid] = pod
+            if not self.volumes.has_answered():
+                return  # it is told once that is known, so that it is not placed out of reach
+            reach = self.volumes.reach(pod.metadata.namespace, claims)
+        else:
+            self._waiting.pop(uid, None)
+        self.recorder.put(self.diary.pod_seen(pod_through(self._lens, pod, reach)))
 
     def _see(self, node: objects.NodeObject) -> None:
         name, info = node.metadata.name, NOTHING

@@ -247,7 +247,7 @@ async def test_a_binding_that_is_forbidden_is_told_once_and_gives_the_cards_back
             await until(lambda n=attempt: scene.kinds().count("BindFailed") == n)  # type: ignore[misc]
             await until(lambda n=attempt: len(api.told) == n)  # type: ignore[misc]
         await anyio.sleep(0.05)
-        assert api.told[0].startswith("pod-a: APIError: chosen was n1, but the Binding failed: 403")
+        assert api.told[0].startswith("pod-a: failed to bind to node n1: APIError: 403")
         assert api.events == [("pod-a", "FailedScheduling")]
         assert list(scene.fold.state.pending) == ["a"]
 

@@ -32,6 +32,8 @@ from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job, QueueBook, open_books
 
 FIRST = (CPU, MEMORY)
+EXPLAINED = "explained"
+"""Under this name the books are kept that no plugin counts."""
 
 
 class _Reckoned(NamedTuple):
@@ -39,11 +41,12 @@ class _Reckoned(NamedTuple):
 
     plugin: str
     book: QueueBook
+    request: Resources
     most: Resources | None = None
-    """None: nothing is limited. A name that is missing is unlimited, or nothing at all if
-    `is_strict`."""
+    """None: nothing is limited."""
     deserved: Resources | None = None
     is_strict: bool = False
+    """CPU and memory that nobody named are limited to nothing, other names not at all."""
 
 
 def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplanation:
@@ -85,27 +88,24 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
 
 def reckoned(session: Session, name: str) -> _Reckoned:
     """The books of a queue, and the limits of the first plugin that sets some."""
-    for plugin_name in ("capacity", "capacity-card", "proportion"):
-        match session.plugin(plugin_name):
-            case Capacity() as capacity:
-                tree = capacity.tree
-                return _Reckoned(
-                    plugin_name, capacity.books[name], tree.capability[name], tree.deserved[name]
-                )
-            case CapacityCard() as card:
-                queue = session.queue(name)
-                deserved = queue.deserved.plus(queue.card_quota or NOTHING)
-                return _Reckoned(
-                    plugin_name, card.books[name], card.capability[name], deserved, is_strict=True
-                )
-            case Proportion() as proportion:
-                return _Reckoned(
-                    plugin_name,
-                    proportion.books[name],
-                    proportion.capability[name],
-                    proportion.deserved.get(name, NOTHING),
-                )
-    return _Reckoned("", open_books(session.world)[name])
+    asked = open_books(session.world, EXPLAINED)[name]
+    capacity, card = session.plugin("capacity"), session.plugin("capacity-card")
+    proportion = session.plugin("proportion")
+    if isinstance(capacity, Capacity):
+        tree, book = capacity.tree, capacity.books[name]
+        return _Reckoned(
+            capacity.name, book, asked.request, tree.capability[name], tree.deserved[name]
+        )
+    if isinstance(card, CapacityCard):
+        queue, book = session.queue(name), card.books[name]
+        deserved = queue.deserved.plus(queue.card_quota or NOTHING)
+        return _Reckoned(
+            card.name, book, book.request, card.capability[name], deserved, is_strict=True
+        )
+    if isinstance(proportion, Proportion):
+        book, due = proportion.books[name], proportion.deserved.get(name, NOTHING)
+        return _Reckoned(proportion.name, book, book.request, proportion.capability[name], due)
+    return _Reckoned("", asked, asked.request)
 
 
 def _limits(session: Session, name: str) -> tuple[Limit, ...]:
@@ -113,14 +113,14 @@ def _limits(session: Session, name: str) -> tuple[Limit, ...]:
     quota = queue.card_quota or NOTHING
     book = found.book
     said = {*queue.capability, *queue.deserved, *queue.guarantee, *quota}
-    used = {*book.allocated.named, *book.request.named, *book.inqueue.named} - {PODS}
+    used = {*book.allocated.named, *found.request.named, *book.inqueue.named} - {PODS}
     names = sorted(said | used, key=lambda n: (n not in FIRST, n))
     return tuple(
         Limit(
             resource=n,
             allocated=int(book.allocated.amount(n)),
             promised=int(book.inqueue.amount(n)),
-            request=int(book.request.amount(n)),
+            request=int(found.request.amount(n)),
             deserved=None if found.deserved is None else _of(found.deserved, n, found.is_strict),
             most=None if found.most is None else _most(found, n, quota),
             capability=_of(queue.capability, n),

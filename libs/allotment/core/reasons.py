@@ -36,6 +36,7 @@ INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
 
 # Request
 INVALID_REQUEST: Final = "InvalidRequest"
+VOLUME_NOT_READY: Final = "VolumeNotReady"
 
 # Policy
 GANG_INCOMPLETE: Final = "GangIncomplete"
@@ -75,6 +76,7 @@ EXPLANATIONS: Final[dict[str, str]] = {
     INSUFFICIENT_GPU_MEMORY: "no suitable card has enough unreserved memory",
     NO_FITTING_INSTANCE: "no suitable card can hand out another piece that is large enough",
     INSUFFICIENT_GPU_COMPUTE: "no suitable card has enough unreserved compute",
+    VOLUME_NOT_READY: "a volume that the pod names does not exist or cannot be had yet",
     INVALID_REQUEST: "the pod's request cannot be granted as it is written",
     GANG_INCOMPLETE: "another member of the pod's group found no place",
     STALE_LEDGER: "something else took the place meanwhile; it is tried again",

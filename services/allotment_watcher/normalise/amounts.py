@@ -1,6 +1,6 @@
 """What a pod takes of its host, beside cards: CPU, memory, and resources that are only counted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from allotment.core import quantities, reasons
 from allotment.core.devices.base import ContainerSource, PodSource
@@ -8,6 +8,7 @@ from allotment_proto.facts import Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.lens import CPU, MEMORY, Lens
 
+RECKONED = {CPU: "100m", MEMORY: "200Mi"}
 AMOUNT_MAX = 1 << 50
 """Of bytes, of thousandths of a CPU, of anything: more than any node has. Sums over all pods of a
 node stay far within 64 bits, on which the scheduling services reckon."""
@@ -54,6 +55,21 @@ def of_host(
             raise Invalid(Problem(reasons.INVALID_REQUEST, place, str(error))) from error
     cpu_milli, memory_bytes = total.pop(CPU, 0), total.pop(MEMORY, 0)
     return cpu_milli, memory_bytes, {n: v for n, v in total.items() if v and lens.is_counted(n)}
+
+
+def unsaid(pod: objects.PodObject, source: PodSource, lens: Lens) -> tuple[int, int]:
+    """Milli-CPUs and bytes that Kubernetes' scores reckon with beyond what is asked for: `RECKONED`
+    for each container that requests none.
+    """
+
+    def reckoned(containers: Sequence[ContainerSource]) -> list[ContainerSource]:
+        return [c._replace(requests={**RECKONED, **c.limits, **c.requests}) for c in containers]
+
+    guessed = source._replace(
+        containers=reckoned(source.containers), init_containers=reckoned(source.init_containers)
+    )
+    said, full = of_host(pod, source, lens), of_host(pod, guessed, lens)
+    return full[0] - said[0], full[1] - said[1]
 
 
 def _of_container(container: ContainerSource, lens: Lens) -> dict[str, int]:

@@ -14,20 +14,14 @@ from allotment.core.devices.base import ContainerSource, PodSource
 from allotment.core.state import ENDED
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import PodObserved
-from allotment_proto.facts import (
-    Constraints,
-    Expression,
-    NodeTerm,
-    PodRequest,
-    Policy,
-    Problem,
-    Toleration,
-)
+from allotment_proto.facts import ALONE, PodRequest, Policy, Problem
 from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
 from allotment_watcher.normalise import devices, membership
-from allotment_watcher.normalise.amounts import Invalid, of_host, texts
+from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unsaid
+from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
+from allotment_watcher.normalise.volumes import Reach
 
 REQUEST_BYTES_MAX = 128 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
@@ -44,8 +38,13 @@ def pod_fact(
 _lens = lru_cache(maxsize=8)(Lens)
 
 
-def pod_through(lens: Lens, pod: objects.PodObject) -> PodObserved:
-    """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem."""
+def pod_through(
+    lens: Lens, pod: objects.PodObject, reach: tuple[Reach, ...] | Problem = ()
+) -> PodObserved:
+    """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem.
+
+    `reach` is from where its volumes can be reached, or why they cannot be had.
+    """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or objects.PodStatus()
     annotations, labels = meta.annotations or {}, meta.labels or {}
@@ -55,6 +54,9 @@ def pod_through(lens: Lens, pod: objects.PodObject) -> PodObserved:
     problem: Problem | None = None
     try:
         request = _request_of_kind(_kind(pod), lens)
+        if isinstance(reach, Problem):
+            raise Invalid(reach)
+        request = _placed(request, pod, reach)
         apart = devices.apart(lens, source, on_cards, request, is_bound=bool(node))
         if apart:
             request = msgspec.structs.replace(request, apart=apart)
@@ -89,6 +91,7 @@ def pod_through(lens: Lens, pod: objects.PodObject) -> PodObserved:
         priority_class=spec.priority_class_name or "",
         card_names=membership.card_names_of(annotations),
         nominated_node=status.nominated_node_name or "",
+        labels=labels_of(meta),
     )
 
 
@@ -122,8 +125,14 @@ class _Kind(msgspec.Struct):
 
 
 def _kind(pod: objects.PodObject) -> bytes:
-    # Bound or not makes a difference, where does not.
-    spec = msgspec.structs.replace(pod.spec, node_name="bound" if pod.spec.node_name else None)
+    # Bound or not makes a difference, where does not; volumes and rules about other pods are read
+    # for each pod.
+    spec = msgspec.structs.replace(
+        pod.spec,
+        node_name="bound" if pod.spec.node_name else None,
+        volumes=None,
+        topology_spread_constraints=None,
+    )
     annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
     return msgspec.json.encode(
         _Kind(
@@ -165,8 +174,14 @@ def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodReques
         extended=tuple(sorted(extended.items())),
         devices=wanted,
         selection=chosen,
-        constraints=_constraints(pod.spec),
+        constraints=constraints_of(pod.spec),
+        unsaid=unsaid(pod, source, lens),
     )
+    _bounded(request)
+    return request
+
+
+def _bounded(request: PodRequest) -> None:
     size_bytes = len(msgspec.json.encode(request))
     if size_bytes > REQUEST_BYTES_MAX:
         raise Invalid(
@@ -176,6 +191,16 @@ def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodReques
                 f"take {size_bytes} bytes; at most {REQUEST_BYTES_MAX}",
             )
         )
+
+
+def _placed(request: PodRequest, pod: objects.PodObject, reach: tuple[Reach, ...]) -> PodRequest:
+    """The request of a kind with what is about this pod: others near it, and its volumes."""
+    company = company_of(pod)
+    if company == ALONE and not reach:
+        return request
+    constraints = msgspec.structs.replace(request.constraints, volumes=reach)
+    request = msgspec.structs.replace(request, company=company, constraints=constraints)
+    _bounded(request)
     return request
 
 
@@ -186,30 +211,6 @@ def _running(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodReques
     except Invalid:
         return PodRequest()
     return PodRequest(cpu_milli, memory_bytes, tuple(sorted(extended.items())))
-
-
-def _constraints(spec: objects.PodSpec) -> Constraints:
-    node_affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = node_affinity.required if node_affinity else None
-    terms: tuple[NodeTerm, ...] = ()
-    if required is not None:
-        # Required terms of which there are none match no node, as a term without expressions does.
-        terms = tuple(
-            NodeTerm(_expressions(term.match_expressions), _expressions(term.match_fields))
-            for term in required.node_selector_terms or ()
-        ) or (NodeTerm(()),)
-    return Constraints(
-        node_selector=tuple(sorted((spec.node_selector or {}).items())),
-        affinity=terms,
-        tolerations=tuple(
-            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
-            for t in spec.tolerations or ()
-        ),
-    )
-
-
-def _expressions(found: list[objects.Expression] | None) -> tuple[Expression, ...]:
-    return tuple(Expression(e.key, e.operator, tuple(e.values or ())) for e in found or ())
 
 
 def _source(pod: objects.PodObject, lens: Lens) -> PodSource:

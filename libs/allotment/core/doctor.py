@@ -1,0 +1,151 @@
+"""What is wrong in a cluster as the log tells it: things that somebody should look at.
+
+Everything here follows from one state; nothing is asked of Kubernetes or of NATS.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from allotment.core.check import check
+from allotment.core.model import ACTIVE, ENDED, ClusterState, Node
+from allotment.core.views import device_name, node_problems
+from allotment_proto.volcano import keys
+
+ERROR, WARNING = "error", "warning"
+
+
+ERRORS = frozenset(("CardOversold", "BrokenRegister", "NotAllocatable"))
+REMEDIES = {
+    "CardUnhealthy": "look after the card; it takes nothing new",
+    "CardOversold": "end one of its holders, or wait until one ends",
+    "NotAllocatable": "is the device plugin running? kubelet lists no such devices",
+    "BrokenRegister": "look after the device plugin: its register annotation cannot be read",
+    "DeviceConfigMismatch": "make device configuration, device plugin and node agree",
+    "NoMigTable": "add the model to knownMigGeometries of the device configuration",
+}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One thing: how bad (`error`: something is refused or oversold because of it), what, where,
+    and what to do about it. `seq` is the record to look at first, 0 if there is none.
+    """
+
+    severity: str
+    code: str
+    subject: str
+    message: str
+    remedy: str
+    seq: int = 0
+
+
+def findings(state: ClusterState) -> list[Finding]:
+    """Everything that stands out, errors first, then by code and subject."""
+    found = [
+        *(_books(state)),
+        *(one for node in state.nodes.values() for one in _of_node(state, node)),
+        *_of_pods(state),
+        *_of_groups(state),
+    ]
+    return sorted(found, key=lambda f: (f.severity != ERROR, f.code, f.subject, f.message))
+
+
+def _books(state: ClusterState) -> Iterator[Finding]:
+    for wrong in check(state):
+        yield Finding(
+            severity=ERROR,
+            code="BooksContradict",
+            subject="log",
+            message=wrong,
+            remedy="this is a fault of Allotment: keep the log and report it",
+            seq=state.seq,
+        )
+
+
+def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
+    subject = f"node {node.name}"
+    for problem in node_problems(node):
+        yield Finding(
+            severity=ERROR if problem.code in ERRORS else WARNING,
+            code=problem.code,
+            subject=subject,
+            message=f"{problem.place}: {problem.message}",
+            remedy=REMEDIES.get(problem.code, f"allot ledger --node {node.name}"),
+        )
+    for uid in sorted(node.broken):
+        pod = state.pods[uid].fact
+        why = "" if pod.broken is None else f": {pod.broken.place} {pod.broken.message}"
+        yield Finding(
+            severity=ERROR,
+            code="CardsQuarantined",
+            subject=subject,
+            message=f"its cards take nothing new because of pod {pod.namespace}/{pod.name}{why}",
+            remedy="mend the pod's annotation, or delete the pod",
+        )
+    listed = {(family, card) for family, x in node.ledgers.items() for card in x.by_id}
+    for held in node.allocations.values():
+        for holding in held.holdings:
+            if node.fact is not None and (holding.family, holding.card) not in listed:
+                pod = state.pods[held.uid].fact
+                yield Finding(
+                    severity=WARNING,
+                    code="CardNotListed",
+                    subject=f"{subject}, card {holding.card}",
+                    message=f"is held by {pod.namespace}/{pod.name} and not listed by its node",
+                    remedy="look after the device plugin, or end the pod",
+                    seq=held.seq,
+                )
+
+
+def _of_pods(state: ClusterState) -> Iterator[Finding]:
+    for pod in state.pods.values():
+        fact, held = pod.fact, pod.allocation
+        who = f"pod {fact.namespace}/{fact.name}"
+        if fact.bind_phase == keys.PHASE_FAILED and fact.phase not in ENDED and fact.node:
+            cards = ", ".join(
+                device_name(state.nodes.get(fact.node), holding) for holding in fact.holdings
+            )
+            yield Finding(
+                severity=WARNING,
+                code="DevicesNotAssigned",
+                subject=who,
+                message=f"the device plugin of {fact.node} refused it ({cards or 'no card'})",
+                remedy=f"see the plugin's log on {fact.node}; the pod will not start",
+            )
+        elif (
+            held is not None
+            and held.holdings
+            and fact.node
+            and fact.phase == ACTIVE
+            and fact.bind_phase == keys.PHASE_ALLOCATING
+        ):
+            yield Finding(
+                severity=WARNING,
+                code="NotAcknowledged",
+                subject=who,
+                message=f"is bound to {fact.node}, whose device plugin has not served it yet",
+                remedy="others with as many devices wait for it there; is the plugin running?",
+                seq=held.seq,
+            )
+
+
+def _of_groups(state: ClusterState) -> Iterator[Finding]:
+    for key, group in state.groups.items():
+        if group.fact is not None and group.fact.problem is not None:
+            problem = group.fact.problem
+            yield Finding(
+                severity=WARNING,
+                code=problem.code,
+                subject=f"group {key}",
+                message=f"{problem.place} {problem.message}",
+                remedy="it counts as not given; mend the PodGroup or Job",
+            )
+    for queue in state.queues.values():
+        if queue.problem is not None:
+            yield Finding(
+                severity=WARNING,
+                code=queue.problem.code,
+                subject=f"queue {queue.name}",
+                message=f"{queue.problem.place} {queue.problem.message}",
+                remedy="it counts as not given; mend the Queue",
+            )

@@ -1,0 +1,79 @@
+"""All that a binder does about groups beside binding their pods: see the parts.
+
+Evictions of landed decisions (evictions.py), the status of PodGroups (groups.py), what members hear
+(gang_notices.py), and for which node they wait (nominations.py).
+"""
+
+from anyio.abc import TaskGroup
+
+from allotment.adapters.fold import Fold
+from allotment.adapters.kube import KubeClient
+from allotment.adapters.recorder import Recorder
+from allotment.adapters.service import ServiceContext
+from allotment_binder.evictions import Evictions
+from allotment_binder.gang_notices import GangNotices
+from allotment_binder.groups import GroupStatuses
+from allotment_binder.nominations import Nominations
+from allotment_binder.notices import Notices
+from allotment_binder.settings import BinderSettings
+from allotment_proto.events import Decided, Eviction
+
+Context = ServiceContext[BinderSettings]
+
+
+class Gangs:
+    """The parts, and how they hear of what happens. `client` is one that no Binding waits for."""
+
+    def __init__(self, ctx: Context, fold: Fold, client: KubeClient, notices: Notices) -> None:
+        self.ctx = ctx
+        self.evictions = Evictions(client, notices, self._eviction_problem)
+        self.statuses = GroupStatuses(
+            client, ctx.settings.instance, notices.is_binding, self._group_problem
+        )
+        self._fold = fold
+        self._news = GangNotices(notices)
+        self._nominations = Nominations(notices)
+
+    def begin(self) -> None:
+        """A life begins: what an earlier one left is settled, what it told is made sure of."""
+        self.evictions.begin()
+        self._news.begin(self._fold.state)
+
+    def applied(self, decided: Decided, seq: int) -> None:
+        """A decision took effect in the fold."""
+        for eviction in decided.evictions:
+            self.evictions.note(eviction.uid, seq)
+        self._news.landed(self._fold.state, decided)
+
+    def landed(self, decided: Decided) -> None:
+        """A decision of this life landed, and its refusals were told."""
+        self._nominations.landed(self._fold.state, decided)
+
+    def start_evictions(self, group: TaskGroup, outcomes: Recorder) -> None:
+        """Begin the evictions that are due; each ends as an outcome."""
+        for eviction in self.evictions.due(self._fold.state):
+            group.start_soon(self._evict, eviction, outcomes)
+
+    async def _evict(self, eviction: Eviction, outcomes: Recorder) -> None:
+        state = self._fold.state
+        ending = await self.evictions.carry_out(state, eviction)
+        outcomes.put([ending])
+        self._nominations.ended(state, eviction, ending)
+        self.ctx.log.info(
+            "pod not evicted" if ending.code else "pod evicted",
+            namespace=eviction.namespace,
+            pod=eviction.name,
+            node=eviction.node,
+            action=eviction.action,
+            preemptor=eviction.preemptor,
+            code=ending.code,
+            reason=ending.message,
+        )
+
+    def _group_problem(self, group: str, text: str) -> None:
+        self.ctx.log.warning("the group's status could not be written", group=group, reason=text)
+
+    def _eviction_problem(self, eviction: Eviction, text: str) -> None:
+        self.ctx.log.warning(
+            "eviction", namespace=eviction.namespace, pod=eviction.name, reason=text
+        )

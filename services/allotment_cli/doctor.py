@@ -1,0 +1,78 @@
+"""`allot doctor`: what somebody should look at, from the log alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import click
+import msgspec
+
+from allotment.core.doctor import ERROR, Finding, findings
+from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
+from allotment_cli.output import emit, emit_json, heading
+from allotment_cli.source import Origin, open_source, source_options
+
+FOUND = 1
+
+
+class Report(msgspec.Struct, frozen=True, rename="camel"):
+    """The findings as JSON."""
+
+    schema: str
+    as_of: AsOf
+    findings: Sequence[Finding]
+    unreadable: tuple[Unreadable, ...]
+
+
+@click.command()
+@source_options
+@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@click.pass_context
+def doctor(
+    context: click.Context,
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    at: str | None,
+    output: str,
+) -> None:
+    """What somebody should look at: nodes and configuration that disagree, cards that are ill,
+    oversold or in quarantine, pods that a device plugin does not serve.
+
+    Exit code 1 if there is anything.
+    """
+    folded = anyio.run(_fold, Origin(home, nats, file), at)
+    found = findings(folded.state)
+    if output == "json":
+        emit_json(Report("allotment.dev/doctor/v1", as_of(folded), found, folded.unreadable))
+    else:
+        emit(_lines(found, folded.unreadable))
+    if found or folded.unreadable:
+        context.exit(FOUND)
+
+
+async def _fold(origin: Origin, at: str | None) -> Folded:
+    async with open_source(origin) as source:
+        return await fold_at(source, at)
+
+
+def _lines(found: Sequence[Finding], unreadable: Sequence[Unreadable]) -> list[str]:
+    lines: list[str] = []
+    for one in found:
+        seq = f" (seq {one.seq})" if one.seq else ""
+        lines.append(heading(f"{one.severity:<8}{one.code}   {one.subject}{seq}"))
+        lines.append(f"        {one.message}")
+        lines.append(f"        {one.remedy}")
+    lines += [
+        f"error   log: record {record.seq} ({record.subject}) cannot be read: {record.reason}"
+        for record in unreadable
+    ]
+    errors = sum(one.severity == ERROR for one in found) + len(unreadable)
+    warnings = len(found) + len(unreadable) - errors
+    summary = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
+    return [*lines, summary if found or unreadable else "nothing stands out"]
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

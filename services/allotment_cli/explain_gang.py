@@ -1,0 +1,227 @@
+"""`allot explain gang`: why a group of pods runs, or what it waits for."""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import anyio
+import click
+
+from allotment.core.explain_batch import (
+    AHEAD_SHOWN,
+    GangExplanation,
+    Kept,
+    Member,
+    Place,
+    Reason,
+)
+from allotment.core.explain_gang import BLOCKED, explain_gang
+from allotment.core.figures import age_text
+from allotment.core.state import ClusterState
+from allotment_cli.errors import CliError
+from allotment_cli.folding import fold_at
+from allotment_cli.names import pod_name
+from allotment_cli.output import emit, emit_json, heading, suggest, table
+from allotment_cli.source import Origin, open_source, source_options
+
+PENDING_EXIT = 3
+MEMBERS_SHOWN = 16
+UID_CHARS = 36
+LABEL = 11
+WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting"))
+
+
+@click.command()
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@source_options
+@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@click.option("--all", "all_", is_flag=True, help="Every member.")
+@click.option("--exit-code", is_flag=True, help="Exit 0 if it has its minimum, 3 if it waits.")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@click.pass_context
+def gang(
+    ctx: click.Context,
+    /,
+    name: str,
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    at: str | None,
+    all_: bool,
+    exit_code: bool,
+    output: str,
+) -> None:
+    """Why a group runs or waits: its PodGroup's name, or its Job's."""
+    namespace, bare = pod_name(name, "group")
+    found = anyio.run(_explain, Origin(home, nats, file), namespace, bare, at)
+    if output == "json":
+        emit_json(found)
+    else:
+        emit(gang_lines(found, everything=all_))
+        suggest(_next(found))
+    if exit_code and found.status.phase in WAITS:
+        ctx.exit(PENDING_EXIT)
+
+
+async def _explain(origin: Origin, namespace: str, name: str, at: str | None) -> GangExplanation:
+    async with open_source(origin) as source:
+        folded = await fold_at(source, at)
+    key = _key(folded.state, namespace, name, folded.seq)
+    return explain_gang(folded.state, key, folded.time_ms)
+
+
+def _key(state: ClusterState, namespace: str, name: str, seq: int) -> str:
+    """The group of this name, or the one that the controller made for a Job of this name."""
+    key = f"{namespace}/{name}"
+    if key in state.groups:
+        return key
+    of_job = [k for k in state.groups if k[:-UID_CHARS] == f"{key}-"]
+    if len(of_job) == 1:
+        return of_job[0]
+    close = get_close_matches(key, list(state.groups), n=1)
+    raise CliError(
+        f"group {key} is not in the log up to seq {seq}",
+        f"did you mean {close[0]}?" if close else "see: allot job list, kubectl get podgroups",
+    )
+
+
+def _next(found: GangExplanation) -> str:
+    blocked = next((member for member in found.members if member.state == BLOCKED), None)
+    if blocked is not None and blocked.reasons:
+        return f"allot explain pod {found.subject.namespace}/{blocked.name}"
+    if found.queue_state:
+        return f"allot explain queue {found.queue}"
+    return "allot queue list"
+
+
+def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]:
+    """The whole screen."""
+    lines = [f"{label:<{LABEL}}{text}".rstrip() for label, text in _head(found)]
+    if found.members:
+        shown = found.members if everything else found.members[:MEMBERS_SHOWN]
+        lines += ["", heading(f"Members{'':<24}as of seq {found.as_of.seq}")]
+        lines += _member_lines(shown)
+        if len(shown) < len(found.members):
+            lines.append(f"  {len(found.members) - len(shown)} more: --all")
+    lines += [f"{label:<{LABEL}}{text}".rstrip() for label, text in _tail(found)]
+    return lines
+
+
+def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
+    who = found.subject
+    yield "Gang", f"{who.namespace}/{who.name}" + (f"   uid {who.uid}" if who.uid else "")
+    yield "Status", _status(found)
+    if found.status.cause is not None:
+        never = " (can never fit on these nodes)" * (found.status.fits_empty_cluster is False)
+        yield "Cause", reason_text(found.status.cause) + never
+    if found.problem is not None:
+        yield "Problem", reason_text(found.problem)
+    if found.status.phase == "Unseen":
+        return
+    roles = ", ".join(f"{least} {role}" for role, least in found.min_task_member.items())
+    counts = ", ".join(f"{count} {state}" for state, count in found.counts.items())
+    yield "Minimum", f"{found.min_member} pods{f' ({roles})' * bool(roles)}; has {counts or 'none'}"
+    klass = f" (class {found.priority_class})" if found.priority_class else ""
+    state = found.queue_state or "does not exist"
+    yield "Queue", f"{found.queue} ({state}), priority {found.priority}{klass}"
+    if found.gate is not None:
+        yield "Gate", _gate(found)
+
+
+def _status(found: GangExplanation) -> str:
+    status = found.status
+    age = age_text(status.since_seconds)
+    match status.phase:
+        case "Unseen":
+            return "Unseen: its pods name a PodGroup that does not exist"
+        case "NotInUse":
+            return "NotInUse: no queue is known, so its pods are placed one by one"
+        case "Waiting" if status.together is not None:
+            missing = status.wanted - status.together
+            fits = f"{status.together} of {status.wanted} can be placed together now"
+            return f"Waiting {age}: {fits}" + (f", {missing} short" if missing > 0 else "")
+        case "Growing":
+            return "Growing: it has its minimum, and more of its pods wait"
+        case "AtGate":
+            return f"AtGate {age}: its queue has not let it in yet"
+        case "Placed" | "Completed":
+            return status.phase
+        case phase:
+            return f"{phase} {age}"
+
+
+def _gate(found: GangExplanation) -> str:
+    gate = found.gate
+    assert gate is not None
+    if gate.let_in:
+        return "let in" + (f" by decision {gate.decision}" if gate.decision else "")
+    if gate.now is not None:
+        return f"closed: {gate.now.message}"
+    return "would be let in now" + (f"; last said: {gate.said.message}" if gate.said else "")
+
+
+def reason_text(reason: Reason) -> str:
+    return f"{reason.code}   {reason.message}".rstrip() if reason.code else reason.message
+
+
+def _member_lines(members: Sequence[Member]) -> list[str]:
+    rows = []
+    first: dict[str, str] = {}
+    for member in members:
+        why = _why(member)
+        told = first.setdefault(why, member.name) if why else member.name
+        blocked = why if told == member.name else f"as {told}"
+        rows.append([member.name, member.role, member.state, member.node, blocked])
+    headers = ["MEMBER", "ROLE", "STATE", "NODE", "BLOCKED BY"]
+    return table(headers, rows, indent="  ")
+
+
+def _why(member: Member) -> str:
+    if member.reason is None:
+        return ""
+    if member.reasons:
+        return ", ".join(f"{code} {count}" for code, count in member.reasons.items())
+    return f"{member.reason.code}: {member.reason.message}"
+
+
+def _tail(found: GangExplanation) -> Iterator[tuple[str, str]]:
+    said = found.said
+    places = found.in_queue or found.kept or found.in_the_way or found.leaving
+    if said is not None or places:
+        yield "", ""
+    if said is not None:
+        tried = "tried" if said.tried else "not tried, it could not fit"
+        yield (
+            "Last said",
+            f"{said.code}: {said.message}",
+        )
+        yield (
+            "",
+            f"on state {said.basis} ({tried}: {said.together} of {said.wanted} together); short "
+            f"since decision {said.since}, passed by {said.passed} pods since",
+        )
+    if found.in_queue is not None:
+        yield "Order", place_text(found.in_queue, f"in queue {found.queue}")
+    if found.queues is not None and found.queues.length > 1:
+        yield "", place_text(found.queues, "of the queues that wait")
+    for kept in found.kept:
+        yield "Kept", kept_text(kept)
+    for kept in found.in_the_way:
+        yield "Not for it", kept_text(kept)
+    for pod in found.leaving:
+        yield "Leaving", f"{pod.namespace}/{pod.name} on {pod.node} ({pod.action})"
+
+
+def place_text(place: Place, among: str) -> str:
+    text = f"position {place.position} of {place.length} {among}"
+    if place.ahead:
+        more = place.position - 1 - len(place.ahead)
+        also = f" and {more} more" if more > 0 else ""
+        text += f"; ahead: {', '.join(place.ahead[:AHEAD_SHOWN])}{also}"
+    return text
+
+
+def kept_text(kept: Kept) -> str:
+    what = f"the quota of queue {kept.queue}" if kept.queue else ", ".join(kept.nodes)
+    since = f"since decision {kept.since}" if kept.since else "while pods leave for it"
+    return f"{what} for {kept.group}, {since}"

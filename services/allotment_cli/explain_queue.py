@@ -1,0 +1,144 @@
+"""`allot explain queue`: what a queue may have, what it has, and who waits in it."""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import anyio
+import click
+
+from allotment.core.explain_batch import Limit, QueueExplanation, QueueGroup
+from allotment.core.explain_queue import explain_queue
+from allotment.core.figures import age_text, bytes_text, cpu_text
+from allotment_cli.errors import CliError
+from allotment_cli.explain_gang import kept_text, place_text, reason_text
+from allotment_cli.folding import fold_at
+from allotment_cli.output import emit, emit_json, heading, suggest, table
+from allotment_cli.source import Origin, open_source, source_options
+
+GROUPS_SHOWN = 12
+LABEL = 11
+WORDS = {
+    "capacity": "plugin capacity: up to its capability, within what others are not guaranteed",
+    "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
+    "proportion": "plugin proportion: its part of the cluster by weight",
+    "": "no plugin limits queues",
+}
+
+
+@click.command()
+@click.argument("name")
+@source_options
+@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@click.option("--all", "all_", is_flag=True, help="Every group that waits.")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+def queue(
+    name: str,
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    at: str | None,
+    all_: bool,
+    output: str,
+) -> None:
+    """What a queue may have, what it has, and who waits in it."""
+    found = anyio.run(_explain, Origin(home, nats, file), name, at)
+    if output == "json":
+        emit_json(found)
+        return
+    emit(queue_lines(found, everything=all_))
+    first = next((group for group in found.waiting if not group.is_pod), None)
+    if first is not None:
+        suggest(f"allot explain gang {first.namespace}/{first.name}")
+
+
+async def _explain(origin: Origin, name: str, at: str | None) -> QueueExplanation:
+    async with open_source(origin) as source:
+        folded = await fold_at(source, at)
+    queues = folded.state.queues
+    if name not in queues:
+        close = get_close_matches(name, list(queues), n=1)
+        raise CliError(
+            f"queue {name} is not known at seq {folded.seq}",
+            f"did you mean {close[0]}?" if close else "see: allot queue list",
+        )
+    return explain_queue(folded.state, name, folded.time_ms)
+
+
+def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[str]:
+    """The whole screen."""
+    lines = [f"{label:<{LABEL}}{text}" for label, text in _head(found)]
+    if found.limits:
+        lines += ["", heading(f"Limits ({WORDS[found.plugin]})"), *_limit_lines(found.limits)]
+    shown = found.waiting if everything else found.waiting[:GROUPS_SHOWN]
+    if shown:
+        lines += ["", heading("Waiting, in order"), *_group_lines(shown)]
+        if len(shown) < len(found.waiting):
+            lines.append(f"  {len(found.waiting) - len(shown)} more: --all")
+    return lines
+
+
+def _head(found: QueueExplanation) -> Iterator[tuple[str, str]]:
+    yield "Queue", f"{found.subject.name}   uid {found.subject.uid}"
+    below = f", below it {', '.join(found.children)}" if found.children else ""
+    above = f", part of {found.parent}" if found.parent else ""
+    yield "Status", f"{found.state}{above}{below}"
+    lends = "reclaimable" if found.reclaimable else "not reclaimable"
+    yield "Rank", f"priority {found.priority}, weight {found.weight}, {lends}"
+    if found.queues is not None:
+        yield "Order", place_text(found.queues, "of the queues that wait")
+    if found.refuses is not None:
+        yield "Refuses", reason_text(found.refuses)
+    if found.problem is not None:
+        yield "Problem", reason_text(found.problem)
+    yield (
+        "Groups",
+        ", ".join(f"{count} {phase}" for phase, count in found.groups.items()) or "none",
+    )
+    for kept in found.kept:
+        yield "Kept", kept_text(kept)
+    yield "As of", f"seq {found.as_of.seq}, {found.as_of.time}"
+
+
+def _limit_lines(limits: Sequence[Limit]) -> list[str]:
+    headers = ["RESOURCE", "HAS", "PROMISED", "ASKS", "DESERVES", "AT MOST", "GUARANTEED"]
+    rows = []
+    for limit in limits:
+        amounts = (
+            *(limit.allocated, limit.promised, limit.request),
+            *(limit.deserved, limit.most, limit.guarantee),
+        )
+        rows.append([limit.resource, *(amount_text(limit.resource, each) for each in amounts)])
+    return table(headers, rows, right=headers[1:], indent="  ")
+
+
+def amount_text(resource: str, amount: int | None) -> str:
+    """An amount of Volcano's as people write it; what is not limited is empty."""
+    if amount is None:
+        return ""
+    if resource == "memory":
+        return bytes_text(amount)
+    if resource == "cpu":
+        return cpu_text(amount)
+    if resource == "pods":
+        return str(amount)
+    whole, rest = divmod(amount, 1000)
+    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
+
+
+def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:
+    rows = [
+        [
+            str(group.position),
+            f"{'pod ' * group.is_pod}{group.namespace}/{group.name}",
+            group.phase,
+            str(group.min_member),
+            str(group.waiting),
+            str(group.priority),
+            age_text(group.since_seconds),
+            "" if group.reason is None else reason_text(group.reason),
+        ]
+        for group in groups
+    ]
+    headers = ["#", "GROUP", "PHASE", "MIN", "WAITING", "PRIORITY", "AGE", "REASON"]
+    return table(headers, rows, right=("#", "MIN", "WAITING", "PRIORITY"), indent="  ")

@@ -1,0 +1,179 @@
+"""From where a pod's volumes can be reached, by its claims: what PersistentVolumes and classes say.
+
+A claim that is bound is where its volume is. One that waits for its first consumer can be had where
+its class may make volumes, or, of a class that makes none, where a free volume is that would do.
+Everything else is not ready: the pod is refused with the reason, and told anew once that changes.
+Source: Kubernetes' `volumebinding` and `volumezone`.
+"""
+
+from collections.abc import Iterable
+
+from allotment.core import quantities, reasons
+from allotment_proto.facts import Expression, NodeTerm, Problem
+from allotment_watcher import objects
+from allotment_watcher.normalise.constraints import node_terms
+
+BOUND_BY = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+WAITS = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+STORAGE = "storage"
+ZONES = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+ZONE_SEPARATOR = "__"
+
+Reach = tuple[NodeTerm, ...]
+"""Alternatives, one of which a node must match."""
+
+
+class NotReady(Exception):
+    """Raised for a claim that cannot be had yet; the problem says why and what would help."""
+
+    def __init__(self, claim: str, message: str) -> None:
+        self.problem = Problem(reasons.VOLUME_NOT_READY, f"PersistentVolumeClaim {claim}", message)
+        super().__init__(message)
+
+
+def claims_of(pod: objects.PodObject) -> tuple[str, ...]:
+    """The names of the claims that a pod's volumes are, in its namespace."""
+    found = []
+    for volume in pod.spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            found.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            found.append(f"{pod.metadata.name}-{volume.name}")
+    return tuple(dict.fromkeys(found))
+
+
+class Volumes:
+    """Claims, volumes and classes as last seen, by key (``namespace/name`` or name)."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, objects.ClaimObject] = {}
+        self.volumes: dict[str, objects.VolumeObject] = {}
+        self.classes: dict[str, objects.ClassObject] = {}
+
+    def reach(self, namespace: str, claims: Iterable[str]) -> tuple[Reach, ...]:
+        """What nodes must match, all of it, for all claims. Raises `NotReady`."""
+        found: list[Reach] = []
+        for name in claims:
+            found += self._of_claim(f"{namespace}/{name}")
+        return tuple(dict.fromkeys(terms for terms in found if terms))
+
+    def _of_claim(self, key: str) -> list[Reach]:
+        claim = self.claims.get(key)
+        if claim is None:
+            raise NotReady(key, "does not exist; create it")
+        if claim.metadata.deletion_timestamp is not None:
+            raise NotReady(key, "is being deleted; create it anew")
+        spec = claim.spec or objects.ClaimSpec()
+        annotations = claim.metadata.annotations or {}
+        if claim.status is not None and claim.status.phase == "Lost":
+            raise NotReady(key, "has lost its volume; restore the volume or create both anew")
+        if spec.volume_name and (
+            BOUND_BY in annotations or (claim.status is not None and claim.status.phase == "Bound")
+        ):
+            volume = self.volumes.get(spec.volume_name)
+            if volume is None:
+                raise NotReady(key, f"is bound to volume {spec.volume_name}, which does not exist")
+            return _of_volume(volume)
+        found = self._unbound(key, claim, spec)
+        if SELECTED_NODE in annotations:
+            chosen = Expression("metadata.name", "In", (annotations[SELECTED_NODE],))
+            found.append((NodeTerm((), (chosen,)),))
+        return found
+
+    def _unbound(
+        self, key: str, claim: objects.ClaimObject, spec: objects.ClaimSpec
+    ) -> list[Reach]:
+        storage = self._class(key, spec)
+        if storage is None or storage.volume_binding_mode != WAITS:
+            raise NotReady(key, "is not bound to a volume yet; see its events for the reason")
+        if storage.provisioner != NO_PROVISIONER:
+            return [_of_topologies(storage.allowed_topologies or ())]
+        free = [v for v in self.volumes.values() if _would_do(v, key, claim, spec)]
+        if not free:
+            raise NotReady(
+                key,
+                f"waits for a volume of class {storage.metadata.name}, and no free one would do; "
+                "add a PersistentVolume with its size and access modes",
+            )
+        reaches = [_affinity(volume) for volume in free]
+        if not all(reaches):
+            return []
+        return [tuple(dict.fromkeys(term for reach in reaches for term in reach))]
+
+    def _class(self, key: str, spec: objects.ClaimSpec) -> objects.ClassObject | None:
+        name = spec.storage_class_name
+        if name is None:
+            for known in self.classes.values():
+                if (known.metadata.annotations or {}).get(DEFAULT_CLASS) == "true":
+                    return known
+            return None
+        if name and name not in self.classes:
+            raise NotReady(key, f"names storage class {name}, which does not exist; create it")
+        return self.classes.get(name)
+
+
+def _of_volume(volume: objects.VolumeObject) -> list[Reach]:
+    """Its node affinity, and the zones that its labels name, for nodes that have such labels."""
+    found = [_affinity(volume)]
+    labels = volume.metadata.labels or {}
+    for key in ZONES:
+        if key in labels:
+            values = tuple(labels[key].split(ZONE_SEPARATOR))
+            here = NodeTerm((Expression(key, "In", values),))
+            found.append((here, NodeTerm((Expression(key, "DoesNotExist", ()),))))
+    return found
+
+
+def _affinity(volume: objects.VolumeObject) -> Reach:
+    """Empty for a volume that can be reached from everywhere."""
+    affinity = (volume.spec or objects.VolumeSpec()).node_affinity
+    return node_terms(affinity.required if affinity else None)
+
+
+def _of_topologies(topologies: Iterable[objects.TopologyTerm]) -> Reach:
+    return tuple(
+        NodeTerm(
+            tuple(
+                Expression(e.key, "In", tuple(e.values or ()))
+                for e in term.match_label_expressions or ()
+            )
+        )
+        for term in topologies
+    )
+
+
+def _would_do(
+    volume: objects.VolumeObject, key: str, claim: objects.ClaimObject, spec: objects.ClaimSpec
+) -> bool:
+    """Whether the claim could be bound to the volume."""
+    has = volume.spec or objects.VolumeSpec()
+    held_by = has.claim_ref
+    if held_by is not None:
+        is_ours = f"{held_by.namespace}/{held_by.name}" == key
+        if not is_ours or held_by.uid not in ("", claim.metadata.uid):
+            return False
+    elif volume.status is None or volume.status.phase != "Available":
+        return False
+    requests = (spec.resources or objects.Resources()).requests
+    return (
+        (has.storage_class_name or "") == (spec.storage_class_name or "")
+        and (has.volume_mode or "Filesystem") == (spec.volume_mode or "Filesystem")
+        and set(spec.access_modes or ()) <= set(has.access_modes or ())
+        and _bytes(has.capacity) >= _bytes(requests)
+    )
+
+
+def _bytes(amounts: objects.Amounts) -> int:
+    """0 for an amount that is missing or cannot be read."""
+    try:
+        return quantities.whole_up(str((amounts or {}).get(STORAGE, "0")))
+    except quantities.QuantityError:
+        return 0

@@ -1,0 +1,128 @@
+"""Follows claims, volumes and storage classes, from when a pod is seen whose place depends on them.
+
+Clusters without such pods are not asked. Where one kind cannot be read, pods with claims are
+refused and say why: bound without a look, they could end where their volumes are not.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import anyio
+
+from allotment.adapters import kube
+from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service import ServiceContext
+from allotment.core import reasons
+from allotment_proto.facts import Problem
+from allotment_watcher import objects
+from allotment_watcher.normalise.volumes import NotReady, Reach, Volumes
+from allotment_watcher.reflecting import reflect
+from allotment_watcher.settings import WatcherSettings
+
+CLAIMS = "/api/v1/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+REMEDY = "apply deploy/base/rbac.yaml if the watcher has no right to list and watch them"
+
+
+class VolumeWatch:
+    """Follows all three until it is cancelled. `changed` hears when claims may have other answers.
+
+    What is learned stays while a watch is interrupted: it is news that is missing then.
+    """
+
+    def __init__(
+        self,
+        ctx: ServiceContext[WatcherSettings],
+        client: kube.KubeClient,
+        changed: Callable[[], None],
+    ) -> None:
+        self._ctx = ctx
+        self._client = client
+        self._changed = changed
+        self._wanted = anyio.Event()
+        self._volumes = Volumes()
+        self._listed: set[str] = set()
+        self._failed: dict[str, str] = {}
+        """By path why a kind was never listed."""
+        self._kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+            (CLAIMS, objects.ClaimObject, self._volumes.claims),
+            (VOLUMES, objects.VolumeObject, self._volumes.volumes),
+            (CLASSES, objects.ClassObject, self._volumes.classes),
+        )
+
+    def has_answered(self) -> bool:
+        """Whether it is known what there is, or that this cannot be known; if not yet, `changed`
+        will be called.
+        """
+        self._wanted.set()
+        return len(self._listed) + len(self._failed) == len(self._kinds)
+
+    def reach(self, namespace: str, claims: Iterable[str]) -> tuple[Reach, ...] | Problem:
+        """What nodes must match for a pod's claims, or why it cannot be placed now."""
+        for path, reason in self._failed.items():
+            return Problem(
+                reasons.VOLUME_NOT_READY,
+                "spec.volumes",
+                f"cannot be looked up, {path} cannot be read: {reason}; {REMEDY}",
+            )
+        try:
+            return self._volumes.reach(namespace, claims)
+        except NotReady as error:
+            return error.problem
+
+    async def run(self) -> None:
+        await self._wanted.wait()
+        async with anyio.create_task_group() as group:
+            for path, kind, known in self._kinds:
+                on_event, on_problem = self._hearers(path, known)
+                group.start_soon(reflect, self._client, path, kind, on_event, on_problem)
+
+    def _hearers(
+        self, path: str, known: dict[str, Any]
+    ) -> tuple[Callable[[WatchEvent[Any]], Awaitable[None]], Callable[[str], None]]:
+        there: set[str] = set()
+        said = ""
+
+        async def on_event(event: WatchEvent[Any]) -> None:
+            nonlocal said
+            match event:
+                case Added(identity=identity) | Modified(identity=identity):
+                    key = _key(identity.namespace, identity.name)
+                    there.add(key)
+                    known[key] = event.object
+                case Deleted(identity=identity):
+                    key = _key(identity.namespace, identity.name)
+                    there.discard(key)
+                    known.pop(key, None)
+                case Undecodable():  # it is there, as it was last read
+                    there.add(_key(event.namespace, event.name))
+                    self._ctx.log.warning(
+                        "object cannot be read", path=path, object=event.name, reason=event.error
+                    )
+                case Synced():
+                    said = ""
+                    for key in known.keys() - there:
+                        del known[key]
+                    self._listed.add(path)
+                    self._failed.pop(path, None)
+            self._tell()
+
+        def on_problem(text: str) -> None:
+            nonlocal said
+            if text != said:
+                self._ctx.log.warning("no news of volumes", path=path, reason=text, remedy=REMEDY)
+            said = text
+            if path not in self._listed:
+                self._failed[path] = text
+                self._tell()
+
+        return on_event, on_problem
+
+    def _tell(self) -> None:
+        if self.has_answered():
+            self._changed()
+
+
+def _key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
