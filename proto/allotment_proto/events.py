@@ -69,7 +69,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     not tell which: until that is mended its node's cards take nothing new. `role` is the part of a
     job that it plays (`volcano.sh/task-spec`), `priority` its own (`volcano.sh/task-priority` wins
     over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
-    what other pods' rules select by.
+    what other pods' rules select by. `claims` are the PersistentVolumeClaims that are to be told
+    its node before it is bound, so that their volumes are made where it can reach them.
     """
 
     uid: str
@@ -98,6 +99,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     card_names: tuple[str, ...] = ()
     nominated_node: str = ""
     labels: tuple[tuple[str, str], ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -21,6 +21,7 @@ from allotment.core.queues.texts import bind_error
 from allotment.core.texts import refusal_text
 from allotment_binder import notices
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
+from allotment_binder.claims import tell_claims
 from allotment_binder.decider import Decider
 from allotment_binder.gangs import Gangs
 from allotment_binder.locks import Held, NodeLocks
@@ -211,7 +212,9 @@ class Binder:
             await self.locks.release(Held.of(target.allocation))
 
     async def _prepare(self, target: Target) -> Obstacle | None:
-        """Right before a Binding: whether it makes sense still, and the node's lock if it is on."""
+        """Right before a Binding: whether it makes sense still, the node's lock if it is on, and
+        that claims which wait for the pod know its node.
+        """
         state, allocation = self.world.fold.state, target.allocation
 
         def is_wanted() -> bool:
@@ -223,13 +226,19 @@ class Binder:
             )
 
         obstacle = obstacle_to(state, allocation)
-        if obstacle is not None or not state.policy.node_lock:
-            return obstacle
-        with self.notices.not_binding():
-            taken = await self.locks.take(
-                target, is_wanted, lambda text: self.troubles.lock_wait(target, text)
+        if obstacle is None and state.policy.node_lock:
+            with self.notices.not_binding():
+                taken = await self.locks.take(
+                    target, is_wanted, lambda text: self.troubles.lock_wait(target, text)
+                )
+            obstacle = obstacle_to(state, allocation) or taken
+        pod = state.pods.get(allocation.uid)
+        if obstacle is None and pod is not None and pod.fact.claims:
+            told = await tell_claims(
+                self.client, target, pod.fact.claims, is_wanted, self._claim_problem
             )
-        return obstacle_to(state, allocation) or taken
+            obstacle = obstacle_to(state, allocation) or told
+        return obstacle
 
     def _tell(self, target: Target, ending: BindFailed) -> None:
         if ending.code == reasons.API_ERROR:
@@ -242,6 +251,9 @@ class Binder:
             code=ending.code,
             reason=ending.message,
         )
+
+    def _claim_problem(self, text: str) -> None:
+        self.ctx.log.warning("claim", reason=text)
 
     def _lock_problem(self, text: str) -> None:
         self.ctx.log.warning("node lock", reason=text)

@@ -91,6 +91,9 @@ def obstacle_to(state: ClusterState, allocation: Allocation) -> Obstacle | None:
         if card is None or not card.fact.healthy:
             is_what = "not registered" if card is None else "unhealthy"
             return reasons.GPU_UNHEALTHY, f"card {held.card} of node {node.name} is {is_what} now"
+        if not card.knows(held):
+            what = f"has no instance {held.instance}" if held.instance else "is cut into instances"
+            return reasons.GPU_MODE_MISMATCH, f"card {held.card} of node {node.name} {what} now"
     return None
 
 

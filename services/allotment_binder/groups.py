@@ -75,15 +75,16 @@ class GroupStatuses:
         self._retries.clear()
         views = Views(fold.state)
         while True:
-            pause_s = SWEEP_EVERY_S
+            pause_s, seq = SWEEP_EVERY_S, fold.state.seq
             keys = self._due(fold.state)
             if keys:
                 begun_s = time.monotonic()
                 jobs = {job.uid: job for job in views.view().jobs}
                 pause_s = max(pause_s, SWEEP_SHARE * (time.monotonic() - begun_s))
                 await self._bring_all(fold.state, keys, jobs)
-            with anyio.move_on_after(self._until_retry_s()):
-                await fold.changed()
+            if fold.state.seq == seq:
+                with anyio.move_on_after(self._until_retry_s()):
+                    await fold.changed()
             await anyio.sleep(pause_s)
 
     def _due(self, state: ClusterState) -> list[str]:
@@ -94,7 +95,8 @@ class GroupStatuses:
         first: list[str] = []
         then: list[str] = []
         for key, group in state.groups.items():
-            if group.fact is None:
+            if group.fact is None or not is_ours(state, group):
+                self._forget(key)
                 continue
             retry = self._retries.get(key)
             stamp = group.changed_seq, group.short, group.gate
@@ -103,8 +105,7 @@ class GroupStatuses:
             if retry is None and _is_same(self._stamps.get(key), stamp):
                 continue
             self._stamps[key] = stamp
-            if is_ours(state, group):
-                (first if is_let_in(group) else then).append(key)
+            (first if is_let_in(group) else then).append(key)
         return first + then
 
     def _until_retry_s(self) -> float | None:

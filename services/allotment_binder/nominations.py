@@ -3,7 +3,8 @@
 The log names the victims of a group and their nodes, not which member is meant for which. So
 members are nominated only when all victims are on one node and all members that wait are needed;
 the others hear of their group. A Binding takes the nomination away (the API server does that), and
-so does an eviction that is refused.
+so does an eviction that is refused. A preemptor that was refused a victim is not nominated again
+while it waits: a nomination that comes and goes would be news each time, and be decided about.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ class Nominations:
     def __init__(self, notices: Notices) -> None:
         self._notices = notices
         self._nominated: dict[str, tuple[str, ...]] = {}
+        self._refused: dict[str, str] = {}
+        """Preemptors whose victims may stay → what their pods were told of it."""
 
     def landed(self, state: ClusterState, decided: Decided) -> None:
         """Nominate the pods for whom a decision evicts others."""
@@ -31,24 +34,29 @@ class Nominations:
             nodes.setdefault(eviction.preemptor, set()).add(eviction.node)
         for preemptor, found in nodes.items():
             uids = waiting_for(state, preemptor)
-            if len(found) == 1 and uids:
+            if len(found) == 1 and uids and preemptor not in self._refused:
                 (node,) = found
                 self._nominated[preemptor] = tuple(uids)
                 for uid in uids:
                     self._put(state.pods[uid].fact, promise(state.pods[uid].fact, node), node)
         self._nominated = {p: uids for p, uids in self._nominated.items() if _waits(state, uids)}
+        self._refused = {p: text for p, text in self._refused.items() if waiting_for(state, p)}
 
     def ended(self, state: ClusterState, eviction: Eviction, ending: Evicted) -> None:
         """Take the nomination back if the eviction was refused."""
         if not ending.code:
             return
-        for uid in self._nominated.pop(eviction.preemptor, ()):
-            if uid in state.pending:
-                who = f"pod {eviction.namespace}/{eviction.name}"
-                text = f"{ending.code}: {who} does not make room: {ending.message}"
-                self._put(state.pods[uid].fact, text, "")
+        preemptor = eviction.preemptor
+        who = f"pod {eviction.namespace}/{eviction.name}"
+        text = f"{ending.code}: {who} does not make room: {ending.message}"
+        nominated = self._nominated.pop(preemptor, ())
+        if self._refused.get(preemptor) == text:
+            return
+        self._refused[preemptor] = text
+        for uid in waiting_for(state, preemptor):
+            self._put(state.pods[uid].fact, text, "" if uid in nominated else None)
 
-    def _put(self, fact: PodObserved, text: str, node: str) -> None:
+    def _put(self, fact: PodObserved, text: str, node: str | None) -> None:
         self._notices.put(
             Refused(fact.uid, fact.namespace, fact.name, text, is_news=True, nominated=node)
         )

@@ -112,15 +112,15 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     yield "Gang", f"{who.namespace}/{who.name}" + (f"   uid {who.uid}" if who.uid else "")
     yield "Status", _status(found)
     if found.status.cause is not None:
-        never = " (can never fit on these nodes)" * (found.status.fits_empty_cluster is False)
-        yield "Cause", reason_text(found.status.cause) + never
+        yield "Cause", reason_text(found.status.cause)
     if found.problem is not None:
         yield "Problem", reason_text(found.problem)
     if found.status.phase == "Unseen":
         return
     roles = ", ".join(f"{least} {role}" for role, least in found.min_task_member.items())
     counts = ", ".join(f"{count} {state}" for state, count in found.counts.items())
-    yield "Minimum", f"{found.min_member} pods{f' ({roles})' * bool(roles)}; has {counts or 'none'}"
+    pods = f"{found.min_member} pod{'s' * (found.min_member != 1)}"
+    yield "Minimum", f"{pods}{f' ({roles})' * bool(roles)}; has {counts or 'none'}"
     klass = f" (class {found.priority_class})" if found.priority_class else ""
     state = found.queue_state or "does not exist"
     yield "Queue", f"{found.queue} ({state}), priority {found.priority}{klass}"
@@ -139,7 +139,8 @@ def _status(found: GangExplanation) -> str:
         case "Waiting" if status.together is not None:
             missing = status.wanted - status.together
             fits = f"{status.together} of {status.wanted} can be placed together now"
-            return f"Waiting {age}: {fits}" + (f", {missing} short" if missing > 0 else "")
+            never = ", can never fit on these nodes" * (status.fits_empty_cluster is False)
+            return f"Waiting {age}{never}: {fits}" + f", {missing} short" * (missing > 0)
         case "Growing":
             return "Growing: it has its minimum, and more of its pods wait"
         case "AtGate":
@@ -160,8 +161,11 @@ def _gate(found: GangExplanation) -> str:
     return "would be let in now" + (f"; last said: {gate.said.message}" if gate.said else "")
 
 
-def reason_text(reason: Reason) -> str:
-    return f"{reason.code}   {reason.message}".rstrip() if reason.code else reason.message
+def reason_text(reason: Reason, between: str = "   ") -> str:
+    """Code and words, and whose quota it is about if they do not say so."""
+    text = between.join(part for part in (reason.code, reason.message) if part)
+    is_said = not reason.queue or f"queue {reason.queue}" in reason.message
+    return text if is_said else f"{text} (queue {reason.queue})"
 
 
 def _member_lines(members: Sequence[Member]) -> list[str]:
@@ -181,7 +185,7 @@ def _why(member: Member) -> str:
         return ""
     if member.reasons:
         return ", ".join(f"{code} {count}" for code, count in member.reasons.items())
-    return f"{member.reason.code}: {member.reason.message}"
+    return reason_text(member.reason, ": ")
 
 
 def _tail(found: GangExplanation) -> Iterator[tuple[str, str]]:
@@ -190,15 +194,15 @@ def _tail(found: GangExplanation) -> Iterator[tuple[str, str]]:
     if said is not None or places:
         yield "", ""
     if said is not None:
-        tried = "tried" if said.tried else "not tried, it could not fit"
-        yield (
-            "Last said",
-            f"{said.code}: {said.message}",
-        )
+        fit = f"{said.together} of {said.wanted} together"
+        tried = f"tried: {fit}" if said.tried else "not tried"
+        if said.together and not said.tried:
+            tried += f": at most {fit}"
+        yield "Last said", f"{said.code}: {said.message}"
         yield (
             "",
-            f"on state {said.basis} ({tried}: {said.together} of {said.wanted} together); short "
-            f"since decision {said.since}, passed by {said.passed} pods since",
+            f"on state {said.basis} ({tried}); short since decision {said.since}, "
+            f"passed by {said.passed} pods since",
         )
     if found.in_queue is not None:
         yield "Order", place_text(found.in_queue, f"in queue {found.queue}")

@@ -22,7 +22,7 @@ WORDS = {
     "capacity": "plugin capacity: up to its capability, within what others are not guaranteed",
     "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
     "proportion": "plugin proportion: its part of the cluster by weight",
-    "": "no plugin limits queues",
+    "": "no plugin of the policy limits queues: nobody heeds a capability",
 }
 
 
@@ -85,7 +85,7 @@ def _head(found: QueueExplanation) -> Iterator[tuple[str, str]]:
     yield "Status", f"{found.state}{above}{below}"
     lends = "reclaimable" if found.reclaimable else "not reclaimable"
     yield "Rank", f"priority {found.priority}, weight {found.weight}, {lends}"
-    if found.queues is not None:
+    if found.queues is not None and found.queues.length > 1:
         yield "Order", place_text(found.queues, "of the queues that wait")
     if found.refuses is not None:
         yield "Refuses", reason_text(found.refuses)
@@ -101,15 +101,26 @@ def _head(found: QueueExplanation) -> Iterator[tuple[str, str]]:
 
 
 def _limit_lines(limits: Sequence[Limit]) -> list[str]:
-    headers = ["RESOURCE", "HAS", "PROMISED", "ASKS", "DESERVES", "AT MOST", "GUARANTEED"]
-    rows = []
-    for limit in limits:
-        amounts = (
-            *(limit.allocated, limit.promised, limit.request),
-            *(limit.deserved, limit.most, limit.guarantee),
-        )
-        rows.append([limit.resource, *(amount_text(limit.resource, each) for each in amounts)])
-    return table(headers, rows, right=headers[1:], indent="  ")
+    columns: dict[str, list[int | None]] = {
+        "HAS": [limit.allocated for limit in limits],
+        "PROMISED": [limit.promised for limit in limits],
+        "WANTS": [limit.request for limit in limits],
+        "DESERVES": [limit.deserved for limit in limits],
+        "AT MOST": [limit.most for limit in limits],
+        "CAPABILITY": [limit.capability for limit in limits],
+        "GUARANTEED": [limit.guarantee for limit in limits],
+        "CARD QUOTA": [limit.card_quota for limit in limits],
+    }
+    shown = {
+        header: amounts
+        for header, amounts in columns.items()
+        if any(amount is not None for amount in amounts)
+    }
+    rows = [
+        [limit.resource, *(amount_text(limit.resource, amounts[at]) for amounts in shown.values())]
+        for at, limit in enumerate(limits)
+    ]
+    return table(["RESOURCE", *shown], rows, right=list(shown), indent="  ")
 
 
 def amount_text(resource: str, amount: int | None) -> str:
@@ -136,7 +147,7 @@ def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:
             str(group.waiting),
             str(group.priority),
             age_text(group.since_seconds),
-            "" if group.reason is None else reason_text(group.reason),
+            "" if group.reason is None else reason_text(group.reason, ": "),
         ]
         for group in groups
     ]

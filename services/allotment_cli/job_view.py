@@ -227,7 +227,7 @@ def _head(found: JobView) -> Iterator[tuple[str, str]]:
 def _group_lines(group: GroupView) -> list[str]:
     lines = [f"  {group.name}   {group.phase or 'not looked at yet'}"]
     if group.condition:
-        lines.append(f"  {group.condition}: {group.message}")
+        lines.append(f"  {group.condition}{f': {group.message}' * bool(group.message)}")
     return lines
 
 

@@ -3,15 +3,17 @@
 A change of the state concerns one node, so it can take at most one away from the nodes on which a
 request fits. While fewer changes have happened than nodes fitted when they were last counted, the
 request still fits somewhere, and that is all the filter needs to know of it. Only requests that fit
-on few nodes, or on none, are counted again, and with their reasons if on none.
+on few nodes, or on none, are counted again, and with their reasons if on none; and those with rules
+about other pods, to which one change may matter on every node.
 """
 
 from typing import NamedTuple
 
+from allotment.core.company import situated
 from allotment.core.cycle import REQUESTS_MAX, Ranker, refuse
 from allotment.core.state import ClusterState
 from allotment_proto.events import PodObserved, Refusal
-from allotment_proto.facts import PodRequest
+from allotment_proto.facts import ALONE, PodRequest
 
 FOLLOW_CHANGES = 128
 """`follow` lets fewer changes than these gather."""
@@ -45,19 +47,21 @@ class Looks:
         if self._policy_seq != state.policy_seq:
             self._policy_seq = state.policy_seq
             self._known.clear()
-        known = self._known.get(fact.request)
+        request = situated(fact, state)
+        known = self._known.get(request)
         if known is not None:
             look, then = known
-            if then == changes or look.feasible > changes - then:
+            is_alone = request.company == ALONE
+            if then == changes or (is_alone and look.feasible > changes - then):
                 return look
         self._open()
         self.counted += 1
-        ranking = self._ranker.rank(fact.request)
-        reasons = () if ranking.feasible else self._ranker.reasons(fact.request)
+        ranking = self._ranker.rank(request)
+        reasons = () if ranking.feasible else self._ranker.reasons(request)
         look = Look(ranking.feasible, refuse(fact, ranking.nodes, reasons))
         if known is None and len(self._known) >= REQUESTS_MAX:
             del self._known[next(iter(self._known))]
-        self._known[fact.request] = look, changes
+        self._known[request] = look, changes
         return look
 
     def close(self) -> None:

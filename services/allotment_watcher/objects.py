@@ -123,10 +123,14 @@ class ClaimSource(msgspec.Struct, rename="camel"):
     claim_name: str = ""
 
 
+class EphemeralSource(msgspec.Struct):
+    """A claim that is made for the pod."""
+
+
 class Volume(msgspec.Struct, rename="camel"):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: msgspec.Raw | None = None
+    ephemeral: EphemeralSource | None = None
 
 
 class Toleration(msgspec.Struct):

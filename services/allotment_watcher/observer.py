@@ -23,7 +23,8 @@ from allotment_watcher.normalise import (
     pod_through,
     unreadable_pod_fact,
 )
-from allotment_watcher.normalise.volumes import Reach, claims_of
+from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
+from allotment_watcher.normalise.volumes import Wanted, claims_of
 from allotment_watcher.npu_watch import NpuWatch, has_chips
 from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
@@ -151,15 +152,15 @@ class Observer:
         uid, claims = pod.metadata.uid, claims_of(pod)
         scheduler = pod.spec.scheduler_name or ""
         is_ours = scheduler in self._lens.policy.scheduler_names and not pod.spec.node_name
-        reach: tuple[Reach, ...] | Problem = ()
+        wanted: Wanted | Problem = NO_VOLUMES
         if claims and is_ours and self.volumes is not None:
             self._waiting[uid] = pod
             if not self.volumes.has_answered():
                 return  # it is told once that is known, so that it is not placed out of reach
-            reach = self.volumes.reach(pod.metadata.namespace, claims)
+            wanted = self.volumes.wanted(pod.metadata.namespace, claims)
         else:
             self._waiting.pop(uid, None)
-        self.recorder.put(self.diary.pod_seen(pod_through(self._lens, pod, reach)))
+        self.recorder.put(self.diary.pod_seen(pod_through(self._lens, pod, wanted)))
 
     def _see(self, node: objects.NodeObject) -> None:
         name, info = node.metadata.name, NOTHING

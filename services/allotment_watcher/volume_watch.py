@@ -15,7 +15,7 @@ from allotment.adapters.service import ServiceContext
 from allotment.core import reasons
 from allotment_proto.facts import Problem
 from allotment_watcher import objects
-from allotment_watcher.normalise.volumes import NotReady, Reach, Volumes
+from allotment_watcher.normalise.volumes import NotReady, Volumes, Wanted
 from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 
@@ -58,8 +58,8 @@ class VolumeWatch:
         self._wanted.set()
         return len(self._listed) + len(self._failed) == len(self._kinds)
 
-    def reach(self, namespace: str, claims: Iterable[str]) -> tuple[Reach, ...] | Problem:
-        """What nodes must match for a pod's claims, or why it cannot be placed now."""
+    def wanted(self, namespace: str, claims: Iterable[str]) -> Wanted | Problem:
+        """What a pod's claims want of its node, or why it cannot be placed now."""
         for path, reason in self._failed.items():
             return Problem(
                 reasons.VOLUME_NOT_READY,
@@ -67,7 +67,7 @@ class VolumeWatch:
                 f"cannot be looked up, {path} cannot be read: {reason}; {REMEDY}",
             )
         try:
-            return self._volumes.reach(namespace, claims)
+            return self._volumes.wanted(namespace, claims)
         except NotReady as error:
             return error.problem
 

@@ -143,6 +143,30 @@ async def test_a_binder_that_starts_anew_settles_what_is_open(tmp_path: Path) ->
             assert ("deletionTimestamp" in seen["metadata"]) is is_evicted, name
 
 
+async def test_a_nomination_is_on_the_pod_and_goes_with_the_eviction_that_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with cluster() as there:
+        await there.api.post(BUDGETS, BUDGET)
+        victim = await running_pod(there, "low", labels={"app": "kept"})
+        waits = await there.pod("top")
+        history = (NAMES, QUEUE, node(), victim, waits)
+
+        async def nominated(name: str) -> bool:
+            status = (await there.api.get(f"{PODS}/top"))["status"]
+            return bool(status.get("nominatedNodeName", "") == name)
+
+        async with at_work(tmp_path, there, *history) as scene:
+            made = decided(evictions=(eviction(victim, preemptor=f"pod:{waits.uid}"),))
+            scene.binder.gangs.landed(made)
+            await comes_to(lambda: nominated("n1"))
+            await scene.add(made)
+            await until(some(scene, 1))
+            await comes_to(lambda: nominated(""))
+            said = (await there.conditions("top"))["PodScheduled"]
+            assert said["message"].startswith("DisruptionBudget: pod default/low does not make")
+
+
 async def carried_out(tmp_path: Path, *answers: Any) -> tuple[Evicted, list[str]]:
     said: list[str] = []
     async with (

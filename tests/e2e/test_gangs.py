@@ -1,4 +1,5 @@
-"""Twenty gangs of eight race for room for ten while scorer and binder are killed at random.
+"""Twenty gangs of eight race for room for ten in batches, and in the midst of each the scorer
+or the binder is killed.
 
 Ten whole gangs run in the end, the others hold nothing, and at no moment of the log did a gang hold
 a part of itself.
@@ -16,7 +17,7 @@ from allotment.core.logport import Record
 from allotment.core.state import ClusterState, apply_all
 from allotment_local.definitions import read_definitions
 from allotment_proto.codec import decode_envelope
-from allotment_proto.events import Decided
+from allotment_proto.events import Decided, Event, Evicted
 from tests.e2e.audit import assert_not_oversold, assert_sound
 from tests.e2e.stack import Stack
 
@@ -28,7 +29,7 @@ NODES = """
   memory: 256Gi
 """
 POLICY = """
-actions: "enqueue, allocate, backfill"
+actions: "enqueue, allocate, backfill, preempt"
 tiers:
 - plugins:
   - name: priority
@@ -44,9 +45,10 @@ tiers:
   - name: binpack
 """
 GANGS, SIZE, FIT = 20, 8, 10
-KILLS = 6
+AT_ONCE = 4
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 
 
@@ -73,16 +75,19 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         yield running
 
 
-def create(stack: Stack, name: str) -> None:
-    """A Job of eight workers with a fifth of a card each: two cards hold ten of them."""
+def create(
+    stack: Stack, name: str, replicas: int = SIZE, least: int = SIZE, priority: str = ""
+) -> None:
+    """A Job whose workers have a fifth of a card each: two cards hold ten of them."""
     amounts = {"number": 1, "memory": 3200, "cores": 20}
     limits = {f"volcano.sh/vgpu-{key}": amount for key, amount in amounts.items()}
     container = {"name": "main", "image": "i:1", "resources": {"limits": limits}}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     spec = {
         "schedulerName": "volcano",
-        "minAvailable": SIZE,
-        "tasks": [{"name": "worker", "replicas": SIZE, "template": template}],
+        "minAvailable": least,
+        "priorityClassName": priority,
+        "tasks": [{"name": "worker", "replicas": replicas, "template": template}],
     }
     body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     stack.call("POST", JOBS, {**body, "metadata": {"name": name}, "spec": spec})
@@ -96,6 +101,10 @@ def bound(stack: Stack) -> Counter[str]:
 def phases(stack: Stack) -> Counter[str]:
     items = stack.call("GET", GROUPS)["items"]
     return Counter((item.get("status") or {}).get("phase", "") for item in items)
+
+
+def events(stack: Stack) -> list[Event]:
+    return [e for record in stack.records() for e in decode_envelope(record.payload).events]
 
 
 def assert_never_partial(records: list[Record]) -> None:
@@ -114,17 +123,21 @@ def assert_never_partial(records: list[Record]) -> None:
 
 def test_ten_of_twenty_gangs_run_whole_whoever_is_killed(stack: Stack) -> None:
     dice = Random(5)
-    kills = set(dice.sample(range(GANGS), KILLS))
-    for number in range(GANGS):
-        create(stack, f"gang-{number}")
-        if number in kills:
-            time.sleep(dice.uniform(0.0, 0.5))
-            role = dice.choice(("scorer", "binder"))
-            stack.kill(role)
-            assert_not_oversold(stack.pods(), stack.call("GET", "/api/v1/nodes")["items"])
-            stack.start(role, wait=False).announce()
+    for first in range(0, GANGS, AT_ONCE):
+        before = bound(stack).total()
+        for number in range(first, first + AT_ONCE):
+            create(stack, f"gang-{number}")
+        stack.until(
+            lambda n=before: bound(stack).total() > n or n == FIT * SIZE,  # type: ignore[misc]
+            "their pods are being bound, while there is room",
+        )
+        time.sleep(dice.uniform(0.0, 0.1))
+        role = dice.choice(("scorer", "binder"))
+        stack.kill(role)
+        assert_not_oversold(stack.pods(), stack.call("GET", "/api/v1/nodes")["items"])
+        stack.start(role)
     stack.until(
-        lambda: sum(bound(stack).values()) == FIT * SIZE,
+        lambda: bound(stack).total() == FIT * SIZE,
         f"ten gangs are bound; {bound(stack)}",
         60.0,
     )
@@ -133,6 +146,7 @@ def test_ten_of_twenty_gangs_run_whole_whoever_is_killed(stack: Stack) -> None:
         lambda: phases(stack) == {"Running": FIT, "Inqueue": GANGS - FIT},
         "their PodGroups run, the others wait",
     )
+    stack.until(lambda: len(stack.pods()) == GANGS * SIZE, "all pods are made")
     waiting = {pod["metadata"]["name"] for pod in stack.pods()} - stack.bound()
     assert len(waiting) == (GANGS - FIT) * SIZE
     stack.until(lambda: all(stack.refusal(name) for name in waiting), "the others hear why")
@@ -144,3 +158,25 @@ def test_ten_of_twenty_gangs_run_whole_whoever_is_killed(stack: Stack) -> None:
     assert_sound(stack)
     assert_never_partial(stack.records())
     assert stack.metric("binder", "allot_notices_lost_total") == 0
+
+
+def test_a_high_gang_takes_no_more_room_than_it_needs(stack: Stack) -> None:
+    for name, value in (("high", 100), ("low", 1)):
+        stack.call("POST", CLASSES, {"metadata": {"name": name}, "value": value})
+    create(stack, "low", FIT * SIZE, 1, "low")
+    stack.until(lambda: bound(stack) == {"low": FIT * SIZE}, "the cluster is full")
+    create(stack, "high", SIZE, SIZE, "high")
+    stack.until(lambda: bound(stack)["high"] == SIZE, f"the gang runs; {bound(stack)}", 40.0)
+    stack.until(lambda: len(stack.pods()) == (FIT + 1) * SIZE, "the evicted ones are made anew")
+    stack.until(lambda: bound(stack) == {"low": (FIT - 1) * SIZE, "high": SIZE}, "the rest stays")
+    stack.until(lambda: phases(stack) == {"Running": 2}, "both run, one on less")
+    time.sleep(0.5)
+    assert_sound(stack)
+    outcomes = [event for event in events(stack) if isinstance(event, Evicted)]
+    assert [event.code for event in outcomes] == [""] * SIZE
+    chosen = [e for event in events(stack) if isinstance(event, Decided) for e in event.evictions]
+    assert sorted(e.uid for e in chosen) == sorted(event.uid for event in outcomes)
+    for eviction in chosen:
+        assert eviction.action == "preempt"
+        assert eviction.preemptor.startswith("default/high-")
+        assert stack.events(eviction.name, "Evict") == ["Pod is evicted, because of preempt"]

@@ -1,4 +1,4 @@
-"""Every screen of the command on one recorded log, compared with `screens/`.
+"""Every screen of the command on a recorded log, compared with `screens/`.
 
 Run with --rewrite and read the diff; commit only changes whose cause you understand.
 """
@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from allotment_cli.main import main
 from tests.recording import busy_cluster
+from tests.recording_batch import busy_queues
 
 SCREENS = Path(__file__).parent / "screens"
 COMMANDS = {
@@ -49,6 +50,27 @@ COMMANDS = {
     "replay": "replay --verify",
     "replay-range": "replay --verify --from 12 --to 25 -o json",
 }
+BATCH_COMMANDS = {
+    "explain-gang-running": "explain gang llama",
+    "explain-gang-short": "explain gang big --exit-code",
+    "explain-gang-json": "explain gang big -o json",
+    "explain-gang-quota": "explain gang default/quota",
+    "explain-gang-few": "explain gang few",
+    "explain-gang-gate": "explain gang late",
+    "explain-gang-lost": "explain gang lost",
+    "explain-gang-never": "explain gang huge",
+    "explain-gang-unknown": "explain gang hugh",
+    "explain-queue": "explain queue default",
+    "explain-queue-quota": "explain queue training",
+    "explain-queue-json": "explain queue training -o json",
+    "explain-queue-closed": "explain queue closed",
+    "explain-queue-unknown": "explain queue train",
+}
+
+
+@pytest.fixture(scope="module")
+def batch_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return busy_queues().write(tmp_path_factory.mktemp("log") / "queues.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +97,19 @@ def screen(command: str, result: Result) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_screen(name: str, log_file: Path, rewrite: bool) -> None:
-    words = shlex.split(COMMANDS[name])
+    compare(name, COMMANDS[name], log_file, rewrite)
+
+
+@pytest.mark.parametrize("name", BATCH_COMMANDS)
+def test_batch_screen(name: str, batch_file: Path, rewrite: bool) -> None:
+    compare(name, BATCH_COMMANDS[name], batch_file, rewrite)
+
+
+def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:
+    words = shlex.split(command)
     at = words.index("show") if "show" in words else len(words)
     result = CliRunner().invoke(main, [*words[:at], "--file", str(log_file), *words[at:]])
-    shown = screen(COMMANDS[name], result)
+    shown = screen(command, result)
     path = SCREENS / f"{name}.txt"
     if rewrite:
         path.write_text(shown)
@@ -86,4 +117,4 @@ def test_screen(name: str, log_file: Path, rewrite: bool) -> None:
 
 
 def test_no_screen_is_left_over() -> None:
-    assert {path.stem for path in SCREENS.glob("*.txt")} == set(COMMANDS)
+    assert {path.stem for path in SCREENS.glob("*.txt")} == {*COMMANDS, *BATCH_COMMANDS}

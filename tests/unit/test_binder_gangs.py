@@ -1,8 +1,24 @@
-"""A Binding of a gang that fails: who is bound stays, the other one is tried again."""
+"""Gangs after their decision: a Binding that fails, members that hear why they wait, and where."""
 
+from typing import cast
+
+import pytest
+
+from allotment.adapters.kube import KubeClient
 from allotment.core.check import check
 from allotment_binder.deciding import accepted, decide
-from allotment_proto.events import BindFailed, Bound, Decided, StageTime
+from allotment_binder.gang_notices import GangNotices
+from allotment_binder.nominations import Nominations, waiting_for
+from allotment_binder.notices import Notice, Notices, Refused
+from allotment_proto.events import (
+    Admission,
+    BindFailed,
+    Bound,
+    Decided,
+    Evicted,
+    Eviction,
+    StageTime,
+)
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
 from tests.unit.test_batch_rounds import World
@@ -93,3 +109,117 @@ def test_the_one_that_failed_waits_when_its_place_is_taken_and_nobody_bound_goes
     assert world.placed() == set(uids[:3])
     world.tell(build.node("n1", 4, rv=3))
     assert [p.uid for p in decided(world).placements] == [uids[3]]
+
+
+class Said(Notices):
+    """Notices that are kept instead of sent."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(KubeClient, None), "binder-0")
+        self.all: list[Notice] = []
+
+    def put(self, notice: Notice) -> None:
+        self.all.append(notice)
+
+    def take(self) -> dict[str, Refused]:
+        """What was said since the last time, by pod."""
+        found = {n.uid: n for n in self.all if isinstance(n, Refused)}
+        self.all.clear()
+        return found
+
+
+@pytest.fixture
+def said() -> Said:
+    return Said()
+
+
+def test_members_hear_once_why_their_group_waits(said: Said) -> None:
+    world = World(build.node("n1", 3))
+    uids = world.gang("a", 4)
+    made = decided(world)
+    news = GangNotices(said)
+    news.landed(world.state, made)
+    told = said.take()
+    refused = {refusal.uid for refusal in made.refusals}
+    assert refused
+    assert told.keys() == set(uids) - refused
+    text = made.shorts[0].message.partition(": ")[2]
+    assert text.startswith("pod group is not ready, 4 Pending, 4 minAvailable")
+    assert {(t.message, t.is_news, t.reason) for t in told.values()} == {
+        (text, True, "Unschedulable")
+    }
+    news.landed(world.state, made)
+    assert said.take() == {}, "it is no news any more"
+    GangNotices(said).begin(world.state)
+    assert {t.is_news for t in said.take().values()} == {False}, "a successor makes sure of it"
+    world.tell(build.node("n2", 1))
+    decided(world)
+    news.begin(world.state)
+    assert said.take() == {}, "it was placed"
+
+
+def test_members_hear_why_their_queue_does_not_let_them_in(said: Said) -> None:
+    world = World(build.node("n1", 3))
+    uids = world.gang("a", 2)
+    full = Admission("default/a", "QueueQuotaInsufficient", "insufficient nvidia.com/gpu")
+    made = build.decided(admissions=(full,))
+    world.tell(made)
+    GangNotices(said).landed(world.state, made)
+    told = said.take()
+    assert told.keys() == set(uids)
+    assert told[uids[0]].message == "QueueQuotaInsufficient: insufficient nvidia.com/gpu"
+
+
+def victim(uid: str, node: str, preemptor: str) -> Eviction:
+    return Eviction(uid, "default", uid, node, "preempt", preemptor)
+
+
+def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> None:
+    world = World(build.node("n1", 1), build.node("n2", 1))
+    world.tell(build.pod("low", build.request(build.wants(16_000, 0))))
+    decided(world)
+    (uid,) = world.gang("top", 1)
+    evicted = victim("low", "n1", "default/top")
+    made = build.decided(evictions=(evicted,))
+    world.tell(made)
+    nominations = Nominations(said)
+    nominations.landed(world.state, made)
+    told = said.take()[uid]
+    assert told.nominated == "n1"
+    assert told.message == (
+        f"Pod default/{uid} can possibly be assigned to n1, once resource is released and"
+        " minAvailable is satisfied"
+    )
+    ending = Evicted(uid="low", namespace="default", name="low", node="n1", decision=1)
+    nominations.ended(world.state, evicted, ending)
+    assert said.take() == {}
+    protected = Evicted(
+        uid="low",
+        namespace="default",
+        name="low",
+        node="n1",
+        decision=1,
+        code="DisruptionBudget",
+        message="not now",
+    )
+    nominations.ended(world.state, evicted, protected)
+    back = said.take()[uid]
+    assert back.nominated == ""
+    assert back.message == "DisruptionBudget: pod default/low does not make room: not now"
+    nominations.landed(world.state, made)
+    nominations.ended(world.state, evicted, protected)
+    assert said.take() == {}, "tried again and refused again, it is no news"
+
+
+def test_nobody_is_nominated_when_it_is_not_certain_who_goes_where(said: Said) -> None:
+    world = World(build.node("n1", 1))
+    world.gang("top", 3, members=2)
+    assert waiting_for(world.state, "default/top") == [], "two of three: which?"
+    world.gang("two", 2)
+    assert len(waiting_for(world.state, "default/two")) == 2
+    apart = (victim("x", "n1", "default/two"), victim("y", "n2", "default/two"))
+    Nominations(said).landed(world.state, build.decided(evictions=apart))
+    assert said.take() == {}, "two nodes: who where?"
+    world.tell(build.pod("solo"))
+    assert waiting_for(world.state, "pod:solo") == ["solo"]
+    assert waiting_for(world.state, "pod:gone") == waiting_for(world.state, "default/gone") == []

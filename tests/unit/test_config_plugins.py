@@ -159,7 +159,7 @@ def test_every_argument_is_read_in_its_own_type() -> None:
 
 def test_defaults_are_those_of_the_specification() -> None:
     nodeorder, binpack = PluginUse("nodeorder"), PluginUse("binpack")
-    assert [number(nodeorder, key) for key in PLUGINS["nodeorder"]] == [1, 0, 2, 2, 1, 3, 1, 2]
+    assert [number(nodeorder, key) for key in PLUGINS["nodeorder"]] == [1, 0, 2, 2, 1, 3, 1, 2, 36]
     assert [number(binpack, key) for key in PLUGINS["binpack"]] == [1, 1, 1]
     assert number(PluginUse("overcommit"), "overcommit-factor") == 1_200
     assert number(PluginUse("capacity-card"), "nodeOrderWeight") == 1_000

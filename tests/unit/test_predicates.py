@@ -162,5 +162,6 @@ def test_every_node_and_device_reason_has_one_step() -> None:
         reasons.BIND_CONFLICT,
         reasons.API_ERROR,
         reasons.POD_GONE,
+        reasons.VOLUME_NOT_READY,
     }
     assert set(listed) == set(reasons.EXPLANATIONS) - others

@@ -23,7 +23,7 @@ def test_a_plain_pod_says_who_it_is() -> None:
     assert (fact.uid, fact.namespace, fact.name, fact.rv) == ("uid-p", "team-a", "p", 77)
     assert fact.created_ms == 1_767_323_045_000
     assert (fact.scheduler, fact.phase, fact.node) == ("allotment", "Pending", "")
-    assert fact.request == PodRequest()
+    assert fact.request == PodRequest(unsaid=(100, 200 << 20))
     assert fact.problem is None
 
 
@@ -78,7 +78,6 @@ def test_noise_does_not_change_the_fact() -> None:
     quiet = pod_json(container())
     noisy = pod_json(container(), hostNetwork=True, preemptionPolicy="x")
     noisy["metadata"]["managedFields"] = []
-    noisy["metadata"]["labels"] = {"a": "b"}
     noisy["status"] = {"phase": "Pending", "conditions": [{"type": "PodScheduled"}], "qos": "x"}
     assert seen(quiet) == seen(noisy)
 

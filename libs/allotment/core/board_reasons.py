@@ -59,6 +59,7 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     """Reason numbers of one device request; 0 where it is granted."""
     kind = view.keys & view.columns.kind_mask
     held, apart = packing.holders(view.packed), kept_apart(row, view)
+    free_mib = packing.memory_mib(view.packed)
     mine = ask.is_family[kind]
     has_any = mine.any(axis=1)
     if view.taken is not None:
@@ -74,8 +75,8 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
         np.zeros(kind.shape, np.bool_) if apart is None else apart,
         held >= ask.slots[kind],
         (held > 0) & ask.is_whole,
-        packing.memory_mib(view.packed) < ask.need_mib[kind],
-        ~ask.has_piece[kind],
+        free_mib < ask.need_mib[kind],
+        ~ask.has_piece[kind] | (free_mib < ask.memory_mib[kind]),
     )
     steps = np.full(kind.shape, len(REFUSAL_ORDER) - 1)
     for step in range(len(checks) - 1, -1, -1):

@@ -43,10 +43,10 @@ class _Pod:
     """All about one pod: its last fact, and what it holds and where that is booked, if anything.
 
     `cards` has a card for each holding. `open_decision` is the decision that it is reserved by, 0
-    once its Binding is known to have happened.
+    once its Binding is known to have happened; `is_ours` says that some decision gave it `what`.
     """
 
-    __slots__ = ("cards", "fact", "node", "open_decision", "what")
+    __slots__ = ("cards", "fact", "is_ours", "node", "open_decision", "what")
 
     def __init__(self, fact: PodObserved) -> None:
         self.fact = fact
@@ -54,6 +54,7 @@ class _Pod:
         self.node = NOWHERE
         self.cards: Sequence[Card] = ()
         self.open_decision = 0
+        self.is_ours = False
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -186,9 +187,13 @@ class Books:
         """A pod seen on a node holds what its annotations say, whoever put it there."""
         request, holdings, was = fact.request, fact.holdings, pod.what
         if was is not None:
-            if was.node == fact.node and (
-                was.holdings == holdings or same_cards(was.holdings, holdings)
-            ):
+            is_known = was.node == fact.node and (
+                was.holdings == holdings
+                or same_cards(was.holdings, holdings)
+                or (fact.broken is not None and pod.is_ours)
+            )
+            is_ours = is_known and pod.is_ours
+            if is_known:
                 if (
                     was.cpu_milli == request.cpu_milli
                     and was.memory_bytes == request.memory_bytes
@@ -198,6 +203,7 @@ class Books:
                     return
                 holdings = was.holdings
             self._release(pod)
+            pod.is_ours = is_ours
         amounts = request.cpu_milli, request.memory_bytes, request.extended
         node = self._node(fact.node)
         cards = tuple(map(node.card, holdings))
@@ -243,7 +249,7 @@ class Books:
             cards.append(card)
         if len(cards) > 1 and not cover_together(what.holdings, cards):
             return False
-        pod.open_decision = decision
+        pod.open_decision, pod.is_ours = decision, True
         self._book(pod, what, node, cards)
         return True
 
@@ -264,7 +270,7 @@ class Books:
         what, node, cards = pod.what, pod.node, pod.cards
         if what is None:
             return
-        pod.what, pod.open_decision = None, 0
+        pod.what, pod.open_decision, pod.is_ours = None, 0, False
         self.released += 1
         node.cpu_milli += what.cpu_milli
         node.memory_bytes += what.memory_bytes

@@ -19,7 +19,7 @@ from allotment_proto.events import (
     QueueGone,
     QueueObserved,
 )
-from allotment_proto.facts import Amounts, Geometry, Holding
+from allotment_proto.facts import Amounts, Geometry, Holding, Problem
 
 
 class CardFact(msgspec.Struct, array_like=True, gc=False):
@@ -57,6 +57,7 @@ class PodObserved(msgspec.Struct, tag="PodObserved", gc=False):
     phase: str = ACTIVE
     node: str = ""
     holdings: tuple[Holding, ...] = ()
+    broken: Problem | None = None
 
 
 class PodGone(msgspec.Struct, tag="PodGone", gc=False):

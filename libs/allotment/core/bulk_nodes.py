@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from allotment.core.bulk_events import NodeObserved
-from allotment_proto.facts import Geometry, Holding
+from allotment.core.cuts.mindcluster import MINDCLUSTER, WHOLE
+from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Holding
+from allotment_proto.volcano import mindcluster
 
 Sizes = dict[str, tuple[str, int]]
 NO_SIZES: Sizes = {}
@@ -14,17 +18,32 @@ class Card:
     """What is free of one card, and what of that its node lists; nothing while it does not.
 
     `sizes` has the geometry and the memory of every MIG instance that can be cut from it, by name;
-    `pieces` are the holdings booked on it that name one.
+    `pieces` are the holdings booked on it that name one, `shares` is how many name none. A closed
+    card gives nothing. `chip` is set for cards whose pieces are known by name alone, which is the
+    one rule that is not made anew here.
     """
 
-    __slots__ = ("cores_pct", "is_listed", "listed", "memory_mib", "pieces", "sizes", "slots")
+    __slots__ = (
+        "chip",
+        "cores_pct",
+        "is_closed",
+        "is_listed",
+        "listed",
+        "memory_mib",
+        "pieces",
+        "shares",
+        "sizes",
+        "slots",
+    )
 
     def __init__(self) -> None:
         self.slots = self.memory_mib = self.cores_pct = 0
         self.listed = (0, 0, 0)
-        self.is_listed = False
+        self.is_listed = self.is_closed = False
         self.sizes: Sizes = {}
         self.pieces: list[Holding] = []
+        self.shares = 0
+        self.chip: CardFact | None = None
 
     def list(self, slots: int, memory_mib: int, cores_pct: int, sizes: Sizes) -> None:
         """Take over a new capacity; what is booked stays booked."""
@@ -45,21 +64,29 @@ class Card:
 
     def has_free(self, holding: Holding) -> bool:
         """Whether its instance, if cards are cut, is nobody's and of the geometry in use."""
-        if not self.sizes:
-            return True
+        if self.chip is not None:
+            names = [piece.instance for piece in self.pieces] + [WHOLE] * self.shares
+            return MINDCLUSTER.admits(self.chip, (), names, (holding.instance,))
+        if self.is_closed or not self.sizes:
+            return not self.is_closed
         size = self.sizes.get(holding.instance)
-        return size is not None and all(
-            piece.instance != holding.instance
-            and self.sizes.get(piece.instance, NO_SIZE)[0] == size[0]
-            for piece in self.pieces
+        return (
+            size is not None
+            and not self.shares
+            and all(
+                piece.instance != holding.instance
+                and self.sizes.get(piece.instance, NO_SIZE)[0] == size[0]
+                for piece in self.pieces
+            )
         )
 
     def book(self, holding: Holding, sign: int) -> None:
         """Charge (1) or give back (−1) a holding."""
         self.slots -= sign
         self.cores_pct -= sign * holding.cores_pct
-        if not holding.instance and not self.sizes:
+        if not holding.instance:
             self.memory_mib -= sign * holding.memory_mib
+            self.shares += sign
             return
         self.memory_mib -= sign * self.charged_mib(holding)
         if sign > 0:
@@ -111,7 +138,9 @@ class Node:
                 known = 0 <= listed.table < len(tables)
                 sizes = tables[listed.table] if known else NO_SIZES
                 card.list(listed.slots, listed.memory_mib, listed.cores_pct, sizes)
-                card.is_listed = True
+                card.is_listed, card.is_closed = True, listed.table == NO_TABLE
+                is_chip = inventory.family == mindcluster.FAMILY and not card.is_closed
+                card.chip = CardFact(*msgspec.structs.astuple(listed)) if is_chip else None
         for cards in self.cards.values():
             for card in cards.values():
                 if not card.is_listed:

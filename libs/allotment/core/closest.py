@@ -21,6 +21,7 @@ from allotment.core.explanation import Closest, Fragmentation, Holder
 from allotment.core.ledger import Card
 from allotment.core.predicates import accepts
 from allotment.core.state import ClusterState, Node
+from allotment.core.switches import switches_of
 from allotment.core.views import MIB, card_name, holders_of
 from allotment_proto.facts import DeviceRequest, PodRequest
 
@@ -87,10 +88,10 @@ def _cards(
     state: ClusterState, request: PodRequest
 ) -> Iterator[tuple[Node, Card, DeviceRequest, str | None]]:
     """Every card of every node that accepts the pod, with what it answers to each container."""
-    rules = rules_of(request, state.policy)
+    rules, switches = rules_of(request, state.policy), switches_of(state.policy)
     for node in state.nodes.values():
         fact = node.fact
-        if fact is None or not fact.ready or accepts(node, request.constraints) is not None:
+        if fact is None or not fact.ready or accepts(node, request.constraints, switches):
             continue
         for family, asks in by_family(request).items():
             ledger = node.ledgers.get(family)
@@ -136,9 +137,10 @@ def _lack(
 
 def _counted(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, str, Closest]]:
     """Nodes that list a counted resource but have too little of it left."""
+    switches = switches_of(state.policy)
     for node in state.nodes.values():
         fact = node.fact
-        if fact is None or not fact.ready or accepts(node, request.constraints) is not None:
+        if fact is None or not fact.ready or accepts(node, request.constraints, switches):
             continue
         for name, amount in request.extended:
             free = node.extended_free.get(name)

@@ -11,6 +11,7 @@ import re
 import msgspec
 
 from allotment.core.closest import closest, fragmentation
+from allotment.core.company import look_around, situated
 from allotment.core.competition import competition, decided_by
 from allotment.core.explanation import (
     SCHEMA,
@@ -38,7 +39,7 @@ from allotment.core.texts import problem_text
 from allotment.core.timeline import timeline
 from allotment.core.views import MIB, device_name, plain
 from allotment_proto.events import PodObserved
-from allotment_proto.facts import Holding, PodRequest, Policy
+from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
 
 
 def explain(
@@ -61,7 +62,8 @@ def explain(
     pod = state.pods.get(story.uid)
     waits = pod is not None and pod.allocation is None and fact.uid in state.pending
     placed = story.placed
-    steps = tuple(funnel(codes(state, fact.request)))
+    asked = situated(fact, state)
+    steps = tuple(funnel(codes(state, asked)))
     candidates: tuple[Candidate, ...] = ()
     total = 0
     if placed is not None and before is not None:
@@ -78,15 +80,15 @@ def explain(
         status=status,
         request=request_of(fact.request),
         funnel=steps,
-        closest=tuple(closest(state, fact.request)) if short_of_room else (),
-        fragmentation=fragmentation(state, fact.request) if one_day else None,
-        waiting_for=waiting_for(state, fact.request) if short_of_room else None,
+        closest=tuple(closest(state, asked)) if short_of_room else (),
+        fragmentation=fragmentation(state, asked) if one_day else None,
+        waiting_for=waiting_for(state, asked) if short_of_room else None,
         placement=_placed(state, story, pod),
         candidates=candidates,
         candidates_total=total,
         decided_by=decided_by(candidates),
         decision=_decision(state, placed, before),
-        node_steps=None if node is None else node_steps(state, state.nodes[node], fact.request),
+        node_steps=None if node is None else node_steps(state, state.nodes[node], asked),
         timeline=tuple(timeline(story)),
         trace=TraceRef(trace_id=trace_id(fact.uid)),
     )
@@ -133,16 +135,19 @@ def request_of(request: PodRequest) -> Request:
 
 
 def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
-    """Whether a node would take it if nobody held anything; cordons and outages do not count."""
+    """Whether a node would take it if nobody held anything; cordons and outages do not count, nor
+    what it says about other pods.
+    """
     return any(_fits_emptied(state, node, request) for node in state.nodes.values())
 
 
 def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
     """What has to happen for the request to fit; None if nothing that happens to nodes can help."""
     room, change = 0, 0
+    around = look_around(list(state.nodes.values()), request)
     for node in state.nodes.values():
         if _fits_emptied(state, node, request):
-            if fits(node, request, state.policy) in CURED_BY_ROOM:
+            if fits(node, request, state.policy, around=around) in CURED_BY_ROOM:
                 room += 1
             else:
                 change += 1
@@ -154,7 +159,8 @@ def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
 def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
     if node.fact is None:
         return False
-    return not isinstance(fits(_emptied(node), request, state.policy), str)
+    bare = msgspec.structs.replace(request, company=ALONE)
+    return not isinstance(fits(_emptied(node), bare, state.policy), str)
 
 
 def _emptied(node: Node) -> Node:
@@ -171,7 +177,7 @@ def _status(
     phase, cause = ("Gone", "") if pod is None else pod_status(state, pod)
     first_ms = story.first.time_ms if story.first is not None else as_of_ms
     waits = phase == "Pending" and pod is not None
-    answers = codes(state, fact.request) if waits and fact.problem is None else []
+    answers = codes(state, situated(fact, state)) if waits and fact.problem is None else []
     refused = story.refused
     return Status(
         phase=phase,

@@ -55,7 +55,7 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
     bench = open_bench(state)
     session = bench.session
     queue = session.queue(name)
-    refuses = session.overused(name)
+    refuses = session.overused(name) if bench.waiting.get(name) else None
     if queue.state != OPEN:
         refuses = closed(name, queue.state)
     return QueueExplanation(
@@ -187,6 +187,8 @@ def _why(bench: Bench, job: Job) -> Reason | None:
     invalid = session.job_valid(job)
     if invalid is not None:
         return Reason(code=invalid.code, message=invalid.message)
-    if group.short is not None:
-        return Reason(code=group.short.code, message=group.short.message)
+    short = group.short
+    if short is not None:
+        fit = f"{short.together} of {short.wanted} that it needs at once fit together"
+        return Reason(code=short.code, message=fit)
     return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from allotment.core.cuts import UNCUT, Table, cutter_of
 from allotment_proto.facts import CardFact, Holding, Inventory
+from allotment_proto.volcano import vgpu
 
 EXCLUSIVE = "exclusive:"
 SHARING = frozenset(("", "hami-core"))
@@ -66,6 +67,14 @@ class Card:
         return self.cutter is None or self.cutter.admits(
             self.fact, self.table, self.held, instances
         )
+
+    def knows(self, holding: Holding) -> bool:
+        """Whether this is a piece that such a card can be cut into, or a share if it is not cut:
+        a node may change how its cards are shared.
+        """
+        if self.cutter is not None:
+            return self.cutter.admits(self.fact, self.table, (), (holding.instance,))
+        return self.family != vgpu.FAMILY or not holding.instance
 
     @property
     def used_slots(self) -> int:

@@ -284,6 +284,8 @@ class ClusterState:
         self.preferences: dict[PodPreference, int] = {}
         """What the pods that are known say about others (required anti-affinity, and preferences),
         with how many of them say it; see `company.situated`."""
+        self.followers = 0
+        """How many pods wait for others to be somewhere: any placement may be room for them."""
         self.rows: list[Node | None] = []
         self.vacant: list[int] = []
         """Rows without a node, as a heap: the lowest is given away first."""
@@ -310,6 +312,8 @@ class ClusterState:
     def note_company(self, fact: PodObserved, sign: int) -> None:
         """Note what a pod says about others (1), or that it says it no more (−1)."""
         company = fact.request.company
+        if company.near or any(rule.is_required for rule in company.spread):
+            self.followers += sign
         for term in company.away:
             _add(self.keep_away, term, sign)
         for preference in company.preferred:

@@ -2,6 +2,7 @@
 
 from allotment.core import reasons
 from allotment.core.closest import holders
+from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import Free, card_refusal, rules_of
 from allotment.core.explanation import CardStep, HostStep, NodeSteps
@@ -9,13 +10,16 @@ from allotment.core.figures import cpu_text, mib_text
 from allotment.core.funnel import FITS
 from allotment.core.predicates import accepts, fits
 from allotment.core.state import ClusterState, Node
+from allotment.core.switches import Switches, switches_of
 from allotment.core.views import MIB, card_name
-from allotment_proto.facts import PodRequest
+from allotment_proto.facts import ALONE, PodRequest
 
 
 def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeSteps:
     """Every step on one node, and for each of its cards the first thing that it lacks."""
-    answer = fits(node, request, state.policy)
+    around = look_around(list(state.nodes.values()), request)
+    switches = switches_of(state.policy)
+    answer = fits(node, request, state.policy, around=around)
     rules = rules_of(request, state.policy)
     cards = []
     for family, wanted in by_family(request).items():
@@ -39,16 +43,19 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
     return NodeSteps(
         node=node.name,
         verdict=answer if isinstance(answer, str) else FITS,
-        host=tuple(_host_steps(node, request)),
+        host=tuple(_host_steps(node, request, switches, around)),
         cards=tuple(cards),
     )
 
 
-def _host_steps(node: Node, request: PodRequest) -> list[HostStep]:
+def _host_steps(
+    node: Node, request: PodRequest, switches: Switches, around: Around
+) -> list[HostStep]:
     fact = node.fact
     if fact is None:
         return [HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")]
-    refused = accepts(node, request.constraints)
+    refused = accepts(node, request.constraints, switches)
+    crowded = company_refusal(node, request, around, switches)
     rows = [
         ("nodeReady", not fact.ready, reasons.NODE_NOT_READY, "Ready condition"),
         (
@@ -77,6 +84,9 @@ def _host_steps(node: Node, request: PodRequest) -> list[HostStep]:
             f"{mib_text(node.memory_bytes_free // MIB)} free",
         ),
     ]
+    if request.company != ALONE:
+        rules = "host ports, affinity, anti-affinity, spread"
+        rows.insert(2, ("otherPods", crowded is not None, crowded or "", rules))
     for name, amount in request.extended:
         free = node.extended_free.get(name, 0)
         short = reasons.NOT_ENOUGH_GPUS_ON_NODE if name.endswith("/gpu") else ""

@@ -11,6 +11,10 @@ NOT_OURS = "NotOurs"
 QUEUED = "Queued"
 CURED_BY_ROOM = frozenset(
     (
+        reasons.HOST_PORT_TAKEN,
+        reasons.POD_ANTI_AFFINITY,
+        reasons.REPELLED_BY_POD,
+        reasons.SPREAD_MISMATCH,
         reasons.POD_LIMIT_REACHED,
         reasons.INSUFFICIENT_CPU,
         reasons.INSUFFICIENT_MEMORY,

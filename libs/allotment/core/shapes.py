@@ -169,13 +169,16 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     pieces += [pieces[0]] * unused
     has_piece = _flags(piece is not None for piece in pieces)
     need_by_amount = np.array([_need(k, wanted, n) for k, n in zip(kinds, memory_mib, strict=True)])
-    need_by_amount[~(is_family & accepted & healthy)] = NEVER
-    need = need_by_amount.copy()
-    need[~(fits_mode & unblocked & has_piece)] = NEVER
     charged = [
         n if piece is None else piece.memory_mib
         for n, piece in zip(memory_mib, pieces, strict=True)
     ]
+    need = need_by_amount.copy()
+    for number, (asked, taken) in enumerate(zip(memory_mib, charged, strict=True)):
+        if taken > asked:
+            need[number] = _need(kinds[number], wanted, taken)
+    need_by_amount[~(is_family & accepted & healthy)] = NEVER
+    need[~(is_family & accepted & healthy & fits_mode & unblocked & has_piece)] = NEVER
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
     ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
     charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])

@@ -197,6 +197,7 @@ def _forget_if_empty(state: ClusterState, node: Node) -> None:
 
 def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     pod = state.pods.get(event.uid)
+    before = None if pod is None else pod.fact
     if pod is None:
         pod = state.pods[event.uid] = Pod(event, seq)
         fold_groups.join(state, event)
@@ -214,7 +215,7 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
             state.note_company(event, 1)
         pod.fact = event
     fold_groups.changed(state, event, seq)
-    _learn_start(state, pod, seq)
+    _learn_start(state, pod, before, seq)
     if event.phase in ENDED:
         _release(state, pod, seq)
     elif event.node:
@@ -247,8 +248,8 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
             or (fact.broken is not None and held.seq)  # what we gave it is known
         )
     ):
-        seen.broken = False
-        if _same_host_amounts(held, seen) and held.tags == seen.tags and not held.broken:
+        seen.broken = seen.broken and not held.seq
+        if _same_host_amounts(held, seen) and held.tags == seen.tags and held.broken == seen.broken:
             held.phase = BOUND
             state.reserved.pop(fact.uid, None)
             return
@@ -269,6 +270,8 @@ def _look_again(state: ClusterState, pod: Pod) -> None:
     if was is not None:
         node.book_unsaid(was, -1)
     node.book_unsaid(fact, 1)
+    if state.followers or state.keep_away:
+        state.room_seq = state.seq
     state.touch(node)
 
 
@@ -283,25 +286,35 @@ def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
     )
 
 
-def _learn_start(state: ClusterState, pod: Pod, seq: int) -> None:
-    """A pod that could not start shuns its cards for its owner; one that could clears them."""
+def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -> None:
+    """A pod that could not start shuns its cards for its owner; one that could clears them.
+
+    Each tells it once: what is seen of the pod afterwards says nothing about its cards.
+    """
     fact, held = pod.fact, pod.allocation
-    if held is None:
+    if held is None or before is None or _start_of(before) == _start_of(fact):
         return
     cards = [h.card for h in held.holdings if h.family not in INDEXED]
-    if fact.bind_phase == STARTED:
+    if _start_of(fact) == STARTED:
         if state.shunned:
             state.shunned = {
                 owner: left
                 for owner, shunned in state.shunned.items()
                 if (left := {card: at for card, at in shunned.items() if card not in cards})
             }
-    elif fact.owner and cards and (fact.bind_phase == NOT_STARTED or fact.reason == NOT_ADMITTED):
+    elif fact.owner and cards and _start_of(fact) == NOT_STARTED:
         shunned = state.shunned.pop(fact.owner, {})
         shunned.update(dict.fromkeys(cards, seq))
         state.shunned[fact.owner] = shunned
         if len(state.shunned) > OWNERS_MAX:
             del state.shunned[next(iter(state.shunned))]
+
+
+def _start_of(fact: PodObserved) -> str:
+    """Whether the pod could start: `STARTED`, `NOT_STARTED`, or empty while nobody knows."""
+    if fact.bind_phase == NOT_STARTED or fact.reason == NOT_ADMITTED:
+        return NOT_STARTED  # kubelet may refuse what the plugin has served
+    return STARTED if fact.bind_phase == STARTED else ""
 
 
 def _same_host_amounts(held: Allocation, seen: Allocation) -> bool:
@@ -440,6 +453,8 @@ def _charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
     if allocation.phase == RESERVED:
         state.reserved[allocation.uid] = None
     node.charge(allocation)
+    if state.followers:
+        state.room_seq = state.seq
     state.touch(node, allocation, 1)
     if allocation.broken:
         state.touch(node)

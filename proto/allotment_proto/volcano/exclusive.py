@@ -11,7 +11,7 @@ from typing import Any
 
 from allotment_proto.facts import Problem
 from allotment_proto.volcano import keys
-from allotment_proto.volcano.reading import shown
+from allotment_proto.volcano.reading import is_text, shown
 
 Rule = tuple[tuple[str, str], ...]
 """Labels, sorted by key."""
@@ -38,7 +38,7 @@ def parse_rules(value: Any, place: str) -> tuple[tuple[Rule, ...], tuple[Problem
             continue
         labels: dict[str, str] = {}
         for key, label in item.items():
-            if isinstance(key, str) and isinstance(label, str):
+            if is_text(key) and is_text(label):
                 labels[key] = label
             else:
                 problems.append(

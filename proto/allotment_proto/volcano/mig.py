@@ -11,6 +11,7 @@ Source: volcano `vgpu/mig.go`, and the device plugin's `mig.go` (deviceshare 4.4
 
 import re
 from collections.abc import Iterator
+from math import prod
 
 import msgspec
 
@@ -18,6 +19,11 @@ from allotment_proto.facts import Geometry, Problem, Profile
 
 INSTANCES_MAX = 64
 """More than any card can be cut into (a driver numbers at most 7 today)."""
+STATES_MAX = 1024
+"""In how many ways the instances of a table may be in use: each is a kind of card of its own. The
+largest shipped table has 63."""
+MEMORY_MIB_MAX = 10_000_000
+"""More than any card has."""
 POSITION_DIGITS_MAX = 3
 GROUP = re.compile(r"[A-Za-z0-9_.]+", re.ASCII)
 """What group names are made of. The plugin splits at ``-``, so that is not among it."""
@@ -138,8 +144,9 @@ def _faults(table: tuple[Geometry, ...], place: str) -> Iterator[Problem]:
             spot = f"{where}.geometries[{index}]"
             if not profile.name:
                 yield _fault(f"{spot}.name", "is missing; wanted: a profile like 1g.10gb")
-            if profile.memory_mib < 1:
-                yield _fault(f"{spot}.memory", f"is {profile.memory_mib}; wanted: MiB above 0")
+            if not 1 <= profile.memory_mib <= MEMORY_MIB_MAX:
+                wanted = f"wanted: MiB above 0, at most {MEMORY_MIB_MAX}"
+                yield _fault(f"{spot}.memory", f"is {profile.memory_mib}; {wanted}")
             if profile.count < 1:
                 yield _fault(f"{spot}.count", f"is {profile.count}; wanted: 1 or more")
         if instances(geometry) > INSTANCES_MAX:
@@ -147,6 +154,14 @@ def _faults(table: tuple[Geometry, ...], place: str) -> Iterator[Problem]:
                 f"{where}.geometries",
                 f"has {instances(geometry)} instances; wanted: at most {INSTANCES_MAX}",
             )
+    states = sum(prod(p.count + 1 for p in g.profiles if p.count > 0) for g in table)
+    if states > STATES_MAX:
+        ways = f"more than {STATES_MAX}" if states > 1 << 60 else str(states)
+        yield _fault(
+            place,
+            f"has {ways} states, counting which instances of a group are in use; wanted: at most "
+            f"{STATES_MAX}, so fewer profiles in a group or smaller counts",
+        )
 
 
 def _fault(place: str, message: str) -> Problem:

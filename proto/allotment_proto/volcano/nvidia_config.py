@@ -7,7 +7,7 @@ from typing import Any
 from allotment_proto.device_config import MigModel, Nvidia
 from allotment_proto.facts import Geometry, Profile
 from allotment_proto.volcano import keys, mig
-from allotment_proto.volcano.reading import Reading, shown
+from allotment_proto.volcano.reading import Reading, is_text, shown
 
 PLACE = "nvidia"
 CORES_WHOLE_PCT = 100
@@ -133,7 +133,7 @@ def _models(reading: Reading, value: Any, factor: int) -> tuple[MigModel, ...]:
 
 def _model_names(reading: Reading, entry: Mapping[str, Any], place: str) -> tuple[str, ...]:
     values = reading.items(entry.get("models"), f"{place}.models")
-    names = [value for value in values if isinstance(value, str) and value]
+    names = [value for value in values if is_text(value) and value]
     if not values or len(names) < len(values):
         reading.fail(f"{place}.models", entry.get("models"), "a list of parts of product names")
     return tuple(dict.fromkeys(names))

@@ -4,10 +4,11 @@ For configuration files and JSON annotations: whatever is in them, nothing crash
 never repeats more than a little of what it found.
 """
 
+import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from allotment_proto.facts import Problem
 
@@ -15,6 +16,7 @@ INT_MAX = (1 << 31) - 1
 """Volcano reads these numbers into 32 bits."""
 MILLI_MAX = 1_000_000
 SHOWN_MAX = 120
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def shown(value: object) -> str:
@@ -24,6 +26,11 @@ def shown(value: object) -> str:
     except ValueError:  # Python does not print numbers of thousands of digits
         return "a number without end"
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether this is text that can be written: JSON and YAML can name halves of characters."""
+    return isinstance(value, str) and not _HALF.search(value)
 
 
 class _Short(reprlib.Repr):
@@ -67,9 +74,9 @@ class Reading:
             self.fail(place, value, "a mapping")
             return {}
         for key in value:
-            if not isinstance(key, str):
+            if not is_text(key):
                 self.warn("UnknownKey", place, f"has the key {shown(key)}, which is no text")
-        return {key: item for key, item in value.items() if isinstance(key, str)}
+        return {key: item for key, item in value.items() if is_text(key)}
 
     def items(self, value: Any, place: str) -> list[Any]:
         """A list; nothing counts as an empty one."""
@@ -91,7 +98,7 @@ class Reading:
         value = mapping.get(key)
         if value is None:
             return default
-        if not isinstance(value, str):
+        if not is_text(value):
             self.fail(f"{place}.{key}", value, "a text")
             return default
         return value

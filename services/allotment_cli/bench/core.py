@@ -11,14 +11,14 @@ import msgspec
 
 from allotment.core.board import Board
 from allotment.core.cycle import REQUESTS_MAX, Evaluator, Outcome
-from allotment.core.policies import POLICIES
 from allotment.core.policies.learning import learn
 from allotment.testing.churn import DEVICES, Churn, shapes
+from allotment_cli.bench.policies import PolicyWord, policy_of
 from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
-from allotment_proto.facts import Policy
+from allotment_proto.facts import PodRequest, Policy
 
 PLACED_MIN = 0.5
 WARM_UP_PER_SHAPE = 20
@@ -65,7 +65,7 @@ class _Run(msgspec.Struct, frozen=True):
     show_default=True,
     help="Shares, MIG instances cut on demand, or Ascend templates.",
 )
-@click.option("--policy", type=click.Choice(sorted(POLICIES)), default="binpack")
+@click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
 @click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 600))
 @click.option("--seed", default=1, show_default=True)
 @reporting
@@ -90,7 +90,7 @@ def core(
         nodes,
         wanted,
         random,
-        Policy(device_policy=policy, mix=learn(policy, dict.fromkeys(wanted, 1), CARD_MIB)),
+        _with_mix(policy_of(policy), wanted),
         cards_per_node=cards,
         devices=devices,
         is_each_its_own=shape_count == 0,
@@ -114,6 +114,12 @@ def core(
         f"{shape_count or 'all different'} shapes, {policy}"
     )
     publish(report, title, _rows(report), **out)
+
+
+def _with_mix(policy: Policy, wanted: list[PodRequest]) -> Policy:
+    """The policy with what it would have learned of these pods."""
+    mix = learn(policy.device_policy, dict.fromkeys(wanted, 1), CARD_MIB)
+    return msgspec.structs.replace(policy, mix=mix)
 
 
 def _every_node(churn: Churn) -> Callable[[str], Outcome]:

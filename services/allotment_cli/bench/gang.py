@@ -11,13 +11,13 @@ import click
 from allotment.core.board import Board
 from allotment.core.evaluator import Evaluator
 from allotment.core.gang import Short, Whole, WholeRanker, place_whole
-from allotment.core.policies import POLICIES
 from allotment.testing.churn import Churn, shapes
+from allotment_cli.bench.policies import PolicyWord, policy_of
 from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_proto.events import Placement, PodObserved
-from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
+from allotment_proto.facts import DeviceRequest, PodRequest, Selection
 
 GIB = 1 << 30
 HOPELESS = 1_000_000
@@ -47,7 +47,7 @@ class GangReport(Report, frozen=True, kw_only=True):
 @click.option("--size", default=512, show_default=True, type=click.IntRange(2, 10_000))
 @click.option("--cards", default=1, show_default=True, type=click.IntRange(1, 8))
 @click.option("--gangs", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@click.option("--policy", type=click.Choice(sorted(POLICIES)), default="binpack")
+@click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @reporting
 def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, **out: Any) -> None:
@@ -57,7 +57,7 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
     """
     random = Random(seed)
     note(f"filling {nodes} nodes × 8 cards …")
-    churn = Churn(nodes, shapes(16, random), random, Policy(device_policy=policy))
+    churn = Churn(nodes, shapes(16, random), random, policy_of(policy))
     gc.collect()
     gc.freeze()
     board = Board(churn.state)

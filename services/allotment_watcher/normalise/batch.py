@@ -32,6 +32,8 @@ CARD_QUOTA = "volcano.sh/card.quota"
 SLA_WAITING_TIME = "sla-waiting-time"
 DEFAULT_QUEUE = "default"
 INVALID = "InvalidAmount"
+QUOTAS = ("count/", "requests.", "limits.")
+"""How names begin by which a ResourceQuota counts; of a group's minimum they are no resources."""
 AS_THEY_ARE = frozenset(("memory", "pods", "ephemeral-storage"))
 
 
@@ -103,8 +105,8 @@ def class_fact(found: PriorityClassObject) -> PriorityClassObserved:
 def _amounts(given: Mapping[str, str], place: str, problems: list[Problem]) -> Amounts:
     out: dict[str, int] = {}
     for name, text in sorted(given.items()):
-        if name.startswith("count/"):
-            continue  # a quota on objects, no resource
+        if name.startswith(QUOTAS):
+            continue
         try:
             read = quantities.whole_up if name in AS_THEY_ARE else quantities.milli
             out[name] = bounded(read(text))

@@ -21,7 +21,7 @@ from allotment_watcher.normalise import devices, membership
 from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unsaid
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
-from allotment_watcher.normalise.volumes import Reach
+from allotment_watcher.normalise.volumes import NOTHING, Reach, Wanted
 
 REQUEST_BYTES_MAX = 128 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
@@ -39,11 +39,11 @@ _lens = lru_cache(maxsize=8)(Lens)
 
 
 def pod_through(
-    lens: Lens, pod: objects.PodObject, reach: tuple[Reach, ...] | Problem = ()
+    lens: Lens, pod: objects.PodObject, wanted: Wanted | Problem = NOTHING
 ) -> PodObserved:
     """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem.
 
-    `reach` is from where its volumes can be reached, or why they cannot be had.
+    `wanted` is what its volumes want of its node, or why they cannot be had.
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or objects.PodStatus()
@@ -54,9 +54,9 @@ def pod_through(
     problem: Problem | None = None
     try:
         request = _request_of_kind(_kind(pod), lens)
-        if isinstance(reach, Problem):
-            raise Invalid(reach)
-        request = _placed(request, pod, reach)
+        if isinstance(wanted, Problem):
+            raise Invalid(wanted)
+        request = _placed(request, pod, wanted.reach)
         apart = devices.apart(lens, source, on_cards, request, is_bound=bool(node))
         if apart:
             request = msgspec.structs.replace(request, apart=apart)
@@ -92,6 +92,7 @@ def pod_through(
         card_names=membership.card_names_of(annotations),
         nominated_node=status.nominated_node_name or "",
         labels=labels_of(meta),
+        claims=() if isinstance(wanted, Problem) else wanted.waiting,
     )
 
 

@@ -1,14 +1,17 @@
 """From where a pod's volumes can be reached, by its claims: what PersistentVolumes and classes say.
 
 A claim that is bound is where its volume is. One that waits for its first consumer can be had where
-its class may make volumes, or, of a class that makes none, where a free volume is that would do.
+its class may make volumes; it is told the node before the pod is bound, so that one is made there.
 Everything else is not ready: the pod is refused with the reason, and told anew once that changes.
+So is a claim of a class that makes no volumes: which of those that are there it gets would have to
+be decided together with the node, and is not.
 Source: Kubernetes' `volumebinding` and `volumezone`.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from allotment.core import quantities, reasons
+from allotment.core import reasons
 from allotment_proto.facts import Expression, NodeTerm, Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.constraints import node_terms
@@ -18,7 +21,6 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 WAITS = "WaitForFirstConsumer"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-STORAGE = "storage"
 ZONES = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -29,6 +31,17 @@ ZONE_SEPARATOR = "__"
 
 Reach = tuple[NodeTerm, ...]
 """Alternatives, one of which a node must match."""
+
+
+class Wanted(NamedTuple):
+    """What a pod's claims want: all of `reach` from its node, and the names of those that are to be
+    told which node it is."""
+
+    reach: tuple[Reach, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+NOTHING = Wanted()
 
 
 class NotReady(Exception):
@@ -58,14 +71,20 @@ class Volumes:
         self.volumes: dict[str, objects.VolumeObject] = {}
         self.classes: dict[str, objects.ClassObject] = {}
 
-    def reach(self, namespace: str, claims: Iterable[str]) -> tuple[Reach, ...]:
-        """What nodes must match, all of it, for all claims. Raises `NotReady`."""
+    def wanted(self, namespace: str, claims: Iterable[str]) -> Wanted:
+        """What the claims of one pod want. Raises `NotReady`."""
         found: list[Reach] = []
+        waiting = []
         for name in claims:
-            found += self._of_claim(f"{namespace}/{name}")
-        return tuple(dict.fromkeys(terms for terms in found if terms))
+            reach, is_bound = self._of_claim(f"{namespace}/{name}")
+            found += reach
+            if not is_bound:
+                waiting.append(name)
+        reaches = tuple(dict.fromkeys(terms for terms in found if terms))
+        return Wanted(reaches, tuple(sorted(waiting)))
 
-    def _of_claim(self, key: str) -> list[Reach]:
+    def _of_claim(self, key: str) -> tuple[list[Reach], bool]:
+        """What nodes must match, and whether the claim is bound to a volume."""
         claim = self.claims.get(key)
         if claim is None:
             raise NotReady(key, "does not exist; create it")
@@ -81,32 +100,24 @@ class Volumes:
             volume = self.volumes.get(spec.volume_name)
             if volume is None:
                 raise NotReady(key, f"is bound to volume {spec.volume_name}, which does not exist")
-            return _of_volume(volume)
-        found = self._unbound(key, claim, spec)
+            return _of_volume(volume), True
+        found = [self._unbound(key, spec)]
         if SELECTED_NODE in annotations:
             chosen = Expression("metadata.name", "In", (annotations[SELECTED_NODE],))
             found.append((NodeTerm((), (chosen,)),))
-        return found
+        return found, False
 
-    def _unbound(
-        self, key: str, claim: objects.ClaimObject, spec: objects.ClaimSpec
-    ) -> list[Reach]:
+    def _unbound(self, key: str, spec: objects.ClaimSpec) -> Reach:
         storage = self._class(key, spec)
         if storage is None or storage.volume_binding_mode != WAITS:
             raise NotReady(key, "is not bound to a volume yet; see its events for the reason")
-        if storage.provisioner != NO_PROVISIONER:
-            return [_of_topologies(storage.allowed_topologies or ())]
-        free = [v for v in self.volumes.values() if _would_do(v, key, claim, spec)]
-        if not free:
+        if storage.provisioner == NO_PROVISIONER:
             raise NotReady(
                 key,
-                f"waits for a volume of class {storage.metadata.name}, and no free one would do; "
-                "add a PersistentVolume with its size and access modes",
+                f"waits for a volume, and class {storage.metadata.name} makes none; name the claim "
+                "in spec.claimRef of a PersistentVolume",
             )
-        reaches = [_affinity(volume) for volume in free]
-        if not all(reaches):
-            return []
-        return [tuple(dict.fromkeys(term for reach in reaches for term in reach))]
+        return _of_topologies(storage.allowed_topologies or ())
 
     def _class(self, key: str, spec: objects.ClaimSpec) -> objects.ClassObject | None:
         name = spec.storage_class_name
@@ -148,32 +159,3 @@ def _of_topologies(topologies: Iterable[objects.TopologyTerm]) -> Reach:
         )
         for term in topologies
     )
-
-
-def _would_do(
-    volume: objects.VolumeObject, key: str, claim: objects.ClaimObject, spec: objects.ClaimSpec
-) -> bool:
-    """Whether the claim could be bound to the volume."""
-    has = volume.spec or objects.VolumeSpec()
-    held_by = has.claim_ref
-    if held_by is not None:
-        is_ours = f"{held_by.namespace}/{held_by.name}" == key
-        if not is_ours or held_by.uid not in ("", claim.metadata.uid):
-            return False
-    elif volume.status is None or volume.status.phase != "Available":
-        return False
-    requests = (spec.resources or objects.Resources()).requests
-    return (
-        (has.storage_class_name or "") == (spec.storage_class_name or "")
-        and (has.volume_mode or "Filesystem") == (spec.volume_mode or "Filesystem")
-        and set(spec.access_modes or ()) <= set(has.access_modes or ())
-        and _bytes(has.capacity) >= _bytes(requests)
-    )
-
-
-def _bytes(amounts: objects.Amounts) -> int:
-    """0 for an amount that is missing or cannot be read."""
-    try:
-        return quantities.whole_up(str((amounts or {}).get(STORAGE, "0")))
-    except quantities.QuantityError:
-        return 0

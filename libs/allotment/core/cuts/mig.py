@@ -101,8 +101,9 @@ class Mig:
         return table[place[0]].profiles[_profile_at(table[place[0]], place[1])].memory_mib
 
     def admits(self, card: CardFact, table: Table, held: Sequence[str], new: Sequence[str]) -> bool:
-        both = (*held, *new)
-        return len(set(both)) == len(both) and self.state(card, table, both) != MUDDLED
+        # others may have given one instance twice: that is in use, and no reason to refuse the rest
+        is_new = len(set(new)) == len(new) and set(new).isdisjoint(held)
+        return is_new and self.state(card, table, (*held, *new)) != MUDDLED
 
 
 MIG = Mig()
@@ -111,6 +112,11 @@ MIG = Mig()
 def largest_mib(table: Table) -> int:
     """The memory of the largest instance that a card can be cut into."""
     return max((p.memory_mib for g in table for p in g.profiles if p.count), default=0)
+
+
+def most_mib(table: Table) -> int:
+    """The most memory that all instances of one geometry have together."""
+    return max((sum(p.memory_mib * p.count for p in g.profiles) for g in table), default=0)
 
 
 def need_on(card: CardFact, table: Table, wanted: DeviceRequest) -> int:
@@ -163,6 +169,8 @@ def _place(table: Table, instance: str) -> tuple[int, int] | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 4):
         return None
     position = int(text)
+    if str(position) != text:
+        return None
     for number, geometry in enumerate(table):
         if geometry.name == name:
             size = sum(profile.count for profile in geometry.profiles)

@@ -49,16 +49,16 @@ class Mindcluster:
         return state
 
     def states(self, card: CardFact, table: Table) -> Iterable[State]:
+        """Also those that only others bring about, who cut what should not have been cut."""
         found: dict[State, None] = {UNCUT: None, CLOSED: None}
         waiting = [UNCUT]
         while waiting:
             state = waiting.pop()
             for template in TEMPLATES.values():
-                if _gives(card, state, template):
-                    after = _after(card, state, template)
-                    if after not in found:
-                        found[after] = None
-                        waiting.append(after)
+                after = _after(card, state, template)
+                if after not in found:
+                    found[after] = None
+                    waiting.append(after)
         return found
 
     def piece(

@@ -257,12 +257,10 @@ def card_refusal(free: Free, request: DeviceRequest, rules: Rules, family: Famil
         return reasons.EXCLUSIVE_CONFLICT
     if free.memory_mib < need_memory_mib(request, fact.memory_mib, card.table):
         return reasons.INSUFFICIENT_GPU_MEMORY
-    if (
-        card.cutter is not None
-        and not rules.by_amount
-        and free.piece(request, rules.mig_order) is None
-    ):
-        return reasons.NO_FITTING_INSTANCE
+    if card.cutter is not None and not rules.by_amount:
+        piece = free.piece(request, rules.mig_order)
+        if piece is None or free.memory_mib < piece.memory_mib:
+            return reasons.NO_FITTING_INSTANCE
     if free.cores_pct < need_cores_pct(request, fact.cores_pct):
         return reasons.INSUFFICIENT_GPU_COMPUTE
     return None

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allotment.core import quantities
+from allotment.core.cuts.mig import most_mib
 from allotment.core.devices.base import NodeSource
 from allotment_proto.device_config import DeviceConfig, NodeConfig
 from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Inventory, Problem
@@ -119,7 +120,10 @@ def _with_tables(
             continue
         if table not in tables:
             tables.append(table)
-        out.append(msgspec.structs.replace(card, table=tables.index(table)))
+        # a table may name sizes that are rounded up, and pods are charged by the table
+        memory_mib = max(card.memory_mib, most_mib(table))
+        changed = msgspec.structs.replace(card, table=tables.index(table), memory_mib=memory_mib)
+        out.append(changed)
     return out, tuple(tables), problems
 
 

@@ -1,0 +1,39 @@
+"""What `--policy` of a bench names: a device policy, or a scheduler configuration file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from allotment.core.policies import POLICIES
+from allotment.core.policy import PolicyError, parse
+from allotment_proto.facts import Policy
+
+
+class PolicyWord(click.ParamType[str]):
+    """A name of a device policy under the built-in configuration, or a file with another one."""
+
+    name = "policy"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "NAME|FILE"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        policy_of(value, lambda message: self.fail(message, param, ctx))
+        return value
+
+
+def policy_of(word: str, fail: Callable[[str], object] | None = None) -> Policy:
+    """The policy of a word that was accepted."""
+    if word in POLICIES:
+        return Policy(device_policy=word)
+    try:
+        text = Path(word).read_text(encoding="utf-8")
+        return parse(text, word, Policy().scheduler_names).policy
+    except (OSError, UnicodeDecodeError):
+        message = f"{word!r} is neither one of {', '.join(sorted(POLICIES))} nor a readable file"
+    except PolicyError as error:
+        message = "; ".join(error.problems)
+    if fail is not None:
+        fail(message)
+    raise ValueError(message)

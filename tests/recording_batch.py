@@ -1,0 +1,111 @@
+"""A log with queues and groups, made as the services make it: the record of the batch screens."""
+
+from typing import Any
+
+from allotment.core.batch.rounds import Rounds
+from allotment.core.cycle import Evaluator, recheck_all, stamped
+from allotment_proto import subjects
+from allotment_proto.events import (
+    Decided,
+    GroupObserved,
+    PodObserved,
+    PriorityClassObserved,
+    QueueObserved,
+)
+from allotment_proto.facts import PluginUse, Policy
+from tests.recording import GIB, Recorder, uid_of, vgpu
+
+TIERS = (
+    (PluginUse("priority"), PluginUse("gang")),
+    (PluginUse("predicates"), PluginUse("capacity")),
+)
+POLICY = Policy(
+    scheduler_names=("volcano",), tiers=TIERS, actions=("enqueue", "allocate", "backfill")
+)
+
+
+class BatchRecorder(Recorder):
+    """Also tells of queues, classes and groups, and decides in rounds."""
+
+    def queue(self, name: str, **fields: Any) -> None:
+        fact = QueueObserved(uid=uid_of(f"queue {name}"), name=name, rv=self.seq + 1, **fields)
+        self.append(subjects.queue(name), "watcher/0", fact)
+
+    def priority_class(self, name: str, value: int) -> None:
+        fact = PriorityClassObserved(uid=uid_of(name), name=name, rv=self.seq + 1, value=value)
+        self.append(subjects.priority_class(name), "watcher/0", fact)
+
+    def group(self, name: str, members: int, pods: int, memory_mib: int, **fields: Any) -> None:
+        fact = GroupObserved(
+            uid=uid_of(f"group {name}"),
+            namespace="default",
+            name=name,
+            rv=self.seq + 1,
+            created_ms=self.now_ms,
+            min_member=members,
+            **{"phase": "Inqueue", **fields},
+        )
+        self.append(subjects.group("default", name), "watcher/0", fact)
+        for number in range(pods):
+            uid = uid_of(f"default/{name}-worker-{number}")
+            pod = PodObserved(
+                uid=uid,
+                namespace="default",
+                name=f"{name}-worker-{number}",
+                rv=self.seq + 1,
+                created_ms=self.now_ms,
+                scheduler="volcano",
+                request=vgpu(1, memory_mib, 50),
+                group=f"default/{name}",
+                role="worker",
+            )
+            self.append(subjects.pod(uid), "watcher/0", pod)
+
+    def round(self) -> int:
+        """One round through scorer and binder."""
+        state, basis = self.state, self.seq
+        batch = tuple(state.pending)
+        found = Rounds(state).run(batch, Evaluator(state))
+        kept, dropped, wholes = recheck_all(state, found.placements, found.wholes)
+        self._cycles += 1
+        decided = Decided(
+            cycle=f"c{self._cycles}",
+            basis=basis,
+            checked=basis,
+            policy=state.policy_seq,
+            batch=batch,
+            placements=tuple(stamped(state, kept, self.now_ms // 1000)),
+            dropped=tuple(dropped),
+            refusals=found.refusals,
+            wholes=wholes,
+            shorts=found.shorts,
+            admissions=found.admissions,
+            holds=found.holds,
+            evictions=found.evictions,
+        )
+        return self.append(subjects.DECISION, "binder/0", decided)
+
+
+def busy_queues() -> BatchRecorder:
+    """A gang runs; others wait for room, for quota, for pods, at a gate, or for a queue."""
+    log = BatchRecorder()
+    log.policy(POLICY)
+    log.queue("default")
+    log.queue("training", weight=3, priority=5, capability=(("cpu", 3_000), ("memory", 8 * GIB)))
+    log.queue("closed", state="Closed")
+    log.priority_class("high", 1000)
+    log.node("gpu-01", cards=2)
+    log.node("gpu-02", cards=2)
+    log.group("llama", 4, 4, 30_000, queue="training", priority_class="high")
+    log.round()
+    for number in range(4):
+        log.bind(uid_of(f"default/llama-worker-{number}"))
+    log.node("gpu-03", cards=3)
+    log.group("big", 5, 5, 30_000, priority_class="high")
+    log.group("quota", 3, 3, 1_000, queue="training")
+    log.group("few", 3, 2, 1_000)
+    log.group("late", 1, 0, 1_000, queue="closed", phase="Pending", min_resources=(("cpu", 500),))
+    log.group("lost", 1, 1, 1_000, queue="nowhere")
+    log.group("huge", 2, 2, 99_000)
+    log.round()
+    return log

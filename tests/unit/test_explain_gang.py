@@ -1,0 +1,259 @@
+"""Groups and queues explained: what is said agrees with what the next round does."""
+
+from typing import Any
+
+import pytest
+
+from allotment.core.explain_batch import GangExplanation, Member, QueueExplanation
+from allotment.core.explain_gang import explain_gang
+from allotment.core.explain_queue import explain_queue
+from allotment.core.state import ClusterState, apply
+from allotment_cli.explain_gang import gang_lines
+from allotment_cli.explain_queue import amount_text, queue_lines
+from allotment_proto.events import (
+    Decided,
+    Eviction,
+    Held,
+    PodGone,
+    PriorityClassObserved,
+    QueueObserved,
+)
+from allotment_proto.facts import PluginUse, Policy
+from tests import build
+from tests.unit.test_batch_rounds import World, group
+
+NOW_MS = 1_000_000
+GATED = ("enqueue", "allocate", "backfill")
+
+
+def gang(world: World, name: str) -> GangExplanation:
+    return explain_gang(world.state, f"default/{name}", NOW_MS)
+
+
+def queue(world: World, name: str = "default") -> QueueExplanation:
+    return explain_queue(world.state, name, NOW_MS)
+
+
+def states(found: GangExplanation) -> list[tuple[str, str]]:
+    return [(member.state, member.node) for member in found.members]
+
+
+def text(found: GangExplanation) -> str:
+    return "\n".join(gang_lines(found))
+
+
+def test_a_group_that_fits_in_part_says_how_many_and_what_the_others_lack() -> None:
+    world = World(build.node("n1", 3))
+    world.gang("a", 4)
+    world.decide()
+    found = gang(world, "a")
+    assert (found.status.phase, found.status.together, found.status.wanted) == ("Waiting", 3, 4)
+    assert found.status.fits_empty_cluster is True
+    assert states(found) == [("placeable", "n1")] * 3 + [("blocked", "")]
+    (blocked,) = [member for member in found.members if member.state == "blocked"]
+    assert blocked.reasons == {"InsufficientGPUMemory": 1}
+    assert found.said is not None
+    assert (found.said.together, found.said.waiting, found.said.code) == (
+        3,
+        4,
+        "NotEnoughResources",
+    )
+    assert "3 of 4 can be placed together now, 1 short" in text(found)
+    assert "Last said  NotEnoughResources: " in text(found)
+
+
+def test_asking_changes_nothing_and_agrees_with_the_next_round() -> None:
+    world = World(build.node("n1", 2), build.node("n2", 2))
+    uids = world.gang("a", 4, members=3)
+    before = world.round(uids)
+    found = gang(world, "a")
+    assert world.round(uids) == before
+    assert found.status.together == 4
+    decided = world.decide()
+    placed = {placement.name: placement.node for placement in decided.placements}
+    assert {m.name: m.node for m in found.members} == placed
+    after = gang(world, "a")
+    assert (after.status.phase, after.counts) == ("Placed", {"Binding": 4})
+    assert {m.name: m.node for m in after.members} == placed
+
+
+def test_who_never_fits_is_told_so() -> None:
+    world = World(build.node("n1", 1))
+    world.gang("a", 2, memory_mib=99_000)
+    assert gang(world, "a").status.fits_empty_cluster is False
+    assert "Waiting 0s, can never fit on these nodes" in text(gang(world, "a"))
+
+
+def test_who_is_ahead() -> None:
+    world = World(build.node("n1", 1))
+    world.tell(PriorityClassObserved(uid="h", name="high", rv=1, value=9))
+    for name, klass in (("a", ""), ("b", "high"), ("c", "")):
+        world.tell(group(name, 2, priority_class=klass))
+        world.pods(name, 2)
+    order = {name: gang(world, name).in_queue for name in "abc"}
+    assert order["b"] is not None
+    assert order["c"] is not None
+    assert (order["b"].position, order["b"].ahead) == (1, ())
+    assert (order["c"].position, order["c"].length) == (3, 3)
+    assert order["c"].ahead == ("default/b", "default/a")
+    assert gang(world, "b").priority == 9
+
+
+def test_a_group_with_too_few_pods() -> None:
+    world = World(build.node("n1", 4))
+    world.tell(group("a", 3))
+    world.pods("a", 2)
+    found = gang(world, "a")
+    assert found.status.phase == "Incomplete"
+    assert found.status.cause is not None
+    assert found.status.cause.code == "NotEnoughTasks"
+
+
+def test_an_elastic_group_that_has_its_minimum_grows() -> None:
+    world = World(build.node("n1", 3))
+    world.gang("a", 4, members=2)
+    world.decide()
+    found = gang(world, "a")
+    assert found.status.phase == "Growing"
+    assert found.counts == {"Binding": 3, "Pending": 1}
+
+
+def test_the_gate_and_a_queue_that_does_not_exist() -> None:
+    world = World(build.node("n1", 3), policy=Policy(tiers=TIERS, actions=GATED))
+    world.tell(QueueObserved(uid="c", name="closed", rv=1, state="Closed"))
+    pending: dict[str, Any] = {"phase": "Pending", "min_resources": (("cpu", 100),)}
+    world.tell(group("a", 1, queue="closed", **pending))
+    world.tell(group("b", 1, queue="nowhere", **pending))
+    world.tell(group("c", 1, **pending))
+    closed, lost, open_ = gang(world, "a"), gang(world, "b"), gang(world, "c")
+    assert closed.gate is not None
+    assert (closed.status.phase, closed.gate.let_in) == ("AtGate", False)
+    assert closed.status.cause is not None
+    assert closed.status.cause.code == "QueueClosed"
+    assert lost.status.phase == "NoQueue"
+    assert lost.status.cause is not None
+    assert lost.status.cause.code == "QueueUnknown"
+    assert "nowhere (does not exist)" in text(lost)
+    assert open_.gate is not None
+    assert open_.gate.now is None
+    assert "would be let in now" in text(open_)
+
+
+TIERS = (
+    (PluginUse("priority"), PluginUse("gang")),
+    (PluginUse("predicates"), PluginUse("capacity")),
+)
+
+
+def limited(cpu_milli: int, *nodes: Any) -> World:
+    """A world in which queue `small` may have so much CPU."""
+    world = World(*nodes, policy=Policy(tiers=TIERS))
+    capability = (("cpu", cpu_milli),)
+    world.tell(QueueObserved(uid="s", name="small", rv=1, capability=capability))
+    return world
+
+
+def test_a_quota_blocks_members_and_the_queue_shows_it() -> None:
+    world = limited(200, build.node("n1", 4))
+    world.tell(group("a", 3, queue="small"))
+    world.pods("a", 3, memory_mib=1_000)  # a tenth of a CPU each
+    found = gang(world, "a")
+    assert [member.state for member in found.members] == ["placeable", "placeable", "blocked"]
+    reason = found.members[2].reason
+    assert reason is not None
+    assert (reason.code, reason.queue) == ("QueueQuotaInsufficient", "small")
+    assert world.decide().placements == ()
+
+    shown = queue(world, "small")
+    assert shown.plugin == "capacity"
+    cpu = next(limit for limit in shown.limits if limit.resource == "cpu")
+    assert (cpu.allocated, cpu.request, cpu.most, cpu.capability) == (0, 300, 200, 200)
+    (waiting,) = shown.waiting
+    assert (waiting.name, waiting.waiting, waiting.min_member) == ("a", 3, 3)
+    assert waiting.reason is not None
+    assert waiting.reason.code == "QueueQuotaInsufficient"
+    assert "QueueQuotaInsufficient" in "\n".join(queue_lines(shown))
+
+
+def test_a_queue_without_groups_and_one_by_weight() -> None:
+    world = World(build.node("n1", 4))
+    world.gang("a", 2)
+    world.decide()
+    shown = queue(world)
+    assert (shown.plugin, shown.groups, shown.waiting) == ("proportion", {"Inqueue": 1}, ())
+    cpu = next(limit for limit in shown.limits if limit.resource == "cpu")
+    assert (cpu.allocated, cpu.deserved, cpu.most) == (200, 200, 8_000)
+    assert "proportion" in "\n".join(queue_lines(shown))
+
+
+def test_pods_without_a_group_wait_in_the_default_queue() -> None:
+    world = World(build.node("n1", 1))
+    world.tell(build.pod("solo", build.request(build.wants(99_000, 0))))
+    world.decide()
+    (waiting,) = queue(world).waiting
+    assert (waiting.is_pod, waiting.name) == (True, "pod-solo")
+    assert waiting.reason is not None
+    assert waiting.reason.code == "InsufficientGPUMemory"
+
+
+def test_holds_and_victims_are_named() -> None:
+    world = World(build.node("n1", 1), build.node("n2", 1))
+    (uid,) = world.gang("a", 1)
+    world.decide()
+    world.gang("b", 2)
+    eviction = Eviction(uid, "default", uid, "n1", "preempt", "default/b")
+    hold = Held("default/b", 7, ("n2",), "")
+    world.gang("c", 1)
+    decided = build.decided(basis=world.seq, evictions=(eviction,), holds=(hold,))
+    assert isinstance(decided, Decided)
+    world.tell(decided)
+    found = gang(world, "b")
+    assert [(pod.name, pod.action) for pod in found.leaving] == [(uid, "preempt")]
+    assert [kept.nodes for kept in found.kept] == [("n1",)], "while its victims leave"
+    other = gang(world, "c")
+    assert [kept.group for kept in other.in_the_way] == ["default/b"]
+    assert "n1 for default/b, while pods leave for it" in text(other)
+    world.tell(PodGone(uid=uid, namespace="default", name=uid, rv=9))
+    assert gang(world, "b").leaving == ()
+
+
+def test_without_queues_and_without_a_group_object() -> None:
+    state = ClusterState()
+    apply(state, build.node("n1", 1), 1)
+    apply(state, build.pod("x", group="default/a"), 2)
+    unseen = explain_gang(state, "default/a", NOW_MS)
+    assert (unseen.status.phase, states(unseen)) == ("Unseen", [("Pending", "")])
+    assert "PodGroup that does not exist" in text(unseen)
+    apply(state, group("a", 1), 3)
+    found = explain_gang(state, "default/a", NOW_MS)
+    assert found.status.phase == "NotInUse"
+    assert "placed one by one" in text(found)
+
+
+def test_members_that_are_blocked_alike_are_told_once() -> None:
+    found = gang(_two_blocked(), "a")
+    lines = text(found).splitlines()
+    assert sum("as a-w-0" in line for line in lines) == 1
+    assert all(isinstance(member, Member) for member in found.members)
+
+
+def _two_blocked() -> World:
+    world = World(build.node("n1", 1))
+    world.gang("a", 2, memory_mib=99_000)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "shown"),
+    [
+        ("cpu", 1_500, "1500m"),
+        ("cpu", 2_000, "2"),
+        ("memory", 1 << 30, "1.0 GiB"),
+        ("pods", 7, "7"),
+        ("nvidia.com/gpu", 2_000, "2"),
+        ("NVIDIA-A100", 1_250, "1.25"),
+        ("NVIDIA-A100", None, ""),
+    ],
+)
+def test_amounts(resource: str, amount: int | None, shown: str) -> None:
+    assert amount_text(resource, amount) == shown
