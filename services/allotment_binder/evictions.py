@@ -25,9 +25,6 @@ TRIES = 6
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
 AT_ONCE = 4
-DISRUPTION_BUDGET = "DisruptionBudget"
-POD_ENDED = "PodEnded"
-"""The pod ended by itself: what it had is free, and nobody need go."""
 
 Say = Callable[[Eviction, str], None]
 
@@ -67,7 +64,7 @@ class Evictions:
         pod = state.pods.get(eviction.uid)
         if pod is not None and pod.fact.phase in ENDED:
             said = f"the pod {pod.fact.phase.lower()} before it was evicted"
-            return self._ending(eviction, POD_ENDED, said)
+            return self._ending(eviction, reasons.POD_ENDED, said)
         if pod is not None and pod.fact.deleting:
             return self._ending(eviction)
         async with self._places:
@@ -77,7 +74,7 @@ class Evictions:
             return self._ending(eviction)
         if is_gone(answer):
             return self._ending(eviction)
-        code = DISRUPTION_BUDGET if is_protected(answer) else reasons.API_ERROR
+        code = reasons.DISRUPTION_BUDGET if is_protected(answer) else reasons.API_ERROR
         return self._ending(eviction, code, answer.message)
 
     async def _evict(self, eviction: Eviction) -> KubeResult:

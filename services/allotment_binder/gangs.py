@@ -12,6 +12,7 @@ from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext
 from allotment_binder.evictions import Evictions
 from allotment_binder.gang_notices import GangNotices
+from allotment_binder.group_status import Told
 from allotment_binder.groups import GroupStatuses
 from allotment_binder.nominations import Nominations
 from allotment_binder.notices import Notices
@@ -59,6 +60,8 @@ class Gangs:
         ending = await self.evictions.carry_out(state, eviction)
         outcomes.put([ending])
         self._nominations.ended(state, eviction, ending)
+        if not ending.code:
+            await self._tell_group(eviction)
         self.ctx.log.info(
             "pod not evicted" if ending.code else "pod evicted",
             namespace=eviction.namespace,
@@ -69,6 +72,16 @@ class Gangs:
             code=ending.code,
             reason=ending.message,
         )
+
+    async def _tell_group(self, eviction: Eviction) -> None:
+        """An Event about the PodGroup that loses a pod."""
+        pod = self._fold.state.pods.get(eviction.uid)
+        group = None if pod is None else self._fold.state.groups.get(pod.fact.group)
+        if group is not None and group.fact is not None:
+            note = f"{eviction.action}: pod {eviction.name} makes room for {eviction.preemptor}"
+            about = group.fact
+            told = Told("Normal", "Evict", note)
+            await self.statuses.tell(about.namespace, about.name, about.uid, told)
 
     def _group_problem(self, group: str, text: str) -> None:
         self.ctx.log.warning("the group's status could not be written", group=group, reason=text)

@@ -24,9 +24,9 @@ class ControllerSettings(KubeSettings, frozen=True, kw_only=True):
         bool,
         Meta(
             description="let PodGroups of open queues have their pods, and keep their phases;"
-            " off where a scheduler does that"
+            " for clusters whose scheduler does not: Allotment's filter and binder do"
         ),
-    ] = True
+    ] = False
     group_pods: Annotated[
         bool, Meta(description="make PodGroups for our pods that have none and no Job")
     ] = True

@@ -4,6 +4,9 @@ A group is due when something happened since it was last tried that may let it p
 its pods placed: room appeared, a queue or a class changed, or the group itself did. Due groups are
 taken in turns over the queues, in the order of the policy's plugins, each with all of its pods, up
 to a batch; a group larger than a batch comes alone. A pod without a group is one by itself.
+
+Where something happens all the time, groups in front that find no place are due again before those
+behind them had a turn. So a part of each batch is for groups that had none yet.
 """
 
 from collections.abc import Container, Iterator
@@ -17,6 +20,10 @@ from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
+
+
+TURN_PART = 4
+"""One in so many of a full batch is for groups that had no turn yet since all had one."""
 
 
 class GroupBatch(NamedTuple):
@@ -33,6 +40,8 @@ class Groups:
         self.state = state
         self._rounds = Rounds(state)
         self._tried: dict[str, int] = {}
+        self._had_a_turn: set[str] = set()
+        """Groups tried since all that were due had a turn."""
         self._asked_seq = -1
 
     def next_batch(
@@ -46,13 +55,23 @@ class Groups:
         jobs = self._untold(session)
         uids: list[str] = []
         is_held_back = False
-        for job in _in_turns(session, [job for job in session.jobs.values() if self._is_due(job)]):
+        due = list(_in_turns(session, [job for job in session.jobs.values() if self._is_due(job)]))
+        if all(job.uid in self._had_a_turn for job in due):
+            self._had_a_turn.clear()
+        again, again_most = 0, batch_max - batch_max // TURN_PART
+        for job in due:
             tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]
             if any(uid in held_back for uid in tasks):
                 is_held_back = True
                 continue
-            if jobs and len(uids) + len(tasks) > batch_max:
+            had_a_turn = job.uid in self._had_a_turn
+            if had_a_turn and uids and again + len(tasks) > again_most:
+                continue
+            if uids and len(uids) + len(tasks) > batch_max:
+                if had_a_turn:
+                    continue
                 break
+            again += len(tasks) if had_a_turn else 0
             jobs.append(job.uid)
             uids += tasks
         self._rounds.close(session)
@@ -64,6 +83,7 @@ class Groups:
 
     def tried(self, found: GroupBatch) -> None:
         """The batch's cycle came to an end."""
+        self._had_a_turn.update(found.jobs)
         self._tried.update(dict.fromkeys(found.jobs, found.batch.basis))
         if len(self._tried) > 2 * (len(self.state.groups) + len(self.state.pending)) + 1000:
             known = self.state.groups.keys() | {SINGLE + uid for uid in self.state.pending}
@@ -86,7 +106,10 @@ class Groups:
     def _is_due(self, job: Job) -> bool:
         state = self.state
         if job.uid.startswith(SINGLE):
-            pod = state.pods[job.uid.removeprefix(SINGLE)]
+            uid = job.uid.removeprefix(SINGLE)
+            if uid not in state.pending:
+                return False
+            pod = state.pods[uid]
             changed_seq = max(pod.changed_seq, state.voided.get(pod.fact.uid, 0))
             known_seq = pod.refused_basis
         else:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 SCHEDULER_NAMES = "allotment,volcano"
+DEFAULT_POLICY = Path(__file__).parent / "clusters" / "scheduler.conf"
 NATS = "{nats}"
 NATS_MONITOR = "{nats-monitor}"
 KUBECONFIG = "{kubeconfig}"
@@ -27,8 +28,8 @@ class ServiceSpec(msgspec.Struct, frozen=True):
 def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
     """Watcher, filter, scorer, binder, controller."""
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
-    if policy_file is not None:
-        watcher += ["--policy-file", str(policy_file.expanduser().absolute())]
+    policy_file = DEFAULT_POLICY if policy_file is None else policy_file
+    watcher += ["--policy-file", str(policy_file.expanduser().absolute())]
     return (
         _service("watcher", *watcher),
         _service("filter"),

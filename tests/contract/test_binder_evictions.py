@@ -67,12 +67,13 @@ async def running_pod(there: Cluster, name: str, **changes: Any) -> PodObserved:
 
 async def test_an_evicted_pod_leaves_and_knows_why(tmp_path: Path) -> None:
     async with cluster() as there:
-        victim = await running_pod(there, "low")
-        async with at_work(tmp_path, there, NAMES, QUEUE, node(), victim) as scene:
+        group = await there.group("jobs", 1, "Running")
+        victim = await running_pod(there, "low", group="jobs")
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), group, victim) as scene:
             await scene.add(evicting(victim))
             await until(some(scene, 1))
             (found,) = outcomes(scene)
-            assert (found.uid, found.node, found.decision, found.code) == (victim.uid, "n1", 5, "")
+            assert (found.uid, found.node, found.decision, found.code) == (victim.uid, "n1", 6, "")
             seen = await there.api.get(f"{PODS}/low")
             assert "deletionTimestamp" in seen["metadata"]
             told = await there.conditions("low")
@@ -83,7 +84,10 @@ async def test_an_evicted_pod_leaves_and_knows_why(tmp_path: Path) -> None:
             assert target["message"] == f"{said}: room is made for default/top"
 
             async def is_told() -> bool:
-                return ("Warning", "Evict", said) in await there.events("low")
+                ours = ("Normal", "Evict", "preempt: pod low makes room for default/top")
+                return ("Warning", "Evict", said) in await there.events("low") and (
+                    ours in await there.events("jobs")
+                )
 
             await comes_to(is_told)
             assert victim.uid in scene.fold.state.evicting, "it holds its cards until it is gone"

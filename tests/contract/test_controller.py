@@ -80,7 +80,8 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def controller(self, **settings: Any) -> AsyncIterator[Controller]:
-        made = Controller(self.context(**settings), self.client)
+        """A controller that stands in for the scheduler at the gate, unless told otherwise."""
+        made = Controller(self.context(**{"admit": True, **settings}), self.client)
         async with anyio.create_task_group() as group:
             group.start_soon(made.run)
             yield made

@@ -34,6 +34,7 @@ from allotment.adapters.service_log import Logger, LogSink
 from allotment.core.state import RESERVED, Allocation
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind
+from allotment_binder.claims import tell_claims
 from allotment_binder.evictions import Evictions
 from allotment_binder.groups import GroupStatuses
 from allotment_binder.locks import Held, NodeLocks
@@ -58,6 +59,7 @@ CLIENT_METHODS = {name for name in vars(KubeClient) if not name.startswith("_")}
 CALLS = {
     "allotment_binder/bindings.py": {"bind", "get"},
     "allotment_binder/evictions.py": {"create", "patch"},
+    "allotment_binder/claims.py": {"patch"},
     "allotment_binder/groups.py": {"get", "patch"},
     "allotment_binder/locks.py": {"get", "patch"},
     "allotment_binder/records.py": {"patch"},
@@ -87,6 +89,8 @@ async def binder_asks(client: KubeClient) -> None:
     allocation = Allocation("uid", "node", (), 0, 0, (), phase=RESERVED, seq=7)
     await bind(client, Target("default", "pod", allocation), 0, look_first=True)
     await erase(client, "default", "pod", "uid", lambda text: None)
+    where = Target("default", "pod", allocation)
+    assert await tell_claims(client, where, ("data",), lambda: True, lambda _: None) is None
     share = Holding("vgpu", 0, "GPU-0", 1_000, 10)
     locked = Allocation("uid", "node", (share,), 0, 0, (), phase=RESERVED, seq=7)
     locks = NodeLocks(client, lambda text: None, lambda: 0.0)

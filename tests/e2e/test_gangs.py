@@ -60,7 +60,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     kube = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--scheduler-names", "allotment,volcano"]
     options = {
         "watcher": ["--policy-file", str(config)],
-        "controller": [*kube, "--no-admit"],
+        "controller": [*kube],
         **dict.fromkeys(("filter", "scorer", "binder"), keep),
     }
     with Stack(tmp_path, NODES, services=(), options=options) as running:

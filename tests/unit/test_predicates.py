@@ -157,7 +157,9 @@ def test_every_node_and_device_reason_has_one_step() -> None:
     assert len(listed) == len(set(listed))
     others = {
         reasons.INVALID_REQUEST,
+        reasons.DISRUPTION_BUDGET,
         reasons.GANG_INCOMPLETE,
+        reasons.POD_ENDED,
         reasons.STALE_LEDGER,
         reasons.BIND_CONFLICT,
         reasons.API_ERROR,

@@ -258,9 +258,7 @@ class TestNews:
         assert found is not None
         made = world.round(uids)
         first = made.placements[0]
-        world.tell(
-            build.pod("x", node=first.node, holdings=first.holdings, scheduler="else")
-        )
+        world.tell(build.pod("x", node=first.node, holdings=first.holdings, scheduler="else"))
         kept, dropped, _ = recheck_all(world.state, made.placements, made.wholes)
         assert kept == ()
         world.tell(build.decided(basis=world.seq - 1, batch=tuple(uids), dropped=dropped))

@@ -160,7 +160,9 @@ class Board:
         at = self._columns.since(row.cursor)
         if row.rules is not None:
             before, row.rules.numbers = row.rules.numbers, row.rules.refusals()
-            at = np.union1d(at, (before != row.rules.numbers).nonzero()[0])
+            differs = before != row.rules.numbers
+            differs[at] = True
+            at = differs.nonzero()[0]
         return at
 
     def _score(self, row: Row, at: Ints) -> None:

@@ -21,7 +21,7 @@ def constant_micro(order: NodeOrder) -> int:
     return order.taints * POINTS * POINT_MICRO
 
 
-def is_relative(row: Row, order: NodeOrder) -> bool:
+def is_relative(row: Row) -> bool:
     """Whether anything does: a preference, a taint, another pod."""
     rules = row.rules
     return bool(

@@ -129,7 +129,7 @@ class Scorer:
     ) -> None:
         """The same where plugins count or totals can be cut off."""
         at, order = view.at, self._weights.nodeorder
-        compares = order is not None and is_relative(row, order)
+        compares = order is not None and is_relative(row)
         if compares != more.is_relative:
             more.is_relative = compares
             if len(at) < len(self._all):
@@ -149,7 +149,9 @@ class Scorer:
             row.fit[at] = fit
             more.relative_micro = relative_micro(row, order)
             rank = self._ranks(more.alone_micro + more.relative_micro, more.kept, row.fit)
-            at = np.union1d(at, (rank != row.rank).nonzero()[0])
+            differs = rank != row.rank
+            differs[at] = True  # the same rank may have other cards now
+            at = differs.nonzero()[0]
             self._store(row, at, rank[at], row.fit[at])
         else:
             self._store(row, at, self._ranks(micro + self._constant, kept, fit), fit)

@@ -42,7 +42,10 @@ class Meets(msgspec.Struct, frozen=True):
     terms: tuple[PodTerm, ...]
 
     def count(self, pod: PodObserved) -> int:
-        return int(all(selects(term, pod.namespace, pod.labels) for term in self.terms))
+        for term in self.terms:
+            if not selects(term, pod.namespace, pod.labels):
+                return 0
+        return 1
 
 
 class Stays(msgspec.Struct, frozen=True):
@@ -122,16 +125,30 @@ class Around(NamedTuple):
     """By required constraint; every domain that counts has an entry."""
 
 
-def look_around(nodes: Sequence[Node], request: PodRequest) -> Around:
-    """Count the pods on the nodes, each as it is with what is assumed, for a request's rules."""
+def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = None) -> Around:
+    """Count the pods on the nodes, each as it is with what is assumed, for a request's rules.
+
+    With `only`, just that one node is asked about, and anti-affinity need not look beyond its
+    domains.
+    """
     company = request.company
     meets = Meets(company.near)
     required = required_spreads(request)
     keys = frozenset(rule.term.topology_key for rule in required)
+
+    def near_it(key: str) -> Iterable[Node]:
+        if only is None:
+            return nodes
+        domain = only.labels.get(key)
+        return (n for n in nodes if domain is not None and n.labels.get(key) == domain)
+
+    def apart(term: PodTerm, question: Question) -> Counter[str]:
+        return count(near_it(term.topology_key), term.topology_key, question)
+
     return Around(
         near=tuple(count(nodes, term.topology_key, meets) for term in company.near),
-        away=tuple(count(nodes, term.topology_key, Meets((term,))) for term in company.away),
-        repelled=tuple(count(nodes, t.topology_key, KeepsAway(t)) for t in company.repelled),
+        away=tuple(apart(term, Meets((term,))) for term in company.away),
+        repelled=tuple(apart(term, KeepsAway(term)) for term in company.repelled),
         spread=tuple(
             count(spread_nodes(nodes, request, rule, keys), rule.term.topology_key, stays(rule))
             for rule in required
@@ -229,5 +246,9 @@ def count(nodes: Iterable[Node], topology_key: str, question: Question) -> Count
 
 def count_on(node: Node, question: Question) -> int:
     """The answers of one node's pods."""
-    facts = (allocation.fact for allocation in node.allocations.values())
-    return sum(question.count(fact) for fact in facts if fact is not None)
+    total, ask = 0, question.count
+    for allocation in node.allocations.values():
+        fact = allocation.fact
+        if fact is not None:
+            total += ask(fact)
+    return total

@@ -188,7 +188,9 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
         return reasons.STALE_LEDGER
     cards = frozenset(h.card for h in placement.holdings)
     asked = situated(pod.fact, state)
-    around = look_around(trial.nodes(), asked) if asked.company != ALONE else None
+    around = None
+    if asked.company != ALONE:
+        around = look_around(trial.nodes(), asked, only=node)
     verdict = fits(node, asked, state.policy, only=cards, around=around)
     if isinstance(verdict, str):
         return verdict
@@ -216,23 +218,29 @@ def recheck_all(
     trial = Trial(state)
     kept: list[Placement] = []
     dropped: list[Dropped] = []
-    whole_of = {uid: whole for whole in wholes for uid in whole}
-    standing: list[tuple[str, ...]] = []
-    seen: set[str] = set()
+    number_of = {uid: number for number, whole in enumerate(wholes) for uid in whole}
+    parts: dict[int, list[Placement]] = {}
     for placement in placements:
-        if placement.uid in seen:
-            continue  # with the whole that it belongs to
-        whole = whole_of.get(placement.uid)
-        together = [placement]
-        if whole is not None:
-            together = [p for p in placements if p.uid in whole]
-            seen.update(whole)
+        if placement.uid in number_of:
+            parts.setdefault(number_of[placement.uid], []).append(placement)
+    standing: list[tuple[str, ...]] = []
+    for placement in placements:
+        number = number_of.get(placement.uid)
+        if number is None:
+            code = recheck(state, trial, placement)
+            if code is None:
+                kept.append(placement)
+            else:
+                dropped.append(Dropped(placement, code))
+            continue
+        together = parts.pop(number, [])
+        if not together:
+            continue  # it came with its whole
         mark = trial.mark({p.node for p in together})
         codes = [recheck(state, trial, p) for p in together]
         if not any(codes):
             kept += together
-            if whole is not None:
-                standing.append(whole)
+            standing.append(wholes[number])
             continue
         trial.undo(mark)
         dropped += [

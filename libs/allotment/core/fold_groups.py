@@ -6,6 +6,8 @@ both are gone.
 
 from collections import Counter
 
+import msgspec
+
 from allotment.core.model import ClusterState, Group
 from allotment_proto.events import (
     Decided,
@@ -19,6 +21,8 @@ from allotment_proto.events import (
     QueueObserved,
 )
 
+DEFAULT_QUEUE = "default"
+"""The queue of pods without a group."""
 NOT_ADMITTED = frozenset(("", "Pending"))
 """Phases of a PodGroup that has not passed the gate of its queue."""
 
@@ -28,10 +32,11 @@ def join(state: ClusterState, fact: PodObserved) -> None:
         state.groups.setdefault(fact.group, Group()).members[fact.uid] = None
 
 
-def leave(state: ClusterState, fact: PodObserved) -> None:
+def leave(state: ClusterState, fact: PodObserved, seq: int) -> None:
     group = state.groups.get(fact.group)
     if group is not None:
         group.members.pop(fact.uid, None)
+        group.changed_seq = seq
         _forget_group_if_empty(state, fact.group, group)
 
 
@@ -46,13 +51,19 @@ def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
     if known is not None and known.uid == event.uid and known.rv > event.rv:
         return
     if known is not None and known.uid != event.uid:  # made anew under the same name
-        group.admitted_seq, group.gate, group.short, group.passed = 0, None, None, 0
+        _forget_decisions(group)
     elif (
         known is not None and known.phase not in NOT_ADMITTED and event.phase in NOT_ADMITTED
     ):  # sent back: it has to pass the gate again
         group.admitted_seq = 0
-    group.fact, group.changed_seq = event, seq
-    state.order_seq = seq
+    if known is not None and msgspec.structs.replace(known, rv=event.rv) != event:
+        state.order_seq = seq  # one that is new helps no other
+    group.fact, group.queue, group.changed_seq = event, event.queue, seq
+
+
+def _forget_decisions(group: Group) -> None:
+    group.admitted_seq, group.gate = 0, None
+    group.short, group.short_basis, group.short_since, group.passed = None, 0, 0, 0
 
 
 def group_gone(state: ClusterState, event: GroupGone, seq: int) -> None:
@@ -60,6 +71,7 @@ def group_gone(state: ClusterState, event: GroupGone, seq: int) -> None:
     group = state.groups.get(key)
     if group is not None and group.fact is not None and group.fact.uid == event.uid:
         group.fact, group.changed_seq = None, seq
+        _forget_decisions(group)
         state.order_seq = seq
         _forget_group_if_empty(state, key, group)
 
@@ -99,13 +111,8 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
         pod = state.pods.get(placement.uid)
         if pod is not None and pod.allocation is not None and pod.allocation.seq == seq:
             placed[pod.fact.group] += 1
-    total = placed.total()
-    if total:
-        for key, group in state.groups.items():
-            if key in placed:
-                group.short, group.passed, group.short_since = None, 0, 0
-            elif group.short is not None:
-                group.passed += total
+    if placed:
+        _count_passed(state, placed)
     for short in event.shorts:
         found = state.groups.get(short.group)
         if found is not None:
@@ -118,13 +125,42 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
             found.gate = admission
             if not admission.code:
                 found.admitted_seq = found.changed_seq = seq
-    if event.holds is not None:
-        state.holds = event.holds
+    held = state.holds if event.holds is None else event.holds
+    if any(hold not in held or hold.group in placed for hold in state.holds):
+        state.order_seq = seq  # what was held is there for others
+    state.holds = held
     for eviction in event.evictions:
         pod = state.pods.get(eviction.uid)
         if pod is not None:
             state.evicting[eviction.uid] = eviction
             changed(state, pod.fact, seq)
+
+
+def _count_passed(state: ClusterState, placed: Counter[str]) -> None:
+    """Pods were placed, by their groups: who is short saw so many pass, in the queue whose quota
+    was short, or anywhere if it was room.
+    """
+    queues: Counter[str] = Counter()
+    for key, count in placed.items():
+        group = state.groups.get(key)
+        for name in _chain(state, (group.queue if group is not None else "") or DEFAULT_QUEUE):
+            queues[name] += count
+    total = placed.total()
+    for key, group in state.groups.items():
+        if key in placed:
+            group.short, group.passed, group.short_since = None, 0, 0
+        elif group.short is not None:
+            group.passed += queues[group.short.queue] if group.short.queue else total
+
+
+def _chain(state: ClusterState, name: str) -> list[str]:
+    """A queue and those above it. A circle is cut where it closes."""
+    found: list[str] = []
+    while name and name not in found:
+        found.append(name)
+        queue = state.queues.get(name)
+        name = queue.parent if queue is not None else ""
+    return found
 
 
 def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
@@ -135,8 +171,21 @@ def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
 
 
 def evicted(state: ClusterState, event: Evicted, seq: int) -> None:
-    if event.code:
-        state.evicting.pop(event.uid, None)
+    """A pod that may not go stays, and others may have to go in its place."""
+    if event.code and state.evicting.pop(event.uid, None) is not None:
         pod = state.pods.get(event.uid)
         if pod is not None:
+            state.spared[event.uid] = pod.fact.owner
             changed(state, pod.fact, seq)
+        state.order_seq = seq
+
+
+def forgive(state: ClusterState, fact: PodObserved) -> None:
+    """Something happened to a pod: those that it kept from being evicted may go now."""
+    if state.spared:
+        owner = fact.owner
+        state.spared = {
+            uid: of
+            for uid, of in state.spared.items()
+            if uid != fact.uid and not (owner and of == owner)
+        }

@@ -21,7 +21,7 @@ from allotment_proto.events import (
     Refusal,
     Short,
 )
-from allotment_proto.facts import Amounts, Holding, PodPreference, PodTerm, Policy
+from allotment_proto.facts import ALONE, Amounts, Holding, PodPreference, PodTerm, Policy
 
 K = TypeVar("K")
 
@@ -29,6 +29,9 @@ ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
 CHANGES_MAX = 1 << 16
 OWNERS_MAX = 1024
+
+SAID = (0, 0)
+"""`PodRequest.unsaid` of pods that say all."""
 
 RESERVED = "reserved"
 BOUND = "bound"
@@ -173,8 +176,9 @@ class Node:
         for name, amount in allocation.extended:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
-        if allocation.fact is not None:
-            self.book_unsaid(allocation.fact, sign)
+        fact = allocation.fact
+        if fact is not None and fact.request.unsaid != SAID:
+            self.book_unsaid(fact, sign)
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         for holding in allocation.holdings:
             ledger = ledgers.get(holding.family)
@@ -229,6 +233,7 @@ class Group:
         "gate",
         "members",
         "passed",
+        "queue",
         "short",
         "short_basis",
         "short_since",
@@ -238,6 +243,9 @@ class Group:
         self.fact: GroupObserved | None = None
         self.members: dict[str, None] = {}
         """Uids of its pods, in the order in which they were first seen."""
+        self.queue = ""
+        """The queue of the last PodGroup of this name: what its pods hold counts there also when
+        the PodGroup is gone."""
         self.admitted_seq = 0
         """The decision that let it pass the gate of its queue, 0 if none did."""
         self.gate: Admission | None = None
@@ -277,6 +285,11 @@ class ClusterState:
         """What is held for groups that were passed by too often."""
         self.evicting: dict[str, Eviction] = {}
         """Pods that were told to make room and are not gone yet."""
+        self.spared: dict[str, str] = {}
+        """Pods whose eviction was refused → their owner's uid: nobody asks again before something
+        happens to one of the owner's pods."""
+        self.singles: dict[str, None] = {}
+        """Uids of pods without a group that hold something."""
         self.nodes: dict[str, Node] = {}
         self.nodes_seq = 0
         """The last sequence at which a node was observed or went."""
@@ -312,6 +325,8 @@ class ClusterState:
     def note_company(self, fact: PodObserved, sign: int) -> None:
         """Note what a pod says about others (1), or that it says it no more (−1)."""
         company = fact.request.company
+        if company == ALONE:
+            return
         if company.near or any(rule.is_required for rule in company.spread):
             self.followers += sign
         for term in company.away:

@@ -41,6 +41,10 @@ VOLUME_NOT_READY: Final = "VolumeNotReady"
 # Policy
 GANG_INCOMPLETE: Final = "GangIncomplete"
 
+# Eviction
+DISRUPTION_BUDGET: Final = "DisruptionBudget"
+POD_ENDED: Final = "PodEnded"
+
 # Machinery
 STALE_LEDGER: Final = "StaleLedger"
 BIND_CONFLICT: Final = "BindConflict"
@@ -79,6 +83,8 @@ EXPLANATIONS: Final[dict[str, str]] = {
     VOLUME_NOT_READY: "a volume that the pod names does not exist or cannot be had yet",
     INVALID_REQUEST: "the pod's request cannot be granted as it is written",
     GANG_INCOMPLETE: "another member of the pod's group found no place",
+    DISRUPTION_BUDGET: "a disruption budget allows no eviction of the pod now",
+    POD_ENDED: "the pod ended by itself before it was evicted",
     STALE_LEDGER: "something else took the place meanwhile; it is tried again",
     BIND_CONFLICT: "the API server refused the Binding",
     API_ERROR: "the API server could not be reached or answered with an error",

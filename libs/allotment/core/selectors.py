@@ -75,7 +75,15 @@ def selects(term: PodTerm, namespace: str, labels: tuple[tuple[str, str], ...]) 
     """Whether the term is about a pod with these labels in this namespace."""
     if term.namespaces and namespace not in term.namespaces:
         return False
-    return all(
-        holds(e, next((value for key, value in labels if key == e.key), None))
-        for e in term.selector
-    )
+    for expression in term.selector:  # plain loops: asked of every pod there is
+        key, found = expression.key, None
+        for name, value in labels:
+            if name == key:
+                found = value
+                break
+        if expression.operator == "In":
+            if found is None or found not in expression.values:
+                return False
+        elif not holds(expression, found):
+            return False
+    return True

@@ -7,7 +7,7 @@ rules about single cards and become a mask.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -151,8 +151,7 @@ def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
 
 def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: Policy) -> Ask:
     family = FAMILIES[wanted.family]
-    unused = columns.layout.kinds_most - len(columns.kinds)
-    kinds = [*columns.kinds, *[columns.kinds[0]] * unused]
+    kinds = list(columns.kinds)
     is_family = _flags(k.family == wanted.family and k.family in policy.families for k in kinds)
     fits_mode = _flags(mode_fits(selection, k.mode) for k in kinds)
     accepted = _flags(
@@ -165,8 +164,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     unblocked = _flags(k.blocked is None for k in kinds)
     is_whole = wanted.cores_pct == CORES_WHOLE_PCT
     memory_mib = [need_memory_mib(wanted, k.memory_mib, k.table) for k in kinds]
-    pieces = [_piece(columns, n, wanted, policy) for n in range(len(columns.kinds))]
-    pieces += [pieces[0]] * unused
+    pieces = [_piece(columns, n, wanted, policy) for n in range(len(kinds))]
     has_piece = _flags(piece is not None for piece in pieces)
     need_by_amount = np.array([_need(k, wanted, n) for k, n in zip(kinds, memory_mib, strict=True)])
     charged = [
@@ -182,7 +180,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
     ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
     charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])
-    return Ask(
+    ask = Ask(
         request=wanted,
         number=wanted.count,
         order=columns.order(wanted.family),
@@ -194,7 +192,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         after=np.array([piece.after if piece else 0 for piece in pieces], np.int64),
         has_piece=has_piece,
         times=np.array([piece.times if piece else 0 for piece in pieces], np.int64),
-        is_cut=any(k.cutter is not None for k in columns.kinds),
+        is_cut=any(k.cutter is not None for k in kinds),
         each_once=family.each_once,
         is_wired=is_wired(wanted),
         is_chip=_flags(k.family == wanted.family and k.model == wanted.chip for k in kinds),
@@ -217,6 +215,15 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         unblocked=unblocked,
         is_whole=is_whole,
     )
+    unused = columns.layout.kinds_most - len(kinds)
+    return Ask._make(_padded(field, unused) for field in ask)
+
+
+def _padded(field: Any, unused: int) -> Any:
+    """What is said by kind, with what is said of kind 0 for kinds that are not in use."""
+    if isinstance(field, np.ndarray):
+        return np.concatenate((field, np.repeat(field[:1], unused)))
+    return field + field[:1] * unused if isinstance(field, list) else field
 
 
 class _Piece(NamedTuple):

@@ -22,7 +22,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 3
+SNAPSHOT_VERSION = 4
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -57,6 +57,7 @@ class _Pod(msgspec.Struct, frozen=True, array_like=True):
 class _Group(msgspec.Struct, frozen=True, array_like=True):
     key: str
     fact: GroupObserved | None
+    queue: str
     members: tuple[str, ...]
     admitted_seq: int
     gate: Admission | None
@@ -83,6 +84,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     classes: tuple[PriorityClassObserved, ...]
     holds: tuple[Held, ...]
     evicting: tuple[Eviction, ...]
+    spared: tuple[tuple[str, str], ...]
     nodes_seq: int
     rows: int
     nodes: tuple[_Node, ...]
@@ -115,6 +117,7 @@ def encode(state: ClusterState) -> bytes:
             holds=state.holds,
             nodes_seq=state.nodes_seq,
             evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
+            spared=tuple(sorted(state.spared.items())),
             rows=len(state.rows),
             nodes=tuple(
                 _Node(n.name, n.row, n.last_stamp_s, n.fact)
@@ -153,6 +156,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
     state.evicting = {eviction.uid: eviction for eviction in image.evicting}
+    state.spared = dict(image.spared)
     state.rows = [None] * image.rows
     for saved in image.nodes:
         node = state.nodes[saved.name] = Node(saved.name, saved.row)
@@ -186,6 +190,8 @@ def _restored(image: _Snapshot) -> ClusterState:
             state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
             if held.phase == RESERVED:
                 state.reserved[entry.fact.uid] = None
+            if not entry.fact.group:
+                state.singles[entry.fact.uid] = None
     for node in state.nodes.values():
         node.rebuild(node.fact)
     state.pending = dict.fromkeys(image.pending)
@@ -197,6 +203,7 @@ def _group(key: str, group: Group) -> _Group:
     return _Group(
         key,
         group.fact,
+        group.queue,
         tuple(group.members),
         group.admitted_seq,
         group.gate,
@@ -210,7 +217,7 @@ def _group(key: str, group: Group) -> _Group:
 
 def _restored_group(entry: _Group) -> Group:
     group = Group()
-    group.fact = entry.fact
+    group.fact, group.queue = entry.fact, entry.queue
     group.members = dict.fromkeys(entry.members)
     group.admitted_seq, group.gate = entry.admitted_seq, entry.gate
     group.short, group.short_basis, group.passed = entry.short, entry.short_basis, entry.passed

@@ -206,7 +206,7 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
         return
     else:
         if pod.fact.group != event.group:
-            fold_groups.leave(state, pod.fact)
+            fold_groups.leave(state, pod.fact, seq)
             fold_groups.join(state, event)
         if pod.fact.request != event.request or pod.fact.problem != event.problem:
             pod.changed_seq = seq
@@ -214,9 +214,12 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
             state.note_company(pod.fact, -1)
             state.note_company(event, 1)
         pod.fact = event
+        _note_single(state, pod)
     fold_groups.changed(state, event, seq)
+    fold_groups.forgive(state, event)
     _learn_start(state, pod, before, seq)
     if event.phase in ENDED:
+        state.evicting.pop(event.uid, None)
         _release(state, pod, seq)
     elif event.node:
         _hold(state, pod, seq)
@@ -350,10 +353,10 @@ def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     if pod is None:
         return
     _release(state, pod, seq)
-    fold_groups.changed(state, pod.fact, seq)
-    fold_groups.leave(state, pod.fact)
+    fold_groups.leave(state, pod.fact, seq)
+    fold_groups.forgive(state, pod.fact)
     state.note_company(pod.fact, -1)
-    state.pending.pop(event.uid, None)
+    _wait_no_more(state, event.uid)
     state.voided.pop(event.uid, None)
     state.evicting.pop(event.uid, None)
 
@@ -384,8 +387,7 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     for placement in event.placements:
         number = whole_of.get(placement.uid)
         if number in broken or not _reserve(state, placement, seq):
-            if placement.uid in state.pods:
-                state.voided[placement.uid] = seq
+            _avoid(state, placement.uid, seq)
             if number is not None and number not in broken:
                 broken.add(number)
                 for uid in event.wholes[number]:
@@ -393,12 +395,20 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     fold_groups.groups_decided(state, event, seq)
     for dropped in event.dropped:
         if dropped.placement.uid in state.pending:
-            state.voided[dropped.placement.uid] = seq
+            _avoid(state, dropped.placement.uid, seq)
     for refusal in event.refusals:
         pod = state.pods.get(refusal.uid)
         if pod is not None and refusal.uid in state.pending:
             pod.refusal = refusal
             pod.refused_basis = event.basis
+
+
+def _avoid(state: ClusterState, uid: str, seq: int) -> None:
+    """Note that a placement did not stand: its pod, and its group, have to be tried again."""
+    pod = state.pods.get(uid)
+    if pod is not None:
+        state.voided[uid] = seq
+        fold_groups.changed(state, pod.fact, seq)
 
 
 def _reserve(state: ClusterState, placement: Placement, seq: int) -> bool:
@@ -452,6 +462,7 @@ def _charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
     pod.allocation = allocation
     if allocation.phase == RESERVED:
         state.reserved[allocation.uid] = None
+    _note_single(state, pod)
     node.charge(allocation)
     if state.followers:
         state.room_seq = state.seq
@@ -469,6 +480,7 @@ def _release(state: ClusterState, pod: Pod, seq: int) -> None:
     pod.allocation = None
     fold_groups.changed(state, pod.fact, seq)
     state.reserved.pop(allocation.uid, None)
+    state.singles.pop(allocation.uid, None)
     state.touch(node, allocation, -1)
     if allocation.broken:
         state.touch(node)
@@ -480,8 +492,24 @@ def _release(state: ClusterState, pod: Pod, seq: int) -> None:
 def _sort_in(state: ClusterState, pod: Pod) -> None:
     if pod.allocation is None and state.waits(pod.fact):
         state.pending.setdefault(pod.fact.uid)
+    elif pod.allocation is None:
+        _wait_no_more(state, pod.fact.uid)
     else:
         state.pending.pop(pod.fact.uid, None)
+
+
+def _wait_no_more(state: ClusterState, uid: str) -> None:
+    """A pod that got nothing asks for nothing any more: what its queue deserves may be others'."""
+    if uid in state.pending:
+        del state.pending[uid]
+        state.order_seq = state.seq
+
+
+def _note_single(state: ClusterState, pod: Pod) -> None:
+    if pod.allocation is not None and not pod.fact.group:
+        state.singles[pod.fact.uid] = None
+    else:
+        state.singles.pop(pod.fact.uid, None)
 
 
 _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {

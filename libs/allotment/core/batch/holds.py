@@ -1,38 +1,56 @@
 """What is held for groups that were passed by too often, from the state and back into it.
 
-The rule is in `queues.reservations`; here it is asked on nodes emptied of what runs there.
+The rule is in `queues.reservations`; here it is asked on nodes emptied of what runs there. Nothing
+is held for a group that could not start if it had room: one that is not let in, that has too few
+pods, or whose queue takes nothing.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
+from allotment.core.batch.books import placement_of
+from allotment.core.capacity import node_holds_at_most
 from allotment.core.model import ClusterState, Node
 from allotment.core.predicates import fits
+from allotment.core.queues.answers import QUOTA_CODES
+from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.reservations import Candidate, Hold, Rule, Wait, renew
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment.core.state import allocation_of
-from allotment_proto.events import Held, Placement
-from allotment_proto.facts import PodRequest
+from allotment_proto.events import Held, NodeObserved
+from allotment_proto.facts import ALONE, PodRequest, Policy
 
 RULE = Rule()
+REQUESTS_MAX = 64
 
 
-def holds_now(state: ClusterState, session: Session) -> tuple[Hold, ...]:
+def holds_now(
+    state: ClusterState, session: Session, emptied: "Emptied | None" = None
+) -> tuple[Hold, ...]:
     """The holds of a round that begins on this state."""
     waits = {
-        key: Wait(
-            group.short_since,
-            group.passed,
-            group.short.queue,
-        )
+        key: Wait(group.short_since, group.passed, group.short.queue)
         for key, group in state.groups.items()
-        if group.short is not None and key in session.jobs
+        if group.short is not None
+        and group.passed >= RULE.patience
+        and (job := session.jobs.get(key)) is not None
+        and _could_start(state, session, job)
     }
-    if not state.holds and all(wait.passed < RULE.patience for wait in waits.values()):
+    if not waits:
         return ()
-    emptied = _Emptied(state, session)
     before = [Hold(held.group, held.since, held.nodes, held.queue) for held in state.holds]
-    return renew(session, before, waits, RULE, emptied.candidates, emptied.fits)
+    nodes = emptied or Emptied(state)
+    return renew(
+        session,
+        before,
+        waits,
+        RULE,
+        partial(nodes.candidates, session),
+        partial(nodes.fits, session),
+    )
 
 
 def told(holds: Sequence[Hold]) -> tuple[Held, ...]:
@@ -40,67 +58,111 @@ def told(holds: Sequence[Hold]) -> tuple[Held, ...]:
     return tuple(Held(hold.job, hold.since, hold.nodes, hold.queue) for hold in holds)
 
 
-class _Emptied:
-    """The nodes of a state without the pods on them."""
+def _could_start(state: ClusterState, session: Session, job: Job) -> bool:
+    """Whether it is only room or quota that a job lacks."""
+    is_let_in = job.phase not in WAITING or "enqueue" not in state.policy.actions
+    if not is_let_in or session.job_valid(job) is not None:
+        return False
+    due = session.due_tasks(job)
+    if len(due) < _needed(job):
+        return False
+    refused = session.allocatable(job, due[0])
+    return refused is None or refused.code in QUOTA_CODES
 
-    def __init__(self, state: ClusterState, session: Session) -> None:
+
+def _needed(job: Job) -> int:
+    return max(job.view.min_member - job.ready_count - job.best_effort_pending, 1)
+
+
+class _Room(NamedTuple):
+    """How many pods of one request a node could hold at most, were it empty."""
+
+    fact: NodeObserved
+    pods: int
+
+
+class Emptied:
+    """The nodes of a state without the pods on them. What is found out about a node is kept as long
+    as the node stays as it is.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._session = session
+        self._policy: Policy | None = None
         self._nodes: dict[str, Node] = {}
+        self._rooms: dict[PodRequest, dict[str, _Room]] = {}
 
-    def candidates(self, job: Job) -> list[Candidate]:
-        requests = dict.fromkeys(self._requests(job))
-        return [
-            Candidate(node.name, len(node.allocations))
-            for node in self._state.nodes.values()
-            if node.fact is not None
-            and any(self._takes(self._node(node.name), request) for request in requests)
-        ]
+    def candidates(self, session: Session, job: Job) -> list[Candidate]:
+        """The nodes that could hold members; none if all together are not enough."""
+        names: set[str] = set()
+        for request, count in Counter(self._requests(session, job)).items():
+            rooms = self._rooms_for(request)
+            if request.company == ALONE and sum(room.pods for room in rooms.values()) < count:
+                return []
+            names.update(name for name, room in rooms.items() if room.pods)
+        nodes = self._state.nodes
+        return [Candidate(name, len(nodes[name].allocations)) for name in names]
 
-    def fits(self, job: Job, names: Sequence[str]) -> bool:
+    def fits(self, session: Session, job: Job, names: Sequence[str]) -> bool:
         """Whether the group's minimum fits on these nodes, one member after the other."""
-        nodes = [self._node(name).fork() for name in names if name in self._state.nodes]
-        return all(
-            self._put(nodes, request, str(n)) for n, request in enumerate(self._requests(job))
-        )
+        there = [name for name in names if self._is_there(name)]
+        forks: dict[str, Node] = {}
+        starts: Counter[PodRequest] = Counter()
+        for number, request in enumerate(self._requests(session, job)):
+            for at in range(starts[request], len(there)):
+                if there[at] not in forks:
+                    forks[there[at]] = self._node(there[at]).fork()
+                if self._put(forks[there[at]], request, str(number)):
+                    # what has no room left for a request gets none; rules about others may change
+                    starts[request] = at if request.company == ALONE else 0
+                    break
+            else:
+                return False
+        return True
 
-    def _requests(self, job: Job) -> list[PodRequest]:
-        needed = max(job.view.min_member - job.ready_count, 1)
-        tasks = self._session.due_tasks(job)[:needed]
+    def _requests(self, session: Session, job: Job) -> list[PodRequest]:
+        tasks = session.due_tasks(job)[: _needed(job)]
         return [self._state.pods[task.uid].fact.request for task in tasks]
 
-    def _put(self, nodes: Sequence[Node], request: PodRequest, uid: str) -> bool:
-        for node in nodes:
-            found = fits(node, request, self._state.policy)
-            if isinstance(found, str):
+    def _rooms_for(self, request: PodRequest) -> dict[str, _Room]:
+        policy = self._state.policy
+        if self._policy is not policy:
+            self._policy = policy
+            self._rooms.clear()
+        known = self._rooms.pop(request, {})
+        if len(self._rooms) >= REQUESTS_MAX:
+            del self._rooms[next(iter(self._rooms))]
+        found: dict[str, _Room] = {}
+        for name, node in self._state.nodes.items():
+            if node.fact is None:
                 continue
-            holdings = tuple(held for chosen in found.chosen for held in chosen.holdings)
-            placement = Placement(
-                uid=uid,
-                namespace="",
-                name="",
-                node=node.name,
-                holdings=holdings,
-                cpu_milli=request.cpu_milli,
-                memory_bytes=request.memory_bytes,
-                extended=request.extended,
-                score_micro=0,
-                terms=(),
-                runners_up=(),
-                feasible=0,
-                nodes=0,
-            )
-            node.charge(allocation_of(placement, 0))
-            return True
-        return False
+            room = known.get(name)
+            if room is None or room.fact is not node.fact:
+                empty = self._node(name)
+                takes = not isinstance(fits(empty, request, policy), str)
+                most = node_holds_at_most(empty, request, policy) if takes else 0
+                room = _Room(node.fact, most)
+            found[name] = room
+        self._rooms[request] = found
+        return found
 
-    def _takes(self, node: Node, request: PodRequest) -> bool:
-        return not isinstance(fits(node, request, self._state.policy), str)
+    def _is_there(self, name: str) -> bool:
+        node = self._state.nodes.get(name)
+        return node is not None and node.fact is not None
 
     def _node(self, name: str) -> Node:
+        fact = self._state.nodes[name].fact
         node = self._nodes.get(name)
-        if node is None:
-            node = self._nodes[name] = self._state.nodes[name].fork()
-            for allocation in list(node.allocations.values()):
-                node.release(allocation)
+        if node is None or node.fact is not fact:
+            if len(self._nodes) > 2 * len(self._state.nodes) + REQUESTS_MAX:
+                self._nodes.clear()  # of nodes that are not there any more
+            node = self._nodes[name] = Node(name, 0)
+            node.rebuild(fact)
         return node
+
+    def _put(self, node: Node, request: PodRequest, uid: str) -> bool:
+        found = fits(node, request, self._state.policy)
+        if isinstance(found, str):
+            return False
+        node.charge(allocation_of(placement_of(uid, node.name, request, found), 0))
+        return True

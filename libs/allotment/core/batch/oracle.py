@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from allotment.core.company import situated
 from allotment.core.cycle import place
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import Hopeless, Limits, Placed
-from allotment.core.queues.answers import NOT_ENOUGH_RESOURCES, No
+from allotment.core.queues.answers import HELD_FOR_GANG, NOT_ENOUGH_RESOURCES, No
 from allotment.core.queues.model import Task
 from allotment.core.texts import refusal_text
 from allotment_proto.events import Placement, PodObserved, Refusal
@@ -22,7 +23,11 @@ from allotment_proto.facts import Constraints, Expression, NodeTerm, PodRequest
 
 PRODUCT = ".product"
 """How labels end that name a node's card: ``nvidia.com/gpu.product``."""
-ANYWHERE = Limits()
+_NOT_THERE = No(
+    HELD_FOR_GANG,
+    "the best place is held for others or has a card without quota, and predicate."
+    "NodeAffinityEnable is off, so that no other place can be asked for",
+)
 
 
 class Places:
@@ -75,12 +80,40 @@ class Places:
         for card in limits.cards or ("",):
             answer = place(self._limited(pod, limits, card), self._ranker)
             if isinstance(answer, Placement):
-                self._ranker.assume(answer)
-                self._order.append(task.uid)
-                self.placements[task.uid] = answer
+                if not self._is_within(answer.node, limits, card):
+                    return _NOT_THERE
+                self._assume(answer)
                 return Placed(answer.node, card)
             refusals.append(answer)
         return self._no(refusals[-1])
+
+    def find(self, task: Task, limits: Limits) -> Placement | None:
+        """The same without a word about why not."""
+        pod = self._state.pods[task.uid].fact
+        for card in limits.cards or ("",):
+            answer = place(self._limited(pod, limits, card), self._ranker)
+            if isinstance(answer, Placement) and self._is_within(answer.node, limits, card):
+                self._assume(answer)
+                return answer
+        return None
+
+    def requests(self, task: Task, limits: Limits) -> list[PodRequest]:
+        """What is asked for the task: one request for each card that it may have."""
+        pod = self._state.pods[task.uid].fact
+        limited = [self._limited(pod, limits, card) for card in limits.cards or ("",)]
+        return [situated(pod, self._state) for pod in limited]
+
+    def _assume(self, placement: Placement) -> None:
+        self._ranker.assume(placement)
+        self._order.append(placement.uid)
+        self.placements[placement.uid] = placement
+
+    def _is_within(self, name: str, limits: Limits, card: str) -> bool:
+        """Whether a node is one of those asked for: policies may turn node affinity off."""
+        if name in limits.nodes_held:
+            return False
+        labels, product = self._state.nodes[name].labels, card.partition("/")[0]
+        return not card or any(labels.get(x) == product for x in self._product_labels())
 
     def _no(self, refusal: Refusal) -> No:
         self.refusals[refusal.uid] = refusal

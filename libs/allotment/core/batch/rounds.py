@@ -8,21 +8,22 @@ and quota. A group's minimum is placed as a whole or not at all, what it has bey
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from allotment.core.batch.holds import holds_now, told
+from allotment.core.batch.holds import Emptied, holds_now, told
 from allotment.core.batch.oracle import Places
-from allotment.core.batch.victims import PREEMPT, RECLAIM, evictions, keeping
+from allotment.core.batch.victims import Hunt, keeping
 from allotment.core.batch.views import SINGLE, Views
 from allotment.core.config import is_on
 from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle, same_refusal
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUSED, Turn, allocate
-from allotment.core.queues.answers import QUOTA_CODES, No
+from allotment.core.queues.answers import EXPLANATIONS, QUOTA_CODES, No
 from allotment.core.queues.backfill import backfill
 from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.model import Status, Task
 from allotment.core.queues.plugin import SWITCHES
 from allotment.core.queues.registry import PLUGINS, Configured, configure
+from allotment.core.queues.reservations import fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job
@@ -39,6 +40,7 @@ class Rounds:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._views = Views(state)
+        self._emptied = Emptied(state)
         self._tiers: list[list[Configured]] = []
         self._policy: Policy | None = None
         self._known: Mapping[str, Job] = {}
@@ -69,44 +71,33 @@ class Rounds:
         session = self.session()
         actions = state.policy.actions
         admissions = self._admit(session) if "enqueue" in actions else ()
-        held = holds_now(state, session)
+        held = holds_now(state, session, self._emptied)
         holds = (*held, *(hold for hold in keeping(state) if hold.job in session.jobs))
         ranker.begin()
         try:
             places = Places(state, ranker)
             made = _Outcome(state, session, places)
             wanted = {_job_of(state, uid) for uid in batch}
-            turns = allocate(
-                session,
-                places,
-                holds=holds,
-                settled=[uid for uid in session.jobs if uid not in wanted],
-                pending_too="enqueue" not in actions,
-            )
+            settled = session.jobs.keys() - wanted
+            pending_too = "enqueue" not in actions
+            turns = allocate(session, places, holds=holds, settled=settled, pending_too=pending_too)
             for turn in turns:
-                if turn.job in wanted:
-                    made.take(turn)
+                made.take(turn)
                 if len(places.placements) >= most:
                     break
             if "backfill" in actions:
                 for turn in backfill(
-                    session, places, holds=holds, pending_too="enqueue" not in actions
+                    session, places, holds=holds, settled=settled, pending_too=pending_too
                 ):
-                    if turn.job in wanted:
-                        made.take(turn)
+                    made.take(turn)
+            hunt = Hunt(state, session, places, fence(session, holds), wanted)
+            evicted = tuple(hunt.run(actions))
         finally:
             ranker.end()
-        assumed = tuple(places.placements.values())
-        evicted = [
-            eviction
-            for action in (PREEMPT, RECLAIM)
-            if action in actions
-            for eviction in evictions(state, session, action, assumed)
-        ]
         found = told(held)
         outcome = made.outcome(batch, admissions, found if found != state.holds else None)
         self.close(session)
-        return outcome._replace(evictions=tuple({e.uid: e for e in evicted}.values()))
+        return outcome._replace(evictions=evicted)
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""
@@ -171,15 +162,17 @@ class _Outcome:
             return
         if turn.ending == COMMITTED and turn.placed:
             uids = tuple(uid for uid, _ in turn.placed)
-            ready_before = job.ready_count - len(uids)
-            if turn.job not in self._started and ready_before < job.view.min_member > 1:
+            if not turn.was_ready and job.view.min_member > 1:
                 self._wholes.append(uids)
             self._started.add(turn.job)
         elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
             self._short(turn, job)
         self._refuse(turn.refused)
         if turn.no is not None:
-            self._refuse((task.uid, turn.no) for task in self._session.due_tasks(job))
+            no = turn.no
+            if turn.ending == INVALID:  # its message counts the group's pods, as they come
+                no = No(no.code, EXPLANATIONS[no.code])
+            self._refuse((task.uid, no) for task in self._session.due_tasks(job))
 
     def _short(self, turn: Turn, job: Job) -> None:
         if turn.job not in self._state.groups:

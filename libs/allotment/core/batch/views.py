@@ -1,13 +1,17 @@
 """The state as the order and quota plugins look at it (`queues.model.View`).
 
-A group's view is made again only when something about the group or its pods changed. A pod without
-a group is a job of its own in the default queue.
+A group's view is made again only when something about the group or its pods changed, or something
+else that it is made from: priority classes, whose pods are ours, names of devices, and what cards
+its nodes have. A pod without a group is a job of its own in the default queue. What pods hold
+counts as well when their PodGroup is gone.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from allotment.core.devices.base import CORES_WHOLE_PCT
-from allotment.core.model import ClusterState, Group, Node, Pod
+from allotment.core.fold_groups import DEFAULT_QUEUE
+from allotment.core.model import Allocation, ClusterState, Group, Node, Pod
 from allotment.core.queues import card_names
 from allotment.core.queues.model import (
     Card,
@@ -21,17 +25,24 @@ from allotment.core.queues.model import (
     Task,
     View,
 )
-from allotment.core.queues.resources import CPU, MEMORY, MILLI, NOTHING, PODS, Resources
+from allotment.core.queues.resources import (
+    CPU,
+    MEMORY,
+    MILLI,
+    NOTHING,
+    PODS,
+    Resources,
+    total_of,
+)
 from allotment.core.state import RESERVED
 from allotment_proto.events import (
     GroupObserved,
+    NodeObserved,
     PodObserved,
-    PriorityClassObserved,
     QueueObserved,
 )
 from allotment_proto.facts import Amounts, PodRequest
 
-DEFAULT_QUEUE = "default"
 VGPU = "vgpu"
 SINGLE = "pod:"
 """What the job of a pod without a group is called, before the pod's uid."""
@@ -44,7 +55,9 @@ class Views:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._jobs: dict[str, tuple[int, JobView]] = {}
-        self._classes: tuple[PriorityClassObserved, ...] = ()
+        self._singles_known: dict[str, tuple[_Seen, JobView]] = {}
+        self._made_from: tuple[object, ...] = ()
+        self._cards_on: dict[str, _CardsOn] = {}
         self._queues: dict[str, tuple[QueueObserved, QueueView]] = {}
         self._cluster = Cluster()
         self._cluster_seq = -1
@@ -52,47 +65,89 @@ class Views:
     def view(self) -> View:
         """The state now."""
         state = self.state
-        jobs = tuple(self._groups()) + tuple(self._singles())
+        self._look_at_nodes()
+        made_from = (tuple(state.classes.values()), state.policy_seq, state.devices_seq)
+        if made_from != self._made_from:
+            self._made_from = made_from
+            self._forget()
+        jobs = (*self._groups(), *self._waiting_singles(), *self._placed_singles())
+        queues = tuple(self._queue(fact) for fact in state.queues.values())
+        if DEFAULT_QUEUE not in state.queues:  # there always is one
+            queues = (*queues, QueueView(name=DEFAULT_QUEUE))
         return View(
             cluster=self._totals(jobs),
-            queues=tuple(self._queue(fact) for fact in state.queues.values()),
+            queues=queues,
             jobs=jobs,
             now_ms=max((job.created_ms for job in jobs), default=0),
         )
 
+    def _forget(self) -> None:
+        self._jobs.clear()
+        self._singles_known.clear()
+
     def _groups(self) -> Iterator[JobView]:
         state = self.state
-        classes = tuple(state.classes.values())
-        if classes != self._classes:  # what priority a group has
-            self._classes = classes
-            self._jobs.clear()
         gone = self._jobs.keys() - state.groups.keys()
         for key in gone:
             del self._jobs[key]
         for key, group in state.groups.items():
-            fact = group.fact
-            if fact is None:
-                continue
             known = self._jobs.get(key)
             if known is None or known[0] != group.changed_seq:
-                known = self._jobs[key] = (group.changed_seq, _job(state, key, group, fact))
+                if group.fact is not None:
+                    made = _job(state, key, group, group.fact)
+                elif group.queue:
+                    made = _left_over(state, key, group)
+                else:
+                    continue  # pods name a PodGroup that nobody has seen
+                known = self._jobs[key] = group.changed_seq, made
             yield known[1]
 
-    def _singles(self) -> Iterator[JobView]:
+    def _waiting_singles(self) -> Iterator[JobView]:
         for uid in self.state.pending:
             pod = self.state.pods[uid]
             if not pod.fact.group:
-                task = _task(self.state, pod)
-                yield JobView(
-                    uid=SINGLE + uid,
-                    namespace=pod.fact.namespace,
-                    name=pod.fact.name,
-                    queue=DEFAULT_QUEUE,
-                    priority=pod.fact.priority,
-                    created_ms=pod.fact.created_ms,
-                    phase=Phase.INQUEUE,
-                    tasks=(task,),
-                )
+                yield _single(self.state, pod)
+
+    def _placed_singles(self) -> Iterator[JobView]:
+        state, known, ours = self.state, self._singles_known, self.state.policy.scheduler_names
+        for uid in known.keys() - state.singles.keys():
+            del known[uid]
+        for uid in state.singles:
+            pod = state.pods[uid]
+            held = pod.allocation
+            if held is None or pod.fact.scheduler not in ours:
+                continue
+            seen = _Seen(pod.fact, held, held.phase, uid in state.evicting)
+            found = known.get(uid)
+            if found is None or not found[0].is_same(seen):
+                found = known[uid] = seen, _single(state, pod)
+            yield found[1]
+
+    def _look_at_nodes(self) -> None:
+        """Find what nodes offer. What pods hold of cards is counted by what their nodes say of
+        these: where that changed, views are made again.
+        """
+        state = self.state
+        if self._cluster_seq == state.nodes_seq:
+            return
+        self._cluster_seq = state.nodes_seq
+        total: dict[str, int] = {}
+        cards: dict[str, Card] = {}
+        before, self._cards_on = self._cards_on, {}
+        is_other = False
+        for node in state.nodes.values():
+            for name, amount in _capacity(node):
+                total[name] = total.get(name, 0) + amount
+            known = before.get(node.name)
+            if known is None or known.fact is not node.fact:
+                was, known = known, _cards_on(node)
+                is_other |= bool(node.allocations) and (was is None or not was.is_same(known))
+            self._cards_on[node.name] = known
+            for card in known.cards:
+                cards.setdefault(card.name, card)
+        self._total, self._cards = Resources(total), tuple(cards[n] for n in sorted(cards))
+        if is_other:
+            self._forget()
 
     def _queue(self, fact: QueueObserved) -> QueueView:
         known = self._queues.get(fact.name)
@@ -103,18 +158,6 @@ class Views:
     def _totals(self, jobs: Iterable[JobView]) -> Cluster:
         """Totals over the nodes; what is in use only while some group waits to be let in."""
         state = self.state
-        if self._cluster_seq != state.nodes_seq:
-            self._cluster_seq = state.nodes_seq
-            total: dict[str, int] = {}
-            cards: dict[str, Card] = {}
-            for node in state.nodes.values():
-                for name, amount in _capacity(node):
-                    total[name] = total.get(name, 0) + amount
-                if node.fact is not None:
-                    listed = [name for name, _ in node.fact.extended]
-                    for card in card_names.discover(node.labels, listed):
-                        cards.setdefault(card.name, card)
-            self._total, self._cards = Resources(total), tuple(cards[n] for n in sorted(cards))
         nvidia = state.devices.nvidia
         shares = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
         waits = any(job.phase in (Phase.NEW, Phase.PENDING) for job in jobs)
@@ -127,6 +170,39 @@ class Views:
 
     _total = Resources()
     _cards: tuple[Card, ...] = ()
+
+
+class _Seen(NamedTuple):
+    """What the view of a pod without a group was made from."""
+
+    fact: PodObserved
+    held: Allocation
+    phase: str
+    is_evicted: bool
+
+    def is_same(self, other: "_Seen") -> bool:
+        return self.fact is other.fact and self.held is other.held and self[2:] == other[2:]
+
+
+class _CardsOn(NamedTuple):
+    """The cards by name that a node offers, and the inventories by which holdings are weighed."""
+
+    fact: NodeObserved | None
+    cards: tuple[Card, ...]
+    sizes: tuple[tuple[str, int], ...]
+
+    def is_same(self, other: "_CardsOn") -> bool:
+        return self[1:] == other[1:]
+
+
+def _cards_on(node: Node) -> _CardsOn:
+    if node.fact is None:
+        return _CardsOn(None, (), ())
+    listed = [name for name, _ in node.fact.extended]
+    cards = tuple(card_names.discover(node.labels, listed))
+    ledger = node.ledgers.get(VGPU)
+    held = ledger.by_id.items() if ledger is not None and cards else ()
+    return _CardsOn(node.fact, cards, tuple((id_, card.fact.memory_mib) for id_, card in held))
 
 
 def amounts_of(request: PodRequest) -> Resources:
@@ -186,6 +262,42 @@ def _job(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> Jo
         preemptable=fact.preemptable,
         card_request=_resources(fact.card_request),
         waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
+    )
+
+
+def _left_over(state: ClusterState, key: str, group: Group) -> JobView:
+    """What the pods of a PodGroup that is gone still hold; it waits for nothing, and has nothing
+    beyond what it needs.
+    """
+    pods = (state.pods[uid] for uid in group.members if uid in state.pods)
+    tasks = tuple(_task(state, pod) for pod in pods if pod.allocation is not None)
+    namespace, _, name = key.partition("/")
+    return JobView(
+        uid=key,
+        namespace=namespace,
+        name=name,
+        queue=group.queue,
+        phase=Phase.UNKNOWN,
+        min_member=len(tasks),
+        min_resources=total_of([task.request for task in tasks]),
+        tasks=tasks,
+    )
+
+
+def _single(state: ClusterState, pod: Pod) -> JobView:
+    """A pod without a group. What it holds is what it needs, and nothing beyond."""
+    task = _task(state, pod)
+    is_placed = pod.allocation is not None
+    return JobView(
+        uid=SINGLE + pod.fact.uid,
+        namespace=pod.fact.namespace,
+        name=pod.fact.name,
+        queue=DEFAULT_QUEUE,
+        priority=pod.fact.priority,
+        created_ms=pod.fact.created_ms,
+        phase=Phase.RUNNING if is_placed else Phase.INQUEUE,
+        min_resources=task.request if is_placed else None,
+        tasks=(task,),
     )
 
 

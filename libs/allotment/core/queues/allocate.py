@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from allotment.core.queues.answers import QUOTA_CODES, SAME_ROLE_FAILED, No
+from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
 from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.model import READY_SET, Status, Task
 from allotment.core.queues.plugin import Order
@@ -95,6 +95,8 @@ class Turn(NamedTuple):
     """How many of the job's waiting tasks fit together."""
     no: No | None = None
     """Why nothing was tried."""
+    was_ready: bool = False
+    """Whether the job had its minimum before the turn: what it was given now comes pod by pod."""
 
 
 def allocate(
@@ -111,7 +113,8 @@ def allocate(
     that nothing happened to since they were refused: they are not tried, but their holds count.
     `pending_too`: without an enqueue action groups need not be let in first.
     """
-    round_ = _Round(session, oracle, fence(session, holds), pending_too=pending_too)
+    fenced = fence(session, holds)
+    round_ = _Round(session, oracle, fenced, frozenset(settled), pending_too=pending_too)
     yield from round_.invalid
     order = [(session.queue_key(name), name) for name in round_.queues]
     heapq.heapify(order)
@@ -128,8 +131,7 @@ def allocate(
                 yield Turn(uid, name, OVERUSED, no=overused)
             continue
         _, uid = heapq.heappop(jobs)
-        if uid not in settled:
-            yield round_.turn(session.jobs[uid])
+        yield round_.turn(session.jobs[uid])
         if jobs:
             heapq.heappush(order, (session.queue_key(name), name))
 
@@ -138,7 +140,13 @@ class _Round:
     """One round's queues of jobs, and what of each job is still to be tried."""
 
     def __init__(
-        self, session: Session, oracle: Oracle, fenced: Fence, *, pending_too: bool
+        self,
+        session: Session,
+        oracle: Oracle,
+        fenced: Fence,
+        settled: Collection[str],
+        *,
+        pending_too: bool,
     ) -> None:
         self.session = session
         self.oracle = oracle
@@ -148,7 +156,7 @@ class _Round:
         self._waiting: dict[str, list[Task]] = {}
         """Tasks still to be tried, the first at the end."""
         self._failed_roles: dict[str, set[str]] = {}
-        for uid in sorted(session.jobs):
+        for uid in sorted(uid for uid in session.jobs if uid not in settled):
             job = session.jobs[uid]
             if job.phase in WAITING and not pending_too:
                 continue
@@ -183,6 +191,7 @@ class _Round:
                 together=hopeless.together,
             )
         mark, oracle_mark = self.session.mark(), self.oracle.mark()
+        was_ready = self.session.job_ready(job)
         placed, refused = self._try(job, waiting)
         ending = self._ending(job)
         if ending == DISCARDED:
@@ -199,12 +208,15 @@ class _Round:
             refused,
             untried=tuple(task.uid for task in reversed(waiting)),
             together=len(placed),
+            was_ready=was_ready,
         )
 
     def _hopeless(self, job: Job, waiting: Sequence[Task]) -> Hopeless | None:
         needed = job.view.min_member - job.ready_count - job.best_effort_pending
         if needed < 2 or self.session.job_ready(job):
             return None
+        if len(waiting) < needed:
+            return Hopeless(len(waiting), _kept_back(needed, len(waiting)))
         return self.oracle.hopeless(waiting[::-1], needed)
 
     def _ending(self, job: Job) -> str:
@@ -265,6 +277,14 @@ def same_role(task: Task) -> No:
     return No(
         SAME_ROLE_FAILED,
         f"Task {task.name} with role spec {task.role} has already predicated failed, skip",
+    )
+
+
+def _kept_back(needed: int, there: int) -> No:
+    """Some of the members that the minimum needs are not to be placed yet."""
+    return No(
+        NOT_ENOUGH_TASKS,
+        f"{needed} pods must start together, and {there} may: scheduling gates keep the others",
     )
 
 

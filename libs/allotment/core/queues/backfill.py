@@ -5,7 +5,7 @@ else has its place, in queue, job and task order. It is not the filling of gaps 
 that needs no action of its own here (see `reservations`). Held nodes are left alone all the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from allotment.core.queues.allocate import (
     COMMITTED,
@@ -29,12 +29,20 @@ def backfill(
     oracle: Oracle,
     *,
     holds: Sequence[Hold] = (),
+    settled: Collection[str] = (),
     pending_too: bool = False,
 ) -> Iterator[Turn]:
-    """One turn for each job with such pods. What a job that is not ready found is given back."""
+    """One turn for each job with such pods but the `settled`. What a job that is not ready found is
+    given back; so is what one found that has nothing else, and not all that its minimum needs.
+    """
     fenced = fence(session, holds)
+    settled = frozenset(settled)
     jobs = sorted(
-        session.jobs.values(),
+        (
+            job
+            for job in session.jobs.values()
+            if job.best_effort_pending and job.uid not in settled
+        ),
         key=lambda job: (session.queue_key(job.queue), session.job_key(job)),
     )
     for job in jobs:
@@ -57,6 +65,7 @@ def _turn(
     session: Session, oracle: Oracle, job: Job, tasks: Sequence[Task], limits: Limits
 ) -> Turn:
     mark, oracle_mark = session.mark(), oracle.mark()
+    before = job.ready_count
     placed: list[tuple[str, Placed | Promised]] = []
     refused: list[tuple[str, No]] = []
     for task in tasks:
@@ -67,7 +76,7 @@ def _turn(
         status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
         session.assume(job, task, status)
         placed.append((task.uid, answer))
-    ready = session.job_ready(job)
+    ready = session.job_ready(job) and (before > 0 or job.ready_count >= job.view.min_member)
     if not ready:
         session.undo(mark)
         oracle.undo(oracle_mark)
@@ -78,4 +87,5 @@ def _turn(
         tuple(placed),
         tuple(refused),
         together=len(placed),
+        was_ready=before >= job.view.min_member,
     )

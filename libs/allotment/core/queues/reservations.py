@@ -55,12 +55,15 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What is held for a group: nodes, or a queue's quota."""
+    """What is held for a group: nodes, or a queue's quota; until it has its minimum, or, as long
+    as pods leave for it, whatever it has (`is_promised`).
+    """
 
     job: str
     since: int
     nodes: tuple[str, ...] = ()
     queue: str = ""
+    is_promised: bool = False
 
 
 class Candidate(NamedTuple):
@@ -233,7 +236,7 @@ def fence(session: Session, holds: Sequence[Hold]) -> Fence:
             hold
             for hold in holds
             if (job := session.jobs.get(hold.job)) is not None
-            and not session.job_ready(job)
+            and (hold.is_promised or not session.job_ready(job))
             and session.overused(job.queue) is None
         ],
     )

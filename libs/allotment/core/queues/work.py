@@ -107,7 +107,7 @@ class Job:
             self.ready_count += sign
         if task.role:
             self.role_counts.setdefault(task.role, Counter())[status] += sign
-        if status is Status.PENDING and task.is_best_effort:
+        if status is Status.PENDING and task.is_best_effort and not task.gated:
             self.best_effort_pending += sign
             self.role_best_effort[task.role] += sign
         if status in CHARGED_SET:
