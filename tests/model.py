@@ -18,7 +18,7 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
 )
-from allotment_proto.facts import Amounts, CardFact, Holding
+from allotment_proto.facts import NO_TABLE, Amounts, CardFact, Holding
 
 CardKey = tuple[str, str, str]
 """(node, family, card)"""
@@ -98,10 +98,25 @@ class Model:
             for card in inventory.cards
         }
 
+    def pieces(self, key: CardKey) -> dict[str, tuple[str, int]]:
+        """Every MIG instance of a card: its geometry, and the MiB that its holder is charged."""
+        node, family, _ = key
+        card = self.cards()[key]
+        tables = next(i.tables for i in self.nodes[node].inventories if i.family == family)
+        if not 0 <= card.table < len(tables):
+            return {}
+        found: dict[str, tuple[str, int]] = {}
+        for geometry in tables[card.table]:
+            sizes = [p.memory_mib for p in geometry.profiles for _ in range(p.count)]
+            for position, memory_mib in enumerate(sizes):
+                found[f"{geometry.name}-{position}"] = geometry.name, memory_mib
+        return found
+
     def used(self, key: CardKey) -> tuple[int, int, int]:
         """Slots, MiB and cores that are held of a card."""
         node, family, card = key
         seen: set[tuple[str, int]] = set()
+        pieces = self.pieces(key)
         slots = memory_mib = cores_pct = 0
         for share in self.shares:
             for held in share.holdings:
@@ -111,7 +126,7 @@ class Model:
                     continue
                 seen.add((share.uid, held.container))
                 slots += 1
-                memory_mib += held.memory_mib
+                memory_mib += pieces.get(held.instance, ("", held.memory_mib))[1]
                 cores_pct += held.cores_pct
         return slots, memory_mib, cores_pct
 
@@ -196,13 +211,32 @@ class Model:
                 return False
             both = [h for h in placement.holdings if (h.family, h.card) == (held.family, held.card)]
             slots, memory_mib, cores_pct = self.used(key)
+            pieces = self.pieces(key)
+            charged = [pieces.get(h.instance, ("", h.memory_mib))[1] for h in both]
             if (
                 slots + len(both) > cards[key].slots
-                or memory_mib + sum(h.memory_mib for h in both) > cards[key].memory_mib
+                or not self._gives(key, [h.instance for h in both])
+                or memory_mib + sum(charged) > cards[key].memory_mib
                 or cores_pct + sum(h.cores_pct for h in both) > cards[key].cores_pct
             ):
                 return False
         return True
+
+    def _gives(self, key: CardKey, wanted: list[str]) -> bool:
+        """Whether these instances are nobody's, and of the one geometry that the card is cut by."""
+        node, family, card = key
+        pieces = self.pieces(key)
+        if not pieces:
+            return self.cards()[key].table != NO_TABLE
+        held = [
+            holding.instance
+            for share in self.shares
+            for holding in share.holdings
+            if (share.node, holding.family, holding.card) == (node, family, card)
+        ]
+        geometries = {pieces.get(name, ("", 0))[0] for name in (*held, *wanted)}
+        is_new = len(set(wanted)) == len(wanted) and not set(wanted) & set(held)
+        return is_new and len(geometries) == 1 and "" not in geometries
 
     def _place(self, placement: Placement, seq: int) -> None:
         self.shares.append(
@@ -226,7 +260,10 @@ def _same(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
     left = list(seen)
     for held in ours:
         for other in left:
-            if other in (held, Holding(held.family, held.container, held.card, 0, held.cores_pct)):
+            without = Holding(
+                held.family, held.container, held.card, 0, held.cores_pct, held.instance
+            )
+            if other in (held, without):
                 left.remove(other)
                 break
         else:

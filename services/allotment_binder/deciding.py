@@ -19,7 +19,12 @@ def decide(
     Every placement is asked for again, on top of those accepted before it. ``conflict`` means that
     something was proposed but nothing of it stands any more: it has to be proposed anew. A proposal
     that comes twice has nothing new to say the second time, so nobody is told twice.
+
+    What was placed by quota counts only on what was decided before: quota is not asked for again
+    here, so after another decision it has to be proposed anew.
     """
+    if is_overtaken(state, proposal):
+        return CONFLICT
     accepted, dropped, wholes = recheck_all(state, proposal.placements, proposal.wholes)
     refusals = tuple(r for r in proposal.refusals if r.uid in state.pending)
     is_news = any(
@@ -44,6 +49,12 @@ def decide(
         evictions=proposal.evictions,
         holds=proposal.holds,
     )
+
+
+def is_overtaken(state: ClusterState, proposal: Proposal) -> bool:
+    """Whether a proposal takes from quotas or evicts, and another decision landed since."""
+    takes = proposal.placements or proposal.evictions
+    return state.is_batched and bool(takes) and proposal.basis < state.decision_seq
 
 
 def _is_news_of_groups(state: ClusterState, proposal: Proposal) -> bool:

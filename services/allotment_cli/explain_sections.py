@@ -14,6 +14,9 @@ from allotment.core.explanation import (
     Step,
 )
 from allotment.core.figures import bytes_text, duration_text, points_text
+from allotment.core.reasons import NO_FITTING_INSTANCE
+from allotment.core.views import NPUS
+from allotment_cli.amounts import compute_text
 from allotment_cli.moments import local_text
 from allotment_cli.output import table
 
@@ -42,11 +45,12 @@ def competition(found: Explanation, everything: bool) -> list[str]:
 def _candidate(candidate: Candidate, terms: Sequence[str]) -> list[str]:
     cards = ",".join(candidate.devices)
     has_cards = bool(cards)
+    has_memory = has_cards and candidate.free_before_bytes > 0
     return [
         str(candidate.rank),
         f"{candidate.node}/{cards}" if has_cards else candidate.node,
-        bytes_text(candidate.free_before_bytes) if has_cards else "",
-        bytes_text(candidate.free_after_bytes) if has_cards else "",
+        bytes_text(candidate.free_before_bytes) if has_memory else "",
+        bytes_text(candidate.free_after_bytes) if has_memory else "",
         *(points_text(candidate.terms.get(term, 0)) for term in terms),
         points_text(candidate.total_micro),
         "chosen" if candidate.chosen else "",
@@ -104,10 +108,14 @@ def _step_text(step: Step, request: Request) -> str:
     """The step in the words of this very request, where it has some."""
     if step.step == "gpuModel" and request.models:
         return f"has a card of model {' or '.join(request.models)}"
+    if step.step == "gpuMemory" and set(step.reasons) == {NO_FITTING_INSTANCE}:
+        return "a card with a free piece that is large enough"
     if step.step == "gpuMemory" and request.memory_bytes:
         return f"enough cards with {bytes_text(request.memory_bytes)} unreserved"
     if step.step == "gpuCompute":
-        return f"those cards also have {max(request.compute_percent, 1)}% compute"
+        in_cores = not request.mode and any(ask.family in NPUS for ask in request.devices)
+        compute = compute_text(max(request.compute_percent, 1), 0 if in_cores else 100)
+        return f"those cards also have {compute}" + " compute" * (not in_cores)
     return step.text
 
 
@@ -115,19 +123,34 @@ def closest(closest: Sequence[Closest]) -> list[str]:
     rows = []
     for entry in closest:
         counted = entry.free_count is not None
-        holders = [_holder(holder) for holder in entry.holders] or [""]
-        free = str(entry.free_count) if counted else bytes_text(entry.free_memory_bytes or 0)
-        compute = "" if counted else f"{entry.free_compute_percent}%"
+        holders = [_holder(holder, entry.compute_whole) for holder in entry.holders] or [""]
+        free = str(entry.free_count) if counted else _free_memory(entry)
+        compute = compute_text(entry.free_compute_percent or 0, entry.compute_whole)
+        compute = "" if counted else compute
         rows.append([f"{entry.node}/{entry.device}", free, compute, _short(entry), holders[0]])
         rows += [[" ", " ", " ", " ", holder] for holder in holders[1:]]
     headers = ["CARD", "FREE", "FREE COMPUTE", "SHORT BY", "HELD BY"]
     return table(headers, rows, right=("FREE", "FREE COMPUTE"), indent="  ")
 
 
+def _free_memory(entry: Closest) -> str:
+    """Of chips whose memory is not given out by amount there is nothing to say."""
+    if (
+        entry.compute_whole != 100
+        and not entry.free_memory_bytes
+        and "memoryBytes" not in entry.short
+    ):
+        return ""
+    return bytes_text(entry.free_memory_bytes or 0)
+
+
 def _short(entry: Closest) -> str:
     words = {
         "memoryBytes": lambda n: f"{bytes_text(n)} memory",
-        "computePercent": lambda n: f"{n}% compute",
+        "computePercent": lambda n: (
+            compute_text(n, entry.compute_whole) + " compute" * (entry.compute_whole == 100)
+        ),
+        "instances": lambda n: "no free piece that is large enough",
         "slots": lambda n: f"{n} share{'s' * (n > 1)}",
         "otherHolders": lambda n: f"{n} other holder{'s' * (n > 1)}",
         "count": lambda n: f"{n}",
@@ -135,13 +158,14 @@ def _short(entry: Closest) -> str:
     return ", ".join(words[name](amount) for name, amount in entry.short.items())
 
 
-def _holder(holder: Holder) -> str:
+def _holder(holder: Holder, whole: int = 100) -> str:
+    piece = f" [{holder.instance}]" if holder.instance else ""
     if not holder.memory_bytes:
-        return f"{holder.namespace}/{holder.name}"
-    return (
-        f"{holder.namespace}/{holder.name} {bytes_text(holder.memory_bytes)}, "
-        f"{holder.compute_percent}%"
-    )
+        return f"{holder.namespace}/{holder.name}{piece}"
+    words = [bytes_text(holder.memory_bytes)]
+    if whole == 100 or holder.compute_percent:
+        words.append(compute_text(holder.compute_percent, whole))
+    return f"{holder.namespace}/{holder.name} {', '.join(words)}{piece}"
 
 
 def node(steps: NodeSteps) -> list[str]:

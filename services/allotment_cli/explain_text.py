@@ -6,6 +6,7 @@ Everything is read from the JSON structs, so nothing is known to the text alone.
 from collections.abc import Iterator, Sequence
 
 from allotment.core.explanation import (
+    DeviceAsk,
     Explanation,
     Held,
     Request,
@@ -13,7 +14,9 @@ from allotment.core.explanation import (
     WaitingFor,
 )
 from allotment.core.figures import age_text, bytes_text, duration_text
+from allotment.core.views import NPUS
 from allotment_cli import explain_sections as sections
+from allotment_cli.amounts import part_text
 from allotment_cli.output import heading
 
 LABEL = 11
@@ -24,7 +27,9 @@ def explanation_lines(found: Explanation, *, everything: bool = False) -> list[s
     lines = list(_head(found))
     waits = found.status.phase == "Pending" and found.placement is None
     if found.candidates:
-        title = "Why this GPU" if found.candidates[0].devices else "Why this node"
+        title = (
+            f"Why this {_noun(found.request)}" if found.candidates[0].devices else "Why this node"
+        )
         lines += _section(title, sections.competition(found, everything))
     if found.funnel:
         if waits:
@@ -64,19 +69,23 @@ def _head(found: Explanation) -> Iterator[str]:
     who, status, decision = found.subject, found.status, found.decision
     yield _field("Pod", f"{who.namespace}/{who.name}   uid {who.uid}")
     yield _field("Status", _status(found))
-    yield _field("Wants", wants_text(found.request))
+    wants = wants_text(found.request)
+    yield _field(
+        "Wants", "what cannot be read" if status.problem and not wants else wants or "no device"
+    )
     if status.problem:
         yield _field("Problem", status.problem)
     elif status.cause:
         yield _field("Cause", status.cause + _ever(status))
-    if status.group:
+    if status.group and not status.problem:
         yield _field("Group", status.group)
     if found.placement is not None:
         held = found.placement
         verb = "Held" if held.phase == "released" else "Holds"
         parts = [
             f"{held.node}/{d.device} ({_card_text(d)}): "
-            f"{bytes_text(d.memory_bytes)} memory, {d.compute_percent}% compute"
+            + part_text(d.memory_bytes, d.compute_percent, d.compute_whole)
+            + (f", instance {d.instance}" if d.instance else "")
             for d in held.devices
         ]
         parts += [f"{held.node}: {name} {count}" for name, count in held.extended.items()]
@@ -138,19 +147,22 @@ def _waiting(waiting: WaitingFor) -> str:
 
 
 def wants_text(request: Request) -> str:
-    """A request in words: ``2 GPUs, each 2.9 GiB memory, 50% compute; model A100 or V100``."""
+    """A request in words: ``2 GPUs, each 2.9 GiB memory, 50% compute; model A100 or V100``.
+
+    Empty for one without devices.
+    """
     parts = []
     for ask in request.devices:
-        memory = (
-            f"{ask.memory_percent}% of the memory"
-            if ask.memory_percent
-            else f"{bytes_text(ask.memory_bytes)} memory"
+        whole = _whole(ask, request)
+        part = (
+            f"{ask.memory_percent}% of the memory, {ask.compute_percent}% compute"
+            if ask.memory_percent and whole == 100
+            else part_text(ask.memory_bytes, ask.compute_percent, whole)
         )
         each = "each " if ask.count > 1 else ""
         container = f" (container {ask.container})" if len(request.devices) > 1 else ""
         parts.append(
-            f"{ask.count} GPU{'s' * (ask.count > 1)}: {each}{memory}, "
-            f"{ask.compute_percent}% compute{container}"
+            f"{ask.count} {_noun(request)}{'s' * (ask.count > 1)}: {each}{part}{container}"
         )
     parts += [f"{name}: {count}" for name, count in request.extended.items()]
     for words, join in (
@@ -164,4 +176,13 @@ def wants_text(request: Request) -> str:
             parts.append(join.format(" or ".join(words)))
     if request.mode:
         parts.append(f"mode {request.mode}")
-    return "; ".join(parts) or "no device"
+    return "; ".join(parts)
+
+
+def _noun(request: Request) -> str:
+    return "NPU" if any(ask.family in NPUS for ask in request.devices) else "GPU"
+
+
+def _whole(ask: DeviceAsk, request: Request) -> int:
+    """100 if compute is asked for in percent: of GPUs, and of NPUs that are sliced softly."""
+    return 100 if ask.family not in NPUS or request.mode else 0

@@ -10,7 +10,8 @@ import msgspec
 
 from allotment.core.figures import bytes_text, cpu_text
 from allotment.core.pod_views import PodView, pod_views
-from allotment.core.views import CardView, NodeView, cards_of, node_views
+from allotment.core.views import PERCENT, CardView, NodeView, cards_of, node_views
+from allotment_cli.amounts import compute_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
 from allotment_cli.output import emit, emit_json, heading, suggest, table
@@ -129,8 +130,8 @@ def _node_lines(views: Sequence[NodeView], *, wide: bool) -> list[str]:
             str(v.cards) if v.cards else "",
             str(v.cards_idle) if v.cards else "",
             ",".join(v.models),
-            bytes_text(v.memory_bytes) if v.cards else "",
-            bytes_text(v.free_memory_bytes) if v.cards else "",
+            bytes_text(v.memory_bytes) if v.memory_bytes else "",
+            bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
             " ".join(
                 f"{name} {v.free_extended[name]}/{total}"
                 for name, total in v.extended.items()
@@ -163,7 +164,7 @@ def _pod_lines(views: Sequence[PodView], *, wide: bool) -> list[str]:
         headers += ["ASKS", "SCHEDULER", "SEQ", "UID"]
     rows = []
     for v in views:
-        held = bool(v.cards)
+        by_percent = bool(v.cards) and v.compute_whole == 100
         counted = [f"{name}: {count}" for name, count in v.extended.items()] if v.node else []
         row = [
             v.namespace,
@@ -172,13 +173,17 @@ def _pod_lines(views: Sequence[PodView], *, wide: bool) -> list[str]:
             v.cause,
             v.node,
             ",".join(v.cards) or ", ".join(counted),
-            bytes_text(v.memory_bytes) if held else "",
-            f"{v.compute_percent}%" if held else "",
+            bytes_text(v.memory_bytes) if by_percent or v.memory_bytes else "",
+            _compute_text(v) if by_percent or v.compute_percent else "",
         ]
         if wide:
             row += [v.asks, v.scheduler, str(v.seq) if v.seq else "", v.uid]
         rows.append(row)
     return _headed(headers, rows, ("MEMORY", "COMPUTE", "SEQ"))
+
+
+def _compute_text(view: PodView) -> str:
+    return compute_text(view.compute_percent, view.compute_whole)
 
 
 def _card_lines(views: Sequence[CardView], *, wide: bool) -> list[str]:
@@ -195,14 +200,18 @@ def _card_lines(views: Sequence[CardView], *, wide: bool) -> list[str]:
             v.model,
             ",".join(state) or "Healthy",
             str(v.slots - v.free_slots),
-            bytes_text(v.memory_bytes),
-            bytes_text(v.free_memory_bytes),
-            f"{v.free_compute_percent}%",
+            bytes_text(v.memory_bytes) if v.memory_bytes else "",
+            bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
+            compute_text(v.free_compute_percent, _whole(v)),
         ]
         if wide:
             row += [v.mode, v.id, " ".join(f"{h.namespace}/{h.name}" for h in v.holders)]
         rows.append(row)
     return _headed(headers, rows, ("SHARES", "MEMORY", "FREE", "COMPUTE FREE"))
+
+
+def _whole(view: CardView) -> int:
+    return 100 if view.compute_percent in PERCENT else view.compute_percent
 
 
 def _headed(headers: list[str], rows: list[list[str]], right: Sequence[str]) -> list[str]:

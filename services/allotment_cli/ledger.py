@@ -9,6 +9,8 @@ import msgspec
 from allotment.core.figures import bytes_text
 from allotment.core.state import ClusterState
 from allotment.core.views import (
+    NPUS,
+    PERCENT,
     CardView,
     CountedView,
     HolderView,
@@ -18,6 +20,7 @@ from allotment.core.views import (
     node_status,
     unlisted_of,
 )
+from allotment_cli.amounts import compute_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
 from allotment_cli.output import bar, emit, emit_json, heading, suggest, table
@@ -104,15 +107,17 @@ def ledger_lines(books: tuple[NodeLedger, ...]) -> list[str]:
 
 
 def _card_row(card: CardView) -> list[str]:
+    whole = 100 if card.compute_percent in PERCENT else card.compute_percent
     used = card.memory_bytes - card.free_memory_bytes
+    of_cores = card.compute_percent - card.free_compute_percent, card.compute_percent
     flags = [] if card.healthy else ["unhealthy"]
     flags += ["oversold"] if card.oversold else []
-    holders = [_holder_text(holder) for holder in card.holders]
+    holders = [_holder_text(holder, whole) for holder in card.holders]
     return [
         card.device,
-        bar(used, card.memory_bytes),
-        bytes_text(used),
-        bytes_text(card.memory_bytes),
+        bar(used, card.memory_bytes) if card.memory_bytes else bar(*of_cores),
+        bytes_text(used) if card.memory_bytes else "",
+        bytes_text(card.memory_bytes) if card.memory_bytes else "",
         _compute_text(card),
         ", ".join([*(flag.upper() for flag in flags), *holders]),
     ]
@@ -121,26 +126,32 @@ def _card_row(card: CardView) -> list[str]:
 def _compute_text(card: CardView) -> str:
     """Percent in use; of cards whose compute is counted otherwise, how much of how much."""
     used = card.compute_percent - card.free_compute_percent
-    return f"{used}%" if card.compute_percent in (0, 100) else f"{used}/{card.compute_percent}"
+    return f"{used}%" if card.compute_percent in PERCENT else f"{used}/{card.compute_percent}"
 
 
-def _holder_text(holder: HolderView) -> str:
+def _holder_text(holder: HolderView, whole: int) -> str:
+    """``default/a 2.9 GiB 50%``; of an NPU only the amounts that are given out."""
     phase = "" if holder.phase == "bound" else f" ({holder.phase})"
     piece = f" [{holder.instance}]" if holder.instance else ""
-    return (
-        f"{holder.namespace}/{holder.name} {bytes_text(holder.memory_bytes)} "
-        f"{holder.compute_percent}%{piece}{phase}"
-    )
+    words = [f"{holder.namespace}/{holder.name}"]
+    if holder.memory_bytes or whole == 100:
+        words.append(bytes_text(holder.memory_bytes))
+    if holder.compute_percent or whole == 100:
+        words.append(compute_text(holder.compute_percent, whole))
+    return " ".join(words) + piece + phase
 
 
 def _unlisted_row(unlisted: UnlistedView) -> list[str]:
+    """What its compute was a part of is not known any more."""
+    whole = 0 if unlisted.family in NPUS else 100
+    compute = sum(holder.compute_percent for holder in unlisted.holders)
     return [
         unlisted.id,
         "not listed by the node",
         bytes_text(sum(holder.memory_bytes for holder in unlisted.holders)),
         "",
-        f"{sum(holder.compute_percent for holder in unlisted.holders)}%",
-        ", ".join(map(_holder_text, unlisted.holders)),
+        compute_text(compute, whole) if compute or whole else "",
+        ", ".join(_holder_text(holder, whole) for holder in unlisted.holders),
     ]
 
 

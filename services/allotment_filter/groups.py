@@ -21,7 +21,6 @@ from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
 
-
 TURN_PART = 4
 """One in so many of a full batch is for groups that had no turn yet since all had one."""
 

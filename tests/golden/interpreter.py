@@ -72,10 +72,17 @@ class Interpreter(Teller):
         word, *rest = line.split()
         if word not in self.commands:
             raise ScriptError(f"{word!r} is no command; known: {', '.join(self.commands)}")
-        names = [item for item in rest if "=" not in item]
+        names = [name for item in rest if "=" not in item for name in self._named(item)]
         settings = dict(item.split("=", 1) for item in rest if "=" in item)
         out = self.commands[word](names, settings)
         return [*out, *(f"BROKEN: {problem}" for problem in check(self.state))]
+
+    def _named(self, word: str) -> Lines:
+        """`victims` are the pods that were asked to make room and are not gone, `victim` the first
+        of them.
+        """
+        asked = list(self.state.evicting)
+        return {"victims": asked, "victim": asked[:1]}.get(word, [word])
 
     # Decisions
 
@@ -147,7 +154,9 @@ class Interpreter(Teller):
         out = []
         for name in names:
             held = self.state.pods[name].allocation
-            assert held is not None, f"{name} has no place"
+            if held is None:
+                out.append(f"{name} has no place to be bound to")
+                continue
             event = Bound(
                 uid=name, namespace="default", name=name, node=held.node, decision=held.seq
             )
@@ -189,35 +198,34 @@ class Interpreter(Teller):
         return out
 
     def _churn(self, names: list[str], settings: Settings) -> Lines:
-        """`churn PREFIX times=N memory=…`: N times the oldest of these pods that run ends, a new
-        one comes, and all that waits is decided about. Only the sum is told.
+        """`churn PREFIX times=N keep=M memory=…`: N times a pod comes, and the oldest of these that
+        has a place goes if M have one; then all that waits is decided about. Only the sum is told.
         """
-        (prefix,) = names
-        first, placed = self.log.last_seq + 1, 0
-        wanted = f"memory={settings.get('memory', '4000')}"
-        queue = f"queue={settings.get('queue', 'default')}"
+        (prefix,), first, came = names, self.log.last_seq + 1, []
+        went = 0
         for _ in range(int(settings["times"])):
-            number = self.log.last_seq
-            one, cycle = f"{prefix}-{number}", f"churn-{number}"
-            mine = {
-                uid: pod.allocation
-                for uid, pod in self.state.pods.items()
-                if uid.startswith(f"{prefix}-")
-            }
-            oldest = next((uid for uid, held in mine.items() if held is not None), None)
+            placed = [uid for uid in self._placed() if uid.startswith(f"{prefix}-")]
+            if len(placed) >= int(settings["keep"]):
+                self.run(f"pod-gone {placed[0]}")
+                went += 1
+            came.append(f"{prefix}-{self.log.last_seq}")
             for line in (
-                *([f"pod-gone {oldest}"] if oldest is not None else []),
-                f"group {one} {queue}",
-                f"pod {one} group={one} {wanted}",
-                f"cycle {cycle}",
-                f"decide {cycle}",
+                f"group {came[-1]}",
+                f"pod {came[-1]} group={came[-1]} memory={settings['memory']}",
+                f"cycle {came[-1]}",
+                f"decide {came[-1]}",
             ):
                 self.run(line)
-            placed += len(self.proposals[cycle][2].placements)
-        times = settings["times"]
+        found = len(self._placed().keys() & {*came})
+        last = self.log.last_seq
         return [
-            f"@{first} … @{self.log.last_seq} {times} pods went, {times} came, {placed} were placed"
+            f"@{first} … @{last} {went} pods went, {len(came)} came, {found} of these are placed"
         ]
+
+    def _placed(self) -> dict[str, None]:
+        """The pods that have a place, the oldest in front."""
+        pods = self.state.pods.items()
+        return {uid: None for uid, pod in pods if pod.allocation is not None}
 
     # Questions
 

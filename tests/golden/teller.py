@@ -181,7 +181,9 @@ class Teller:
         out = []
         for name in names:
             held = self.state.pods[name].allocation
-            assert held is not None, f"{name} has no place"
+            if held is None:
+                out.append(f"{name} has no place to start on")
+                continue
             written = {**_written(held), keys.BIND_PHASE: keys.PHASE_SUCCESS}
             at = self._see(
                 name,
@@ -199,7 +201,9 @@ class Teller:
         out = []
         for name in names:
             held = self.state.pods[name].allocation
-            assert held is not None, f"{name} has no place"
+            if held is None:
+                out.append(f"{name} has no place to start on")
+                continue
             written = {**_written(held), keys.BIND_PHASE: keys.PHASE_FAILED}
             at = self._see(
                 name,

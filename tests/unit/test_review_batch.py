@@ -11,8 +11,10 @@ from allotment.core.batch.views import Views
 from allotment.core.board import Board
 from allotment.core.cycle import recheck_all
 from allotment.core.state import apply
+from allotment_binder.deciding import decide
 from allotment_proto.events import (
     Bound,
+    Decided,
     DevicesConfigured,
     Evicted,
     GroupGone,
@@ -22,14 +24,17 @@ from allotment_proto.events import (
     PolicyLoaded,
     QueueGone,
     QueueObserved,
+    StageTime,
 )
 from allotment_proto.facts import PluginUse, Policy
+from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
 from tests.unit.test_batch_rounds import TIERS, World, group
 from tests.unit.test_batch_victims import Contest
 from tests.unit.test_filter_groups import Filtered
 
 CAPACITY = Policy(tiers=((PluginUse("priority"), PluginUse("gang")), (PluginUse("capacity"),)))
+STARVING = PluginUse("gang", off=("enableReclaimable",))
 NOTHING_ASKED = build.request(cpu_milli=0, memory_bytes=0)
 LIMITED = (("pods", 2), ("cpu", 100_000), ("memory", 1 << 50))
 """A queue for two pods."""
@@ -64,7 +69,7 @@ class TestGangs:
         assert decided.placements == ()
         assert "gates" in decided.shorts[0].message
         seen(world, uids[0], gated=False)
-        assert world.decide(uids).wholes == (tuple([*uids]),)
+        assert world.decide(uids).wholes == ((*uids,),)
 
     def test_a_gang_that_asks_for_nothing_is_whole_too(self) -> None:
         world = World(build.node("n1", 0, pods=2))
@@ -130,6 +135,31 @@ class TestQuotas:
         world.tell(gone(min(world.placed())))
         world.decide()
         assert len(world.placed()) == 2
+
+    def test_two_proposals_on_one_state_do_not_take_the_same_quota(self) -> None:
+        """The first was thought lost, and the next is made before it is decided."""
+        world = self.world()
+        for n in range(4):
+            world.tell(build.pod(f"p{n}"))
+        proposals = [self.proposal(world, f"p{n}", f"p{n + 1}") for n in (0, 2)]
+        for proposal in proposals:
+            found = decide(world.state, proposal, 1, StageTime("binder", "b", 1, 2))
+            if isinstance(found, Decided):
+                world.tell(found)
+        assert world.placed() == {"p0", "p1"}
+
+    def proposal(self, world: World, *uids: str) -> Proposal:
+        found = world.round(list(uids))
+        return Proposal(
+            v=MESSAGE_VERSION,
+            cycle=uids[0],
+            basis=world.seq,
+            policy=0,
+            batch=uids,
+            placements=found.placements,
+            refusals=found.refusals,
+            stages=(),
+        )
 
     def test_pods_of_other_schedulers_do_not(self) -> None:
         world = self.world()
@@ -388,7 +418,7 @@ class TestVictims:
     def test_free_places_are_used_first(self) -> None:
         """Three are wanted, two have room: one goes."""
         world = Contest(build.node("n1", 1), build.node("n2", 1), build.node("n3", 1))
-        low = world.job("low", 1)
+        low = world.job("low", 1, members=0)
         world.decide()
         bound(world, *low)
         world.job("top", 3, priority="high", members=3)
@@ -410,10 +440,7 @@ class TestVictims:
         )
         world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
         world.tell(QueueObserved(uid="q", name="default", rv=2, capability=LIMITED))
-        singles = [*world.job("l0", 1), *world.job("l1", 1)]
-        # the gang plugin keeps minima of one: give each a second pod's worth of surplus
-        for name in ("l0", "l1"):
-            world.tell(group(name, 0, priority_class="low", rv=2))
+        singles = [*world.job("l0", 1, members=0), *world.job("l1", 1, members=0)]
         world.decide()
         assert world.placed() == set(singles)
         bound(world, *singles)
@@ -493,10 +520,10 @@ class TestVictims:
         """Which pods go does not depend on the order in which groups were first seen."""
         world = Contest(build.node("n1", 4))
         policy = msgspec.structs.replace(
-            CAPACITY, actions=("allocate", "reclaim"), tiers=((PluginUse("capacity"),),)
+            CAPACITY, actions=("allocate", "reclaim"), tiers=((STARVING,), (PluginUse("capacity"),))
         )
         world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
-        two = (("pods", 2),)
+        two = (("cpu", 200),)
         for name in ("own", "other"):
             world.tell(QueueObserved(uid=name, name=name, rv=1, deserved=two))
         for name in ("z", "y", "x", "a"):

@@ -22,7 +22,7 @@ from allotment.core.ledger import Card
 from allotment.core.predicates import accepts
 from allotment.core.state import ClusterState, Node
 from allotment.core.switches import switches_of
-from allotment.core.views import MIB, card_name, holders_of
+from allotment.core.views import MIB, PERCENT, card_name, holders_of
 from allotment_proto.facts import DeviceRequest, PodRequest
 
 CLOSEST_SHOWN = 3
@@ -79,6 +79,7 @@ def holders(state: ClusterState, card: Card) -> tuple[Holder, ...]:
             name=h.name,
             memory_bytes=h.memory_bytes,
             compute_percent=h.compute_percent,
+            instance=h.instance,
         )
         for h in holders_of(state, card)
     )
@@ -116,6 +117,8 @@ def _lack(
         short["computePercent"] = cores_pct
     if card.free_slots < 1:
         short["slots"] = 1 - card.free_slots
+    if code == reasons.NO_FITTING_INSTANCE and not short:
+        short["instances"] = 1
     if wanted.cores_pct == CORES_WHOLE_PCT and card.holders:
         short["otherHolders"] = len(card.holders)
     distance = (
@@ -129,6 +132,7 @@ def _lack(
         reason=code,
         free_memory_bytes=card.free_memory_mib * MIB,
         free_compute_percent=card.free_cores_pct,
+        compute_whole=100 if fact.cores_pct in PERCENT else fact.cores_pct,
         free_slots=card.free_slots,
         short=short,
         holders=holders(state, card),
@@ -152,6 +156,7 @@ def _counted(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, st
                     name=state.pods[a.uid].fact.name,
                     memory_bytes=0,
                     compute_percent=0,
+                    instance="",
                 )
                 for a in node.allocations.values()
                 if name in dict(a.extended)

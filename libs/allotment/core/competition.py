@@ -38,10 +38,11 @@ def competition(
 
 def _candidate(rank: int, place: Place, node: Node | None, chosen: str) -> Candidate:
     assert node is not None
-    before = 0
+    before = taken = 0
     for holding in place.holdings:
-        before += node.ledgers[holding.family].by_id[holding.card].free_memory_mib
-    taken = sum(holding.memory_mib for holding in place.holdings)
+        card = node.ledgers[holding.family].by_id[holding.card]
+        before += card.free_memory_mib
+        taken += card.charged_mib(holding)
     return Candidate(
         rank=rank,
         node=node.name,

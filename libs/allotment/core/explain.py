@@ -37,7 +37,7 @@ from allotment.core.predicates import fits
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.texts import problem_text
 from allotment.core.timeline import timeline
-from allotment.core.views import MIB, device_name, plain
+from allotment.core.views import MIB, compute_whole, device_name, piece_name, plain
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
 
@@ -236,6 +236,8 @@ def _held(node: Node | None, holding: Holding) -> Held:
         container=holding.container,
         memory_bytes=holding.memory_mib * MIB,
         compute_percent=holding.cores_pct,
+        compute_whole=compute_whole(node, holding),
+        instance=piece_name(holding),
     )
 
 

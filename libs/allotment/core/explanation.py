@@ -98,6 +98,7 @@ class Holder(_Fact, frozen=True, kw_only=True):
     name: str
     memory_bytes: int
     compute_percent: int
+    instance: str
 
 
 class Closest(_Sparse, frozen=True, kw_only=True):
@@ -108,6 +109,7 @@ class Closest(_Sparse, frozen=True, kw_only=True):
     reason: str
     free_memory_bytes: int | None = None
     free_compute_percent: int | None = None
+    compute_whole: int = 100
     free_slots: int | None = None
     free_count: int | None = None
     short: dict[str, int] = {}
@@ -136,6 +138,10 @@ class Held(_Fact, frozen=True, kw_only=True):
     container: int
     memory_bytes: int
     compute_percent: int
+    compute_whole: int
+    """What the whole card has: 100 if compute is percent, else its AI cores."""
+    instance: str
+    """Which piece of the card, if it is cut: a MIG instance, a template."""
 
 
 class Placed(_Sparse, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def class_gone(state: ClusterState, event: PriorityClassGone, seq: int) -> None:
 def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     """What a decision says about groups, after its placements took effect."""
     placed: Counter[str] = Counter()
-    for placement in event.placements:
+    for placement in event.placements if state.is_batched else ():
         pod = state.pods.get(placement.uid)
         if pod is not None and pod.allocation is not None and pod.allocation.seq == seq:
             placed[pod.fact.group] += 1

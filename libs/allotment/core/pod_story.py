@@ -115,7 +115,7 @@ class PodStory:
             before = (earlier.phase, earlier.node, earlier.deleting, earlier.gated)
         said = []
         if event.phase != before[0]:
-            said.append(event.phase)
+            said.append(f"{event.phase}: {event.reason}" if event.reason else event.phase)
         if event.node != before[1] and self.placed is None:
             said.append(f"seen on {event.node}")
         if event.deleting and not before[2]:

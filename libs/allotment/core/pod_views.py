@@ -4,7 +4,7 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.state import ENDED, RESERVED, ClusterState, Pod
-from allotment.core.views import MIB, device_name, plain
+from allotment.core.views import MIB, compute_whole, device_name, plain
 from allotment_proto.facts import Amounts, DeviceRequest
 
 NOT_OURS = "NotOurs"
@@ -29,6 +29,13 @@ CURED_BY_ROOM = frozenset(
     )
 )
 
+_NEAR = (
+    (reasons.GPU_UNHEALTHY, reasons.CARDS_QUARANTINED),
+    (reasons.GPU_MODEL_MISMATCH, reasons.GPU_NOT_SELECTED),
+    (reasons.GPU_MODE_MISMATCH,),
+)
+"""What nodes answer that have such devices, the nearest first."""
+
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One pod: where it is in its life, what it asks for, and what it holds."""
@@ -43,6 +50,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cards: tuple[str, ...]
     memory_bytes: int
     compute_percent: int
+    compute_whole: int
+    """What one of its cards has: 100 if compute is percent, else AI cores."""
     extended: dict[str, int]
     asks: str
     seq: int
@@ -73,6 +82,7 @@ def pod_view(state: ClusterState, pod: Pod) -> PodView:
         cards=tuple(device_name(node, holding) for holding in holdings),
         memory_bytes=sum(h.memory_mib for h in holdings) * MIB,
         compute_percent=sum(h.cores_pct for h in holdings),
+        compute_whole=compute_whole(node, holdings[0]) if holdings else 100,
         extended=plain(held.extended if held is not None else fact.request.extended),
         asks=asks_text(fact.request.devices, fact.request.extended),
         seq=held.seq if held is not None else 0,
@@ -84,7 +94,7 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
     """A word for where the pod is in its life, and the reason code that keeps it there."""
     fact, held = pod.fact, pod.allocation
     if fact.phase in ENDED:
-        return fact.phase, ""
+        return fact.phase, fact.reason
     if fact.deleting:
         return "Terminating", ""
     if held is not None:
@@ -116,14 +126,21 @@ def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
 
 
 def main_cause(counted: tuple[tuple[str, int], ...]) -> str:
-    """The reason worth naming first: the most frequent that a release could cure, else any.
+    """The reason worth naming first: the most frequent that a release could cure; else that of the
+    nodes that came nearest, which have such devices; else any.
 
     In a mixed cluster most nodes are of another kind, and that is not why the pod waits.
     """
     if not counted:
         return "NoNodes"
-    code, _ = min(counted, key=lambda item: (item[0] not in CURED_BY_ROOM, -item[1], item[0]))
+    code, _ = min(counted, key=lambda item: (_distance(item[0]), -item[1], item[0]))
     return code
+
+
+def _distance(code: str) -> int:
+    if code in CURED_BY_ROOM:
+        return 0
+    return next((far for far, codes in enumerate(_NEAR, 1) if code in codes), len(_NEAR) + 1)
 
 
 def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:

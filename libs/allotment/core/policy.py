@@ -21,8 +21,9 @@ from allotment.core.config.plugins import fields_of, read_tiers, tiers_of
 from allotment.core.config.report import Report
 from allotment.core.config.sections import read_actions, read_configurations, read_metrics
 from allotment.core.policies.learning import LEARNERS
-from allotment_proto.facts import Policy
+from allotment_proto.facts import BUILT_IN_TIERS, Policy
 
+HOST_SCORERS = frozenset(("nodeorder", "binpack", "resource-strategy-fit"))
 KEYS = ("actions", "tiers", "configurations", "metrics")
 
 
@@ -84,7 +85,15 @@ def _fields(report: Report, root: Mapping) -> Fields:
             case _:
                 continue
     is_host_said = fields.keys() & {"host_policy", "host_weight"}
-    if fields.get("device_policy") in LEARNERS and not is_host_said:
-        # they weigh the host's room themselves: another opinion on it would outvote them
+    if not is_host_said and (fields.get("device_policy") in LEARNERS or _weighs_hosts(fields)):
+        # they weigh the host's room themselves: another opinion on it would be one too many
         fields["host_weight"] = 0
     return fields
+
+
+def _weighs_hosts(fields: Fields) -> bool:
+    """Whether the file names plugins that score nodes by their CPU and memory."""
+    tiers = fields.get("tiers", BUILT_IN_TIERS)
+    return tiers != BUILT_IN_TIERS and any(
+        use.name in HOST_SCORERS for tier in tiers for use in tier
+    )

@@ -4,15 +4,18 @@ The structs are the JSON (camelCase, integers with their unit in the name); text
 so nothing is known to one form only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from allotment.core.cuts.mig import MUDDLED
 from allotment.core.devices import FAMILIES
 from allotment.core.ledger import Card
+from allotment.core.reasons import CARDS_QUARANTINED
 from allotment.core.state import ClusterState, Node
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Amounts, Holding, Problem
+from allotment_proto.volcano import ascend, mindcluster
 
 MIB = 1 << 20
 
@@ -20,7 +23,9 @@ _FAMILY_RESOURCES = frozenset[str]().union(
     *(family.resources(DeviceConfig()) for family in FAMILIES.values())
 )
 GONE = "Gone"
-NPUS = frozenset(("ascend", "mindcluster"))
+NPUS = frozenset((ascend.FAMILY, mindcluster.FAMILY))
+PERCENT = frozenset((0, 100))
+"""What a card's compute amounts to if it is counted in percent; else it is AI cores."""
 
 
 class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -132,6 +137,21 @@ def card_name(card: Card) -> str:
     return f"{'NPU' if card.family in NPUS else 'GPU'}-{card.fact.index}"
 
 
+def piece_name(holding: Holding) -> str:
+    """The piece of a card that a holding is, as its users know it: a MIG instance, a template."""
+    if holding.family == ascend.FAMILY:
+        return ascend.parse_instance(holding.instance)[1]
+    return holding.instance
+
+
+def compute_whole(node: Node | None, holding: Holding) -> int:
+    """The compute of the whole card: 100 where it is percent, else its AI cores."""
+    ledger = node.ledgers.get(holding.family) if node is not None else None
+    card = ledger.by_id.get(holding.card) if ledger is not None else None
+    whole = 100 if card is None else card.fact.cores_pct
+    return 100 if whole in PERCENT else whole
+
+
 def cards_of(state: ClusterState, node: Node) -> list[CardView]:
     """All cards of a node by family and index."""
     return [
@@ -197,7 +217,7 @@ def _holder_view(state: ClusterState, uid: str, container: int, holding: Holding
         compute_percent=holding.cores_pct,
         phase=held.phase if held is not None else "",
         seq=held.seq if held is not None else 0,
-        instance=holding.instance,
+        instance=piece_name(holding),
     )
 
 
@@ -236,10 +256,10 @@ def counted_of(state: ClusterState, node: Node) -> list[CountedView]:
 
 
 def node_views(state: ClusterState) -> list[NodeView]:
-    return [node_view(node) for node in sorted(state.nodes.values(), key=lambda n: n.name)]
+    return [node_view(state, node) for node in sorted(state.nodes.values(), key=lambda n: n.name)]
 
 
-def node_view(node: Node) -> NodeView:
+def node_view(state: ClusterState, node: Node) -> NodeView:
     fact = node.fact
     cards = [card for family in sorted(node.ledgers) for card in node.ledgers[family].cards]
     return NodeView(
@@ -247,7 +267,7 @@ def node_view(node: Node) -> NodeView:
         status=node_status(node),
         models=tuple(sorted({card.fact.model for card in cards})),
         cards=len(cards),
-        cards_idle=sum(card.used_slots == 0 for card in cards),
+        cards_idle=sum(card.fact.healthy and card.used_slots == 0 for card in cards),
         memory_bytes=sum(card.fact.memory_mib for card in cards) * MIB,
         free_memory_bytes=sum(card.free_memory_mib for card in cards) * MIB,
         extended=plain(fact.extended) if fact else {},
@@ -257,7 +277,7 @@ def node_view(node: Node) -> NodeView:
         host_memory_bytes=fact.memory_bytes if fact else 0,
         free_host_memory_bytes=node.memory_bytes_free,
         pods=len(node.allocations),
-        problems=tuple(node_problems(node)),
+        problems=(*node_problems(node), *_quarantine(state, node)),
     )
 
 
@@ -285,12 +305,25 @@ def node_problems(node: Node) -> list[NodeProblem]:
     for family in sorted(node.ledgers):
         for card in node.ledgers[family].cards:
             if not card.fact.healthy:
-                why = "as unhealthy" if card.fact.memory_mib else "without memory"
+                has_memory = card.fact.memory_mib or family == mindcluster.FAMILY
+                why = "as unhealthy" if has_memory else "without memory"
                 problems.append(
                     NodeProblem(
                         code="CardUnhealthy",
                         place=card_name(card),
                         message=f"registered {why}, {len(card.holders)} holders",
+                    )
+                )
+            if card.state == MUDDLED:
+                pieces = ", ".join(sorted(f"[{piece}]" for piece in card.held))
+                problems.append(
+                    NodeProblem(
+                        code="InstancesContradict",
+                        place=card_name(card),
+                        message=(
+                            f"its holders say {pieces}: not pieces of one geometry of its table, "
+                            "so it takes nothing new until they are gone or the table knows them"
+                        ),
                     )
                 )
             if card.oversold:
@@ -306,6 +339,18 @@ def node_problems(node: Node) -> list[NodeProblem]:
                     )
                 )
     return problems
+
+
+def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
+    """The pods that hold cards of the node of which nobody can tell which."""
+    for uid in sorted(node.broken):
+        fact = state.pods[uid].fact
+        why = "" if fact.broken is None else f": {fact.broken.place} {fact.broken.message}"
+        yield NodeProblem(
+            code=CARDS_QUARANTINED,
+            place=f"pod {fact.namespace}/{fact.name}",
+            message=f"no card of the node takes anything new because of it{why}",
+        )
 
 
 def _problem(problem: Problem) -> NodeProblem:

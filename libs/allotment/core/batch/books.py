@@ -82,14 +82,18 @@ class Books:
         request: PodRequest,
         victims: Iterable[tuple[Rank, Task]],
         held: frozenset[str],
+        covered: Callable[[Sequence[Task]], bool],
     ) -> Choice | None:
-        """The node on which fewest of these have to go; of equals the one whose rank lowest."""
+        """The node on which fewest of these have to go; of equals the one whose rank lowest.
+
+        `covered` says whether quota lets the pod in once some are gone.
+        """
         around = self._surroundings(request)
         best: Choice | None = None
         for name, ranked in _by_node(victims):
             if name in held or name not in self._state.nodes:
                 continue
-            choice = self._try(self._peek(name), request, ranked, around)
+            choice = self._try(self._peek(name), request, ranked, around, covered)
             if choice is not None and (best is None or choice.cost < best.cost):
                 best = choice
         return best
@@ -109,27 +113,34 @@ class Books:
         request: PodRequest,
         victims: Sequence[tuple[Rank, Task]],
         around: "Look",
+        covered: Callable[[Sequence[Task]], bool],
     ) -> Choice | None:
         policy = self._state.policy
         fork = node.fork()
         gone: list[tuple[Rank, Task]] = []
+
+        def is_enough() -> bool:
+            found = fits(fork, request, policy, around=around(fork))
+            return isinstance(found, Fit) and covered([task for _, task in gone])
+
         for rank, victim in victims:
             allocation = fork.allocations.get(victim.uid)
             if allocation is None:
                 continue
             fork.release(allocation)
             gone.append((rank, victim))
-            if isinstance(fits(fork, request, policy, around=around(fork)), Fit):
+            if is_enough():
                 break
         else:
             return None
         for pair in list(reversed(gone)):
             allocation = node.allocations[pair[1].uid]
             fork.charge(allocation)
-            if isinstance(fits(fork, request, policy, around=around(fork)), Fit):
-                gone.remove(pair)
-            else:
+            gone.remove(pair)
+            if not is_enough():
                 fork.release(allocation)
+                gone.append(pair)
+        gone.sort(key=lambda pair: (pair[0], pair[1].uid))
         ranks = tuple(rank for rank, _ in gone)
         return Choice((len(gone), ranks, node.name), fork, tuple(task for _, task in gone))
 

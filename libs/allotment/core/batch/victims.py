@@ -16,6 +16,7 @@ one of its owner's pods.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from allotment.core.batch.books import Books, Choice, Rank
 from allotment.core.batch.oracle import Places
@@ -27,7 +28,6 @@ from allotment.core.queues.reservations import Fence, Hold
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_proto.events import Eviction
-from allotment_proto.facts import PodRequest
 
 PREEMPT, RECLAIM = "preempt", "reclaim"
 ACTIONS = PREEMPT, RECLAIM
@@ -153,36 +153,34 @@ class Hunt:
     ) -> Choice | None:
         """The cheapest victims for a task, who are then gone from everybody's books."""
         session = self._session
+        if action == RECLAIM and session.preemptive(job, task) is not None:
+            return None
         victims = list(self._allowed(job, task, action))
         if not victims:
             return None
         cards = session.cards(job, task) if session.allocatable(job, task) is None else None
         for request in self._places.requests(task, Limits(cards, held)):
-            choice = books.cheapest(request, victims, held)
-            if choice is not None and self._is_covered(job, task, action, choice.victims):
-                self._take(books, job, task, request, choice)
+            choice = books.cheapest(request, victims, held, partial(self._is_covered, job, task))
+            if choice is not None:
+                books.take(task, request, choice)
+                self._vacate(choice.victims)
+                card = next(iter(session.cards(job, task) or ()), "")
+                session.assume(job, task, Status.PIPELINED, card)
                 return choice
         return None
 
-    def _take(
-        self, books: Books, job: Job, task: Task, request: PodRequest, choice: Choice
-    ) -> None:
-        session = self._session
-        books.take(task, request, choice)
-        session.assume(job, task, Status.PIPELINED, next(iter(session.cards(job, task) or ()), ""))
+    def _is_covered(self, job: Job, task: Task, victims: Sequence[Task]) -> bool:
+        """Whether quota covers the task once the victims are gone."""
+        mark = self._session.mark()
+        self._vacate(victims)
+        covers = self._session.allocatable(job, task) is None
+        self._session.undo(mark)
+        return covers
 
-    def _is_covered(self, job: Job, task: Task, action: str, victims: Sequence[Task]) -> bool:
-        """Whether quota covers the task once the victims are gone; if so, they are."""
+    def _vacate(self, victims: Sequence[Task]) -> None:
         session = self._session
-        if action == RECLAIM and session.preemptive(job, task) is not None:
-            return False
-        mark = session.mark()
         for victim in victims:
             session.vacate(session.world.job_of[victim.uid], victim)
-        if session.allocatable(job, task) is None:
-            return True
-        session.undo(mark)
-        return False
 
     def _allowed(self, job: Job, task: Task, action: str) -> Iterator[tuple[Rank, Task]]:
         """The pods that may be evicted for a task, with their ranks."""

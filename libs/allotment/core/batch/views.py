@@ -72,7 +72,7 @@ class Views:
             self._forget()
         jobs = (*self._groups(), *self._waiting_singles(), *self._placed_singles())
         queues = tuple(self._queue(fact) for fact in state.queues.values())
-        if DEFAULT_QUEUE not in state.queues:  # there always is one
+        if state.is_batched and DEFAULT_QUEUE not in state.queues:  # there always is one
             queues = (*queues, QueueView(name=DEFAULT_QUEUE))
         return View(
             cluster=self._totals(jobs),

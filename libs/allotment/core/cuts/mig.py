@@ -123,9 +123,8 @@ def need_on(card: CardFact, table: Table, wanted: DeviceRequest) -> int:
     """The memory that an instance must have: a whole card's is that of the largest instance."""
     if not wanted.memory_pct:
         return wanted.memory_mib
-    if wanted.memory_pct == 100:
-        return largest_mib(table)
-    return card.memory_mib * wanted.memory_pct // 100
+    share_mib = card.memory_mib * wanted.memory_pct // 100
+    return min(share_mib, largest_mib(table))
 
 
 def _smallest(table: Table, state: State, need_mib: int, cores_pct: int) -> Piece | None:

@@ -183,12 +183,11 @@ def share_name(wanted: DeviceRequest) -> str:
 def need_memory_mib(request: DeviceRequest, capacity_mib: int, table: Table = ()) -> int:
     """The memory one card must have free: the amount, or the percentage of this card, floored.
 
-    All of a card that is cut by geometries is its largest instance.
+    Of a card that is cut by geometries its largest instance is as good as all of it.
     """
     if request.memory_pct:
-        if table and request.memory_pct == 100:
-            return min(largest_mib(table), capacity_mib)
-        return capacity_mib * request.memory_pct // 100
+        share_mib = capacity_mib * request.memory_pct // 100
+        return min(share_mib, largest_mib(table)) if table else share_mib
     return request.memory_mib
 
 

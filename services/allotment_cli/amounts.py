@@ -1,0 +1,17 @@
+"""Parts of cards in words. Compute is percent of a GPU; of most NPUs it is AI cores."""
+
+from allotment.core.figures import bytes_text
+
+
+def compute_text(amount: int, whole: int) -> str:
+    """``50%``, or ``2 AI cores`` of a card that has `whole` of them and not 100 percent."""
+    return f"{amount}%" if whole == 100 else f"{amount} AI core{'s' * (amount != 1)}"
+
+
+def part_text(memory_bytes: int, compute: int, whole: int) -> str:
+    """``2.9 GiB memory, 50% compute``; of an NPU what is not given out is left out."""
+    if whole == 100:
+        return f"{bytes_text(memory_bytes)} memory, {compute}% compute"
+    memory = [f"{bytes_text(memory_bytes)} memory"] if memory_bytes else []
+    cores = [compute_text(compute, whole)] if compute or not memory else []
+    return ", ".join(memory + cores)
