@@ -145,17 +145,23 @@ def _free_memory(entry: Closest) -> str:
 
 
 def _short(entry: Closest) -> str:
-    words = {
-        "memoryBytes": lambda n: f"{bytes_text(n)} memory",
-        "computePercent": lambda n: (
-            compute_text(n, entry.compute_whole) + " compute" * (entry.compute_whole == 100)
-        ),
-        "instances": lambda n: "no free piece that is large enough",
-        "slots": lambda n: f"{n} share{'s' * (n > 1)}",
-        "otherHolders": lambda n: f"{n} other holder{'s' * (n > 1)}",
-        "count": lambda n: f"{n}",
-    }
-    return ", ".join(words[name](amount) for name, amount in entry.short.items())
+    return ", ".join(_lack_text(name, n, entry.compute_whole) for name, n in entry.short.items())
+
+
+def _lack_text(name: str, amount: int, whole: int) -> str:
+    match name:
+        case "memoryBytes":
+            return f"{bytes_text(amount)} memory"
+        case "computePercent":
+            return compute_text(amount, whole) + " compute" * (whole == 100)
+        case "instances":
+            return "no free piece that is large enough"
+        case "slots":
+            return f"{amount} share{'s' * (amount > 1)}"
+        case "otherHolders":
+            return f"{amount} other holder{'s' * (amount > 1)}"
+        case _:
+            return str(amount)
 
 
 def _holder(holder: Holder, whole: int = 100) -> str:
@@ -178,10 +184,10 @@ def node(steps: NodeSteps) -> list[str]:
                 card.device,
                 card.model,
                 str(card.free_slots),
-                bytes_text(card.free_memory_bytes),
-                f"{card.free_compute_percent}%",
+                bytes_text(card.free_memory_bytes) if card.memory_bytes else "",
+                compute_text(card.free_compute_percent, card.compute_whole),
                 card.verdict,
-                "; ".join(_holder(holder) for holder in card.holders),
+                "; ".join(_holder(holder, card.compute_whole) for holder in card.holders),
             ]
             for card in steps.cards
         ]

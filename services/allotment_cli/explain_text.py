@@ -85,7 +85,7 @@ def _head(found: Explanation) -> Iterator[str]:
         parts = [
             f"{held.node}/{d.device} ({_card_text(d)}): "
             + part_text(d.memory_bytes, d.compute_percent, d.compute_whole)
-            + (f", instance {d.instance}" if d.instance else "")
+            + _piece_text(d)
             for d in held.devices
         ]
         parts += [f"{held.node}: {name} {count}" for name, count in held.extended.items()]
@@ -101,6 +101,13 @@ def _head(found: Explanation) -> Iterator[str]:
     yield _field("As of", f"seq {found.as_of.seq}, {found.as_of.time}")
     if found.trace is not None:
         yield _field("Trace", found.trace.trace_id)
+
+
+def _piece_text(device: Held) -> str:
+    """What a card was cut by: chips whose compute is AI cores by templates, others by MIG."""
+    if not device.instance:
+        return ""
+    return f", {'instance' if device.compute_whole == 100 else 'template'} {device.instance}"
 
 
 def _card_text(device: Held) -> str:
@@ -143,7 +150,7 @@ def _waiting(waiting: WaitingFor) -> str:
     nodes = f"one of {waiting.nodes} nodes" if waiting.nodes > 1 else "one node"
     if waiting.kind == "Release":
         return f"for a release on {nodes} (tried again on every release)"
-    return f"for a change of {nodes} that has the room (not ready, or cordoned)"
+    return f"for a change of {nodes} that has the room (not ready, cordoned or quarantined)"
 
 
 def wants_text(request: Request) -> str:

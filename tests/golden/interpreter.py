@@ -19,8 +19,9 @@ from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Evicted, version_of
 from tests.golden import lines
+from tests.golden.log import NOW_S, Lines, fold
 from tests.golden.manifests import Settings
-from tests.golden.teller import NOW_S, Lines, Teller, fold
+from tests.golden.teller import Teller
 
 __all__ = ["Interpreter", "ScriptError", "fold", "state_sha256"]
 

@@ -1,7 +1,8 @@
 """Logs as files: `python -m tests.golden.record NAME script SCRIPT | seed N` records a new one.
 
 A log is one record a line, beside it a ``.json`` file that says what it means. What exists is never
-written over: these files stand for logs that are out there.
+written over: these files stand for logs that are out there. (Only the hash of the state is renewed,
+with ``pytest --rewrite``, when states have more in them than before.)
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 from allotment.core.logport import Record
 from allotment.core.state import Allocation, ClusterState
 from tests.golden.interpreter import Interpreter, fold, state_sha256
+from tests.golden.lines import cards_of
 from tests.sim.world import World
 
 LOGS = Path(__file__).parent / "logs"
@@ -38,7 +40,7 @@ def meaning(state: ClusterState) -> dict[str, Any]:
         "state_sha256": state_sha256(state),
         "pending": sorted(state.pending),
         "held": {
-            uid: [held.phase, held.node, *(h.card for h in held.holdings)]
+            uid: [held.phase, held.node, *(cards_of((h,)) for h in held.holdings)]
             for uid, held in sorted(_held(state).items())
         },
     }

@@ -1,7 +1,8 @@
 """Scripts and what they say, line by line; and yesterday's logs, which still mean what they meant.
 
-With ``--rewrite`` the transcripts are written anew. Read the diff, and only commit it if you
-understand what caused it. A log in ``logs/`` is never rewritten: a bug from the field ends there.
+With ``--rewrite`` the transcripts are written anew, and the hashes of what the logs come to. Read
+the diff, and only commit it if you understand what caused it. A log in ``logs/``, and who holds and
+who waits at its end, is never rewritten: a bug from the field ends there.
 """
 
 import json
@@ -47,11 +48,14 @@ def test_a_word_that_is_no_command_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
-def test_old_logs_fold_to_what_they_meant(path: Path) -> None:
-    records = read_log(path)
-    state = fold(records)
-    wanted = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    assert meaning(state) == wanted
+def test_old_logs_fold_to_what_they_meant(path: Path, rewrite: bool) -> None:
+    found = meaning(fold(read_log(path)))
+    beside = path.with_suffix(".json")
+    wanted = json.loads(beside.read_text(encoding="utf-8"))
+    if rewrite:  # an image says more than it did, of the same holders
+        wanted["state_sha256"] = found["state_sha256"]
+        beside.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+    assert found == wanted
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)

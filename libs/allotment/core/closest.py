@@ -22,7 +22,7 @@ from allotment.core.ledger import Card
 from allotment.core.predicates import accepts
 from allotment.core.state import ClusterState, Node
 from allotment.core.switches import switches_of
-from allotment.core.views import MIB, PERCENT, card_name, holders_of
+from allotment.core.views import MIB, card_name, holders_of, whole_of
 from allotment_proto.facts import DeviceRequest, PodRequest
 
 CLOSEST_SHOWN = 3
@@ -132,7 +132,7 @@ def _lack(
         reason=code,
         free_memory_bytes=card.free_memory_mib * MIB,
         free_compute_percent=card.free_cores_pct,
-        compute_whole=100 if fact.cores_pct in PERCENT else fact.cores_pct,
+        compute_whole=whole_of(card),
         free_slots=card.free_slots,
         short=short,
         holders=holders(state, card),

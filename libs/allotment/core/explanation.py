@@ -219,7 +219,9 @@ class CardStep(_Fact, frozen=True, kw_only=True):
     model: str
     family: str
     free_slots: int
+    memory_bytes: int
     free_memory_bytes: int
+    compute_whole: int
     free_compute_percent: int
     verdict: str
     holders: tuple[Holder, ...]

@@ -11,7 +11,7 @@ from allotment.core.funnel import FITS
 from allotment.core.predicates import accepts, fits
 from allotment.core.state import ClusterState, Node
 from allotment.core.switches import Switches, switches_of
-from allotment.core.views import MIB, card_name
+from allotment.core.views import MIB, card_name, whole_of
 from allotment_proto.facts import ALONE, PodRequest
 
 
@@ -34,7 +34,9 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
                     model=card.fact.model,
                     family=family,
                     free_slots=card.free_slots,
+                    memory_bytes=card.fact.memory_mib * MIB,
                     free_memory_bytes=card.free_memory_mib * MIB,
+                    compute_whole=whole_of(card),
                     free_compute_percent=card.free_cores_pct,
                     verdict=refused[0] if len(refused) == len(codes) else FITS,
                     holders=holders(state, card),

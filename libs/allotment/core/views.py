@@ -144,12 +144,16 @@ def piece_name(holding: Holding) -> str:
     return holding.instance
 
 
+def whole_of(card: Card) -> int:
+    """100 if the card's compute is percent, else its AI cores."""
+    return 100 if card.fact.cores_pct in PERCENT else card.fact.cores_pct
+
+
 def compute_whole(node: Node | None, holding: Holding) -> int:
     """The compute of the whole card: 100 where it is percent, else its AI cores."""
     ledger = node.ledgers.get(holding.family) if node is not None else None
     card = ledger.by_id.get(holding.card) if ledger is not None else None
-    whole = 100 if card is None else card.fact.cores_pct
-    return 100 if whole in PERCENT else whole
+    return 100 if card is None else whole_of(card)
 
 
 def cards_of(state: ClusterState, node: Node) -> list[CardView]:
