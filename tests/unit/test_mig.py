@@ -67,9 +67,9 @@ def test_the_last_release_frees_the_geometry() -> None:
     assert MIG.state(CARD, A100, ()) == UNCUT
 
 
-def test_least_stranded_prefers_the_geometry_that_wastes_least() -> None:
-    """7 × 5120 leave 5120 MiB of the card to nobody; so do 3 × 10240 + 5120: the first wins."""
+def test_least_stranded_prefers_the_geometry_that_serves_most_of_the_like() -> None:
     assert given(memory_mib=5000, order="least-stranded") == "group1-0"
+    assert given(memory_mib=9000, order="least-stranded") == "group2-0"
     table = (A100[3], A100[2], A100[0])  # listed order would take the whole card
     piece = MIG.piece(CARD, table, UNCUT, build.wants(5000, 0), "least-stranded")
     assert piece is not None

@@ -3,12 +3,14 @@
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.fold_groups import NOT_ADMITTED
 from allotment.core.state import ENDED, RESERVED, ClusterState, Pod
 from allotment.core.views import MIB, compute_whole, device_name, plain
 from allotment_proto.facts import Amounts, DeviceRequest
 
 NOT_OURS = "NotOurs"
 QUEUED = "Queued"
+GROUP_MISSING = "GroupMissing"
 CURED_BY_ROOM = frozenset(
     (
         reasons.HOST_PORT_TAKEN,
@@ -118,9 +120,14 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
 def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
     """Why a pod's group waits, as code and text: it was not let in, or lacks its minimum."""
     group = state.groups.get(pod.fact.group)
-    if group is None or group.fact is None:
+    if group is None:
         return "", ""
-    if group.gate is not None and group.gate.code:
+    if group.fact is None:
+        if not state.is_batched:
+            return "", ""
+        return GROUP_MISSING, f"PodGroup {pod.fact.group} does not exist"
+    is_at_gate = group.fact.phase in NOT_ADMITTED and not group.admitted_seq
+    if is_at_gate and group.gate is not None and group.gate.code:
         return group.gate.code, group.gate.message
     return (group.short.code, group.short.message) if group.short is not None else ("", "")
 

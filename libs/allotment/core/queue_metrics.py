@@ -64,9 +64,9 @@ def queue_gauges(session: Session | None) -> list[Gauge]:
     gauges = [
         gauge for word, text in AMOUNTS.items() for gauge in _amount_gauges(word, text, queues)
     ]
-    share = {(q.view.name,): int(q.share * MICRO) for q in queues}
-    weight = {(q.view.name,): q.view.weight for q in queues}
-    overused = {(q.view.name,): int(q.is_overused) for q in queues}
+    share: Rows = {(q.view.name,): int(q.share * MICRO) for q in queues}
+    weight: Rows = {(q.view.name,): q.view.weight for q in queues}
+    overused: Rows = {(q.view.name,): int(q.is_overused) for q in queues}
     named = (
         ("share", "the greatest part that a queue has of anything it deserves", share, MICRO),
         ("weight", "the weight of a queue", weight, 1),
@@ -81,7 +81,7 @@ def queue_gauges(session: Session | None) -> list[Gauge]:
 
 def job_gauges(state: ClusterState, session: Session | None) -> list[Gauge]:
     """All gauges about groups. Every gauge is there, also without rows."""
-    waiting = {
+    waiting: Rows = {
         (key,): sum(uid in state.pending for uid in group.members)
         for key, group in state.groups.items()
         if group.short is not None

@@ -14,6 +14,7 @@ from allotment.core.company import situated
 from allotment.core.cycle import place
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
+from allotment.core.pod_views import main_cause
 from allotment.core.queues.allocate import Hopeless, Limits, Placed
 from allotment.core.queues.answers import HELD_FOR_GANG, NOT_ENOUGH_RESOURCES, No
 from allotment.core.queues.model import Task
@@ -119,7 +120,7 @@ class Places:
         self.refusals[refusal.uid] = refusal
         if refusal.problem is not None:
             return No(refusal.problem.code, refusal.problem.message)
-        code = refusal.reasons[0][0] if refusal.reasons else "NoNodes"
+        code = main_cause(refusal.reasons)
         return No(code, refusal_text(refusal))
 
     def _limited(self, pod: PodObserved, limits: Limits, card: str) -> PodObserved:

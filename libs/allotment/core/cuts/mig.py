@@ -6,9 +6,10 @@ its lowest free position; every profile of the chosen geometry is on offer, and 
 to be chosen again when its last instance is released. Source: volcano `vgpu/mig.go`, with quirks
 Q3, Q4, Q5 and Q6 (deviceshare 4.4, 10) done right.
 
-Which geometry an empty card gets: the one that strands least, that is memory inside the instance
-that was not asked for plus memory of the card that no instance of the geometry has; of equals the
-first in the configuration. With the order `listed` it is the first that will do, as in Volcano.
+Which geometry an empty card gets: the one that would strand least if pods like this one came for
+the rest of the card, that is, whose instances serve most of them; of equals the one with the
+smaller instance for this pod, then the first in the configuration. With the order `listed` it is
+the first that will do, as in Volcano.
 
 State: () for an uncut card; (geometry, free count of each of its profiles); `MUDDLED` for a card
 whose holders contradict each other or the table, which hands out nothing.
@@ -71,7 +72,7 @@ class Mig:
             return None
         if order == LISTED:
             return pieces[0][0]
-        return min(pieces, key=lambda pair: _stranded_mib(card, pair[0], pair[1], need_mib))[0]
+        return min(pieces, key=lambda pair: _stranded(pair[0], pair[1], need_mib))[0]
 
     def most(self, card: CardFact, table: Table, state: State, wanted: DeviceRequest) -> int:
         if state == MUDDLED:
@@ -149,9 +150,10 @@ def _adequate(geometry: Geometry, free: Sequence[int], need_mib: int) -> int:
     return sum(count for profile, count in pairs if profile.memory_mib >= need_mib)
 
 
-def _stranded_mib(card: CardFact, piece: Piece, geometry: Geometry, need_mib: int) -> int:
-    offered = sum(profile.memory_mib * profile.count for profile in geometry.profiles)
-    return piece.memory_mib - need_mib + max(card.memory_mib - offered, 0)
+def _stranded(piece: Piece, geometry: Geometry, need_mib: int) -> tuple[int, int]:
+    """The less, the better: pods like this one that fit, negated; the instance's memory."""
+    counts = [profile.count for profile in geometry.profiles]
+    return -_adequate(geometry, counts, need_mib), piece.memory_mib
 
 
 def _free_counts(geometry: Geometry, used: set[int]) -> Iterator[int]:

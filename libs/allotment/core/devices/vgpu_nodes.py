@@ -75,7 +75,7 @@ def _configured(card: CardFact, config: DeviceConfig, said: NodeConfig) -> CardF
     nvidia = config.nvidia
     memory_milli = said.memory_scaling_milli or nvidia.memory_scaling_milli
     cores_milli = said.cores_scaling_milli or nvidia.cores_scaling_milli
-    is_hidden = card.id in said.hidden_ids or card.index in said.hidden_indexes
+    is_hidden = card.id in said.hidden_ids  # hidden indexes are the plugin's, not the register's
     return msgspec.structs.replace(
         card,
         memory_mib=card.memory_mib * memory_milli // MILLI,
@@ -129,7 +129,7 @@ def _with_tables(
 
 def _hidden(cards: tuple[CardFact, ...], said: NodeConfig) -> Iterator[Problem]:
     for card in cards:
-        if card.id in said.hidden_ids or card.index in said.hidden_indexes:
+        if card.id in said.hidden_ids:
             yield _mismatch(
                 f"card {card.id}", "is registered although filterdevices hides it; it takes nothing"
             )

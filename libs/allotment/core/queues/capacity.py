@@ -149,7 +149,9 @@ class Capacity(Plugin):
             return refused
         for name in self.tree.chain(queue.name):
             short = self.books[name].allocated.too_little_left(
-                self.tree.capability[name], task.request, task.request.named
+                self.tree.capability[name],
+                task.request,
+                self._world.rationed(queue.name, task.request),
             )
             if short:
                 return quota_insufficient(short, name)
@@ -165,7 +167,8 @@ class Capacity(Plugin):
             return PERMIT
         for name in self.tree.chain(queue.name):
             promised = self.books[name].promised(least)
-            short = promised.exceeding(self.tree.capability[name], least.named)
+            names = self._world.listed(queue.name, least)
+            short = promised.exceeding(self.tree.capability[name], names)
             if short:
                 return quota_insufficient(short, name)
         return PERMIT

@@ -30,6 +30,7 @@ class Overcommit(Plugin):
 
     def __init__(self, arguments: Arguments, world: World) -> None:
         factor = arguments.factor if arguments.factor >= 1 else FACTOR_USUAL
+        self._world = world
         raised = {name: amount * factor for name, amount in world.cluster.total.items()}
         self._room = Resources(raised).minus(world.cluster.used)
         self._inqueue = NOTHING
@@ -46,7 +47,8 @@ class Overcommit(Plugin):
         least = job.view.min_resources
         if least is None:
             return PERMIT
-        short = self._inqueue.plus(least).exceeding(self._room, least.named)
+        names = self._world.listed(job.queue, least)
+        short = self._inqueue.plus(least).exceeding(self._room, names)
         if short:
             return No(
                 CLUSTER_OVERUSED, f"resource in cluster is overused: overused {', '.join(short)}"

@@ -156,7 +156,9 @@ class Proportion(Plugin):
         if queue.state != OPEN:
             return closed(queue.name, queue.state)
         short = self.books[queue.name].allocated.too_little_left(
-            self._most.get(queue.name, NOTHING), task.request, task.request.named
+            self._most.get(queue.name, NOTHING),
+            task.request,
+            self._world.rationed(queue.name, task.request),
         )
         return quota_insufficient(short, queue.name) if short else None
 
@@ -171,7 +173,8 @@ class Proportion(Plugin):
             return PERMIT
         least = job.view.min_resources
         promised = self.books[queue.name].promised(least)
-        short = promised.exceeding(self.capability[queue.name], least.named)
+        names = self._world.listed(queue.name, least)
+        short = promised.exceeding(self.capability[queue.name], names)
         return quota_insufficient(short, queue.name) if short else PERMIT
 
     def job_enqueued(self, job: Job) -> None:

@@ -155,6 +155,33 @@ class World:
             name = self.parent(name)
         return found
 
+    def rationed(self, queue: str, request: Resources) -> tuple[str, ...]:
+        """The names of a request in which quota has a say.
+
+        Where the whole cluster has less than a pod asks for, and no queue limits it, it is not
+        quota that is short: the nodes say better what is missing.
+        """
+        total = self.cluster.total
+        if not total:
+            return request.named
+        return tuple(
+            name
+            for name in request.named
+            if request.amount(name) <= total.amount(name) or self._is_limited(queue, name)
+        )
+
+    def listed(self, queue: str, request: Resources) -> tuple[str, ...]:
+        """The names of a request that some node lists or some queue above limits."""
+        total = self.cluster.total
+        if not total:
+            return request.named
+        return tuple(
+            name for name in request.named if total.amount(name) or self._is_limited(queue, name)
+        )
+
+    def _is_limited(self, queue: str, name: str) -> bool:
+        return any(name in self.queues[above].capability for above in self.chain(queue))
+
     def jobs_of(self, queue: str) -> list[Job]:
         return [job for job in self.jobs.values() if job.queue == queue]
 
