@@ -60,9 +60,6 @@ REQUESTS = (
     build.request(build.wants(8_000, 0)),
     build.request(build.wants(16_000, 0)),
 )
-GIVEN = 5_000
-"""No queue is short of anything but CPU and pods."""
-
 Op = tuple[int, int, int, int]
 
 
@@ -285,7 +282,7 @@ class World:
             ours = bool(fact.group) or fact.scheduler in self.state.policy.scheduler_names
             if held is None or fact.deleting or fact.uid in before_evicting(decided, self.state):
                 continue
-            if ours:
+            if ours and fact.request != PodRequest():  # what asks for nothing needs no quota
                 sums = taken.setdefault(self.queue_of(fact.group), Counter())
                 sums.update({"cpu": fact.request.cpu_milli, "pods": 1})
         for placement in decided.placements:
@@ -293,7 +290,7 @@ class World:
             asked = {"pods": 1, "cpu": fact.request.cpu_milli}
             name = self.queue_of(fact.group)
             if fact.request == PodRequest():
-                continue  # what asks for nothing needs no quota
+                continue
             assert before.queue(name).state == "Open" or before.plugin("capacity") is None
             for limits in limits_of(before, name):
                 for word, amount in asked.items():

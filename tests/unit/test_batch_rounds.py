@@ -177,7 +177,7 @@ def test_pods_without_a_group_take_their_turn() -> None:
 
 
 def test_a_group_waits_for_admission() -> None:
-    """The queue's weight gives it all nine cards of what `proportion` can give: ten are too many."""
+    """What asks for no more than its queue may have is let in, and placed in the same round."""
     world = World(build.node("n1", 3))
     world.tell(group("a", 1, phase="Pending", min_resources=(("cpu", 100),)))
     (uid,) = world.pods("a", 1)

@@ -158,3 +158,20 @@ def test_a_refused_eviction_is_no_longer_waited_for() -> None:
     )
     assert world.state.evicting == {}
     assert set(low) <= world.placed()
+
+
+def test_nodes_are_kept_until_the_last_victim_is_gone() -> None:
+    world = Contest(build.node("n1", 1), build.node("n2", 1), build.node("n3", 1))
+    low = world.job("low", 3)
+    world.decide()
+    world.run(low)
+    top = world.job("two", 2, priority="high", members=2)
+    first, second = world.decide().evictions
+    world.tell(PodGone(uid=first.uid, namespace="default", name=first.uid, rv=9))
+    (small,) = world.job("small", 1)
+    world.decide()
+    assert small not in world.placed(), "its node is kept for the group that waits"
+    world.tell(PodGone(uid=second.uid, namespace="default", name=second.uid, rv=9))
+    world.decide()
+    assert set(top) <= world.placed()
+    assert world.state.cleared == {}

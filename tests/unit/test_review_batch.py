@@ -9,13 +9,17 @@ from allotment.core import snapshot
 from allotment.core.batch.rounds import Rounds
 from allotment.core.batch.views import Views
 from allotment.core.board import Board
+from allotment.core.bulk import Books, picture_of
 from allotment.core.cycle import recheck_all
 from allotment.core.state import apply
 from allotment_binder.deciding import decide
+from allotment_proto.codec import encode
 from allotment_proto.events import (
     Bound,
     Decided,
     DevicesConfigured,
+    Envelope,
+    Event,
     Evicted,
     GroupGone,
     NodeGone,
@@ -25,6 +29,7 @@ from allotment_proto.events import (
     QueueGone,
     QueueObserved,
     StageTime,
+    version_of,
 )
 from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
@@ -58,6 +63,17 @@ def bound(world: World, *uids: str) -> None:
         held = world.state.pods[uid].allocation
         assert held is not None
         seen(world, uid, node=held.node, holdings=held.holdings, phase="Running")
+
+
+def bulk_of(world: World, *events: Event) -> Books:
+    """The bulk road's books of the nodes and pods as they are, and then of these events."""
+    books = Books()
+    nodes = [node.fact for node in world.state.nodes.values() if node.fact is not None]
+    pods = [pod.fact for pod in world.state.pods.values()]
+    for seq, event in enumerate((*nodes, *pods, *events), start=1):
+        envelope = Envelope(v=version_of((event,)), at_ms=0, by="test", events=(event,))
+        books.take(seq, encode(envelope))
+    return books
 
 
 class TestGangs:
@@ -101,6 +117,28 @@ class TestGangs:
         for uid in servers:
             seen(world, uid, gated=False)
         assert world.decide().wholes == (tuple(servers),)
+
+    @pytest.mark.parametrize("where", ["binder", "fold"])
+    def test_what_is_beyond_the_minimum_does_not_start_alone(self, where: str) -> None:
+        """A fact takes the place of a member of the minimum; the rest would still fit."""
+        world = World(build.node("n1", 1), build.node("n2", 1), build.node("n3", 1))
+        uids = world.gang("a", 3, members=2)
+        made = world.round(uids)
+        assert len(made.placements) == 3
+        first = next(p for p in made.placements if p.uid in made.wholes[0])
+        world.tell(build.pod("x", node=first.node, holdings=first.holdings, scheduler="else"))
+        batch = (uids[2], *uids[:2])
+        by_uid = {p.uid: p for p in made.placements}
+        placements = tuple(by_uid[uid] for uid in batch)
+        kept, wholes = placements, made.wholes
+        if where == "binder":
+            kept, dropped, wholes = recheck_all(world.state, placements, made.wholes)
+            assert {d.placement.uid for d in dropped} == set(uids)
+            assert (kept, wholes) == ((), ())
+        books = bulk_of(world, build.decided(*kept, wholes=wholes))
+        world.tell(build.decided(*kept, wholes=wholes))
+        assert world.placed() == {"x"}
+        assert books.picture() == picture_of(world.state)
 
     def test_a_recreated_group_passes_the_gate_again(self) -> None:
         """Its name is taken over while pods of the earlier one still end."""

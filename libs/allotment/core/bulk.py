@@ -118,17 +118,36 @@ class Books:
                 self._take_rare(event)
 
     def _decide(self, event: Decided, seq: int) -> None:
-        """Book placements; those of a whole together or not at all."""
-        whole_of = {uid: whole for whole in event.wholes for uid in whole}
-        broken: set[str] = set()
+        """Book placements; those of a whole together or not at all, and what is given to the same
+        group beyond them not without them.
+        """
+        if not event.wholes:
+            for placement in event.placements:
+                self._place(placement, seq)
+            return
+        whole_of = {uid: number for number, whole in enumerate(event.wholes) for uid in whole}
+        group_of = {p.uid: self._group_of(p.uid) for p in event.placements}
+        number_of = {group_of.get(uid, ""): number for uid, number in whole_of.items()}
+        number_of.pop("", None)
+        broken: set[int] = set()
         for placement in event.placements:
-            if placement.uid in broken or self._place(placement, seq):
+            uid = placement.uid
+            number = whole_of.get(uid, number_of.get(group_of[uid], -1))
+            if number in broken or self._place(placement, seq) or uid not in whole_of:
                 continue
-            for uid in whole_of.get(placement.uid, ()):
-                broken.add(uid)
-                pod = self._pods.get(uid)
-                if pod is not None and pod.open_decision == seq:
+            broken.add(number)
+            for other, group in group_of.items():
+                pod = self._pods.get(other)
+                if (
+                    pod is not None
+                    and pod.open_decision == seq
+                    and number == whole_of.get(other, number_of.get(group, -1))
+                ):
                     self._release(pod)
+
+    def _group_of(self, uid: str) -> str:
+        pod = self._pods.get(uid)
+        return "" if pod is None else pod.fact.group
 
     def _take_rare(self, event: Event) -> None:
         match event:

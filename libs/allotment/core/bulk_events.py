@@ -58,6 +58,7 @@ class PodObserved(msgspec.Struct, tag="PodObserved", gc=False):
     node: str = ""
     holdings: tuple[Holding, ...] = ()
     broken: Problem | None = None
+    group: str = ""
 
 
 class PodGone(msgspec.Struct, tag="PodGone", gc=False):

@@ -24,6 +24,7 @@ from allotment.core.evaluator import (
     Verdict,
     counted,
 )
+from allotment.core.fold_groups import wholes_among
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, covers
 from allotment_proto.events import (
@@ -214,40 +215,45 @@ class Rechecked(NamedTuple):
 def recheck_all(
     state: ClusterState, placements: Sequence[Placement], wholes: Sequence[tuple[str, ...]]
 ) -> Rechecked:
-    """Ask for every proposed placement once more, each on top of those that still stand."""
+    """Ask for every proposed placement once more, each on top of those that still stand.
+
+    What a group was given beyond its minimum does not stand without that.
+    """
     trial = Trial(state)
     kept: list[Placement] = []
     dropped: list[Dropped] = []
-    number_of = {uid: number for number, whole in enumerate(wholes) for uid in whole}
+    pods = state.pods
+    groups = {p.uid: pods[p.uid].fact.group for p in placements if p.uid in pods}
+    minimum, surplus = wholes_among(wholes, groups)
     parts: dict[int, list[Placement]] = {}
     for placement in placements:
-        if placement.uid in number_of:
-            parts.setdefault(number_of[placement.uid], []).append(placement)
-    standing: list[tuple[str, ...]] = []
+        if placement.uid in minimum:
+            parts.setdefault(minimum[placement.uid], []).append(placement)
+    standing: dict[int, tuple[str, ...]] = {}
     for placement in placements:
-        number = number_of.get(placement.uid)
-        if number is None:
-            code = recheck(state, trial, placement)
-            if code is None:
-                kept.append(placement)
+        uid = placement.uid
+        number = minimum.get(uid, surplus.get(uid))
+        if number is not None and (together := parts.pop(number, [])):
+            mark = trial.mark({p.node for p in together})
+            codes = [recheck(state, trial, p) for p in together]
+            if not any(codes):
+                kept += together
+                standing[number] = wholes[number]
             else:
-                dropped.append(Dropped(placement, code))
-            continue
-        together = parts.pop(number, [])
-        if not together:
-            continue  # it came with its whole
-        mark = trial.mark({p.node for p in together})
-        codes = [recheck(state, trial, p) for p in together]
-        if not any(codes):
-            kept += together
-            standing.append(wholes[number])
-            continue
-        trial.undo(mark)
-        dropped += [
-            Dropped(p, code or reasons.GANG_INCOMPLETE)
-            for p, code in zip(together, codes, strict=True)
-        ]
-    return Rechecked(tuple(kept), tuple(dropped), tuple(standing))
+                trial.undo(mark)
+                dropped += [
+                    Dropped(p, code or reasons.GANG_INCOMPLETE)
+                    for p, code in zip(together, codes, strict=True)
+                ]
+        if uid in minimum:
+            continue  # with the whole that it belongs to
+        is_alone = number is None or number in standing
+        code = recheck(state, trial, placement) if is_alone else reasons.GANG_INCOMPLETE
+        if code is None:
+            kept.append(placement)
+        else:
+            dropped.append(Dropped(placement, code))
+    return Rechecked(tuple(kept), tuple(dropped), tuple(standing.values()))
 
 
 def _by_place(holding: Holding) -> tuple[str, int, str]:

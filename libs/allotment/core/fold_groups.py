@@ -5,6 +5,7 @@ both are gone.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -104,6 +105,30 @@ def class_gone(state: ClusterState, event: PriorityClassGone, seq: int) -> None:
         state.order_seq = seq
 
 
+def wholes_of(state: ClusterState, event: Decided) -> tuple[dict[str, int], dict[str, int]]:
+    """Pods → the number of the whole that they are in, and → that of the whole without which they
+    cannot be placed: those that a decision gives their group beyond its minimum.
+    """
+    if not event.wholes:
+        return {}, {}
+    return wholes_among(
+        event.wholes,
+        {p.uid: pod.fact.group for p in event.placements if (pod := state.pods.get(p.uid))},
+    )
+
+
+def wholes_among(
+    wholes: Iterable[tuple[str, ...]], groups: Mapping[str, str]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The same from the pods' groups by uid."""
+    minimum = {uid: number for number, whole in enumerate(wholes) for uid in whole}
+    started = {key: minimum[uid] for uid, key in groups.items() if key and uid in minimum}
+    surplus = {
+        uid: started[key] for uid, key in groups.items() if uid not in minimum and key in started
+    }
+    return minimum, surplus
+
+
 def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     """What a decision says about groups, after its placements took effect."""
     placed: Counter[str] = Counter()
@@ -170,9 +195,25 @@ def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
         group.changed_seq = seq
 
 
+def end_eviction(state: ClusterState, uid: str) -> bool:
+    """A pod that had to make room is gone, or stays; whether there was one.
+
+    Its node is kept for the preemptor as long as others have still to go.
+    """
+    eviction = state.evicting.pop(uid, None)
+    if eviction is None:
+        return False
+    preemptor = eviction.preemptor
+    if any(other.preemptor == preemptor for other in state.evicting.values()):
+        state.cleared.setdefault(preemptor, {})[eviction.node] = None
+    else:
+        state.cleared.pop(preemptor, None)
+    return True
+
+
 def evicted(state: ClusterState, event: Evicted, seq: int) -> None:
     """A pod that may not go stays, and others may have to go in its place."""
-    if event.code and state.evicting.pop(event.uid, None) is not None:
+    if event.code and end_eviction(state, event.uid):
         pod = state.pods.get(event.uid)
         if pod is not None:
             state.spared[event.uid] = pod.fact.owner

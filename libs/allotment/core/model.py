@@ -283,6 +283,8 @@ class ClusterState:
         """The last sequence at which something changed that order and quota depend on."""
         self.holds: tuple[Held, ...] = ()
         """What is held for groups that were passed by too often."""
+        self.cleared: dict[str, dict[str, None]] = {}
+        """Preemptor → nodes that victims of its have left while others of them are still there."""
         self.evicting: dict[str, Eviction] = {}
         """Pods that were told to make room and are not gone yet."""
         self.spared: dict[str, str] = {}

@@ -84,6 +84,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     classes: tuple[PriorityClassObserved, ...]
     holds: tuple[Held, ...]
     evicting: tuple[Eviction, ...]
+    cleared: tuple[tuple[str, tuple[str, ...]], ...]
     spared: tuple[tuple[str, str], ...]
     nodes_seq: int
     rows: int
@@ -116,6 +117,7 @@ def encode(state: ClusterState) -> bytes:
             classes=tuple(state.classes[name] for name in sorted(state.classes)),
             holds=state.holds,
             nodes_seq=state.nodes_seq,
+            cleared=tuple((job, tuple(sorted(n))) for job, n in sorted(state.cleared.items())),
             evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
             spared=tuple(sorted(state.spared.items())),
             rows=len(state.rows),
@@ -155,6 +157,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
+    state.cleared = {job: dict.fromkeys(nodes) for job, nodes in image.cleared}
     state.evicting = {eviction.uid: eviction for eviction in image.evicting}
     state.spared = dict(image.spared)
     state.rows = [None] * image.rows

@@ -219,7 +219,7 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     fold_groups.forgive(state, event)
     _learn_start(state, pod, before, seq)
     if event.phase in ENDED:
-        state.evicting.pop(event.uid, None)
+        fold_groups.end_eviction(state, event.uid)
         _release(state, pod, seq)
     elif event.node:
         _hold(state, pod, seq)
@@ -358,7 +358,7 @@ def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     state.note_company(pod.fact, -1)
     _wait_no_more(state, event.uid)
     state.voided.pop(event.uid, None)
-    state.evicting.pop(event.uid, None)
+    fold_groups.end_eviction(state, event.uid)
 
 
 def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
@@ -382,16 +382,18 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
 
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.decision_seq = seq
-    whole_of = {uid: number for number, whole in enumerate(event.wholes) for uid in whole}
+    minimum, surplus = fold_groups.wholes_of(state, event)
     broken: set[int] = set()
     for placement in event.placements:
-        number = whole_of.get(placement.uid)
+        uid = placement.uid
+        number = minimum.get(uid, surplus.get(uid))
         if number in broken or not _reserve(state, placement, seq):
-            _avoid(state, placement.uid, seq)
-            if number is not None and number not in broken:
+            _avoid(state, uid, seq)
+            if uid in minimum and number is not None and number not in broken:
                 broken.add(number)
-                for uid in event.wholes[number]:
-                    _take_back(state, uid, seq)
+                for other in event.placements:
+                    if number in (minimum.get(other.uid), surplus.get(other.uid)):
+                        _take_back(state, other.uid, seq)
     fold_groups.groups_decided(state, event, seq)
     for dropped in event.dropped:
         if dropped.placement.uid in state.pending:

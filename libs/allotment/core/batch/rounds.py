@@ -151,7 +151,8 @@ class _Outcome:
         self._state = state
         self._session = session
         self._places = places
-        self._wholes: list[tuple[str, ...]] = []
+        self._wholes: dict[str, tuple[str, ...]] = {}
+        """By group: what makes up its minimum, pods that ask for nothing included."""
         self._shorts: dict[str, Short] = {}
         self._refusals: dict[str, Refusal] = {}
         self._started: set[str] = set()
@@ -163,7 +164,7 @@ class _Outcome:
         if turn.ending == COMMITTED and turn.placed:
             uids = tuple(uid for uid, _ in turn.placed)
             if not turn.was_ready and job.view.min_member > 1:
-                self._wholes.append(uids)
+                self._wholes[turn.job] = self._wholes.get(turn.job, ()) + uids
             self._started.add(turn.job)
         elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
             self._short(turn, job)
@@ -221,7 +222,7 @@ class _Outcome:
                 if uid not in placed and not same_refusal(pods[uid].refusal, refusal)
             ),
             tuple(told_before),
-            tuple(self._wholes),
+            tuple(self._wholes.values()),
             tuple(
                 short
                 for key, short in self._shorts.items()

@@ -35,7 +35,7 @@ ACTIONS = PREEMPT, RECLAIM
 
 def keeping(state: ClusterState) -> tuple[Hold, ...]:
     """The nodes that are kept for groups while their victims leave."""
-    nodes: dict[str, set[str]] = {}
+    nodes: dict[str, set[str]] = {job: set(left) for job, left in state.cleared.items()}
     for eviction in state.evicting.values():
         nodes.setdefault(eviction.preemptor, set()).add(eviction.node)
     return tuple(Hold(job, 0, tuple(sorted(nodes[job])), is_promised=True) for job in sorted(nodes))
@@ -183,19 +183,27 @@ class Hunt:
             session.vacate(session.world.job_of[victim.uid], victim)
 
     def _allowed(self, job: Job, task: Task, action: str) -> Iterator[tuple[Rank, Task]]:
-        """The pods that may be evicted for a task, with their ranks."""
+        """The pods that may be evicted for a task, with their ranks.
+
+        Asked node by node, the lowest in rank in front: what a job or queue can spare is spared
+        where it helps, and by whom it is missed least.
+        """
         session = self._session
-        candidates = [
-            victim
-            for other, victim in self._evictable
-            if other.status[victim.uid] in EVICTABLE_SET
-            and other.uid != job.uid
-            and self._is_source(job, other, action)
-        ]
+        by_node: dict[str, list[tuple[Rank, str, Task]]] = {}
+        for other, victim in self._evictable:
+            if (
+                other.status[victim.uid] in EVICTABLE_SET
+                and other.uid != job.uid
+                and self._is_source(job, other, action)
+            ):
+                rank = (other.view.priority, victim.priority, -victim.created_ms)
+                by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
         choose = session.preemptable if action == PREEMPT else session.reclaimable
-        for victim in choose(task, candidates):
-            owner = session.world.job_of[victim.uid]
-            yield (owner.view.priority, victim.priority, -victim.created_ms), victim
+        for name in sorted(by_node):
+            ranked = sorted(by_node[name], key=lambda entry: entry[:2])
+            rank_of = {uid: rank for rank, uid, _ in ranked}
+            for victim in choose(task, [victim for _, _, victim in ranked]):
+                yield rank_of[victim.uid], victim
 
     def _is_source(self, job: Job, other: Job, action: str) -> bool:
         if action == PREEMPT:
