@@ -31,7 +31,7 @@ def test_a_small_run_reports_one_line_and_leaves_nothing(tmp_path: Path) -> None
     assert facts["rate_per_cpu_second"] > 0
     assert 0 < facts["p50_us"] <= facts["p99_us"]
     assert 0 < facts["burst_p50_us"] <= facts["burst_p99_us"]
-    wanted = {"apiserver", "nats", "watcher", "filter", "scorer", "binder", "load"}
+    wanted = {"apiserver", "nats", "watcher", "filter", "scorer", "binder", "controller", "load"}
     assert set(facts["cpu_us"]) == set(facts["rss_mib"]) == wanted
     assert list(tmp_path.iterdir()) == []
     assert "nothing is left running" in done.stderr

@@ -63,7 +63,7 @@ def test_the_demo(tmp_path: Path) -> None:
     assert placed["default/mps-share"][0] == "gpu-mps"
     assert placed["default/ascend-share-1"] == placed["default/ascend-share-2"]
     assert placed["default/ascend-pair"][0] == "npu-910b"
-    assert placed["default/ascend-310p"] == ["npu-310p", "GPU-0[vir02]"]
+    assert placed["default/ascend-310p"] == ["npu-310p", "NPU-0[vir02]"]
     for apart in ("exclusive", "spread"):
         assert placed[f"default/{apart}-1"] != placed[f"default/{apart}-2"]
     told = out[places[1] : places[2]]

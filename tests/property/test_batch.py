@@ -21,6 +21,7 @@ from allotment.core.bulk import picture_of
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator, Outcome, recheck_all
 from allotment.core.queues.gang import is_ready
+from allotment.core.queues.proportion import Proportion
 from allotment.core.queues.session import Session
 from allotment.core.state import ClusterState, apply
 from allotment_binder.deciding import is_overtaken
@@ -339,7 +340,7 @@ def limits_of(session: Session, name: str) -> list[dict[str, int]]:
     capacity, proportion = session.plugin("capacity"), session.plugin("proportion")
     if capacity is not None:
         found.append(dict(session.queue(name).capability.items()))
-    if proportion is not None:
+    if isinstance(proportion, Proportion):
         found.append(dict(proportion.deserved[name].items()))
     return [{k: int(v) for k, v in limits.items() if k in ("cpu", "pods")} for limits in found]
 

@@ -73,7 +73,7 @@ __all__ = [
 
 STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
 """What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
-INDEXED = frozenset(("gpushare", "mindcluster"))
+INDEXED = frozenset(("gpushare",))
 """Families whose cards are known by index only: their ids say nothing about one node."""
 
 

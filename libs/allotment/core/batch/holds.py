@@ -91,6 +91,8 @@ class Emptied:
         self._policy: Policy | None = None
         self._nodes: dict[str, Node] = {}
         self._rooms: dict[PodRequest, dict[str, _Room]] = {}
+        self._asked: object = None
+        self._answer = False
 
     def candidates(self, session: Session, job: Job) -> list[Candidate]:
         """The nodes that could hold members; none if all together are not enough."""
@@ -106,9 +108,17 @@ class Emptied:
     def fits(self, session: Session, job: Job, names: Sequence[str]) -> bool:
         """Whether the group's minimum fits on these nodes, one member after the other."""
         there = [name for name in names if self._is_there(name)]
+        requests = tuple(self._requests(session, job))
+        facts = tuple(self._state.nodes[name].fact for name in there)
+        asked = self._state.policy, requests, facts
+        if asked != self._asked:  # for a hold it is asked again in every round
+            self._asked, self._answer = asked, self._fit_together(there, requests)
+        return self._answer
+
+    def _fit_together(self, there: Sequence[str], requests: Sequence[PodRequest]) -> bool:
         forks: dict[str, Node] = {}
         starts: Counter[PodRequest] = Counter()
-        for number, request in enumerate(self._requests(session, job)):
+        for number, request in enumerate(requests):
             for at in range(starts[request], len(there)):
                 if there[at] not in forks:
                     forks[there[at]] = self._node(there[at]).fork()

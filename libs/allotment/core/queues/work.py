@@ -239,12 +239,15 @@ def open_books(
         share = job.memo.get(by)
         if share is None:
             share = job.memo[by] = _share(job, of_task, of_minimum)
-        sum_ = sums[job.queue]
-        add_to(sum_.allocated, share.allocated)
-        add_to(sum_.request, share.allocated)
-        add_to(sum_.request, share.pending)
-        add_to(sum_.elastic, share.elastic)
-        add_to(sum_.inqueue, share.inqueue)
+        sum_ = sums[job.view.queue]
+        if share.allocated is not NOTHING:
+            add_to(sum_.allocated, share.allocated)
+        if share.pending is not NOTHING:
+            add_to(sum_.pending, share.pending)
+        if share.elastic is not NOTHING:
+            add_to(sum_.elastic, share.elastic)
+        if share.inqueue is not NOTHING:
+            add_to(sum_.inqueue, share.inqueue)
     return {name: sum_.book() for name, sum_ in sums.items()}
 
 
@@ -259,28 +262,33 @@ def _share(job: Job, of_task: TaskMeasure, of_minimum: JobMeasure) -> Share:
     comes = _still_to_come(job)
     has, least = Resources(held), of_minimum(job) if held or comes else NOTHING
     return Share(
-        has,
-        Resources(pending),
-        has.beyond(least) if held else NOTHING,
-        least.beyond(has) if comes else NOTHING,
+        _or_nothing(has),
+        _or_nothing(Resources(pending)),
+        _or_nothing(has.beyond(least)) if held else NOTHING,
+        _or_nothing(least.beyond(has)) if comes else NOTHING,
     )
+
+
+def _or_nothing(amounts: Resources) -> Resources:
+    """The one object for all that is nothing, so that it need not be added up."""
+    return amounts if any(amounts.values()) else NOTHING
 
 
 class _Sums:
     """A queue's book while it is added up."""
 
-    __slots__ = ("allocated", "elastic", "inqueue", "request")
+    __slots__ = ("allocated", "elastic", "inqueue", "pending")
 
     def __init__(self) -> None:
         self.allocated: dict[str, Amount] = {}
-        self.request: dict[str, Amount] = {}
+        self.pending: dict[str, Amount] = {}
         self.inqueue: dict[str, Amount] = {}
         self.elastic: dict[str, Amount] = {}
 
     def book(self) -> QueueBook:
         book = QueueBook()
         book.allocated = Resources(self.allocated)
-        book.request = Resources(self.request)
+        book.request = book.allocated.plus(Resources(self.pending))
         book.inqueue = Resources(self.inqueue)
         book.elastic = Resources(self.elastic)
         return book
