@@ -3,6 +3,7 @@
 import contextlib
 import re
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,7 +58,9 @@ def test_garbage_is_undecodable(payload: bytes) -> None:
 
 @given(own.cards("n1"))
 def test_register_strings(cards: tuple[CardFact, ...]) -> None:
-    assert vgpu.decode_register(vgpu.encode_register(cards)).cards == cards
+    """Which table cuts a card is configured, not registered."""
+    registered = tuple(msgspec.structs.replace(card, table=-1) for card in cards)
+    assert vgpu.decode_register(vgpu.encode_register(cards)).cards == registered
 
 
 @given(st.text())
