@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from blockbuster import blockbuster_ctx
 
+from allotment.adapters import machine_code
 from allotment.adapters.nats_server import NatsServer
+from allotment.core import kernel
+from allotment.core.kernel_plan import MachineCode
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,3 +49,14 @@ def no_blocking() -> Iterator[None]:
     """Fails the test when our code blocks the event loop (files, sockets, time.sleep)."""
     with blockbuster_ctx(["allotment"]):
         yield
+
+
+@pytest.fixture(scope="module", params=["numpy", "loops", "machine code"])
+def scoring(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The module's tests run once on every road that scores nodes."""
+    before = MachineCode.score_positions
+    MachineCode.score_positions = kernel.score_positions if request.param == "loops" else None
+    if request.param == "machine code" and not machine_code.load():
+        pytest.skip("numba is not installed, or switched off")
+    yield
+    MachineCode.score_positions = before

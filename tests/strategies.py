@@ -67,23 +67,20 @@ no_table = st.sampled_from((-1, -1, -1, -1, -1, -1, -1, NO_TABLE))
 TAGS = ("group:default/g", "exclusive:app=a", "exclusive:app=b")
 
 
-def cards(node: str, tables: int = 0) -> st.SearchStrategy[tuple[CardFact, ...]]:
-    @st.composite
-    def draw_cards(draw: st.DrawFn) -> tuple[CardFact, ...]:
-        return tuple(
-            build.card(
-                index,
-                id=f"{node}-{index}",
-                slots=draw(st.sampled_from((0, 1, 2, 10))),
-                memory_mib=draw(st.sampled_from((0, 4_000, 16_000, 16_001))),
-                model=draw(st.sampled_from(MODELS)),
-                healthy=draw(st.integers(0, 5)) > 0,
-                table=draw(st.integers(0, tables - 1)) if tables else draw(no_table),
-            )
-            for index in range(draw(st.integers(1, 3)))
+@st.composite
+def cards(draw: st.DrawFn, node: str, tables: int = 0) -> tuple[CardFact, ...]:
+    return tuple(
+        build.card(
+            index,
+            id=f"{node}-{index}",
+            slots=draw(st.sampled_from((0, 1, 2, 10))),
+            memory_mib=draw(st.sampled_from((0, 4_000, 16_000, 16_001))),
+            model=draw(st.sampled_from(MODELS)),
+            healthy=draw(st.integers(0, 5)) > 0,
+            table=draw(st.integers(0, tables - 1)) if tables else draw(no_table),
         )
-
-    return draw_cards()
+        for index in range(draw(st.integers(1, 3)))
+    )
 
 
 @st.composite
@@ -396,6 +393,14 @@ every_policy = _policies(
 )
 
 
+terms_policies = st.builds(
+    lambda policy, tiers: msgspec.structs.replace(policy, tiers=tiers),
+    policies,
+    st.one_of(st.just(BUILT_IN_TIERS), *[_placing_tiers.map(_one_tier)] * 3),
+)
+"""The same with plugins that score."""
+
+
 @st.composite
 def pods(
     draw: st.DrawFn,
@@ -463,3 +468,38 @@ def events() -> st.SearchStrategy[Event]:
             problem=st.none() | st.builds(Problem, names, names, names),
         ),
     )
+
+
+calm_request = _requests(st.just(Constraints()))
+
+
+@st.composite
+def lives(draw: st.DrawFn, policy: st.SearchStrategy[Policy]) -> list[Event]:
+    """A policy, nodes with cards, pods that wait, most of them for what there is; then what happens
+    to them: pods that leave and come back asking for something else, nodes that change, leave and
+    join, and seldom another policy.
+    """
+
+    def pod(uid: str) -> PodObserved:
+        return draw(pods(uid, wanted=calm_request if draw(st.booleans()) else every_request))
+
+    def loaded() -> list[Event]:
+        chosen = draw(policy)
+        learned = MixLearned(policy=chosen.device_policy, mix=chosen.mix, pods=1)
+        return [PolicyLoaded(policy=chosen, source="test", text_sha256=""), learned]
+
+    events: list[Event] = [*loaded(), *(draw(nodes(name)) for name in NODES), *map(pod, PODS)]
+    for word in draw(
+        st.lists(st.sampled_from(("pod", "pod", "node", "gone", "policy")), max_size=8)
+    ):
+        name, uid = draw(st.sampled_from(NODES)), draw(st.sampled_from(PODS))
+        match word:
+            case "pod":
+                events += [PodGone(uid=uid, namespace="", name="", rv=1), pod(uid)]
+            case "node":
+                events.append(draw(nodes(name)))
+            case "gone":
+                events.append(NodeGone(name=name, uid=f"uid-{name}", rv=1))
+            case _:
+                events += loaded()
+    return events

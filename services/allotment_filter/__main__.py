@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import anyio
 import anyio.lowlevel
 
+from allotment.adapters import machine_code
 from allotment.adapters.bus import Message
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, open_world
@@ -104,6 +105,7 @@ class Filter:
         numbers = itertools.count(1)
         epoch = self.world.lease.epoch
         while self.world.lease.is_held:
+            machine_code.load_if_large(len(state.nodes))
             received_us = _now_us()
             if state.is_batched:
                 await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)

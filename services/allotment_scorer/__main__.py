@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import anyio
 
+from allotment.adapters import machine_code
 from allotment.adapters.bus import Message
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, open_world
@@ -136,6 +137,7 @@ class Scorer:
 
     def _ready_board(self) -> Board:
         state = self.world.fold.state
+        machine_code.load_if_large(len(state.nodes))
         if self._board is None or self._board.state is not state:
             self._board = Board(state)
         return self._board

@@ -4,34 +4,33 @@ The board lives through everything that happens (nodes join, change, leave; pods
 policy changes), the evaluator is made anew for each comparison.
 """
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allotment.core.board import Board
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.state import ClusterState, apply
-from allotment_proto.events import Event, MixLearned, PolicyLoaded
-from allotment_proto.facts import Policy
+from allotment_proto.events import Event
 from tests import strategies as own
 from tests.build import decided, node, pod, state_of
 
+pytestmark = pytest.mark.usefixtures("scoring")
 
+
+@settings(max_examples=max(40, settings().max_examples // 4))
 @given(
-    own.every_policy,
-    st.lists(own.events(), min_size=5, max_size=40),
+    own.lives(own.every_policy),
     st.lists(st.permutations(own.PODS), min_size=1, max_size=6),
     st.data(),
 )
-def test_same_outcome(
-    policy: Policy, events: list[Event], batches: list[list[str]], data: st.DataObject
-) -> None:
+def test_same_outcome(events: list[Event], batches: list[list[str]], data: st.DataObject) -> None:
     state = ClusterState()
-    apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), 1)
-    apply(state, MixLearned(policy=policy.device_policy, mix=policy.mix, pods=1), 2)
     board = Board(state)
-    cuts = sorted(data.draw(st.integers(0, len(events))) for _ in batches)
-    seq, done = 2, 0
+    start = 2 + len(own.NODES) + len(own.PODS)
+    cuts = sorted(data.draw(st.integers(start, len(events))) for _ in batches)
+    seq, done = 0, 0
     for cut, batch in zip(cuts, batches, strict=True):
         for event in events[done:cut]:
             seq += 1

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from allotment_proto.events import Event, MixLearned, PodGone, PolicyLoaded
 from allotment_proto.facts import Inventory, Policy, Typical
 from tests import chips
 from tests.build import card, decided, pod
+
+pytestmark = pytest.mark.usefixtures("scoring")
 
 NODES = ("n1", "n2", "n3")
 PODS = tuple("abcdefgh")

@@ -1,6 +1,6 @@
 """A batch is placed whole or not at all, on columns as node by node, and undone exactly."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allotment.core.board import Board
@@ -12,7 +12,8 @@ from tests import strategies as own
 from tests.build import node, pod, request, state_of, wants
 
 
-@given(st.lists(own.events(), min_size=5, max_size=40), st.data())
+@settings(max_examples=max(40, settings().max_examples // 4))
+@given(own.lives(own.every_policy), st.data())
 def test_board_and_evaluator_agree_and_leave_no_trace(
     events: list[Event], data: st.DataObject
 ) -> None:

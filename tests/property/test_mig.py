@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded
 from allotment_proto.facts import DeviceRequest, Inventory, Policy
 from tests import build
 from tests.strategies import MIG_TABLE, SMALL_TABLE
+
+pytestmark = pytest.mark.usefixtures("scoring")
 
 UIDS = tuple("abcdefghijkl")
 TABLES = (MIG_TABLE, SMALL_TABLE)

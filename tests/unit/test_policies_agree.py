@@ -20,6 +20,8 @@ from allotment_proto.facts import PodRequest, Policy
 from tests import strategies as own
 from tests.build import decided
 
+pytestmark = pytest.mark.usefixtures("scoring")
+
 CARD_MIB = 16_000
 
 
@@ -49,13 +51,13 @@ MADE: dict[str, type[Fgd] | type[Headroom]] = {"fgd": Fgd, "headroom": Headroom}
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @settings(
-    max_examples=40,
+    max_examples=15,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(
-    st.lists(own.events(), min_size=10, max_size=40),
+    own.lives(own.every_policy),
     st.lists(st.permutations(own.PODS), min_size=1, max_size=4),
     st.data(),
 )
@@ -72,7 +74,8 @@ def test_same_outcome(
 def compare(events: list[Event], batches: list[list[str]], data: st.DataObject) -> None:
     state = ClusterState()
     board = Board(state)
-    cuts = sorted(data.draw(st.integers(0, len(events))) for _ in batches)
+    start = 2 + len(own.NODES) + len(own.PODS)
+    cuts = sorted(data.draw(st.integers(start, len(events))) for _ in batches)
     seq, done = 0, 0
     for cut, batch in zip(cuts, batches, strict=True):
         for event in events[done:cut]:

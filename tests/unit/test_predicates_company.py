@@ -28,6 +28,8 @@ from allotment_proto.facts import (
 )
 from tests import build
 
+pytestmark = pytest.mark.usefixtures("scoring")
+
 WEB, DB = (("app", "web"),), (("app", "db"),)
 IS_WEB = (Expression("app", "In", ("web",)),)
 IS_DB = (Expression("app", "In", ("db",)),)

@@ -14,7 +14,8 @@ class More:
 
     def __init__(self, positions: int, terms: Terms, constant_micro: int, *, is_cut: bool) -> None:
         self.terms = terms
-        self.parts = [np.zeros(positions, np.int64) for _ in terms.names]
+        self.micro = np.zeros((len(terms.names) + 1, positions), np.int64)
+        self.parts: list[Ints] = list(self.micro[:-1])
         """Each plugin's term, without what compares nodes."""
         self.constant_micro = constant_micro
         """What every node earns where none is better than another."""
@@ -22,7 +23,7 @@ class More:
         """Whether totals may have been cut off: then they do not tell the sum of the terms."""
         self.is_relative = False
         """Whether nodes are compared with each other; then the next three are kept."""
-        self.alone_micro = np.zeros(positions, np.int64)
+        self.alone_micro: Ints = self.micro[-1]
         """The sum of all terms without what compares nodes; also kept where totals are cut."""
         self.kept = np.zeros(positions, np.int64)
         """A rank's lowest bits."""

@@ -1,14 +1,16 @@
 """What the board keeps per request and per constraints, and arithmetic that its parts share."""
 
+from itertools import accumulate
+
 import numpy as np
-import numpy.typing as npt
 
 from allotment.core import packing
 from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
 from allotment.core.board_top import Top
 from allotment.core.columns import USE_ORDERS, Columns
-from allotment.core.packing import Bools, Ints
+from allotment.core.kernel_layout import Plan
+from allotment.core.packing import Bools, Ints, Shorts
 from allotment.core.policies.base import View
 from allotment.core.shapes import Ask, Shape
 
@@ -49,37 +51,37 @@ class Row:
         self.rank = np.full(len(columns), -1, np.int64)
         self.fit = np.zeros(len(columns), np.bool_)
         self.top = Top()
-        self.slots: list[npt.NDArray[np.uint8 | np.uint16]] = [
-            np.zeros(
-                len(columns) if ask.number == 1 else (len(columns), ask.number),
-                np.uint8 if columns.depth <= 256 else np.uint16,
-            )
-            for ask in shape.asks
-            if ask.number <= columns.depth
+        numbers = [ask.number for ask in shape.asks]
+        self.chosen: Shorts = np.zeros((len(columns), sum(numbers)), np.uint16)
+        """The slots of the cards that each node would give, one device request after the other."""
+        self.slots: list[Shorts] = [
+            self.chosen[:, end - number] if number == 1 else self.chosen[:, end - number : end]
+            for number, end in zip(numbers, accumulate(numbers), strict=True)
         ]
-        """Per device request the slots of the cards that each node would give."""
-        self._views = [slots.data for slots in self.slots]
+        """The same by device request."""
+        self._chosen = self.chosen.reshape(-1).data
+        self._asks = [ask for ask in shape.asks for _ in range(ask.number)]
         self.more: More | None = None
         """Set if plugins count, or totals can be cut off."""
         self.rules: Rules | None = None
         """Set if the request has rules about other pods."""
+        self.plan: Plan | None = None
+        """Set if the compiled loops can score the request, once that was asked."""
+        self.is_planned = False
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
         self.is_impossible = (
-            shape.unlisted or shape.unknown_family or len(self.slots) < len(shape.asks)
+            shape.unlisted
+            or shape.unknown_family
+            or any(ask.number > columns.depth for ask in shape.asks)
         )
         """No node can have what is asked for, whatever is free."""
 
     def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
         """The slots of the cards that a node would give, with the device request they serve."""
-        found = []
-        for ask, slots in zip(self.shape.asks, self._views, strict=True):
-            if ask.number == 1:
-                found.append((ask, slots[position]))
-            else:
-                found += [(ask, slots[position, number]) for number in range(ask.number)]
-        return found
+        first = position * len(self._asks)
+        return list(zip(self._asks, self._chosen[first : first + len(self._asks)], strict=True))
 
 
 def good_cards(row: Row, ask: Ask, view: View) -> Bools:
@@ -92,6 +94,15 @@ def good_cards(row: Row, ask: Ask, view: View) -> Bools:
         good &= ~view.taken
     apart = kept_apart(row, view)
     return good if apart is None else good & ~apart
+
+
+def admitted_cards(row: Row, columns: Columns) -> Bools | None:
+    """Which cards (N, D) the request admits by what is no amount; None if all."""
+    tags = row.shape.request.apart
+    tagged = columns.tagged_cards(tags) if tags else None
+    if tagged is None:
+        return row.allowed
+    return ~tagged if row.allowed is None else row.allowed & ~tagged
 
 
 def kept_apart(row: Row, view: View) -> Bools | None:

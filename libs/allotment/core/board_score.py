@@ -11,11 +11,13 @@ import numpy as np
 
 from allotment.core.board_more import More
 from allotment.core.board_relative import constant_micro, is_relative, relative_micro
-from allotment.core.board_rows import Row, best_cards, good_cards, take
+from allotment.core.board_rows import Row, admitted_cards, best_cards, good_cards, take
 from allotment.core.board_rules import Rules
 from allotment.core.board_terms import Terms
 from allotment.core.board_top import KEEP, NO_FIT
 from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
+from allotment.core.kernel_layout import HAS_MASK, Plan
+from allotment.core.kernel_plan import MachineCode, ScorePositions, plan_of
 from allotment.core.packing import Bools, Ints
 from allotment.core.points import (
     FULL_MICRO,
@@ -43,6 +45,8 @@ _no_fit = np.array(NO_FIT)
 _nothing = np.array(0)
 _total_most = np.array(TOTAL_MOST)
 _leftover_bits = np.array(LEFTOVER_BITS)
+_no_mask = np.zeros((0, 0), np.bool_)
+_no_parts = np.zeros((0, 0), np.int64)
 
 
 class Scorer:
@@ -50,6 +54,7 @@ class Scorer:
 
     def __init__(self, columns: Columns, policy: Policy, device: DevicePolicy) -> None:
         self._columns = columns
+        self._policy = policy
         self._device = device
         self._host_policy = policy.host_policy if policy.host_weight else "none"
         self._device_weight = np.array(policy.device_weight << LEFTOVER_BITS)
@@ -66,6 +71,7 @@ class Scorer:
         self._is_cut = most + most_micro(self._weights) > TOTAL_MOST
         self._is_plain = self._weights == NONE and not self._is_cut
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
+        self._moved = np.zeros((2, MOVED_MAX), np.int64)
 
     def prepare(self, row: Row) -> None:
         """What a new row needs beside its columns."""
@@ -79,6 +85,56 @@ class Scorer:
 
     def score(self, row: Row, at: Ints) -> None:
         """Score the positions `at` (repetitions do no harm) and store ranks and chosen cards."""
+        compares = self._weights.nodeorder is not None and is_relative(row)
+        if row.more is not None and compares != row.more.is_relative:
+            row.more.is_relative = compares
+            at = self._all
+        score_positions = MachineCode.score_positions
+        plan = None if score_positions is None or compares else self._plan(row)
+        if score_positions is None or plan is None:
+            self._score(row, at)
+        else:
+            self._run(score_positions, row, plan, at)
+
+    def _plan(self, row: Row) -> Plan | None:
+        if not row.is_planned:
+            row.is_planned = True
+            policy, device = self._policy, self._device.name
+            row.plan = plan_of(self._columns, row, policy, device, is_cut=self._is_cut)
+        return row.plan
+
+    def _run(self, score_positions: ScorePositions, row: Row, plan: Plan, at: Ints) -> None:
+        """Score in machine code."""
+        columns, codes, top = self._columns, row.static.codes, row.top
+        mask = admitted_cards(row, columns)
+        plan.plan[HAS_MASK] = mask is not None
+        moves, grown = score_positions(
+            at,
+            columns.host,
+            columns.packed,
+            columns.keys,
+            columns.sizes,
+            columns.unsaid,
+            codes,
+            codes if row.rules is None else row.rules.numbers,
+            _no_mask if mask is None else mask,
+            *plan,
+            row.rank,
+            row.fit,
+            row.chosen,
+            _no_parts if row.more is None else row.more.micro,
+            int(top.floor_rank),
+            self._moved,
+        )
+        row.feasible += grown
+        if moves > MOVED_MAX:
+            top.forget()
+        else:
+            for position, rank in zip(*self._moved[:, :moves].tolist(), strict=True):
+                top.change(position, rank)
+
+    def _score(self, row: Row, at: Ints) -> None:
+        """Score in NumPy."""
         shape = row.shape
         view = View(self._columns, at, self._first[: len(at)])
         fit: Bools = _all(view.host[:HOST_ROWS] >= shape.host_need)
@@ -128,13 +184,7 @@ class Scorer:
         leftover: Ints | None,
     ) -> None:
         """The same where plugins count or totals can be cut off."""
-        at, order = view.at, self._weights.nodeorder
-        compares = order is not None and is_relative(row)
-        if compares != more.is_relative:
-            more.is_relative = compares
-            if len(at) < len(self._all):
-                self.score(row, self._all)
-                return
+        at, order, compares = view.at, self._weights.nodeorder, more.is_relative
         micro = _nothing if points is None else points * self._plain_device_weight
         if self._host_policy != "none":
             micro = micro + self._plain_host_weight * self._host_points(row.shape, view.host)

@@ -17,6 +17,26 @@ from allotment.core.columns import (
     SIZE_MEMORY,
     Columns,
 )
+from allotment.core.kernel_layout import (
+    BALANCED,
+    COMPARES,
+    GPU_NEED,
+    GPU_ROW,
+    HAS_NODEORDER,
+    LEAST,
+    LOAD_CPU,
+    LOAD_MEMORY,
+    MEAN_CONSTANT,
+    MEAN_CPU,
+    MEAN_DIVISOR,
+    MEAN_FIELDS,
+    MEAN_MEMORY,
+    MOST,
+    SHARE_FIELDS,
+    TERMS_LENGTH,
+    WITH_CPU,
+    WITH_MEMORY,
+)
 from allotment.core.packing import Bools, Ints
 from allotment.core.points import FULL_MICRO, POINT_MICRO
 from allotment.core.policies.base import View
@@ -103,6 +123,28 @@ class Terms:
             self._means.append(_mean(weights.fit.weight, asked, found))
         self.names = tuple(names)
         """The terms that `micro` gives, in order."""
+
+    def told(self) -> tuple[Ints, Ints, Ints]:
+        """The same in numbers, for the compiled loops: `terms`, `means` and `shares` of a plan."""
+        terms = np.zeros(TERMS_LENGTH, np.int64)
+        terms[LOAD_CPU], terms[LOAD_MEMORY] = self._load[:, 0]
+        terms[WITH_CPU], terms[WITH_MEMORY] = self._need[0, :, 0]
+        terms[GPU_ROW] = -1
+        if self._gpus is not None:
+            terms[GPU_ROW], terms[GPU_NEED] = self._gpus.row, self._gpus.need
+        if self._order is not None:
+            terms[HAS_NODEORDER] = 1
+            terms[LEAST], terms[MOST] = self._order.least, self._order.most
+            terms[BALANCED] = self._order.balanced if self._is_balanced else 0
+            terms[COMPARES] = self._order.balanced_compares
+        means = np.zeros((len(self._means), MEAN_FIELDS), np.int64)
+        shares: list[tuple[int, int, int, int]] = []
+        for number, mean in enumerate(self._means):
+            if mean.host is not None:
+                means[number, [MEAN_CPU, MEAN_MEMORY]] = mean.host
+            means[number, [MEAN_CONSTANT, MEAN_DIVISOR]] = mean.constant, mean.divisor
+            shares += [(number, x.row, int(x.need), int(weight)) for x, weight in mean.others]
+        return terms, means, np.array(shares, np.int64).reshape(-1, SHARE_FIELDS)
 
     def micro(self, view: View) -> list[Ints]:
         """The terms (M,), in the order of `names`."""

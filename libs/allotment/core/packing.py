@@ -64,6 +64,7 @@ def amount(memory_mib: int, cores_pct: int) -> int:
 # The same on arrays. Constants are 0-d arrays: NumPy takes them faster than Python's integers.
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+Shorts = np.ndarray[tuple[int, ...], np.dtype[np.uint16]]
 
 _guards = np.array(GUARDS)
 _memory_mask = np.array(MEMORY_MASK)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from allotment.adapters import machine_code
 from allotment.core.board import Board
 from allotment.core.cycle import REQUESTS_MAX, Evaluator, Outcome
 from allotment.core.policies.learning import learn
@@ -95,6 +96,7 @@ def core(
         devices=devices,
         is_each_its_own=shape_count == 0,
     )
+    machine_code.load()
     gc.collect()
     gc.freeze()
     board = Board(churn.state)

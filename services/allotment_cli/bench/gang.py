@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from allotment.adapters import machine_code
 from allotment.core.board import Board
 from allotment.core.evaluator import Evaluator
 from allotment.core.gang import Short, Whole, WholeRanker, place_whole
@@ -58,6 +59,7 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
     random = Random(seed)
     note(f"filling {nodes} nodes × 8 cards …")
     churn = Churn(nodes, shapes(16, random), random, policy_of(policy))
+    machine_code.load()
     gc.collect()
     gc.freeze()
     board = Board(churn.state)

@@ -1,0 +1,98 @@
+"""How a request is told to the compiled loops: numbers only, at places that have names here."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from allotment.core.packing import Ints
+
+_Part = TypeVar("_Part", bound=Callable[..., Any])
+
+PARTS: list[Callable[..., Any]] = []
+"""The functions that compiled ones call, which a compiler has to know."""
+
+
+def part(function: _Part) -> _Part:
+    """Marks one of them."""
+    PARTS.append(function)
+    return function
+
+
+# Places in `Plan.plan`.
+(
+    NEED_PODS,
+    NEED_CPU,
+    NEED_MEMORY,
+    CHARGE_CPU,
+    CHARGE_KIB,
+    POLICY,
+    DEVICE_WEIGHT,
+    HOST_POLICY,
+    HOST_WEIGHT,
+    KIND_MASK,
+    AMOUNT_SHIFT,
+    HAS_MASK,
+    MAY_EXCEED,
+    IS_CUT_OFF,
+    CONSTANT_MICRO,
+    PLAN_LENGTH,
+) = range(16)
+NONE, BINPACK, SPREAD = range(3)
+"""What `POLICY` and `HOST_POLICY` say."""
+
+# Fields of `Plan.asks`. What is not said by kind stands at every kind.
+(
+    NEED,
+    RANK,
+    AMOUNT,
+    AFTER,
+    CHARGED_MIB,
+    SPARE_MIB,
+    SIZE_MIB,
+    DIVISOR_MIB,
+    NUMBER,
+    ORDER,
+    EACH_ONCE,
+    FIELDS,
+) = range(12)
+BY_USE, BY_HOLDERS, BY_PLACE = range(3)
+"""What `ORDER` says: what a key's amount counts."""
+
+# Fields of `Plan.extended`.
+EXTENDED_ROW, EXTENDED_COLUMN, EXTENDED_NEED, EXTENDED_FIELDS = range(4)
+
+# Places in `Plan.terms`.
+(
+    HAS_NODEORDER,
+    LEAST,
+    MOST,
+    BALANCED,
+    COMPARES,
+    LOAD_CPU,
+    LOAD_MEMORY,
+    WITH_CPU,
+    WITH_MEMORY,
+    GPU_ROW,
+    GPU_NEED,
+    TERMS_LENGTH,
+) = range(12)
+
+# Fields of `Plan.means` and of `Plan.shares`.
+MEAN_CPU, MEAN_MEMORY, MEAN_CONSTANT, MEAN_DIVISOR, MEAN_FIELDS = range(5)
+SHARE_MEAN, SHARE_ROW, SHARE_NEED, SHARE_WEIGHT, SHARE_FIELDS = range(5)
+
+
+class Plan(NamedTuple):
+    """One row's request. `kernel_plan` makes it, `kernel` reads it."""
+
+    plan: Ints
+    """(PLAN_LENGTH,)"""
+    asks: Ints
+    """(A, FIELDS, K)"""
+    extended: Ints
+    """(E, EXTENDED_FIELDS)"""
+    terms: Ints
+    """(TERMS_LENGTH,)"""
+    means: Ints
+    """(M, MEAN_FIELDS)"""
+    shares: Ints
+    """(S, SHARE_FIELDS)"""

@@ -1,0 +1,125 @@
+"""A row's request told to the compiled loops, and the switch that brings them in.
+
+They know what is asked for most: the policies `binpack`, `spread` and `none`, whole and shared
+cards, cut cards, plugins' terms. What they do not know is scored in NumPy as ever; the integers are
+the same, so that it does not matter for any decision when or whether they are there.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from allotment.core.board_rows import Row
+from allotment.core.columns import CPU, HOST_MEMORY, PODS, SIZE_EXTENDED, USE_ORDERS, Columns
+from allotment.core.devices.base import SCORE_EACH
+from allotment.core.kernel_layout import (
+    AFTER,
+    AMOUNT,
+    AMOUNT_SHIFT,
+    BINPACK,
+    BY_HOLDERS,
+    BY_PLACE,
+    BY_USE,
+    CHARGE_CPU,
+    CHARGE_KIB,
+    CHARGED_MIB,
+    CONSTANT_MICRO,
+    DEVICE_WEIGHT,
+    DIVISOR_MIB,
+    EACH_ONCE,
+    EXTENDED_FIELDS,
+    FIELDS,
+    HOST_POLICY,
+    HOST_WEIGHT,
+    IS_CUT_OFF,
+    KIND_MASK,
+    MAY_EXCEED,
+    MEAN_FIELDS,
+    NEED,
+    NEED_CPU,
+    NEED_MEMORY,
+    NEED_PODS,
+    NONE,
+    NUMBER,
+    ORDER,
+    PLAN_LENGTH,
+    POLICY,
+    RANK,
+    SHARE_FIELDS,
+    SIZE_MIB,
+    SPARE_MIB,
+    SPREAD,
+    TERMS_LENGTH,
+    Plan,
+)
+from allotment.core.packing import Ints
+from allotment.core.points import KIB_BITS
+from allotment.core.shapes import Ask, Shape
+from allotment_proto.facts import Policy
+
+POLICY_NUMBERS = {"none": NONE, "binpack": BINPACK, "spread": SPREAD}
+
+ScorePositions = Callable[..., tuple[int, int]]
+"""`kernel.score_positions`, compiled."""
+
+
+class MachineCode:
+    """The compiled loops once somebody brought them in (`adapters.machine_code`), else None."""
+
+    score_positions: ScorePositions | None = None
+
+
+def plan_of(
+    columns: Columns, row: Row, policy: Policy, device: str, *, is_cut: bool
+) -> Plan | None:
+    """The row's request in numbers; None if the compiled loops do not know something in it.
+
+    `device` names the device policy in use, and `is_cut` says whether totals may be cut off.
+    """
+    shape, layout = row.shape, columns.layout
+    if device not in POLICY_NUMBERS or row.is_impossible or not all(map(_is_known, shape.asks)):
+        return None
+    plan = np.zeros(PLAN_LENGTH, np.int64)
+    plan[[NEED_PODS, NEED_CPU, NEED_MEMORY]] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]
+    plan[CHARGE_CPU] = shape.request.cpu_milli
+    plan[CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
+    plan[POLICY], plan[DEVICE_WEIGHT] = POLICY_NUMBERS[device], policy.device_weight
+    if policy.host_weight:
+        plan[HOST_POLICY] = POLICY_NUMBERS.get(policy.host_policy, SPREAD)
+        plan[HOST_WEIGHT] = policy.host_weight
+    plan[KIND_MASK], plan[AMOUNT_SHIFT] = layout.kind_mask, layout.amount_shift
+    plan[MAY_EXCEED], plan[IS_CUT_OFF] = shape.may_exceed, is_cut
+    terms: Ints = np.zeros(TERMS_LENGTH, np.int64)
+    means: Ints = np.zeros((0, MEAN_FIELDS), np.int64)
+    shares: Ints = np.zeros((0, SHARE_FIELDS), np.int64)
+    if row.more is not None:
+        plan[CONSTANT_MICRO] = row.more.constant_micro
+        terms, means, shares = row.more.terms.told()
+    asks = np.zeros((len(shape.asks), FIELDS, layout.kinds_most), np.int64)
+    for number, ask in enumerate(shape.asks):
+        _tell(asks[number], ask)
+    return Plan(plan, asks, _extended(shape), terms, means, shares)
+
+
+def _is_known(ask: Ask) -> bool:
+    return ask.scoring == SCORE_EACH and not ask.is_wired and ask.order != "preferred"
+
+
+def _tell(fields: Ints, ask: Ask) -> None:
+    fields[NEED] = ask.need
+    fields[RANK] = 0 if ask.rank is None else ask.rank
+    fields[AMOUNT] = ask.amount
+    fields[AFTER] = ask.after if ask.is_cut else np.arange(fields.shape[1])
+    fields[CHARGED_MIB] = ask.memory_mib
+    fields[SPARE_MIB] = ask.spare_mib
+    fields[SIZE_MIB] = ask.size_mib
+    fields[DIVISOR_MIB] = ask.divisor_mib
+    fields[NUMBER] = ask.number
+    by_holders = BY_HOLDERS if ask.order == "emptiest" else BY_PLACE
+    fields[ORDER] = BY_USE if ask.order in USE_ORDERS else by_holders
+    fields[EACH_ONCE] = ask.each_once
+
+
+def _extended(shape: Shape) -> Ints:
+    told = [(row, row + SIZE_EXTENDED, amount) for row, amount in shape.extended_need]
+    return np.array(told, np.int64).reshape(-1, EXTENDED_FIELDS)

@@ -1,0 +1,141 @@
+"""The compiled loops, and the same loops uncompiled, store what the NumPy road stores: position by
+position, whatever is asked for, on clusters with everything in them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from random import Random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allotment.adapters import machine_code
+from allotment.core import kernel
+from allotment.core.board import Board
+from allotment.core.board_rows import Row
+from allotment.core.cycle import run_cycle
+from allotment.core.kernel_plan import MachineCode, ScorePositions
+from allotment.core.state import ClusterState, apply
+from allotment_proto.events import Event, NodeObserved, Placement, PolicyLoaded
+from allotment_proto.facts import Inventory, PodRequest, Policy, Taint
+from tests import build
+from tests import strategies as own
+
+NODES = 24
+LABELS = (
+    (),
+    (("tier", "5"), ("zone", "a")),
+    (("tier", "4"), ("zone", "b"), ("host", "h")),
+)
+ASKED = (
+    build.request(build.wants(1_000, 10)),
+    build.request(build.wants(4_000, 25, 2)),
+    build.request(build.wants(3_000, 0), build.wants(2_000, 0, container=1)),
+    build.request(build.wants(0, 100, memory_pct=100)),
+    build.request(build.wants(2_000, 0, family="gpushare")),
+)
+
+
+def node(random: Random, number: int) -> NodeObserved:
+    """A node of any kind, with cards of several sizes."""
+    name = f"n{number:02}"
+    cards = tuple(
+        build.card(
+            index,
+            id=f"{name}-{index}" if index else f"n{number % 3}-0",
+            slots=random.choice((1, 2, 10)),
+            memory_mib=random.choice((4_000, 16_000, 16_000, 16_001)),
+            model=random.choice(own.MODELS),
+            healthy=random.random() < 0.9,
+        )
+        for index in range(random.randint(1, 5))
+    )
+    mode = random.choice(("hami-core", "hami-core", "mig", "mps"))
+    tables = (own.MIG_TABLE, own.SMALL_TABLE) if mode == "mig" else ()
+    if tables:
+        cards = tuple(
+            build.card(i, id=c.id, memory_mib=16_000, table=i % 2) for i, c in enumerate(cards)
+        )
+    inventories = [Inventory("vgpu", mode, cards, tables)]
+    if random.random() < 0.3:
+        shared = (build.card(0, id="0", slots=1_000_000, memory_mib=8_000, model="shared GPU"),)
+        inventories.append(Inventory("gpushare", "", shared))
+    return build.node(
+        name,
+        0,
+        labels=random.choice(LABELS),
+        taints=random.choice(((), (), (), (Taint("k", "v", "NoSchedule"),))),
+        ready=random.random() < 0.95,
+        pods=random.choice((3, 20, 110)),
+        cpu_milli=random.choice((0, 300, 8_000, 64_000)),
+        extended=random.choice(((), (("example.com/x", 9), ("nvidia.com/gpu", 8)))),
+        inventories=tuple(inventories),
+    )
+
+
+@cache
+def cluster(seed: int) -> tuple[ClusterState, list[Placement]]:
+    """A cluster in use, and places of pods that wait."""
+    random, state = Random(seed), ClusterState()
+    tags = ((), own.TAGS[:1], own.TAGS[1:])
+    events: list[Event] = [node(random, number) for number in range(NODES)]
+    events += [
+        build.pod(f"p{n}", random.choice(ASKED), tags=random.choice(tags)) for n in range(60)
+    ]
+    for seq, event in enumerate(events, start=1):
+        apply(state, event, seq)
+    outcome = run_cycle(state, [f"p{n}" for n in range(60)], Board(state))
+    assert len(outcome.placements) > NODES
+    apply(state, build.decided(*outcome.placements[::2]), len(events) + 1)
+    return state, list(outcome.placements[1::2])
+
+
+@cache
+def roads() -> list[ScorePositions]:
+    """The loops, and compiled if there is a compiler."""
+    with scored_by(None):
+        machine_code.load()
+        made = MachineCode.score_positions
+    return [kernel.score_positions] if made is None else [kernel.score_positions, made]
+
+
+@contextmanager
+def scored_by(road: ScorePositions | None) -> Iterator[None]:
+    before, MachineCode.score_positions = MachineCode.score_positions, road
+    yield
+    MachineCode.score_positions = before
+
+
+def rows(
+    state: ClusterState, request: PodRequest, then: list[Placement], road: ScorePositions | None
+) -> Iterator[Row]:
+    """The request's row at first, and after some pods more."""
+    board = Board(state)
+    board.begin()
+    for placements in ([], then):
+        for placement in placements:
+            board.assume(placement)
+        with scored_by(road):
+            row = board._fresh(request)
+        yield row
+
+
+@settings(max_examples=max(30, settings().max_examples // 4))
+@given(st.integers(0, 3), own.terms_policies, own.every_request)
+def test_same_rows(seed: int, policy: Policy, request: PodRequest) -> None:
+    state, then = cluster(seed)
+    apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), 1_000)
+    for road in roads():
+        for found, plain in zip(
+            rows(state, request, then, road), rows(state, request, then, None), strict=True
+        ):
+            fit = plain.fit
+            assert found.fit.tolist() == fit.tolist()
+            assert found.feasible == plain.feasible == np.count_nonzero(fit)
+            assert found.rank.tolist() == plain.rank.tolist()
+            assert found.chosen[fit].tolist() == plain.chosen[fit].tolist()
+            if plain.more is not None and found.more is not None:
+                for one, other in zip(found.more.parts, plain.more.parts, strict=True):
+                    assert one[fit].tolist() == other[fit].tolist()
