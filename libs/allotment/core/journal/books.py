@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from allotment.core.bulk import Picture
 from allotment.core.cuts import cutter_of
-from allotment.core.journal.segment import NONE, JournalError, Names, Rows, charging
+from allotment.core.journal.segment import NONE, JournalError, Names, Rows, charging, on_card
 from allotment_proto.facts import NO_TABLE, CardFact, Holding
 
 Numbers = NDArray[np.int64]
@@ -52,7 +52,7 @@ class Balance(NamedTuple):
         rows = zip(*(self.bookings[c].tolist() for c in columns), self.first.tolist(), strict=True)
         for pod, node, number, count, first in rows:
             held = tuple(
-                _on(names.shares[shares[at]], names.places[places[at]][2])
+                on_card(names.shares[shares[at]], names.places[places[at]][2])
                 for at in range(first, first + count)
             )
             taken = names.taken[number]
@@ -196,9 +196,3 @@ def _piece_mib(names: Names, number: int, share: Holding) -> int:
     cutter = cutter_of(cut.family, card, cut.table)
     assert cutter is not None, "only cards that are cut have a cut"
     return cutter.charged_mib(cut.table, share.instance, share.memory_mib)
-
-
-def _on(share: Holding, card: str) -> Holding:
-    return Holding(
-        share.family, share.container, card, share.memory_mib, share.cores_pct, share.instance
-    )

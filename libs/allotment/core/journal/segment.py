@@ -4,7 +4,8 @@ Rows are NumPy's packed structs, little-endian. They refer to names by number; a
 segment that uses it first, and numbers go on through all segments of a journal.
 """
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -119,7 +120,11 @@ _decoder = msgspec.msgpack.Decoder(Segment)
 
 
 def encode(segment: Segment) -> bytes:
-    return msgspec.msgpack.encode(segment)
+    """Raises `JournalError` for a number that has no room."""
+    try:
+        return msgspec.msgpack.encode(segment)
+    except OverflowError as error:
+        raise JournalError(f"a number is too large for a journal: {error}") from error
 
 
 def decode(payload: bytes) -> Segment:
@@ -138,12 +143,18 @@ def charging(shares: NDArray[Any]) -> NDArray[Any]:
     return np.where(shares < 0, NONE - shares, shares)
 
 
-def packed(rows: Sequence[tuple[int, ...]], kind: np.dtype[Any]) -> bytes:
-    """Rows as bytes. Raises `JournalError` for a number that has no room."""
-    try:
-        return np.array(rows, kind).tobytes()
-    except OverflowError as error:
-        raise JournalError(f"a number is too large for a journal: {error}") from error
+def on_card(share: Holding, card: str) -> Holding:
+    """The same share, of this card."""
+    return Holding(
+        share.family, share.container, card, share.memory_mib, share.cores_pct, share.instance
+    )
+
+
+def packer(kind: np.dtype[Any]) -> Callable[..., bytes]:
+    """What makes the bytes of one row from its numbers; raises struct.error if one has no room."""
+    assert kind.names is not None
+    letters = {4: "i", 8: "q"}
+    return struct.Struct("<" + "".join(letters[kind[name].itemsize] for name in kind.names)).pack
 
 
 def unpacked(rows: bytes, kind: np.dtype[Any]) -> Rows:
