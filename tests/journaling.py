@@ -1,9 +1,10 @@
 """A journal kept beside a fold, and held against it at every sequence."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from allotment.core.bulk import Picture, picture_of
-from allotment.core.journal import Journal, Writer, decode, encode
+from allotment.core.journal import Journal, Usage, Writer, decode, encode, usage
 from allotment.core.state import ClusterState
 from allotment_proto.events import Event
 
@@ -11,7 +12,10 @@ CUT_EVERY = 4
 
 
 class Journaled:
-    """Call `took` after each record took effect on the state, and `check` in the end."""
+    """Call `took` after each record took effect on the state, and `check` in the end.
+
+    A record's time is its sequence, in milliseconds.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self.segments: list[bytes] = []
@@ -45,3 +49,26 @@ class Journaled:
         journal = self.journal()
         for seq, picture in self.pictures.items():
             assert journal.books(seq).picture() == picture, f"at {seq}"
+        last = max(self.pictures, default=0)
+        for from_ms, to_ms in ((0, last + 1), (last // 3, 2 * last // 3)):
+            found = usage(journal, from_ms, to_ms, by_node=True)
+            assert found == self.used(from_ms, to_ms), f"from {from_ms} to {to_ms}"
+
+    def used(self, from_ms: int, to_ms: int) -> list[Usage]:
+        """What was held on each node, added up one millisecond after the other."""
+        pods: dict[str, set[str]] = {}
+        sums: dict[str, list[int]] = {}
+        counted: dict[str, Counter[str]] = {}
+        for seq in range(from_ms, to_ms):
+            holders = self.pictures[seq].holders if seq in self.pictures else {}
+            for uid, (node, holdings, cpu_milli, _, extended) in holders.items():
+                pods.setdefault(node, set()).add(uid)
+                added = sums.setdefault(node, [0, 0, 0])
+                added[0] += len(holdings)
+                added[1] += sum(held.memory_mib for held in holdings)
+                added[2] += cpu_milli
+                counted.setdefault(node, Counter()).update(dict(extended))
+        return [
+            Usage(node, len(pods[node]), devices, memory_mib, cpu_milli, dict(counted[node]))
+            for node, (devices, memory_mib, cpu_milli) in sorted(sums.items())
+        ]

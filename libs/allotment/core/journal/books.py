@@ -108,10 +108,10 @@ def balance(
     hosts = hosts[: np.searchsorted(hosts["seq"], seq, "right")]
     last = _last(entries["pod"], len(names.pods))
     live = last[entries["node"][last] >= 0]
-    first = _starts(entries["holdings"])[live]
+    first = starts(entries["holdings"])[live]
     bookings = entries[live]
     at = _last(hosts["node"], len(names.nodes))
-    listed = cards[_spans(_starts(hosts["cards"])[at], hosts["cards"][at])]
+    listed = cards[spans(starts(hosts["cards"])[at], hosts["cards"][at])]
     there = hosts[at[hosts["is_there"][at] > 0]]
 
     nodes, places = bookings["node"], len(names.places)
@@ -123,7 +123,7 @@ def balance(
     taken, asked = taken.reshape(-1, 2), asked.reshape(-1, 2)
     is_listed = np.zeros(places, bool)
     is_listed[listed["place"]] = True
-    held = holdings[_spans(first, bookings["holdings"])]
+    held = holdings[spans(first, bookings["holdings"])]
     held = held[(held["share"] >= 0) & is_listed[held["place"]]]
     charged = asked[held["share"], 0]
     cut = np.full(places, NONE)
@@ -155,14 +155,15 @@ def _last(numbers: NDArray[Any], count: int) -> Numbers:
     return last[np.searchsorted(last, 0) :]
 
 
-def _starts(counts: NDArray[Any]) -> Numbers:
-    starts: Numbers = np.cumsum(counts, dtype=np.int64) - counts
-    return starts
+def starts(counts: NDArray[Any]) -> Numbers:
+    """Where the span of each begins, if they lie one after the other."""
+    before: Numbers = np.cumsum(counts, dtype=np.int64) - counts
+    return before
 
 
-def _spans(starts: Numbers, counts: NDArray[Any]) -> Numbers:
+def spans(first: Numbers, counts: NDArray[Any]) -> Numbers:
     """The indices of all spans, one after the other."""
-    return np.repeat(starts - _starts(counts), counts) + np.arange(int(counts.sum()))
+    return np.repeat(first - starts(counts), counts) + np.arange(int(counts.sum()))
 
 
 def _left(

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allotment.core.journal.books import Balance, balance
+from allotment.core.journal.books import Balance, balance, spans, starts
 from allotment.core.journal.segment import (
     CARD,
     ENTRY,
@@ -62,6 +62,13 @@ class Journal:
     def entries(self) -> Rows:
         """Every booking and release, in order."""
         return self._joined().entries
+
+    def shares_of(self, bookings: NDArray[Any]) -> NDArray[Any]:
+        """The shares of these entries' holdings, one entry after the other."""
+        entries, holdings, _, _ = self._joined()
+        counts = entries["holdings"]
+        shares: NDArray[Any] = holdings["share"][spans(starts(counts)[bookings], counts[bookings])]
+        return shares
 
     def books(self, seq: int | None = None) -> Balance:
         """Who held what and what was free after the record `seq` (None: the last).
