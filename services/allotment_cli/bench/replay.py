@@ -1,7 +1,7 @@
 """`allot bench replay`: a long log rebuilt in bulk, from its journal, and folded; and starts.
 
-The records go through the codec and live in memory, as do the journal's segments: reading bytes
-from NATS or from a disk costs the same for every road and is not what is measured here.
+The records go through the codec and live in memory: reading them from NATS costs the same for every
+road and is not what is measured here. The journal and the snapshot are read from files.
 """
 
 import gc
@@ -49,7 +49,7 @@ class ReplayReport(Report, frozen=True, kw_only=True):
     booked, or released; percentiles are of one record in the bulk road. `ratio_to_oracle` is the
     bulk road's speed against the ordinary fold's.
 
-    `journal_allocations_per_cpu_second` counts allocations that were booked, over decoding and
+    `journal_allocations_per_cpu_second` counts allocations that were booked, over reading and
     checking all segments and adding up what everybody holds and what is free, in arrays;
     `journal_objects_…` the same with every holder and every card made an object with its name.
     `journal_write_percent` is what writing the journal adds to the ordinary fold.
@@ -116,10 +116,10 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
     note("writing a journal, and rebuilding from it …")
     kept = kept_beside(entries, len(before))
     changes = made.placed + made.gone
-    journal = from_journal(kept.segments, changes)
-    _assert_same(journal.picture, state, "the journal")
-    del state
     with TemporaryDirectory(prefix="allot-bench-") as directory:
+        journal = anyio.run(from_journal, Path(directory), kept.segments, changes)
+        _assert_same(journal.picture, state, "the journal")
+        del state
         note("starting from a snapshot …")
         restart = anyio.run(restarted, Path(directory), entries, len(before), kept.image)
     if not restart.digest == digest == kept.digest:

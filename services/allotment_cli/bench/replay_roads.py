@@ -5,11 +5,13 @@ Seconds are CPU seconds. As in a service there is no garbage collection while so
 
 import gc
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from allotment.adapters.segments import SegmentDirectory
 from allotment.adapters.snapshots import SnapshotDirectory
 from allotment.core import bulk_events, journal, snapshot
 from allotment.core.bulk import Books, Picture
@@ -132,18 +134,22 @@ class FromJournal(NamedTuple):
     picture: Picture
 
 
-def from_journal(segments: Sequence[bytes], changes: int) -> FromJournal:
-    """Decode, check and put together all segments, and add up what they say."""
-
-    def books() -> tuple[journal.Journal, journal.Balance]:
-        whole = journal.Journal()
-        for segment in segments:
-            whole.add(journal.decode(segment))
-        return whole, whole.books()
-
-    took, (whole, balance) = timed(books)
+async def from_journal(directory: Path, segments: Sequence[bytes], changes: int) -> FromJournal:
+    """Read, check and put together all segments as a command does, and add up what they say."""
+    store = SegmentDirectory(directory, log_identity=LOG)
+    for segment in segments:
+        await store.save(journal.decode(segment))
+    loop, start = loop_ns(), time.process_time()
+    gc.disable()
+    whole = await store.load(sys.maxsize)
+    balance = whole.books()
+    gc.enable()
+    took = Timed(time.process_time() - start, (loop + loop_ns()) / 2)
     if len(whole.entries) != changes:
-        raise CliError(f"{changes} bookings and releases, but {len(whole.entries)} in the journal")
+        raise CliError(
+            f"{changes} bookings and releases, but {len(whole.entries)} in the journal: "
+            f"{store.ignored}"
+        )
     objects, picture = timed(balance.picture)
     return FromJournal(took, objects, picture)
 
