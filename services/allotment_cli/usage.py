@@ -1,6 +1,7 @@
 """`allot usage`: who held how much, and for how long, from the log's journal."""
 
 from collections import Counter
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -65,13 +66,13 @@ async def _document(origin: Origin, first: str | None, last: str | None, by: str
         journal = await journal_of(source)
         now_ms = source.now_ms()
         from_ms = await _begin_ms(source) if first is None else await _ms(source, first, "--from")
-        to_ms = now_ms if last is None else await _ms(source, last, "--to")
+        to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
     if from_ms > to_ms:
         raise CliError(
             f"--from is {rfc3339(from_ms)} and --to is {rfc3339(to_ms)}: nothing lies between",
             "give --from before --to",
         )
-    return document_of(journal, from_ms, min(to_ms, now_ms), by)
+    return document_of(journal, from_ms, to_ms, by)
 
 
 def document_of(journal: Journal, from_ms: int, to_ms: int, by: str) -> UsageDocument:
@@ -97,8 +98,9 @@ async def _ms(source: Source, text: str, option: str) -> int:
 
 
 async def _record_ms(source: Source, seq: int) -> int:
-    async for batch in source.read(seq, seq):
-        return batch[0].time_ns // 1_000_000
+    async with aclosing(source.read(seq, seq)) as batches:
+        async for batch in batches:
+            return batch[0].time_ns // 1_000_000
     raise CliError(f"the log has no record {seq}")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from allotment.core.bulk import picture_of
 from allotment.core.journal import Journal, JournalError, Segment, Writer, decode, encode
-from allotment.core.journal.segment import CARD, ENTRY, HOLDING, HOST
+from allotment.core.journal.segment import CARD, ENTRY, HOLDING, HOST, Cut
 from allotment.core.state import ClusterState, apply_all
 from allotment_proto.events import Event, NodeGone, PodGone
 from tests import build
@@ -178,6 +178,15 @@ def test_names_that_refer_to_nothing() -> None:
     segment.names.pods[0] = (1, "a")
     with pytest.raises(JournalError, match="contradicts itself"):
         Journal().add(segment)
+
+
+def test_cards_that_are_cut_as_none_can_be() -> None:
+    segment = changed("cards", CARD, "cut", 0)(segment_of(NODE, POD, PLACED))
+    segment.names.cuts.append(Cut("vgpu", False, ()))
+    journal = Journal()
+    journal.add(segment)
+    with pytest.raises(JournalError, match="cards of vgpu are not cut so"):
+        journal.books()
 
 
 def test_rows_that_are_cut_short() -> None:

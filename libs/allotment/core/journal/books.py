@@ -103,7 +103,9 @@ class Balance(NamedTuple):
 def balance(
     names: Names, entries: Rows, holdings: Rows, hosts: Rows, cards: Rows, *, seq: int
 ) -> Balance:
-    """The books after the record `seq`. Raises `JournalError` for amounts that are too large."""
+    """The books after the record `seq`. Raises `JournalError` for amounts that are too large, and
+    for cards that are cut as none can be.
+    """
     entries = entries[: np.searchsorted(entries["seq"], seq, "right")]
     hosts = hosts[: np.searchsorted(hosts["seq"], seq, "right")]
     last = _last(entries["pod"], len(names.pods))
@@ -195,5 +197,6 @@ def _piece_mib(names: Names, number: int, share: Holding) -> int:
     cut = names.cuts[number]
     card = CardFact("", 0, "", 0, 0, 0, True, "", NO_TABLE if cut.is_closed else NONE)
     cutter = cutter_of(cut.family, card, cut.table)
-    assert cutter is not None, "only cards that are cut have a cut"
+    if cutter is None:
+        raise JournalError(f"cards of {cut.family} are not cut so")
     return cutter.charged_mib(cut.table, share.instance, share.memory_mib)

@@ -73,7 +73,7 @@ class Journal:
     def books(self, seq: int | None = None) -> Balance:
         """Who held what and what was free after the record `seq` (None: the last).
 
-        Raises `JournalError` if numbers are too large to be added up here.
+        Raises `JournalError` if numbers are too large to be added up here, or make no sense.
         """
         return balance(self.names, *self._joined(), seq=self.last_seq if seq is None else seq)
 
