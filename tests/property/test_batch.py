@@ -72,7 +72,7 @@ class World:
         self.state, self.seq = ClusterState(), 0
         self.board, self.rounds = Board(self.state), Rounds(self.state)
         self.views, self.groups = Views(self.state), Groups(self.state)
-        self.journaled = Journaled(self.state)
+        self.journaled = Journaled(self.state, every=10)
         self.made = 0
         self.tell(PolicyLoaded(policy=POLICIES[0], source="", text_sha256=""))
         self.queue(0, 0, 0)
