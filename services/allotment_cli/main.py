@@ -11,6 +11,7 @@ COMMANDS = {
     "demo": ("allotment_cli.demo", "demo", "Local mode, the examples, explanations, a replay."),
     "get": ("allotment_cli.get", "get", "Nodes, pods or cards as the log knows them."),
     "ledger": ("allotment_cli.ledger", "ledger", "The card map: who holds how much of which card."),
+    "usage": ("allotment_cli.usage", "usage", "Who held how much, and for how long."),
     "log": ("allotment_cli.log", "log", "The allocation log, one line an event."),
     "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is, or a gang waits."),
     "doctor": ("allotment_cli.doctor", "doctor", "What somebody should look at."),

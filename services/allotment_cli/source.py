@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 
+from allotment.adapters.segments import SegmentDirectory
 from allotment.adapters.snapshots import SnapshotDirectory, SnapshotStore
 from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
 from allotment_cli import export
@@ -35,10 +36,25 @@ class Origin(NamedTuple):
     file: Path | None = None
 
 
+class JournalCache(NamedTuple):
+    """Where the log's journal may be kept, and the state at its end, from which it goes on."""
+
+    segments: SegmentDirectory
+    snapshots: SnapshotStore
+
+    @classmethod
+    def at(cls, directory: Path, log_identity: str) -> "JournalCache":
+        return cls(
+            SegmentDirectory(directory, log_identity=log_identity),
+            SnapshotDirectory(directory, log_identity=log_identity),
+        )
+
+
 class Source(Protocol):
     """A log that can be read, more than once. `snapshots` is where folds of it may be kept."""
 
     snapshots: SnapshotStore | None
+    journal: JournalCache | None
 
     def now_ms(self) -> int:
         """What "now" means: the clock for a live log, the last record's time for a file."""
@@ -87,6 +103,7 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self.records = list(export.read_file(path))
         self.snapshots: SnapshotStore | None = None
+        self.journal: JournalCache | None = None
 
     def now_ms(self) -> int:
         return self.records[-1].time_ns // 1_000_000 if self.records else 0
@@ -153,7 +170,9 @@ async def _live(url: str) -> AsyncIterator[Source]:
                     "is this the right server? the first service that starts makes the stream",
                 )
             log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
-            yield LiveSource(log, _snapshots_of(log.identity))
+            cache = _cache_of(log.identity)
+            snapshots = SnapshotDirectory(cache, log_identity=log.identity)
+            yield LiveSource(log, snapshots, JournalCache.at(cache / "journal", log.identity))
     except NatsUnavailable as error:
         raise CliError(f"NATS cannot be reached: {error}", "check --nats; or: allot up") from error
     except TimeoutError as error:
@@ -162,18 +181,20 @@ async def _live(url: str) -> AsyncIterator[Source]:
         raise CliError(f"the log at {url} cannot be read: {error}") from error
 
 
-def _snapshots_of(identity: str) -> SnapshotDirectory:
+def _cache_of(identity: str) -> Path:
     """The user's cache of one log: $XDG_CACHE_HOME/allotment, or ~/.cache/allotment."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "allotment"
-    name = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    return SnapshotDirectory(cache / name, log_identity=identity)
+    return cache / hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 class LiveSource:
     """A log that grows; what is read is read from the server each time."""
 
-    def __init__(self, log: Log, snapshots: SnapshotStore | None) -> None:
+    def __init__(
+        self, log: Log, snapshots: SnapshotStore | None, journal: JournalCache | None
+    ) -> None:
         self.snapshots = snapshots
+        self.journal = journal
         self.last_seq = log.last_seq
         self.read = log.read
         self.follow = log.follow

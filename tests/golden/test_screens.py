@@ -30,6 +30,8 @@ COMMANDS = {
     "ledger": "ledger",
     "ledger-before": "ledger --at 21~1 --node gpu-02",
     "ledger-json": "ledger --node whole-01 -o json",
+    "usage": "usage",
+    "usage-part": "usage --by node --from 21 --to 30 -o json",
     "log": "log",
     "log-pod": "log --pod half",
     "log-node": "log --node gpu-02 --type decided --type NodeObserved",

@@ -44,6 +44,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
+from tests.journaling import Journaled
 
 FIRST = (PluginUse("priority"), PluginUse("gang"), PluginUse("conformance"))
 ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
@@ -71,6 +72,7 @@ class World:
         self.state, self.seq = ClusterState(), 0
         self.board, self.rounds = Board(self.state), Rounds(self.state)
         self.views, self.groups = Views(self.state), Groups(self.state)
+        self.journaled = Journaled(self.state, every=10)
         self.made = 0
         self.tell(PolicyLoaded(policy=POLICIES[0], source="", text_sha256=""))
         self.queue(0, 0, 0)
@@ -78,6 +80,7 @@ class World:
     def tell(self, event: Event) -> None:
         self.seq += 1
         apply(self.state, event, self.seq)
+        self.journaled.took(self.seq, (event,))
 
     def node(self, a: int, b: int, c: int) -> None:
         if c == 5 and f"n{a % 3}" in self.state.nodes:
@@ -380,4 +383,5 @@ def test_groups_through_a_life(steps: list[Op]) -> None:
     restored = snapshot.decode(image)
     assert snapshot.encode(restored) == image
     assert picture_of(restored) == picture_of(world.state)
+    world.journaled.check()
     world.drain()

@@ -1,4 +1,4 @@
-"""The bulk road and the ordinary fold end in the same books, whatever the log says."""
+"""Bulk road, journal and ordinary fold end in the same books, whatever the log says."""
 
 from random import Random
 from typing import Any
@@ -7,24 +7,29 @@ from hypothesis import settings
 from hypothesis.stateful import invariant
 
 from allotment.core.bulk import Books, picture_of, rebuild
+from allotment.core.journal import Journal, Writer
 from allotment.core.state import ClusterState, apply_all
 from allotment.testing.long_log import LongLog
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import BindFailed, Bound, Envelope
 from tests import build
+from tests.journaling import Journaled
 from tests.property.test_fold_stateful import Fold
 
 
 class Bulk(Fold):
-    """Every step of the stateful fold test, taken by the bulk road too."""
+    """Every step of the stateful fold test, taken by the bulk road and the journal too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.books = Books()
+        self.journaled = Journaled(self.state)
 
     def append(self, *events: Any) -> None:
         super().append(*events)
-        self.books.take(self.records[-1].seq, self.records[-1].payload)
+        record = self.records[-1]
+        self.books.take(record.seq, record.payload)
+        self.journaled.took(record.seq, events, record.payload)
 
     @invariant()
     def the_books_are_the_same(self) -> None:
@@ -32,6 +37,7 @@ class Bulk(Fold):
 
     def teardown(self) -> None:
         """What the base class does here is its own test's."""
+        self.journaled.check()
 
 
 Bulk.TestCase.settings = settings(max_examples=max(60, settings().max_examples // 5))
@@ -41,13 +47,20 @@ TestBulk = Bulk.TestCase
 def test_a_long_log_ends_in_the_same_books_and_everything_in_it_was_upheld() -> None:
     made = LongLog(30, 300, Random(3))
     state, books = ClusterState(), Books()
+    writer = Writer(state)
     for seq, entry in enumerate(made.entries(4_000), start=1):
-        apply_all(state, decode_envelope(entry.payload).events, seq)
+        events = decode_envelope(entry.payload).events
+        apply_all(state, events, seq)
         books.take(seq, entry.payload)
+        writer.take(seq, seq, entry.payload, events)
+    journal = Journal()
+    journal.add(writer.cut())
     assert (books.booked, books.released) == (made.placed, made.gone)
     assert made.gone > 300
     assert not state.voided
     assert books.picture() == picture_of(state)
+    assert len(journal.entries) == made.placed + made.gone
+    assert journal.books().picture() == picture_of(state)
 
 
 def record(*events: Any, v: int = 1) -> bytes:

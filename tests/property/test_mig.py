@@ -17,6 +17,7 @@ from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded
 from allotment_proto.facts import DeviceRequest, Inventory, Policy
 from tests import build
+from tests.journaling import Journaled
 from tests.strategies import MIG_TABLE, SMALL_TABLE
 
 pytestmark = pytest.mark.usefixtures("scoring")
@@ -60,6 +61,7 @@ class World:
     def __init__(self, policy: Policy) -> None:
         self.state, self.books, self.seq = ClusterState(), Books(), 0
         self.board = Board(self.state)
+        self.journaled = Journaled(self.state)
         self.tell(PolicyLoaded(policy=policy, source="test", text_sha256=""))
 
     def tell(self, event: Event) -> None:
@@ -67,6 +69,7 @@ class World:
         apply(self.state, event, self.seq)
         payload = encode(Envelope(v=3, at_ms=1, by="test", events=(event,)))
         self.books.take(self.seq, payload)
+        self.journaled.took(self.seq, (event,), payload)
 
     def place(self, batch: list[str]) -> None:
         wanted = run_cycle(self.state, batch, Evaluator(self.state))
@@ -118,5 +121,6 @@ def test_random_life(
     for uid in list(world.state.pods):
         world.tell(PodGone(uid=uid, namespace="default", name=uid, rv=99))
     world.audit()
+    world.journaled.check()
     cards = [card for node in world.state.nodes.values() for card in node.ledgers["vgpu"].cards]
     assert all(card.state == () and card.free_memory_mib == card.fact.memory_mib for card in cards)

@@ -21,6 +21,7 @@ from allotment_proto.codec import encode
 from allotment_proto.events import BindFailed, Envelope, Event, NodeObserved, PodGone, PolicyLoaded
 from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Policy, Problem, Profile
 from tests import build
+from tests.journaling import Journaled
 from tests.strategies import MIG_TABLE, SMALL_TABLE
 
 NODES = ("n1", "n2")
@@ -96,10 +97,12 @@ class World:
     def __init__(self) -> None:
         self.state, self.books, self.seq = ClusterState(), Books(), 0
         self.board = Board(self.state)
+        self.journaled = Journaled(self.state)
 
     def tell(self, event: Event) -> None:
         self.seq += 1
         apply(self.state, event, self.seq)
+        self.journaled.took(self.seq, (event,))
         self.books.take(self.seq, encode(Envelope(v=1, at_ms=0, by="test", events=(event,))))
 
     def place(self, batch: list[str]) -> None:
@@ -200,3 +203,4 @@ def test_changing_tables(policy: Policy, data: st.DataObject) -> None:
             case _:
                 raise AssertionError(step)
         world.audit()
+    world.journaled.check()

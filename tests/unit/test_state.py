@@ -6,7 +6,7 @@ import pytest
 
 from allotment.core import snapshot
 from allotment.core.check import check, oversold
-from allotment.core.state import ClusterState, apply, covers
+from allotment.core.state import ClusterState, apply, apply_all, covers
 from allotment_proto.events import BindFailed, Bound, NodeGone, PodGone, Refusal
 from allotment_proto.facts import Holding
 from tests import build
@@ -264,3 +264,12 @@ def test_the_check_sees_a_forgotten_allocation() -> None:
     state = build.state_of(*RESERVED)
     state.nodes["n1"].allocations.clear()
     assert any("does not know it" in problem for problem in check(state))
+
+
+def test_a_record_without_events_moves_where_the_log_stands_and_nothing_else() -> None:
+    state = build.state_of(*RESERVED)
+    before = snapshot.encode(state)
+    apply_all(state, (), 9)
+    assert state.seq == 9
+    state.seq = len(RESERVED)
+    assert snapshot.encode(state) == before

@@ -190,8 +190,7 @@ def _chain(state: ClusterState, name: str) -> list[str]:
 
 def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
     """Note that something about a group's pod changed."""
-    group = state.groups.get(fact.group)
-    if group is not None:
+    if fact.group and (group := state.groups.get(fact.group)) is not None:
         group.changed_seq = seq
 
 

@@ -136,12 +136,15 @@ class Ledger:
             card = self._own(card)
         card.holders[key] = holding
         card.free_slots -= 1
-        card.free_memory_mib -= card.charged_mib(holding)
         card.free_cores_pct -= holding.cores_pct
-        if card.cutter is not None:
+        if card.cutter is None:
+            card.free_memory_mib -= holding.memory_mib
+        else:
+            card.free_memory_mib -= card.charged_mib(holding)
             card.state = card.cutter.state(card.fact, card.table, card.held)
-        for tag in self.counted(tags, holding):
-            card.tags[tag] = card.tags.get(tag, 0) + 1
+        if tags:
+            for tag in self.counted(tags, holding):
+                card.tags[tag] = card.tags.get(tag, 0) + 1
 
     def release(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
         """Undo `charge` exactly; a holding that is not booked changes nothing."""
@@ -154,14 +157,17 @@ class Ledger:
         if booked is None:
             return
         card.free_slots += 1
-        card.free_memory_mib += card.charged_mib(booked)
         card.free_cores_pct += booked.cores_pct
-        if card.cutter is not None:
+        if card.cutter is None:
+            card.free_memory_mib += booked.memory_mib
+        else:
+            card.free_memory_mib += card.charged_mib(booked)
             card.state = card.cutter.state(card.fact, card.table, card.held)
-        for tag in self.counted(tags, booked):
-            card.tags[tag] -= 1
-            if not card.tags[tag]:
-                del card.tags[tag]
+        if tags:
+            for tag in self.counted(tags, booked):
+                card.tags[tag] -= 1
+                if not card.tags[tag]:
+                    del card.tags[tag]
 
     def counted(self, tags: tuple[str, ...], holding: Holding) -> tuple[str, ...]:
         """Those of a pod's tags that count for a holding.

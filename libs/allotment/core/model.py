@@ -6,6 +6,8 @@ change a `ClusterState`; everybody else reads.
 
 from typing import TypeVar
 
+import msgspec
+
 from allotment.core.ledger import Ledger
 from allotment.core.reasons import CARDS_QUARANTINED
 from allotment_proto.device_config import DeviceConfig
@@ -37,55 +39,24 @@ RESERVED = "reserved"
 BOUND = "bound"
 
 
-class Allocation:
+class Allocation(msgspec.Struct, gc=False, eq=False):
     """What one pod holds on one node. `seq` is the decision's sequence, 0 if others bound it."""
 
-    __slots__ = (
-        "broken",
-        "cpu_milli",
-        "extended",
-        "fact",
-        "holdings",
-        "memory_bytes",
-        "node",
-        "phase",
-        "seq",
-        "stamp_s",
-        "tags",
-        "uid",
-    )
-
-    def __init__(
-        self,
-        uid: str,
-        node: str,
-        holdings: tuple[Holding, ...],
-        cpu_milli: int,
-        memory_bytes: int,
-        extended: Amounts,
-        *,
-        phase: str,
-        seq: int = 0,
-        stamp_s: int = 0,
-        tags: tuple[str, ...] = (),
-        broken: bool = False,
-        fact: PodObserved | None = None,
-    ) -> None:
-        self.uid = uid
-        self.node = node
-        self.holdings = holdings
-        self.cpu_milli = cpu_milli
-        self.memory_bytes = memory_bytes
-        self.extended = extended
-        self.phase = phase
-        self.seq = seq
-        self.stamp_s = stamp_s
-        self.tags = tags
-        """What others may want to keep apart from on a card; see `PodObserved.tags`."""
-        self.broken = broken
-        """It holds devices of which nobody can tell which."""
-        self.fact = fact
-        """The pod as it was last seen: its labels, and what it says about other pods."""
+    uid: str
+    node: str
+    holdings: tuple[Holding, ...]
+    cpu_milli: int
+    memory_bytes: int
+    extended: Amounts
+    phase: str
+    seq: int = 0
+    stamp_s: int = 0
+    tags: tuple[str, ...] = ()
+    """What others may want to keep apart from on a card; see `PodObserved.tags`."""
+    broken: bool = False
+    """It holds devices of which nobody can tell which."""
+    fact: PodObserved | None = None
+    """The pod as it was last seen: its labels, and what it says about other pods."""
 
 
 Change = tuple[int, Allocation | None, int]
@@ -206,18 +177,15 @@ class Node:
         return twin
 
 
-class Pod:
+class Pod(msgspec.Struct, gc=False, eq=False):
     """One pod: its last observed fact, what it holds, and the last refusal said about it."""
 
-    __slots__ = ("allocation", "bind_failures", "changed_seq", "fact", "refusal", "refused_basis")
-
-    def __init__(self, fact: PodObserved, seq: int) -> None:
-        self.fact = fact
-        self.changed_seq = seq
-        self.allocation: Allocation | None = None
-        self.refusal: Refusal | None = None
-        self.refused_basis = 0
-        self.bind_failures = 0
+    fact: PodObserved
+    changed_seq: int
+    allocation: Allocation | None = None
+    refusal: Refusal | None = None
+    refused_basis: int = 0
+    bind_failures: int = 0
 
 
 class Group:

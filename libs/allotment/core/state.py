@@ -96,17 +96,16 @@ def covers(node: Node, placement: Placement) -> bool:
         if amount > max(node.extended_free.get(name, 0), 0):
             return False
     holdings = placement.holdings
-    if len({(held.family, held.card) for held in holdings}) < len(holdings):
+    if len(holdings) > 1 and len({(h.family, h.card) for h in holdings}) < len(holdings):
         return _covers_sums(node, holdings)
     for held in holdings:
         card = _card(node, held)
-        if (
-            card is None
-            or card.free_slots < 1
-            or card.free_memory_mib < card.charged_mib(held)
-            or card.free_cores_pct < held.cores_pct
-            or not card.admits((held.instance,))
-        ):
+        if card is None or card.free_slots < 1 or card.free_cores_pct < held.cores_pct:
+            return False
+        if card.cutter is None:
+            if card.free_memory_mib < held.memory_mib:
+                return False
+        elif card.free_memory_mib < card.charged_mib(held) or not card.admits((held.instance,)):
             return False
     return True
 
@@ -208,11 +207,13 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
         if pod.fact.group != event.group:
             fold_groups.leave(state, pod.fact, seq)
             fold_groups.join(state, event)
-        if pod.fact.request != event.request or pod.fact.problem != event.problem:
+        if pod.fact.request != event.request:
             pod.changed_seq = seq
-        if pod.fact.request.company != event.request.company:
-            state.note_company(pod.fact, -1)
-            state.note_company(event, 1)
+            if pod.fact.request.company != event.request.company:
+                state.note_company(pod.fact, -1)
+                state.note_company(event, 1)
+        elif pod.fact.problem != event.problem:
+            pod.changed_seq = seq
         pod.fact = event
         _note_single(state, pod)
     fold_groups.changed(state, event, seq)
@@ -284,8 +285,8 @@ def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
     return (
         was.labels == fact.labels
         and was.deleting == fact.deleting
-        and before.company == now.company
         and before.unsaid == now.unsaid
+        and before.company == now.company
     )
 
 
@@ -295,17 +296,19 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
     Each tells it once: what is seen of the pod afterwards says nothing about its cards.
     """
     fact, held = pod.fact, pod.allocation
-    if held is None or before is None or _start_of(before) == _start_of(fact):
+    if held is None or before is None:
+        return
+    start = _start_of(fact)
+    if _start_of(before) == start or (start == STARTED and not state.shunned):
         return
     cards = [h.card for h in held.holdings if h.family not in INDEXED]
-    if _start_of(fact) == STARTED:
-        if state.shunned:
-            state.shunned = {
-                owner: left
-                for owner, shunned in state.shunned.items()
-                if (left := {card: at for card, at in shunned.items() if card not in cards})
-            }
-    elif fact.owner and cards and _start_of(fact) == NOT_STARTED:
+    if start == STARTED:
+        state.shunned = {
+            owner: left
+            for owner, shunned in state.shunned.items()
+            if (left := {card: at for card, at in shunned.items() if card not in cards})
+        }
+    elif fact.owner and cards and start == NOT_STARTED:
         shunned = state.shunned.pop(fact.owner, {})
         shunned.update(dict.fromkeys(cards, seq))
         state.shunned[fact.owner] = shunned
@@ -424,11 +427,12 @@ def _reserve(state: ClusterState, placement: Placement, seq: int) -> bool:
     ):
         return False
     _charge(state, pod, allocation_of(placement, seq, pod.fact.tags, pod.fact))
-    node.last_stamp_s = max(node.last_stamp_s, placement.stamp_s)
+    if placement.stamp_s > node.last_stamp_s:
+        node.last_stamp_s = placement.stamp_s
     pod.refusal = None
     state.voided.pop(placement.uid, None)
     fold_groups.changed(state, pod.fact, seq)
-    _sort_in(state, pod)
+    del state.pending[placement.uid]
     return True
 
 
@@ -544,9 +548,9 @@ def apply_all(
     next decision must follow, whatever the record holds. None: go by the events.
     """
     before = state.decision_seq
-    for event in events:
-        apply(state, event, seq)
     state.seq = seq
+    for event in events:
+        _HANDLERS[type(event)](state, event, seq)
     if is_decision is not None:
         state.decision_seq = seq if is_decision else before
 

@@ -1,0 +1,78 @@
+"""Files that say of which log they are and up to where, with a checksum: what caches are made of.
+
+A file is written whole or not at all. One that is torn, altered, of another log, or ahead of the
+log it belongs to is passed over with a reason.
+"""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+_FORMAT = 1
+_TORN = "writing-"
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """A file that was passed over. `reason`: "corrupt", "another_log" or "newer_than_log"."""
+
+    path: str
+    reason: str
+    message: str
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The first line of a file, as JSON; the payload follows."""
+
+    format: int
+    log: str
+    seq: int
+    bytes: int
+    sha256: str
+
+
+def seal(path: Path, log_identity: str, seq: int, payload: bytes) -> None:
+    """Write `payload`, which belongs to the log up to `seq`. Raises OSError.
+
+    What an interrupted writer left in the directory is removed.
+    """
+    directory = path.parent
+    directory.mkdir(parents=True, exist_ok=True)
+    for torn in directory.glob(f"{_TORN}*"):
+        torn.unlink()
+    digest = hashlib.sha256(payload).hexdigest()
+    header = _Header(_FORMAT, log_identity, seq, len(payload), digest)
+    handle, temporary = tempfile.mkstemp(prefix=_TORN, dir=directory)
+    try:
+        with open(handle, "wb") as file:
+            file.write(msgspec.json.encode(header) + b"\n")
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def unseal(path: Path, log_identity: str, last_seq: int) -> tuple[int, bytes] | Ignored:
+    """The sequence and the payload of a file; of a log that has reached `last_seq`."""
+    line, _, payload = path.read_bytes().partition(b"\n")
+    try:
+        header = msgspec.json.decode(line, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Ignored(str(path), "corrupt", f"its header cannot be read: {error}")
+    if header.format != _FORMAT:
+        return Ignored(str(path), "corrupt", f"format {header.format}, not {_FORMAT}")
+    if header.bytes != len(payload):
+        found = f"{len(payload)} bytes, not the {header.bytes} written"
+        return Ignored(str(path), "corrupt", found)
+    if header.sha256 != hashlib.sha256(payload).hexdigest():
+        return Ignored(str(path), "corrupt", "its checksum does not fit")
+    if header.log != log_identity:
+        return Ignored(str(path), "another_log", f"{header.log}, not {log_identity}")
+    if header.seq > last_seq:
+        return Ignored(str(path), "newer_than_log", f"at {header.seq}, the log at {last_seq}")
+    return header.seq, payload

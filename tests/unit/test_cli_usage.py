@@ -1,0 +1,156 @@
+"""`allot usage`: sums of a log's journal, the same from what was kept and from the beginning."""
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from allotment.core.bulk import picture_of
+from allotment.core.journal import Journal
+from allotment.core.logport import Record
+from allotment_cli import journaling
+from allotment_cli.journaling import journal_of
+from allotment_cli.main import main
+from allotment_cli.source import FileSource, JournalCache
+from tests import build
+from tests.recording import Recorder, busy_cluster, fold
+
+LOG = "ALLOTMENT_LOG@2026"
+
+
+@pytest.fixture
+def log() -> Recorder:
+    made = busy_cluster()
+    made.append_bytes("allot.log.facts", b"not a record")
+    return made
+
+
+class Counting(FileSource):
+    """Remembers from where it was read."""
+
+    def __init__(self, path: Path, directory: Path) -> None:
+        super().__init__(path)
+        self.journal = JournalCache.at(directory, LOG)
+        self.firsts: list[int] = []
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        self.firsts.append(first_seq)
+        async for batch in super().read(first_seq, last_seq):
+            yield batch
+
+
+@pytest.fixture
+def cached(log: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counting:
+    monkeypatch.setattr(journaling, "KEEP_AFTER_EVENTS", 5)
+    return Counting(log.write(tmp_path / "log.jsonl"), tmp_path / "cache")
+
+
+def found(source: FileSource) -> Journal:
+    return anyio.run(journal_of, source)
+
+
+def test_what_was_kept_goes_on_where_it_ended(
+    cached: Counting, log: Recorder, tmp_path: Path
+) -> None:
+    first = found(cached)
+    assert first.books().picture() == picture_of(fold(log.records[:-1]))
+    log.gone(next(uid for uid, pod in log.state.pods.items() if pod.allocation is not None))
+    longer = Counting(log.write(tmp_path / "longer.jsonl"), tmp_path / "cache")
+    again, fresh = found(longer), found(FileSource(tmp_path / "longer.jsonl"))
+    assert longer.firsts == [len(cached.records) + 1]
+    assert (again.last_seq, again.chain) == (fresh.last_seq, fresh.chain)
+    assert again.entries.tobytes() == fresh.entries.tobytes()
+    assert len(again.entries) == len(first.entries) + 1
+
+
+@pytest.mark.parametrize("name", ["segment", "snapshot"])
+def test_without_one_part_of_what_was_kept_all_is_made_again(
+    cached: Counting, tmp_path: Path, name: str
+) -> None:
+    before = found(cached)
+    [kept] = (tmp_path / "cache").glob(f"{name}-*")
+    kept.unlink()
+    after = found(cached)
+    assert cached.firsts == [1, 1]
+    assert after.entries.tobytes() == before.entries.tobytes()
+    assert found(cached).chain == before.chain
+    assert cached.firsts[-1] == len(cached.records) + 1
+
+
+def test_what_was_kept_is_damaged(
+    cached: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = found(cached)
+    [kept] = (tmp_path / "cache").glob("segment-*")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert found(cached).entries.tobytes() == before.entries.tobytes()
+    assert f"the kept journal is not used: {kept}: " in capsys.readouterr().err
+    assert cached.firsts == [1, 1]
+
+
+def usage(path: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, ["usage", "--file", str(path), *words])
+
+
+@pytest.fixture
+def hour(tmp_path: Path) -> Path:
+    """A pod held 4,000 MiB of a card for half of an hour, in a log that goes on."""
+    log = Recorder()
+    log.append("allot.log.node.n1", "watcher", build.node())
+    start_ms = log.now_ms
+    log.append("allot.log.pod.a", "watcher", build.pod("a"))
+    log.append("allot.log.decision", "binder", build.decided(build.placement("a")))
+    log.now_ms = start_ms + 1_800_000
+    log.append("allot.log.node.n1", "watcher", build.node(rv=5))
+    return log.write(tmp_path / "hour.jsonl")
+
+
+def test_hours_are_counted_to_the_end_of_the_log(hour: Path) -> None:
+    facts = json.loads(usage(hour, "-o", "json").stdout)
+    [used] = facts["usage"]
+    assert (used["name"], used["pods"]) == ("default", 1)
+    assert used["memoryMibMs"] == 4_000 * used["deviceMs"]
+    assert 1_790_000 < used["deviceMs"] <= 1_800_000
+    assert usage(hour).stdout.splitlines()[1].split() == ["default", "1", "0.5", "2.0", "0.0"]
+
+
+def test_a_part_of_the_time_and_by_node(hour: Path) -> None:
+    whole, part = (
+        json.loads(usage(hour, "--by", "node", "-o", "json", *words).stdout)["usage"]
+        for words in ((), ("--from", "-10m"))
+    )
+    assert [used["name"] for used in (*whole, *part)] == ["n1", "n1"]
+    assert part[0]["deviceMs"] == 600_000 < whole[0]["deviceMs"]
+    assert "nothing was held" in usage(hour, "--to", "2").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--from", "-1m", "--to", "-5m"), "nothing lies between"),
+        (("--from", "9"), "--from 9: the log goes from 1 to 4"),
+        (("--to", "teatime"), "--to 'teatime' is not a moment"),
+    ],
+)
+def test_what_cannot_be_answered(hour: Path, words: tuple[str, ...], said: str) -> None:
+    result = usage(hour, *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    result = usage(empty)
+    assert (result.exit_code, result.stdout) == (0, "nothing was held\n")
+
+
+def test_a_number_that_no_journal_can_hold(tmp_path: Path) -> None:
+    log = Recorder()
+    log.append("allot.log.node.n1", "watcher", build.node(memory_bytes=1 << 70))
+    result = usage(log.write(tmp_path / "huge.jsonl"))
+    assert result.exit_code == 2
+    assert "this log cannot be summed up: a number is too large for a journal" in result.stderr
