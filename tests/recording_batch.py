@@ -82,6 +82,7 @@ class BatchRecorder(Recorder):
             admissions=found.admissions,
             holds=found.holds,
             evictions=found.evictions,
+            nominations=found.nominations,
         )
         return self.append(subjects.DECISION, "binder/0", decided)
 

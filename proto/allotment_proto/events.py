@@ -303,6 +303,19 @@ class Eviction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preemptor: str
 
 
+class Nomination(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod of `preemptor`, for which others make room, and the node where it will be placed.
+
+    That need not be where a victim goes: some pods of a group may find room as it is.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    preemptor: str
+
+
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is held for a PodGroup that others passed by too often: nodes, or a queue's quota."""
 
@@ -332,7 +345,8 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     The placements of the pods in one of the `wholes` stand together or not at all: they are the
     minimum of a PodGroup. `shorts` are groups that did not get theirs, `admissions` groups that
     passed the gate of their queue or are told what they lack, `evictions` pods that make room,
-    `holds` all reservations from now on (None: as before).
+    `holds` all reservations from now on (None: as before). `nominations` are the pods for which
+    the victims go: the nodes are kept for them until they were tried there with all victims gone.
     """
 
     cycle: str
@@ -350,6 +364,7 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     admissions: tuple[Admission, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     holds: tuple[Held, ...] | None = None
+    nominations: tuple[Nomination, ...] = ()
 
 
 class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -433,7 +448,7 @@ def version_of(events: tuple[Event, ...]) -> int:
 def _has_v3(event: Event) -> bool:
     """Whether a decision means something else to a release that passes over its newer fields."""
     return isinstance(event, Decided) and bool(
-        event.wholes or event.admissions or event.evictions or event.holds
+        event.wholes or event.admissions or event.evictions or event.holds or event.nominations
     )
 
 

@@ -95,6 +95,7 @@ class Scorer:
             admissions=outcome.admissions,
             holds=outcome.holds,
             evictions=outcome.evictions,
+            nominations=outcome.nominations,
             stages=(*opened.stages, stage),
         )
 

@@ -15,7 +15,14 @@ from allotment.testing.memory_log import MemoryLog
 from allotment_binder import evictions as evictions_module
 from allotment_binder.evictions import Evictions
 from allotment_binder.notices import Notices
-from allotment_proto.events import Decided, Evicted, Eviction, PodObserved, QueueObserved
+from allotment_proto.events import (
+    Decided,
+    Evicted,
+    Eviction,
+    Nomination,
+    PodObserved,
+    QueueObserved,
+)
 
 pytestmark = pytest.mark.anyio
 QUEUE = QueueObserved(uid="q", name="default", rv=1)
@@ -161,10 +168,12 @@ async def test_a_nomination_is_on_the_pod_and_goes_with_the_eviction_that_is_ref
             return bool(status.get("nominatedNodeName", "") == name)
 
         async with at_work(tmp_path, there, *history) as scene:
-            made = decided(evictions=(eviction(victim, preemptor=f"pod:{waits.uid}"),))
+            who = f"pod:{waits.uid}"
+            made = decided(nominations=(Nomination(waits.uid, "default", "top", "n1", who),))
+            await scene.add(made)
             scene.binder.gangs.landed(made)
             await comes_to(lambda: nominated("n1"))
-            await scene.add(made)
+            await scene.add(decided(evictions=(eviction(victim, preemptor=who),)))
             await until(some(scene, 1))
             await comes_to(lambda: nominated(""))
             said = (await there.conditions("top"))["PodScheduled"]

@@ -174,4 +174,4 @@ def test_nodes_are_kept_until_the_last_victim_is_gone() -> None:
     world.tell(PodGone(uid=second.uid, namespace="default", name=second.uid, rv=9))
     world.decide()
     assert set(top) <= world.placed()
-    assert world.state.cleared == {}
+    assert world.state.nominated == {}

@@ -14,6 +14,7 @@ from allotment_proto.events import (
     Decided,
     Eviction,
     Held,
+    Nomination,
     PodGone,
     PriorityClassObserved,
     QueueObserved,
@@ -204,7 +205,10 @@ def test_holds_and_victims_are_named() -> None:
     eviction = Eviction(uid, "default", uid, "n1", "preempt", "default/b")
     hold = Held("default/b", 7, ("n2",), "")
     world.gang("c", 1)
-    decided = build.decided(basis=world.seq, evictions=(eviction,), holds=(hold,))
+    place = Nomination("b-w-0", "default", "b-w-0", "n1", "default/b")
+    decided = build.decided(
+        basis=world.seq, evictions=(eviction,), holds=(hold,), nominations=(place,)
+    )
     assert isinstance(decided, Decided)
     world.tell(decided)
     found = gang(world, "b")

@@ -31,7 +31,7 @@ from allotment.core.explain_batch import (
 from allotment.core.explanation import AsOf, Subject
 from allotment.core.figures import rfc3339
 from allotment.core.model import ClusterState, Group
-from allotment.core.queues.allocate import Limits
+from allotment.core.queues.allocate import Limits, try_places
 from allotment.core.queues.answers import No
 from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.model import COMPLETED_SET, Status, Task
@@ -218,12 +218,12 @@ def _tried(bench: Bench, job: Job) -> list[Member]:
     try:
         places = Places(bench.state, board)
         for task in session.due_tasks(job):
-            no = closed or session.allocatable(job, task)
+            no = closed or fenced.allocatable(job, task)
             if no is not None:
                 found.append(_blocked(task, no, {}))
                 continue
-            limits = Limits(session.cards(job, task), held)
-            answer = places.try_place(task, limits)
+            limits = Limits(fenced.cards(job, task), held)
+            answer = try_places(places.try_place, fenced, job, task, limits)
             if isinstance(answer, No):
                 refusal = places.refusals.get(task.uid)
                 found.append(_blocked(task, answer, dict(refusal.reasons) if refusal else {}))

@@ -264,6 +264,11 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
         if only is None or r.uid in only
     ]
     parts += [f"evicts {e.namespace}/{e.name} to {e.action}" for e in event.evictions]
+    parts += [
+        f"{n.namespace}/{n.name} nominated for {n.node}"
+        for n in event.nominations
+        if only is None or n.uid in only
+    ]
     if only is None:
         parts += [f"group {s.group} short: {s.code}" for s in event.shorts]
         parts += [
