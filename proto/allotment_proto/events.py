@@ -70,7 +70,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     job that it plays (`volcano.sh/task-spec`), `priority` its own (`volcano.sh/task-priority` wins
     over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
     what other pods' rules select by. `claims` are the PersistentVolumeClaims that are to be told
-    its node before it is bound, so that their volumes are made where it can reach them.
+    its node before it is bound, so that their volumes are made where it can reach them. `preempts`
+    is false if its `preemptionPolicy` is Never: nobody is evicted for it.
     """
 
     uid: str
@@ -100,6 +101,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     nominated_node: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     claims: tuple[str, ...] = ()
+    preempts: bool = True
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -200,13 +202,14 @@ class QueueGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
 
 
 class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
-    """A PriorityClass as Kubernetes shows it now."""
+    """A PriorityClass as Kubernetes shows it now; `preempts` as in `PodObserved`."""
 
     uid: str
     name: str
     rv: int
     value: int
     is_default: bool = False
+    preempts: bool = True
 
 
 class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

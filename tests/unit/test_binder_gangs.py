@@ -2,10 +2,12 @@
 
 from typing import cast
 
+import msgspec
 import pytest
 
 from allotment.adapters.kube import KubeClient
 from allotment.core.check import check
+from allotment.core.eligible import NEVER
 from allotment_binder.deciding import accepted, decide
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.nominations import Nominations, waiting_for
@@ -21,6 +23,7 @@ from allotment_proto.events import (
     PodGone,
     StageTime,
 )
+from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
 from tests.unit.test_batch_rounds import World
@@ -246,3 +249,15 @@ def test_every_member_says_for_which_node_it_waits_until_its_place_is_lost(said:
     assert {uid: t.nominated for uid, t in told.items()} == {first: "", second: ""}
     assert "at most 1 fit" in told[first].message
     assert waiting_for(world.state, "default/top") == {}
+
+
+def test_who_never_preempts_is_told_so(said: Said) -> None:
+    world = World(build.node("n1", 1), policy=Policy(actions=("allocate", "preempt")))
+    first, second = world.gang("a", 2)
+    world.tell(msgspec.structs.replace(world.state.pods[second].fact, rv=2, preempts=False))
+    made = build.decided(admissions=(Admission("default/a", "QueueClosed", "it is closed"),))
+    world.tell(made)
+    GangNotices(said).landed(world.state, made)
+    told = said.take()
+    assert told[first].message == "QueueClosed: it is closed"
+    assert told[second].message == f"QueueClosed: it is closed {NEVER}"

@@ -2,16 +2,21 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from allotment.core.explain import explain
 from allotment.core.explain_batch import GangExplanation, Member, QueueExplanation
 from allotment.core.explain_gang import explain_gang
 from allotment.core.explain_queue import explain_queue
+from allotment.core.pod_story import PodStory
 from allotment.core.state import ClusterState, apply
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import amount_text, queue_lines
+from allotment_cli.explain_text import explanation_lines
 from allotment_proto.events import (
     Decided,
+    Envelope,
     Eviction,
     Held,
     Nomination,
@@ -261,3 +266,21 @@ def _two_blocked() -> World:
 )
 def test_amounts(resource: str, amount: int | None, shown: str) -> None:
     assert amount_text(resource, amount) == shown
+
+
+def test_that_nobody_is_evicted_for_a_group_is_said() -> None:
+    world = World(build.node("n1", 1), policy=Policy(actions=("allocate", "preempt")))
+    _, second = world.gang("a", 2)
+    assert not gang(world, "a").never_preempts
+    never = msgspec.structs.replace(world.state.pods[second].fact, rv=2, preempts=False)
+    world.tell(never)
+    found = gang(world, "a")
+    assert found.never_preempts
+    assert "Evicts     nobody: a preemptionPolicy of its class or pods is Never" in gang_lines(
+        found
+    )
+    story = PodStory("default", second)
+    story.follow(world.seq, 0, Envelope(v=1, at_ms=0, by="", events=(never,)), world.state)
+    asked = explain(world.state, story, NOW_MS)
+    assert asked.status.never_preempts
+    assert "Evicts     nobody: its preemptionPolicy is Never" in explanation_lines(asked)

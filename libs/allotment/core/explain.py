@@ -13,6 +13,7 @@ import msgspec
 from allotment.core.closest import closest, fragmentation
 from allotment.core.company import look_around, situated
 from allotment.core.competition import competition, decided_by
+from allotment.core.eligible import is_never
 from allotment.core.explanation import (
     SCHEMA,
     AsOf,
@@ -184,6 +185,7 @@ def _status(
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
         group=group_cause(state, pod)[1] if waits and pod is not None else "",
+        never_preempts=waits and is_never(state, fact),
         node=_where(story, pod),
         since_seconds=max(as_of_ms - first_ms, 0) // 1000,
         attempts=story.attempts_total,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from allotment.core.batch.oracle import Places
 from allotment.core.batch.rounds import best_effort
 from allotment.core.board import Board
+from allotment.core.eligible import is_never
 from allotment.core.explain import fits_empty_cluster
 from allotment.core.explain_batch import (
     GANG_SCHEMA,
@@ -87,6 +88,9 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
         priority=priority,
         priority_class=fact.priority_class,
         preemptable=fact.preemptable,
+        never_preempts=any(
+            is_never(state, state.pods[uid].fact) for uid in group.members if uid in state.pending
+        ),
         queue=fact.queue,
         queue_state="" if queue is None else queue.state,
         problem=None

@@ -7,7 +7,9 @@ victims is taken, of equals the one whose victims rank lowest, then the first by
 victims for all that it lacks of its minimum (of its roles' minima, too), or none.
 
 Nobody goes for a group that could not be placed all the same: one that is not let in, whose queue's
-quota does not cover it even so, or on nodes that are held for others.
+quota does not cover it even so, or on nodes that are held for others. Nobody goes for a pod whose
+`preemptionPolicy` is Never, nor for a group whose PriorityClass says so; they take what room there
+is.
 
 Nobody is placed by this. The group's pods are nominated for the nodes that were found, and these
 are kept for it (`keeping`), with its part of the quota, until it was tried there with the last
@@ -97,6 +99,7 @@ class Hunt:
             is_let_in = job.phase not in WAITING or "enqueue" not in actions
             if (
                 is_let_in
+                and job.view.preempts
                 and job.uid not in self._served
                 and session.job_starving(job)
                 and session.job_valid(job) is None
@@ -133,7 +136,7 @@ class Hunt:
         for task in tasks:
             node = self._room(books, job, task, held)
             if not node:
-                choice = self._choose(books, job, task, action, held)
+                choice = self._choose(books, job, task, action, held) if task.preempts else None
                 if choice is None:
                     break
                 node = choice.node.name
