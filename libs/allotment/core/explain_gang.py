@@ -221,7 +221,7 @@ def _tried(bench: Bench, job: Job) -> list[Member]:
     board.begin()
     try:
         places = Places(bench.state, board)
-        for task in session.due_tasks(job):
+        for task in fenced.in_turn(job, session.due_tasks(job)):
             no = closed or fenced.allocatable(job, task)
             if no is not None:
                 found.append(_blocked(task, no, {}))

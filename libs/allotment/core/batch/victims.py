@@ -1,5 +1,8 @@
 """Whom to evict so that a group fits: the actions `preempt` (same queue) and `reclaim` (others').
 
+Preemption takes from other groups of the queue first. Where that does not help, a pod may take from
+its own group what lower pods of it have, as long as the group keeps its minimum without them.
+
 Victims are chosen on copies of the nodes' books (`books`), so that what is freed is what is needed:
 cards of the right kind, on one node, not sums over a cluster. A pod takes room that is free, or
 will be because its holder is ending, before anybody has to go for it. Else the node with the fewest
@@ -19,6 +22,7 @@ refused is not asked to go again before something happens to one of its owner's 
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
 
@@ -27,7 +31,7 @@ from allotment.core.batch.oracle import Places
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import Limits
 from allotment.core.queues.enqueue import WAITING
-from allotment.core.queues.gang import is_pipelined
+from allotment.core.queues.gang import is_pipelined, surplus
 from allotment.core.queues.model import EVICTABLE_SET, Status, Task
 from allotment.core.queues.reservations import Fence, Hold
 from allotment.core.queues.session import Session
@@ -35,7 +39,22 @@ from allotment.core.queues.work import Job
 from allotment_proto.events import Eviction, Nomination
 
 PREEMPT, RECLAIM = "preempt", "reclaim"
-ACTIONS = PREEMPT, RECLAIM
+
+
+class Source(Enum):
+    """From whom victims are taken."""
+
+    OTHER_GROUPS = auto()
+    OWN_GROUP = auto()
+    OTHER_QUEUES = auto()
+
+
+SOURCES = (
+    (PREEMPT, Source.OTHER_GROUPS),
+    (PREEMPT, Source.OWN_GROUP),
+    (RECLAIM, Source.OTHER_QUEUES),
+)
+"""In the order in which they are asked, with the action that asks."""
 
 
 def keeping(state: ClusterState) -> tuple[Hold, ...]:
@@ -81,8 +100,8 @@ class Hunt:
         """Victims for the wanted groups, in their order, first by preemption."""
         mark = self._places.mark()
         found = [
-            self._for_job(job, action)
-            for action in ACTIONS
+            self._for_job(job, action, source)
+            for action, source in SOURCES
             if action in actions
             for job in self._takers(actions)
         ]
@@ -121,12 +140,14 @@ class Hunt:
             ]
         return self._books
 
-    def _for_job(self, job: Job, action: str) -> Victims:
+    def _for_job(self, job: Job, action: str, source: Source) -> Victims:
         """Victims for what a job lacks of its minimum, or for its next pod if it lacks nothing."""
         session = self._session
         tasks = [t for t in session.due_tasks(job) if t.uid in self._state.pending]
         is_hopeless = len(tasks) + job.ready_count + job.best_effort_pending < job.view.min_member
-        if is_hopeless or (action == RECLAIM and session.overused(job.queue) is not None):
+        if is_hopeless or (
+            source is Source.OTHER_QUEUES and session.overused(job.queue) is not None
+        ):
             return Victims()
         books = self._open_books()
         marks = books.mark(), session.mark(), self._places.mark()
@@ -136,7 +157,7 @@ class Hunt:
         for task in tasks:
             node = self._room(books, job, task, held)
             if not node:
-                choice = self._choose(books, job, task, action, held) if task.preempts else None
+                choice = self._choose(books, job, task, source, held) if task.preempts else None
                 if choice is None:
                     break
                 node = choice.node.name
@@ -175,13 +196,13 @@ class Hunt:
         return node
 
     def _choose(
-        self, books: Books, job: Job, task: Task, action: str, held: frozenset[str]
+        self, books: Books, job: Job, task: Task, source: Source, held: frozenset[str]
     ) -> Choice | None:
         """The cheapest victims for a task, who are then gone from everybody's books."""
         session = self._session
-        if action == RECLAIM and session.preemptive(job, task) is not None:
+        if source is Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
             return None
-        victims = list(self._allowed(job, task, action))
+        victims = list(self._allowed(job, task, source))
         if not victims:
             return None
         fenced = self._fenced
@@ -209,7 +230,7 @@ class Hunt:
         for victim in victims:
             session.vacate(session.world.job_of[victim.uid], victim)
 
-    def _allowed(self, job: Job, task: Task, action: str) -> Iterator[tuple[Rank, Task]]:
+    def _allowed(self, job: Job, task: Task, source: Source) -> Iterator[tuple[Rank, Task]]:
         """The pods that may be evicted for a task, with their ranks.
 
         Asked node by node, the lowest in rank in front: what a job or queue can spare is spared
@@ -220,19 +241,27 @@ class Hunt:
         for other, victim in self._evictable:
             if (
                 other.status[victim.uid] in EVICTABLE_SET
-                and other.uid != job.uid
-                and self._is_source(job, other, action)
+                and self._is_of(source, job, other)
+                and (other is not job or victim.priority < task.priority)
             ):
                 rank = (other.view.priority, victim.priority, -victim.created_ms)
                 by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
-        choose = session.preemptable if action == PREEMPT else session.reclaimable
+        is_reclaim = source is Source.OTHER_QUEUES
+        choose = session.reclaimable if is_reclaim else session.preemptable
         for name in sorted(by_node):
             ranked = sorted(by_node[name], key=lambda entry: entry[:2])
             rank_of = {uid: rank for rank, uid, _ in ranked}
-            for victim in choose(task, [victim for _, _, victim in ranked]):
+            victims = [victim for _, _, victim in ranked]
+            if source is Source.OWN_GROUP:  # whatever the plugins say of others' minima
+                victims = surplus(session.world.job_of, victims)
+            for victim in choose(task, victims):
                 yield rank_of[victim.uid], victim
 
-    def _is_source(self, job: Job, other: Job, action: str) -> bool:
-        if action == PREEMPT:
-            return other.queue == job.queue
-        return other.queue != job.queue and self._session.queue(other.queue).reclaimable
+    def _is_of(self, source: Source, job: Job, other: Job) -> bool:
+        match source:
+            case Source.OTHER_GROUPS:
+                return other is not job and other.queue == job.queue
+            case Source.OWN_GROUP:
+                return other is job
+            case Source.OTHER_QUEUES:
+                return other.queue != job.queue and self._session.queue(other.queue).reclaimable

@@ -171,7 +171,7 @@ class _Round:
             if no is not None:
                 self.invalid.append(Turn(uid, job.queue, INVALID, no=no))
                 continue
-            self._waiting[uid] = tasks[::-1]
+            self._waiting[uid] = fenced.in_turn(job, tasks)[::-1]
             self._failed_roles[uid] = set()
             self.queues.setdefault(job.queue, []).append((session.job_key(job), uid))
         for jobs in self.queues.values():

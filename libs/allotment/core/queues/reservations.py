@@ -213,6 +213,7 @@ class Fence:
         self._session = session
         self._holds = holds
         self._promises = [hold for hold in holds if hold.promised]
+        self._places = {hold.job: dict(hold.promised) for hold in self._promises}
 
     def nodes(self, job: Job) -> frozenset[str]:
         """The nodes that a job must leave alone."""
@@ -230,8 +231,14 @@ class Fence:
 
     def node_of(self, job: Job, task: Task) -> str:
         """The node that was promised to a task; empty without one."""
-        promises = (hold.promised for hold in self._promises if hold.job == job.uid)
-        return next((node for held in promises for uid, node in held if uid == task.uid), "")
+        return self._places.get(job.uid, {}).get(task.uid, "")
+
+    def in_turn(self, job: Job, tasks: Sequence[Task]) -> list[Task]:
+        """A job's tasks in the order given, those that were promised a node in front: else one of
+        the job's own might take it, and others would have to go again.
+        """
+        places = self._places.get(job.uid, {})
+        return sorted(tasks, key=lambda task: task.uid not in places)
 
     def allocatable(self, job: Job, task: Task) -> No | None:
         """Why there is no quota for a task, when what was promised to others counts as theirs."""
