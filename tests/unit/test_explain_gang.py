@@ -9,6 +9,7 @@ from allotment.core.explain import explain
 from allotment.core.explain_batch import GangExplanation, Member, QueueExplanation
 from allotment.core.explain_gang import explain_gang
 from allotment.core.explain_queue import explain_queue
+from allotment.core.explanation import Status
 from allotment.core.pod_story import PodStory
 from allotment.core.state import ClusterState, apply
 from allotment_cli.explain_gang import gang_lines
@@ -21,6 +22,7 @@ from allotment_proto.events import (
     Held,
     Nomination,
     PodGone,
+    PodObserved,
     PriorityClassObserved,
     QueueObserved,
 )
@@ -284,3 +286,22 @@ def test_that_nobody_is_evicted_for_a_group_is_said() -> None:
     asked = explain(world.state, story, NOW_MS)
     assert asked.status.never_preempts
     assert "Evicts     nobody: its preemptionPolicy is Never" in explanation_lines(asked)
+
+
+def test_whom_a_pod_makes_room_for_is_named() -> None:
+    world = World(build.node("n1", 1))
+    first, second = build.pod("one", name="small"), build.pod("two", name="large")
+    world.tell(first)
+    world.decide()
+    world.tell(second)
+    eviction = Eviction("one", "default", "small", "n1", "preempt", "pod:two")
+    place = Nomination("two", "default", "large", "n1", "pod:two")
+    world.tell(build.decided(evictions=(eviction,), nominations=(place,)))
+    assert _explained(world, first).evicted_for == "pod default/large"
+    assert _explained(world, second).nominated == "n1"
+
+
+def _explained(world: World, fact: PodObserved) -> Status:
+    story = PodStory(fact.namespace, fact.name)
+    story.follow(world.seq, 0, Envelope(v=1, at_ms=0, by="", events=(fact,)), world.state)
+    return explain(world.state, story, NOW_MS).status
