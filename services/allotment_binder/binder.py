@@ -149,7 +149,7 @@ class Binder:
         """Say on the pod why it waits."""
         state, text = self.world.fold.state, refusal_text(refusal)
         pod = state.pods.get(refusal.uid)
-        if pod is not None and refusal.problem is None:
+        if pod is not None and pod.fact.problem is None:
             text = with_eligibility(state, pod.fact, text)
         self.notices.put(
             notices.Refused(refusal.uid, refusal.namespace, refusal.name, text, is_news)

@@ -10,6 +10,7 @@ from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.contract.test_binder_loops import Scene, until
 
+from allotment.core.eligible import NEVER
 from allotment.core.state import ClusterState
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder import evictions as evictions_module
@@ -22,6 +23,7 @@ from allotment_proto.events import (
     Nomination,
     PodObserved,
     QueueObserved,
+    Refusal,
 )
 
 pytestmark = pytest.mark.anyio
@@ -217,3 +219,18 @@ async def test_a_busy_server_is_no_budget(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found.code, len(said)) == ("DisruptionBudget", 1)
     found, _ = await carried_out(tmp_path, refuse(404, "NotFound"))
     assert found.code == ""
+
+
+async def test_a_pod_that_never_preempts_says_so(tmp_path: Path) -> None:
+    evicts = policy(scheduler_names=("allotment", "volcano"), actions=("allocate", "preempt"))
+    async with cluster() as there:
+        waits = await there.pod("calm", preempts=False)
+        full = (("InsufficientGPUMemory", 1),)
+        refused = decided(refusals=(Refusal(waits.uid, "default", "calm", 1, full),))
+        async with at_work(tmp_path, there, evicts, QUEUE, node(), waits, refused):
+
+            async def is_told() -> bool:
+                said = (await there.conditions("calm")).get("PodScheduled", {})
+                return bool(said.get("message", "").endswith(f"1 InsufficientGPUMemory. {NEVER}"))
+
+            await comes_to(is_told)
