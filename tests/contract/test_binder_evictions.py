@@ -112,7 +112,7 @@ async def test_a_disruption_budget_is_respected_and_the_log_says_so(tmp_path: Pa
             (found,) = outcomes(scene)
             assert found.code == "DisruptionBudget"
             assert "disruption budget" in found.message
-            assert scene.fold.state.evicting == {}
+            await until(lambda: scene.fold.state.evicting == {})
             assert "deletionTimestamp" not in (await there.api.get(f"{PODS}/low"))["metadata"]
             assert (await there.conditions("low"))["Ready"]["status"] == "True"
             assert await there.events("low") == []

@@ -237,8 +237,8 @@ class Fence:
         """A job's tasks in the order given, those that were promised a node in front: else one of
         the job's own might take it, and others would have to go again.
         """
-        places = self._places.get(job.uid, {})
-        return sorted(tasks, key=lambda task: task.uid not in places)
+        places = self._places.get(job.uid)
+        return sorted(tasks, key=lambda task: task.uid not in places) if places else list(tasks)
 
     def allocatable(self, job: Job, task: Task) -> No | None:
         """Why there is no quota for a task, when what was promised to others counts as theirs."""
