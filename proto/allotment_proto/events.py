@@ -5,7 +5,7 @@ together in order. Its position in the stream is its sequence.
 
 * facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `GroupObserved`,
   `GroupGone`, `QueueObserved`, `QueueGone`, `PriorityClassObserved`, `PriorityClassGone`,
-  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`
+  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `TimePassed`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`, `Evicted`
 
@@ -27,7 +27,7 @@ from allotment_proto.facts import (
     Typical,
 )
 
-ENVELOPE_VERSION = 3
+ENVELOPE_VERSION = 4
 """The newest version that this release reads; a record is written with `version_of` its events."""
 
 
@@ -216,6 +216,14 @@ class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
     uid: str
     name: str
     rv: int
+
+
+class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The clock of the watcher stood at `at_ms` (Unix milliseconds). Told when somebody has waited
+    as long as the plugin `sla` lets it: decisions go by recorded moments only.
+    """
+
+    at_ms: int
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -422,6 +430,7 @@ Event = (
     | QueueGone
     | PriorityClassObserved
     | PriorityClassGone
+    | TimePassed
     | Decided
     | Bound
     | BindFailed
@@ -439,10 +448,13 @@ SINCE_V3 = (
     PriorityClassGone,
     Evicted,
 )
+SINCE_V4 = (TimePassed,)
 
 
 def version_of(events: tuple[Event, ...]) -> int:
     """The lowest version that a record of these events can have."""
+    if any(isinstance(event, SINCE_V4) for event in events):
+        return 4
     if any(isinstance(event, SINCE_V3) or _has_v3(event) for event in events):
         return 3
     return 2 if any(isinstance(event, SINCE_V2) for event in events) else 1

@@ -293,6 +293,8 @@ class ClusterState:
         self.classes: dict[str, PriorityClassObserved] = {}
         self.order_seq = 0
         """The last sequence at which something changed that order and quota depend on."""
+        self.time_ms = 0
+        """The last moment that the log was told."""
         self.holds: tuple[Held, ...] = ()
         """What is held for groups that were passed by too often."""
         self.nominated: dict[str, Nominated] = {}

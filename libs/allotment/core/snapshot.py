@@ -79,6 +79,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     devices: DeviceConfig
     shunned: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
     order_seq: int
+    time_ms: int
     groups: tuple[_Group, ...]
     queues: tuple[QueueObserved, ...]
     classes: tuple[PriorityClassObserved, ...]
@@ -112,6 +113,7 @@ def encode(state: ClusterState) -> bytes:
             devices=state.devices,
             shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
             order_seq=state.order_seq,
+            time_ms=state.time_ms,
             groups=tuple(_group(key, state.groups[key]) for key in sorted(state.groups)),
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             classes=tuple(state.classes[name] for name in sorted(state.classes)),
@@ -156,7 +158,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.devices, state.devices_seq = image.devices, image.devices_seq
     state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
-    state.holds = image.holds
+    state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}

@@ -51,6 +51,7 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    TimePassed,
 )
 from allotment_proto.facts import Holding
 
@@ -380,6 +381,11 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
     state.devices, state.devices_seq = event.config, seq
 
 
+def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
+    state.time_ms = max(state.time_ms, event.at_ms)
+    state.order_seq = seq
+
+
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.decision_seq = seq
     minimum, surplus = fold_groups.wholes_of(state, event)
@@ -523,6 +529,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PolicyLoaded: _policy_loaded,
     MixLearned: _mix_learned,
     DevicesConfigured: _devices_configured,
+    TimePassed: _time_passed,
     Decided: _decided,
     Bound: _bound,
     BindFailed: _bind_failed,
