@@ -99,6 +99,24 @@ def test_a_job_that_outranks_the_preemptor_may_take_it() -> None:
     assert world.state.nominated == {}, "it was tried in vain"
 
 
+def test_a_queue_that_gives_back_what_it_borrowed_does_not_take_it_again() -> None:
+    """Its jobs outrank the one that reclaims, and their turn is first: that goes for nothing."""
+    world = Contest(build.node("n1", 1))
+    world.tell(PolicyLoaded(policy=CAPACITY, source="", text_sha256=""))
+    for name in ("borrower", "owner"):
+        due = (("cpu", 100),)
+        world.tell(QueueObserved(uid=name, name=name, rv=1, deserved=due))
+    runs(world, world.job("much", 1, priority="high", queue="borrower", members=0))
+    (own,) = world.job("own", 1, priority="low", queue="owner")
+    (victim,) = victims(world)
+    gone(world, victim)
+    (again,) = world.pods("much", 1, start=1)
+    session = world.rounds.session()
+    assert session.queue_key("borrower") < session.queue_key("owner")
+    assert victims(world) == []
+    assert (own in world.placed(), again in world.placed()) == (True, False)
+
+
 def test_the_part_of_the_quota_is_kept_as_well() -> None:
     """Room for the preemptor is made on one node; on another a small job would use its quota up."""
     world = Contest(small_node("n1", 16_000), small_node("n2", 4_000))

@@ -61,7 +61,7 @@ class Hold(msgspec.Struct, frozen=True):
     """What is held for a group: nodes, or a queue's quota; until it has its minimum.
 
     `promised` are nodes by task, for which others were told to go: these are kept, and the tasks'
-    part of the quota, whatever the group has.
+    part of the quota, whatever the group has; only jobs of its queue that outrank it may use them.
     """
 
     job: str
@@ -272,9 +272,15 @@ class Fence:
         return answer
 
     def _binds(self, hold: Hold, job: Job) -> bool:
+        """Whether a job must leave alone what is held. What was promised is kept from other queues
+        whatever their rank: else a job that had to give back what it borrowed takes it again.
+        """
         if hold.job == job.uid:
             return False
-        return not outranks(self._session, job, self._session.jobs[hold.job])
+        holder = self._session.jobs[hold.job]
+        if hold.promised and job.queue != holder.queue:
+            return True
+        return not outranks(self._session, job, holder)
 
 
 def fence(session: Session, holds: Sequence[Hold]) -> Fence:
