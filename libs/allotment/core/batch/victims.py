@@ -143,6 +143,8 @@ class Hunt:
     def _for_job(self, job: Job, action: str, source: Source) -> Victims:
         """Victims for what a job lacks of its minimum, or for its next pod if it lacks nothing."""
         session = self._session
+        if source is Source.OWN_GROUP and not any(job.counts[s] for s in EVICTABLE_SET):
+            return Victims()
         tasks = [t for t in session.due_tasks(job) if t.uid in self._state.pending]
         is_hopeless = len(tasks) + job.ready_count + job.best_effort_pending < job.view.min_member
         if is_hopeless or (
