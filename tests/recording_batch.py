@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
+
 from allotment.core.batch.rounds import Rounds
 from allotment.core.cycle import Evaluator, recheck_all, stamped
 from allotment_proto import subjects
 from allotment_proto.events import (
     Decided,
+    Evicted,
     GroupObserved,
     PodObserved,
     PriorityClassObserved,
@@ -31,8 +34,10 @@ class BatchRecorder(Recorder):
         fact = QueueObserved(uid=uid_of(f"queue {name}"), name=name, rv=self.seq + 1, **fields)
         self.append(subjects.queue(name), "watcher/0", fact)
 
-    def priority_class(self, name: str, value: int) -> None:
-        fact = PriorityClassObserved(uid=uid_of(name), name=name, rv=self.seq + 1, value=value)
+    def priority_class(self, name: str, value: int, **fields: Any) -> None:
+        fact = PriorityClassObserved(
+            uid=uid_of(name), name=name, rv=self.seq + 1, value=value, **fields
+        )
         self.append(subjects.priority_class(name), "watcher/0", fact)
 
     def group(self, name: str, members: int, pods: int, memory_mib: int, **fields: Any) -> None:
@@ -82,8 +87,40 @@ class BatchRecorder(Recorder):
             admissions=found.admissions,
             holds=found.holds,
             evictions=found.evictions,
+            nominations=found.nominations,
         )
         return self.append(subjects.DECISION, "binder/0", decided)
+
+
+def preempted() -> BatchRecorder:
+    """An urgent gang has pods of a background job evicted and gets their room; another may not."""
+    log = BatchRecorder()
+    log.policy(msgspec.structs.replace(POLICY, actions=(*POLICY.actions, "preempt")))
+    log.queue("default")
+    log.priority_class("high", 1000)
+    log.priority_class("patient", 1000, preempts=False)
+    log.node("gpu-01", cards=2)
+    log.node("gpu-02", cards=1)
+    log.group("background", 1, 3, 30_000)
+    log.round()
+    background = [uid_of(f"default/background-worker-{number}") for number in range(3)]
+    for uid in background:
+        log.bind(uid)
+    log.group("patient", 1, 1, 30_000, priority_class="patient")
+    log.group("urgent", 2, 2, 30_000, priority_class="high")
+    log.round()
+    evicted = list(log.state.evicting.values())
+    for eviction in evicted:
+        name = {"uid": eviction.uid, "namespace": "default", "name": eviction.name}
+        ending = Evicted(**name, node=eviction.node, decision=log.state.decision_seq)
+        log.append(subjects.OUTCOME, "binder/0", ending)
+        log.observe(eviction.uid, deleting=True)
+    for eviction in evicted:
+        log.gone(eviction.uid)
+    log.round()
+    for number in range(2):
+        log.bind(uid_of(f"default/urgent-worker-{number}"))
+    return log
 
 
 def busy_queues() -> BatchRecorder:

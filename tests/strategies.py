@@ -16,6 +16,7 @@ from allotment_proto.events import (
     PodGone,
     PodObserved,
     PolicyLoaded,
+    TimePassed,
 )
 from allotment_proto.facts import (
     ALONE,
@@ -448,6 +449,7 @@ def events() -> st.SearchStrategy[Event]:
         st.builds(PodGone, **named, rv=numbers),
         st.builds(PolicyLoaded, policy=every_policy, source=names, text_sha256=names),
         st.builds(MixLearned, policy=names, mix=mixes, pods=numbers),
+        st.builds(TimePassed, at_ms=numbers),
         st.builds(Bound, **named, node=names, decision=numbers),
         st.builds(
             BindFailed,

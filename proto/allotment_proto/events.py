@@ -5,7 +5,7 @@ together in order. Its position in the stream is its sequence.
 
 * facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `GroupObserved`,
   `GroupGone`, `QueueObserved`, `QueueGone`, `PriorityClassObserved`, `PriorityClassGone`,
-  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`
+  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `TimePassed`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`, `Evicted`
 
@@ -27,7 +27,7 @@ from allotment_proto.facts import (
     Typical,
 )
 
-ENVELOPE_VERSION = 3
+ENVELOPE_VERSION = 4
 """The newest version that this release reads; a record is written with `version_of` its events."""
 
 
@@ -70,7 +70,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     job that it plays (`volcano.sh/task-spec`), `priority` its own (`volcano.sh/task-priority` wins
     over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
     what other pods' rules select by. `claims` are the PersistentVolumeClaims that are to be told
-    its node before it is bound, so that their volumes are made where it can reach them.
+    its node before it is bound, so that their volumes are made where it can reach them. `preempts`
+    is false if its `preemptionPolicy` is Never: nobody is evicted for it.
     """
 
     uid: str
@@ -100,6 +101,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     nominated_node: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     claims: tuple[str, ...] = ()
+    preempts: bool = True
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -200,19 +202,28 @@ class QueueGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
 
 
 class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
-    """A PriorityClass as Kubernetes shows it now."""
+    """A PriorityClass as Kubernetes shows it now; `preempts` as in `PodObserved`."""
 
     uid: str
     name: str
     rv: int
     value: int
     is_default: bool = False
+    preempts: bool = True
 
 
 class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     name: str
     rv: int
+
+
+class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The clock of the watcher stood at `at_ms` (Unix milliseconds). Told when somebody has waited
+    as long as the plugin `sla` lets it: decisions go by recorded moments only.
+    """
+
+    at_ms: int
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -303,6 +314,19 @@ class Eviction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preemptor: str
 
 
+class Nomination(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod of `preemptor`, for which others make room, and the node where it will be placed.
+
+    That need not be where a victim goes: some pods of a group may find room as it is.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    preemptor: str
+
+
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is held for a PodGroup that others passed by too often: nodes, or a queue's quota."""
 
@@ -332,7 +356,8 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     The placements of the pods in one of the `wholes` stand together or not at all: they are the
     minimum of a PodGroup. `shorts` are groups that did not get theirs, `admissions` groups that
     passed the gate of their queue or are told what they lack, `evictions` pods that make room,
-    `holds` all reservations from now on (None: as before).
+    `holds` all reservations from now on (None: as before). `nominations` are the pods for which
+    the victims go: the nodes are kept for them until they were tried there with all victims gone.
     """
 
     cycle: str
@@ -350,6 +375,7 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     admissions: tuple[Admission, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     holds: tuple[Held, ...] | None = None
+    nominations: tuple[Nomination, ...] = ()
 
 
 class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -404,6 +430,7 @@ Event = (
     | QueueGone
     | PriorityClassObserved
     | PriorityClassGone
+    | TimePassed
     | Decided
     | Bound
     | BindFailed
@@ -421,10 +448,13 @@ SINCE_V3 = (
     PriorityClassGone,
     Evicted,
 )
+SINCE_V4 = (TimePassed,)
 
 
 def version_of(events: tuple[Event, ...]) -> int:
     """The lowest version that a record of these events can have."""
+    if any(isinstance(event, SINCE_V4) for event in events):
+        return 4
     if any(isinstance(event, SINCE_V3) or _has_v3(event) for event in events):
         return 3
     return 2 if any(isinstance(event, SINCE_V2) for event in events) else 1
@@ -433,7 +463,7 @@ def version_of(events: tuple[Event, ...]) -> int:
 def _has_v3(event: Event) -> bool:
     """Whether a decision means something else to a release that passes over its newer fields."""
     return isinstance(event, Decided) and bool(
-        event.wholes or event.admissions or event.evictions or event.holds
+        event.wholes or event.admissions or event.evictions or event.holds or event.nominations
     )
 
 

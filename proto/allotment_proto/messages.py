@@ -9,6 +9,7 @@ from allotment_proto.events import (
     Admission,
     Eviction,
     Held,
+    Nomination,
     Placement,
     Refusal,
     Short,
@@ -59,6 +60,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     admissions: tuple[Admission, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     holds: tuple[Held, ...] | None = None
+    nominations: tuple[Nomination, ...] = ()
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -7,6 +7,7 @@ must not: `escape` and `unescape` are inverse for any text.
 STREAM = "ALLOTMENT_LOG"
 LOG_ALL = "allot.log.>"
 CONFIG = "allot.log.config"
+TIME = "allot.log.time"
 DECISION = "allot.log.decision"
 OUTCOME = "allot.log.outcome"
 FACTS = "allot.log.facts"
@@ -92,7 +93,13 @@ def describe(subject: str) -> tuple[str, str]:
         return "queue", unescape(subject.removeprefix(QUEUE))
     if subject.startswith(CLASS):
         return "class", unescape(subject.removeprefix(CLASS))
-    kinds = {CONFIG: "config", DECISION: "decision", OUTCOME: "outcome", FACTS: "facts"}
+    kinds = {
+        CONFIG: "config",
+        TIME: "time",
+        DECISION: "decision",
+        OUTCOME: "outcome",
+        FACTS: "facts",
+    }
     if subject in kinds:
         return kinds[subject], ""
     raise ValueError(f"{subject!r} is not a subject of the log (expected {LOG_ALL})")

@@ -16,6 +16,7 @@ from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext
 from allotment.adapters.world import World, too_large_reporter
 from allotment.core import reasons
+from allotment.core.eligible import with_eligibility
 from allotment.core.logport import Record
 from allotment.core.queues.texts import bind_error
 from allotment.core.texts import refusal_text
@@ -41,6 +42,7 @@ from allotment_proto.events import (
     Placement,
     PodGone,
     PodObserved,
+    Refusal,
 )
 
 OUTCOMES_GATHER_S = 0.02
@@ -121,10 +123,7 @@ class Binder:
         for uid in state.pending:
             refusal = state.pods[uid].refusal
             if refusal is not None:
-                text = refusal_text(refusal)
-                self.notices.put(
-                    notices.Refused(uid, refusal.namespace, refusal.name, text, is_news=False)
-                )
+                self._tell_refused(refusal, is_news=False)
         self.gangs.begin()
         self.decider.proposals.clear()
         async with anyio.create_task_group() as group:
@@ -143,12 +142,18 @@ class Binder:
         for placement in upheld:
             self.notices.withdraw(placement.uid)
         for refusal in decided.refusals:
-            self.notices.put(
-                notices.Refused(
-                    refusal.uid, refusal.namespace, refusal.name, refusal_text(refusal), True
-                )
-            )
+            self._tell_refused(refusal, is_news=True)
         self.gangs.landed(decided)
+
+    def _tell_refused(self, refusal: Refusal, *, is_news: bool) -> None:
+        """Say on the pod why it waits."""
+        state, text = self.world.fold.state, refusal_text(refusal)
+        pod = state.pods.get(refusal.uid)
+        if pod is not None and pod.fact.problem is None:
+            text = with_eligibility(state, pod.fact, text)
+        self.notices.put(
+            notices.Refused(refusal.uid, refusal.namespace, refusal.name, text, is_news)
+        )
 
     async def _bind_loop(
         self, group: TaskGroup, outcomes: Recorder, pacer: Pacer, inherited: set[str]

@@ -48,6 +48,7 @@ def decide(
         admissions=proposal.admissions,
         evictions=proposal.evictions,
         holds=proposal.holds,
+        nominations=proposal.nominations,
     )
 
 

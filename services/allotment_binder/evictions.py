@@ -17,6 +17,7 @@ import anyio
 from allotment.adapters.kube import STRATEGIC_PATCH, KubeClient, KubeResult, Ok, Refused, pod_path
 from allotment.core import reasons
 from allotment.core.model import ENDED, ClusterState
+from allotment.core.pod_views import preemptor_name
 from allotment.core.queues import texts
 from allotment_binder.notices import Notices, Warned
 from allotment_proto.events import Evicted, Eviction
@@ -70,7 +71,7 @@ class Evictions:
         async with self._places:
             answer = await self._evict(eviction)
         if isinstance(answer, Ok):
-            await self._tell(eviction)
+            await self._tell(eviction, preemptor_name(state, eviction.preemptor))
             return self._ending(eviction)
         if is_gone(answer):
             return self._ending(eviction)
@@ -89,14 +90,16 @@ class Evictions:
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
         return answer
 
-    async def _tell(self, eviction: Eviction) -> None:
+    async def _tell(self, eviction: Eviction, preemptor: str) -> None:
         """Say on the pod that, and why, it goes. It may be gone by then."""
         note = texts.evicted(eviction.action)
         self._notices.put(
             Warned(eviction.uid, eviction.namespace, eviction.name, "Evict", "Evicting", note)
         )
         path = pod_path(eviction.namespace, eviction.name, "status")
-        answer = await self._client.patch(path, conditions_patch(eviction), STRATEGIC_PATCH)
+        answer = await self._client.patch(
+            path, conditions_patch(eviction, preemptor), STRATEGIC_PATCH
+        )
         if not isinstance(answer, Ok) and not is_gone(answer):
             self._say(eviction, f"its conditions could not be written: {answer.message}")
 
@@ -137,9 +140,9 @@ def is_protected(answer: KubeResult) -> bool:
     )
 
 
-def conditions_patch(eviction: Eviction) -> dict[str, object]:
+def conditions_patch(eviction: Eviction, preemptor: str) -> dict[str, object]:
     """Ready=False and DisruptionTarget=True, as a strategic merge patch of this very pod."""
-    message = f"{texts.evicted(eviction.action)}: room is made for {eviction.preemptor}"
+    message = f"{texts.evicted(eviction.action)}: room is made for {preemptor}"
     conditions = [
         {"type": "Ready", "status": "False", "reason": "Evict", "message": message},
         {

@@ -6,6 +6,7 @@ its queue does not let it in.
 
 from collections.abc import Iterator
 
+from allotment.core.eligible import with_eligibility
 from allotment.core.model import ClusterState, Group
 from allotment_binder.group_status import tail_of
 from allotment_binder.notices import Notices, Refused
@@ -42,13 +43,14 @@ class GangNotices:
             self._told = {uid: text for uid, text in self._told.items() if uid in state.pending}
 
     def _put(self, state: ClusterState, group: Group, *, is_news: bool) -> None:
-        text = waits_because(group)
-        if not text:
+        because = waits_because(group)
+        if not because:
             return
         for uid in _untold(state, group):
+            fact = state.pods[uid].fact
+            text = with_eligibility(state, fact, because)
             if self._told.get(uid) != text:
                 self._told[uid] = text
-                fact = state.pods[uid].fact
                 self._notices.put(Refused(uid, fact.namespace, fact.name, text, is_news))
 
 

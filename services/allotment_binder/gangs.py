@@ -39,6 +39,7 @@ class Gangs:
         """A life begins: what an earlier one left is settled, what it told is made sure of."""
         self.evictions.begin()
         self._news.begin(self._fold.state)
+        self._nominations.begin(self._fold.state)
 
     def applied(self, decided: Decided, seq: int) -> None:
         """A decision took effect in the fold."""

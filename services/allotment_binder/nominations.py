@@ -1,21 +1,22 @@
-"""Pods for whom others are evicted: they say which node they wait for, as far as that is certain.
+"""Pods for whom others are evicted: they say which node they wait for, as long as it is kept.
 
-The log names the victims of a group and their nodes, not which member is meant for which. So
-members are nominated only when all victims are on one node and all members that wait are needed;
-the others hear of their group. A Binding takes the nomination away (the API server does that), and
-so does an eviction that is refused. A preemptor that was refused a victim is not nominated again
-while it waits: a nomination that comes and goes would be news each time, and be decided about.
+Which pod waits for which node is in the log. A Binding takes the nomination away (the API server
+does that); it is taken back when an eviction is refused, or when the place was not to be had after
+all. A preemptor that was refused a victim is not nominated again while it waits: a nomination that
+comes and goes would be news each time, and be decided about.
 """
 
-from collections.abc import Sequence
-
-from allotment.core.batch.views import SINGLE
 from allotment.core.model import ClusterState
 from allotment.core.queues.model import JobView, Task
 from allotment.core.queues.texts import Attempt, pod_message
 from allotment.core.queues.work import Job
+from allotment.core.texts import refusal_text
+from allotment_binder.gang_notices import waits_because
 from allotment_binder.notices import Notices, Refused
 from allotment_proto.events import Decided, Evicted, Eviction, PodObserved
+
+Places = dict[str, str]
+"""Nodes by uid of a pod that waits."""
 
 
 class Nominations:
@@ -23,24 +24,35 @@ class Nominations:
 
     def __init__(self, notices: Notices) -> None:
         self._notices = notices
-        self._nominated: dict[str, tuple[str, ...]] = {}
+        self._told: dict[str, Places] = {}
         self._refused: dict[str, str] = {}
         """Preemptors whose victims may stay → what their pods were told of it."""
 
+    def begin(self, state: ClusterState) -> None:
+        """Make sure that pods say what the log says; the Events were told when it was news."""
+        self._told.clear()
+        self._refused.clear()
+        for preemptor in state.nominated:
+            self._tell(state, preemptor, is_news=False)
+
     def landed(self, state: ClusterState, decided: Decided) -> None:
-        """Nominate the pods for whom a decision evicts others."""
-        nodes: dict[str, set[str]] = {}
-        for eviction in decided.evictions:
-            nodes.setdefault(eviction.preemptor, set()).add(eviction.node)
-        for preemptor, found in nodes.items():
-            uids = waiting_for(state, preemptor)
-            if len(found) == 1 and uids and preemptor not in self._refused:
-                (node,) = found
-                self._nominated[preemptor] = tuple(uids)
-                for uid in uids:
-                    self._put(state.pods[uid].fact, promise(state.pods[uid].fact, node), node)
-        self._nominated = {p: uids for p, uids in self._nominated.items() if _waits(state, uids)}
-        self._refused = {p: text for p, text in self._refused.items() if waiting_for(state, p)}
+        """Nominate the pods for whom a decision evicts others; take back what it ended."""
+        self._refused = {p: text for p, text in self._refused.items() if p in state.nominated}
+        for preemptor in self._told.keys() - state.nominated.keys():
+            for uid, node in self._told.pop(preemptor).items():
+                if uid in state.pending:
+                    fact = state.pods[uid].fact
+                    self._put(fact, waits_now(state, uid, node), "", is_news=False)
+        for preemptor in dict.fromkeys(nomination.preemptor for nomination in decided.nominations):
+            if preemptor not in self._refused:
+                self._tell(state, preemptor, is_news=True)
+
+    def _tell(self, state: ClusterState, preemptor: str, *, is_news: bool) -> None:
+        places = waiting_for(state, preemptor)
+        self._told[preemptor] = places
+        for uid, node in places.items():
+            fact = state.pods[uid].fact
+            self._put(fact, promise(fact, node), node, is_news=is_news)
 
     def ended(self, state: ClusterState, eviction: Eviction, ending: Evicted) -> None:
         """Take the nomination back if the eviction was refused."""
@@ -49,33 +61,36 @@ class Nominations:
         preemptor = eviction.preemptor
         who = f"pod {eviction.namespace}/{eviction.name}"
         text = f"{ending.code}: {who} does not make room: {ending.message}"
-        nominated = self._nominated.pop(preemptor, ())
+        told = self._told.pop(preemptor, {})
         if self._refused.get(preemptor) == text:
             return
         self._refused[preemptor] = text
         for uid in waiting_for(state, preemptor):
-            self._put(state.pods[uid].fact, text, "" if uid in nominated else None)
+            fact = state.pods[uid].fact
+            self._put(fact, text, "" if uid in told else None, is_news=True)
 
-    def _put(self, fact: PodObserved, text: str, node: str | None) -> None:
+    def _put(self, fact: PodObserved, text: str, node: str | None, *, is_news: bool) -> None:
         self._notices.put(
-            Refused(fact.uid, fact.namespace, fact.name, text, is_news=True, nominated=node)
+            Refused(fact.uid, fact.namespace, fact.name, text, is_news=is_news, nominated=node)
         )
 
 
-def waiting_for(state: ClusterState, preemptor: str) -> Sequence[str]:
-    """The pods of a preemptor that wait; empty when its minimum needs only some of them."""
-    if preemptor.startswith(SINGLE):
-        uid = preemptor.removeprefix(SINGLE)
-        return [uid] if uid in state.pending else []
-    group = state.groups.get(preemptor)
-    if group is None or group.fact is None:
-        return []
-    waiting = [uid for uid in group.members if uid in state.pending]
-    placed = sum(
-        uid in state.pods and state.pods[uid].allocation is not None for uid in group.members
-    )
-    lacking = max(group.fact.min_member - placed, 1)
-    return waiting if len(waiting) == lacking else []
+def waiting_for(state: ClusterState, preemptor: str) -> Places:
+    """The pods of a preemptor that wait for room that is made for them, and where."""
+    nominated = state.nominated.get(preemptor)
+    if nominated is None:
+        return {}
+    return {uid: node for uid, node in nominated.nodes.items() if uid in state.pending}
+
+
+def waits_now(state: ClusterState, uid: str, node: str) -> str:
+    """What a pod is told that is not nominated for a node any more: why it waits."""
+    pod = state.pods[uid]
+    if pod.refusal is not None:
+        return refusal_text(pod.refusal)
+    group = state.groups.get(pod.fact.group)
+    because = "" if group is None else waits_because(group)
+    return because or f"the room that was made on {node} is not kept any more"
 
 
 def promise(fact: PodObserved, node: str) -> str:
@@ -84,7 +99,3 @@ def promise(fact: PodObserved, node: str) -> str:
     said = pod_message(Job(JobView(uid=fact.group)), task, Attempt(promised={fact.uid: node}))
     assert said is not None, "it is not gated"
     return said.message
-
-
-def _waits(state: ClusterState, uids: Sequence[str]) -> bool:
-    return any(uid in state.pending for uid in uids)

@@ -126,6 +126,8 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     yield "Queue", f"{found.queue} ({state}), priority {found.priority}{klass}"
     if found.gate is not None:
         yield "Gate", _gate(found)
+    if found.never_preempts:
+        yield "Evicts", "nobody: a preemptionPolicy of its class or pods is Never"
 
 
 def _status(found: GangExplanation) -> str:

@@ -79,6 +79,12 @@ def _head(found: Explanation) -> Iterator[str]:
         yield _field("Cause", status.cause + _ever(status))
     if status.group and not status.problem:
         yield _field("Group", status.group)
+    if status.nominated:
+        yield _field("Kept", f"{status.nominated}, until it was tried there: others go for it")
+    if status.evicted_for:
+        yield _field("Evicted", f"it makes room for {status.evicted_for}")
+    if status.never_preempts:
+        yield _field("Evicts", "nobody: its preemptionPolicy is Never")
     if found.placement is not None:
         held = found.placement
         verb = "Held" if held.phase == "released" else "Holds"

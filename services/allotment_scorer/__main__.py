@@ -96,6 +96,7 @@ class Scorer:
             admissions=outcome.admissions,
             holds=outcome.holds,
             evictions=outcome.evictions,
+            nominations=outcome.nominations,
             stages=(*opened.stages, stage),
         )
 

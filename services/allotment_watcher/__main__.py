@@ -26,6 +26,7 @@ from allotment_watcher.npu_watch import NpuWatch
 from allotment_watcher.observer import Observer
 from allotment_watcher.policy_source import POLL_S, Loaded, fingerprint, load_policy
 from allotment_watcher.settings import WatcherSettings
+from allotment_watcher.timekeeper import keep_time
 from allotment_watcher.volume_watch import VolumeWatch
 
 STANDBY_AFTER_S = 3.0
@@ -67,6 +68,7 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
             group.start_soon(turn.observer.audit, state)
             group.start_soon(_reload_policy, ctx, turn, loaded)
             group.start_soon(keep_learning, state, turn.recorder.put)
+            group.start_soon(keep_time, state, turn.recorder.put)
             group.start_soon(turn.devices.run)
             group.start_soon(turn.npu.run)
             group.start_soon(turn.volumes.run)

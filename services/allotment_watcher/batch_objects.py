@@ -66,3 +66,4 @@ class PriorityClassObject(msgspec.Struct, rename="camel"):
     metadata: Meta
     value: int = 0
     global_default: bool | None = None
+    preemption_policy: str | None = None

@@ -27,6 +27,7 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    TimePassed,
 )
 
 Fact = NodeObserved | NodeGone | PodObserved | PodGone
@@ -149,5 +150,7 @@ def subject_of(facts: tuple[Event, ...]) -> str:
             return subjects.priority_class(name)
         case PolicyLoaded() | MixLearned() | DevicesConfigured():
             return subjects.CONFIG
+        case TimePassed():
+            return subjects.TIME
         case other:
             raise TypeError(f"the watcher does not append {type(other).__name__}")

@@ -155,6 +155,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
     priority_class_name: str | None = None
+    preemption_policy: str | None = None
     overhead: Amounts = None
     host_network: bool | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None

@@ -10,12 +10,21 @@ from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.contract.test_binder_loops import Scene, until
 
+from allotment.core.eligible import NEVER
 from allotment.core.state import ClusterState
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder import evictions as evictions_module
 from allotment_binder.evictions import Evictions
 from allotment_binder.notices import Notices
-from allotment_proto.events import Decided, Evicted, Eviction, PodObserved, QueueObserved
+from allotment_proto.events import (
+    Decided,
+    Evicted,
+    Eviction,
+    Nomination,
+    PodObserved,
+    QueueObserved,
+    Refusal,
+)
 
 pytestmark = pytest.mark.anyio
 QUEUE = QueueObserved(uid="q", name="default", rv=1)
@@ -103,7 +112,7 @@ async def test_a_disruption_budget_is_respected_and_the_log_says_so(tmp_path: Pa
             (found,) = outcomes(scene)
             assert found.code == "DisruptionBudget"
             assert "disruption budget" in found.message
-            assert scene.fold.state.evicting == {}
+            await until(lambda: scene.fold.state.evicting == {})
             assert "deletionTimestamp" not in (await there.api.get(f"{PODS}/low"))["metadata"]
             assert (await there.conditions("low"))["Ready"]["status"] == "True"
             assert await there.events("low") == []
@@ -161,10 +170,12 @@ async def test_a_nomination_is_on_the_pod_and_goes_with_the_eviction_that_is_ref
             return bool(status.get("nominatedNodeName", "") == name)
 
         async with at_work(tmp_path, there, *history) as scene:
-            made = decided(evictions=(eviction(victim, preemptor=f"pod:{waits.uid}"),))
+            who = f"pod:{waits.uid}"
+            made = decided(nominations=(Nomination(waits.uid, "default", "top", "n1", who),))
+            await scene.add(made)
             scene.binder.gangs.landed(made)
             await comes_to(lambda: nominated("n1"))
-            await scene.add(made)
+            await scene.add(decided(evictions=(eviction(victim, preemptor=who),)))
             await until(some(scene, 1))
             await comes_to(lambda: nominated(""))
             said = (await there.conditions("top"))["PodScheduled"]
@@ -208,3 +219,18 @@ async def test_a_busy_server_is_no_budget(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found.code, len(said)) == ("DisruptionBudget", 1)
     found, _ = await carried_out(tmp_path, refuse(404, "NotFound"))
     assert found.code == ""
+
+
+async def test_a_pod_that_never_preempts_says_so(tmp_path: Path) -> None:
+    evicts = policy(scheduler_names=("allotment", "volcano"), actions=("allocate", "preempt"))
+    async with cluster() as there:
+        waits = await there.pod("calm", preempts=False)
+        full = (("InsufficientGPUMemory", 1),)
+        refused = decided(refusals=(Refusal(waits.uid, "default", "calm", 1, full),))
+        async with at_work(tmp_path, there, evicts, QUEUE, node(), waits, refused):
+
+            async def is_told() -> bool:
+                said = (await there.conditions("calm")).get("PodScheduled", {})
+                return bool(said.get("message", "").endswith(f"1 InsufficientGPUMemory. {NEVER}"))
+
+            await comes_to(is_told)

@@ -125,6 +125,7 @@ class Interpreter(Teller):
             admissions=outcome.admissions,
             evictions=outcome.evictions,
             holds=outcome.holds,
+            nominations=outcome.nominations,
         )
         version = version_of((event,))
         envelope = Envelope(v=version, at_ms=NOW_S * 1_000, by="script", events=(event,))

@@ -37,6 +37,8 @@ def of_cycle(name: str, outcome: Outcome) -> Iterator[str]:
             f"{name}: {eviction.uid} makes room on {eviction.node} for {eviction.preemptor}, "
             f"{eviction.action}"
         )
+    for nomination in outcome.nominations:
+        yield f"{name}: {nomination.uid} is to go to {nomination.node}"
 
 
 def cards_of(holdings: tuple[Holding, ...]) -> str:
@@ -103,7 +105,8 @@ def of_holds(state: ClusterState) -> Iterator[str]:
         yield f"{_held(hold.nodes, hold.queue)} held for {hold.group}"
     for kept in keeping(state):
         going = [e.uid for e in state.evicting.values() if e.preemptor == kept.job]
-        yield f"{_held(kept.nodes, '')} kept for {kept.job} while {', '.join(going)} leave"
+        end = f"while {', '.join(going)} leave" if going else "to be tried there"
+        yield f"{_held(kept.nodes, '')} kept for {kept.job} {end}"
     for key, group in state.groups.items():
         if group.passed:
             yield f"{key} was passed by {group.passed} pods"

@@ -259,7 +259,8 @@ def queue(name: str, flags: list[str], settings: Settings, rv: int) -> QueueObse
 
 
 def priority_class(name: str, settings: Settings, rv: int) -> PriorityClassObserved:
-    document = {"metadata": _meta(name, rv), "value": int(settings["value"])}
+    document: Json = {"metadata": _meta(name, rv), "value": int(settings["value"])}
+    document["preemptionPolicy"] = settings.get("preemption")
     return class_fact(_as(PriorityClassObject, document))
 
 

@@ -59,6 +59,7 @@ class Pods(Log):
             priority=int(settings.get("priority", "0")),
             scheduler=settings.get("scheduler", "allotment"),
             group=f"default/{group}" if group else "",
+            preempts=settings.get("preemption") != "Never",
         )
 
     def _read_pod(self, name: str, rv: int) -> PodObserved:

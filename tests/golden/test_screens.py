@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from allotment_cli.main import main
 from tests.recording import busy_cluster
-from tests.recording_batch import busy_queues
+from tests.recording_batch import busy_queues, preempted
 
 SCREENS = Path(__file__).parent / "screens"
 COMMANDS = {
@@ -68,6 +68,22 @@ BATCH_COMMANDS = {
     "explain-queue-closed": "explain queue closed",
     "explain-queue-unknown": "explain queue train",
 }
+PREEMPTION_COMMANDS = {
+    "preemption-log": "log",
+    "preemption-gang": "explain gang urgent --at 23",
+    "preemption-gang-json": "explain gang urgent --at 23 -o json",
+    "preemption-gang-placed": "explain gang urgent",
+    "preemption-pod": "explain pod urgent-worker-0 --at 23",
+    "preemption-victim": "explain pod background-worker-2 --at 23",
+    "preemption-never": "explain gang patient --at 23",
+    "preemption-never-pod": "explain pod patient-worker-0 --at 23",
+    "preemption-replay": "replay --verify",
+}
+
+
+@pytest.fixture(scope="module")
+def preemption_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return preempted().write(tmp_path_factory.mktemp("log") / "preempted.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +123,11 @@ def test_batch_screen(name: str, batch_file: Path, rewrite: bool) -> None:
     compare(name, BATCH_COMMANDS[name], batch_file, rewrite)
 
 
+@pytest.mark.parametrize("name", PREEMPTION_COMMANDS)
+def test_preemption_screen(name: str, preemption_file: Path, rewrite: bool) -> None:
+    compare(name, PREEMPTION_COMMANDS[name], preemption_file, rewrite)
+
+
 def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:
     words = shlex.split(command)
     at = words.index("show") if "show" in words else len(words)
@@ -119,4 +140,5 @@ def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:
 
 
 def test_no_screen_is_left_over() -> None:
-    assert {path.stem for path in SCREENS.glob("*.txt")} == {*COMMANDS, *BATCH_COMMANDS}
+    known = {*COMMANDS, *BATCH_COMMANDS, *PREEMPTION_COMMANDS}
+    assert {path.stem for path in SCREENS.glob("*.txt")} == known

@@ -11,7 +11,7 @@ from allotment.core.journal import Journal, Writer
 from allotment.core.state import ClusterState, apply_all
 from allotment.testing.long_log import LongLog
 from allotment_proto.codec import decode_envelope, encode
-from allotment_proto.events import BindFailed, Bound, Envelope
+from allotment_proto.events import ENVELOPE_VERSION, BindFailed, Bound, Envelope
 from tests import build
 from tests.journaling import Journaled
 from tests.property.test_fold_stateful import Fold
@@ -70,7 +70,8 @@ def record(*events: Any, v: int = 1) -> bytes:
 def test_records_that_cannot_be_read_change_nothing() -> None:
     node, pod = build.node(), build.pod()
     placed = build.decided(build.placement())
-    payloads = [record(node, pod), b"{", record(placed, v=4), b'{"v":1,"events":[{"type":"New"}]}']
+    newer = record(placed, v=ENVELOPE_VERSION + 1)
+    payloads = [record(node, pod), b"{", newer, b'{"v":1,"events":[{"type":"New"}]}']
     books = rebuild(enumerate(payloads, start=1))
     assert books.seq == 4
     assert books.booked == 0

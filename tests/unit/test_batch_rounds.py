@@ -89,6 +89,7 @@ class World:
             admissions=found.admissions,
             holds=found.holds,
             evictions=found.evictions,
+            nominations=found.nominations,
         )
         self.tell(decided)
         assert check(self.state) == []

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from allotment.core.eligible import NEVER, with_eligibility
 from allotment_proto.events import (
     Evicted,
     PodGone,
     PodObserved,
+    PolicyLoaded,
     PriorityClassObserved,
     QueueObserved,
 )
@@ -174,4 +177,63 @@ def test_nodes_are_kept_until_the_last_victim_is_gone() -> None:
     world.tell(PodGone(uid=second.uid, namespace="default", name=second.uid, rv=9))
     world.decide()
     assert set(top) <= world.placed()
-    assert world.state.cleared == {}
+    assert world.state.nominated == {}
+
+
+@pytest.mark.parametrize("by", ["class", "pod", "default class"])
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+def test_nobody_goes_for_one_who_never_preempts(by: str, action: str) -> None:
+    world = Contest(build.node("n1", 2, extended=(("volcano.sh/vgpu-number", 2),)))
+    world.tell(QueueObserved(uid="other", name="other", rv=1))
+    counted = build.request(build.wants(16_000, 0), extended=(("volcano.sh/vgpu-number", 1),))
+    world.tell(group("low", 0, priority_class="low"))
+    low = ["low-0", "low-1"]
+    for uid in low:
+        world.tell(build.pod(uid, counted, name=uid, group="default/low"))
+    world.decide()
+    world.run(low)
+    is_default = by == "default class"
+    high = msgspec.structs.replace(world.state.classes["high"], is_default=is_default)
+    name = "gone" if is_default else "high"
+    world.tell(msgspec.structs.replace(high, rv=2, preempts=by == "pod"))
+    queue = "default" if action == "preempt" else "other"
+    world.tell(group("top", 1, priority_class=name, queue=queue))
+    top = build.pod("top-0", counted, name="top-0", group="default/top", preempts=by != "pod")
+    world.tell(top)
+    assert world.decide().evictions == ()
+    said = with_eligibility(world.state, top, "0/1 nodes are available.")
+    assert said == f"0/1 nodes are available. {NEVER}"
+    world.tell(msgspec.structs.replace(high, rv=3))
+    world.tell(msgspec.structs.replace(top, rv=3, preempts=True))
+    assert [e.action for e in world.decide(["top-0"]).evictions] == [action]
+    assert with_eligibility(world.state, top, "so") == ("so" if by != "pod" else f"so {NEVER}")
+
+
+def test_one_who_never_preempts_takes_what_room_there_is_with_those_who_do() -> None:
+    """Of two members one may not have others evicted; it needs nobody to go."""
+    world = Contest(build.node("n1", 1), build.node("n2", 1))
+    low = world.job("low", 1, members=0)
+    world.decide()
+    world.run(low)
+    first, second = world.job("two", 2, priority="high", members=2)
+    world.tell(msgspec.structs.replace(world.state.pods[first].fact, rv=2, preempts=False))
+    assert [e.uid for e in world.decide().evictions] == low
+    assert set(world.state.nominated["default/two"].nodes) == {first, second}
+
+
+def test_nobody_goes_for_a_gang_of_which_one_would_need_it_and_never_preempts() -> None:
+    world = Contest(build.node("n1", 1), build.node("n2", 1))
+    low = world.job("low", 2, members=0)
+    world.decide()
+    world.run(low)
+    _, second = world.job("two", 2, priority="high", members=2)
+    world.tell(msgspec.structs.replace(world.state.pods[second].fact, rv=2, preempts=False))
+    assert world.decide().evictions == ()
+    assert (world.state.nominated, world.state.evicting) == ({}, {})
+
+
+def test_where_nobody_is_evicted_there_is_nothing_to_say() -> None:
+    world = Contest(build.node("n1", 1))
+    world.tell(PolicyLoaded(policy=Policy(tiers=TIERS), source="", text_sha256=""))
+    never = build.pod("a", preempts=False)
+    assert with_eligibility(world.state, never, "so") == "so"

@@ -2,10 +2,12 @@
 
 from typing import cast
 
+import msgspec
 import pytest
 
 from allotment.adapters.kube import KubeClient
 from allotment.core.check import check
+from allotment.core.eligible import NEVER
 from allotment_binder.deciding import accepted, decide
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.nominations import Nominations, waiting_for
@@ -17,8 +19,11 @@ from allotment_proto.events import (
     Decided,
     Evicted,
     Eviction,
+    Nomination,
+    PodGone,
     StageTime,
 )
+from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
 from tests.unit.test_batch_rounds import World
@@ -65,6 +70,7 @@ def decided(world: World) -> Decided:
         admissions=found.admissions,
         evictions=found.evictions,
         holds=found.holds,
+        nominations=found.nominations,
     )
     made = decide(state, proposal, 1, STAGE)
     assert isinstance(made, Decided)
@@ -180,7 +186,10 @@ def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> N
     decided(world)
     (uid,) = world.gang("top", 1)
     evicted = victim("low", "n1", "default/top")
-    made = build.decided(evictions=(evicted,))
+    made = build.decided(
+        evictions=(evicted,),
+        nominations=(Nomination(uid, "default", uid, "n1", "default/top"),),
+    )
     world.tell(made)
     nominations = Nominations(said)
     nominations.landed(world.state, made)
@@ -211,15 +220,44 @@ def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> N
     assert said.take() == {}, "tried again and refused again, it is no news"
 
 
-def test_nobody_is_nominated_when_it_is_not_certain_who_goes_where(said: Said) -> None:
-    world = World(build.node("n1", 1))
-    world.gang("top", 3, members=2)
-    assert waiting_for(world.state, "default/top") == [], "two of three: which?"
-    world.gang("two", 2)
-    assert len(waiting_for(world.state, "default/two")) == 2
-    apart = (victim("x", "n1", "default/two"), victim("y", "n2", "default/two"))
-    Nominations(said).landed(world.state, build.decided(evictions=apart))
-    assert said.take() == {}, "two nodes: who where?"
-    world.tell(build.pod("solo"))
-    assert waiting_for(world.state, "pod:solo") == ["solo"]
-    assert waiting_for(world.state, "pod:gone") == waiting_for(world.state, "default/gone") == []
+def test_every_member_says_for_which_node_it_waits_until_its_place_is_lost(said: Said) -> None:
+    world = World(build.node("n1", 1), build.node("n2", 1))
+    for name in ("low-1", "low-2"):
+        world.tell(build.pod(name, build.request(build.wants(16_000, 0))))
+    decided(world)
+    first, second, _ = world.gang("top", 3, members=2)
+    wanted = {first: "n1", second: "n2"}
+    made = build.decided(
+        evictions=(victim("low-1", "n1", "default/top"), victim("low-2", "n2", "default/top")),
+        nominations=tuple(
+            Nomination(uid, "default", uid, node, "default/top") for uid, node in wanted.items()
+        ),
+    )
+    world.tell(made)
+    nominations = Nominations(said)
+    nominations.landed(world.state, made)
+    assert {uid: told.nominated for uid, told in said.take().items()} == wanted
+    nominations.begin(world.state)
+    assert {told.is_news for told in said.take().values()} == {False}, "a successor makes sure"
+    for name in ("low-1", "low-2"):
+        world.tell(PodGone(uid=name, namespace="default", name=name, rv=9))
+    world.tell(build.node("n1", 0, rv=9))
+    lost = decided(world)
+    assert world.placed() == set()
+    nominations.landed(world.state, lost)
+    told = said.take()
+    assert {uid: t.nominated for uid, t in told.items()} == {first: "", second: ""}
+    assert "at most 1 fit" in told[first].message
+    assert waiting_for(world.state, "default/top") == {}
+
+
+def test_who_never_preempts_is_told_so(said: Said) -> None:
+    world = World(build.node("n1", 1), policy=Policy(actions=("allocate", "preempt")))
+    first, second = world.gang("a", 2)
+    world.tell(msgspec.structs.replace(world.state.pods[second].fact, rv=2, preempts=False))
+    made = build.decided(admissions=(Admission("default/a", "QueueClosed", "it is closed"),))
+    world.tell(made)
+    GangNotices(said).landed(world.state, made)
+    told = said.take()
+    assert told[first].message == "QueueClosed: it is closed"
+    assert told[second].message == f"QueueClosed: it is closed {NEVER}"

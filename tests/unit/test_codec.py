@@ -31,14 +31,14 @@ def test_fields_of_the_future_are_passed_over() -> None:
     ("payload", "why"),
     [
         (
-            changed(v=4),
-            "version 4 of the record is not known here (known: 1 to 3; upgrade this service)",
+            changed(v=5),
+            "version 5 of the record is not known here (known: 1 to 4; upgrade this service)",
         ),
         (
             changed(v=0),
-            "version 0 of the record is not known here (known: 1 to 3; not written by any",
+            "version 0 of the record is not known here (known: 1 to 4; not written by any",
         ),
-        (changed(v=4, events="another shape"), "version 4 of the record is not known here"),
+        (changed(v=5, events="another shape"), "version 5 of the record is not known here"),
         (changed(v="x"), "not readable: Expected `int`"),
         (changed(events=[{"type": "Unheard"}]), "Invalid value 'Unheard' - at `$.events[0].type`"),
         (changed(events=[{"type": "Bound"}]), "missing required field `uid` - at `$.events[0]`"),

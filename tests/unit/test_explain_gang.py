@@ -2,19 +2,27 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from allotment.core.explain import explain
 from allotment.core.explain_batch import GangExplanation, Member, QueueExplanation
 from allotment.core.explain_gang import explain_gang
 from allotment.core.explain_queue import explain_queue
+from allotment.core.explanation import Status
+from allotment.core.pod_story import PodStory
 from allotment.core.state import ClusterState, apply
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import amount_text, queue_lines
+from allotment_cli.explain_text import explanation_lines
 from allotment_proto.events import (
     Decided,
+    Envelope,
     Eviction,
     Held,
+    Nomination,
     PodGone,
+    PodObserved,
     PriorityClassObserved,
     QueueObserved,
 )
@@ -204,7 +212,10 @@ def test_holds_and_victims_are_named() -> None:
     eviction = Eviction(uid, "default", uid, "n1", "preempt", "default/b")
     hold = Held("default/b", 7, ("n2",), "")
     world.gang("c", 1)
-    decided = build.decided(basis=world.seq, evictions=(eviction,), holds=(hold,))
+    place = Nomination("b-w-0", "default", "b-w-0", "n1", "default/b")
+    decided = build.decided(
+        basis=world.seq, evictions=(eviction,), holds=(hold,), nominations=(place,)
+    )
     assert isinstance(decided, Decided)
     world.tell(decided)
     found = gang(world, "b")
@@ -257,3 +268,40 @@ def _two_blocked() -> World:
 )
 def test_amounts(resource: str, amount: int | None, shown: str) -> None:
     assert amount_text(resource, amount) == shown
+
+
+def test_that_nobody_is_evicted_for_a_group_is_said() -> None:
+    world = World(build.node("n1", 1), policy=Policy(actions=("allocate", "preempt")))
+    _, second = world.gang("a", 2)
+    assert not gang(world, "a").never_preempts
+    never = msgspec.structs.replace(world.state.pods[second].fact, rv=2, preempts=False)
+    world.tell(never)
+    found = gang(world, "a")
+    assert found.never_preempts
+    assert "Evicts     nobody: a preemptionPolicy of its class or pods is Never" in gang_lines(
+        found
+    )
+    story = PodStory("default", second)
+    story.follow(world.seq, 0, Envelope(v=1, at_ms=0, by="", events=(never,)), world.state)
+    asked = explain(world.state, story, NOW_MS)
+    assert asked.status.never_preempts
+    assert "Evicts     nobody: its preemptionPolicy is Never" in explanation_lines(asked)
+
+
+def test_whom_a_pod_makes_room_for_is_named() -> None:
+    world = World(build.node("n1", 1))
+    first, second = build.pod("one", name="small"), build.pod("two", name="large")
+    world.tell(first)
+    world.decide()
+    world.tell(second)
+    eviction = Eviction("one", "default", "small", "n1", "preempt", "pod:two")
+    place = Nomination("two", "default", "large", "n1", "pod:two")
+    world.tell(build.decided(evictions=(eviction,), nominations=(place,)))
+    assert _explained(world, first).evicted_for == "pod default/large"
+    assert _explained(world, second).nominated == "n1"
+
+
+def _explained(world: World, fact: PodObserved) -> Status:
+    story = PodStory(fact.namespace, fact.name)
+    story.follow(world.seq, 0, Envelope(v=1, at_ms=0, by="", events=(fact,)), world.state)
+    return explain(world.state, story, NOW_MS).status

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from allotment.core.queues.gang import invalid, is_pipelined, is_ready, is_starving
@@ -90,6 +91,25 @@ def test_ex_gangvictim() -> None:
     chosen = found.preemptable(taker.tasks[0], victims.tasks[:4])
     assert [one.uid for one in chosen] == ["v-w-0", "v-w-1"]
     assert found.reclaimable(taker.tasks[0], victims.tasks[:4]) == chosen
+
+
+@pytest.mark.parametrize(("min_member", "chosen"), [(3, ["v-ps-1"]), (2, ["v-w-0", "v-w-1"])])
+def test_a_role_that_has_no_more_than_its_minimum_is_spared(
+    min_member: int, chosen: list[str]
+) -> None:
+    """Below the sum of the roles' minima these do not count."""
+    states = {"w": statuses("v", Running=2), "ps": statuses("v", Running=2)}
+    tasks = [
+        msgspec.structs.replace(one, uid=f"v-{role}-{n}", role=role)
+        for role, found in states.items()
+        for n, one in enumerate(found)
+    ]
+    order = [tasks[0], tasks[1], tasks[3], tasks[2]]
+    minima = (("w", 2), ("ps", 1))
+    victims = job("v", tasks, min_member=min_member, min_task_member=minima)
+    taker = job("t")
+    found = session(victims, taker, tiers=[["gang"]])
+    assert [one.uid for one in found.preemptable(taker.tasks[0], order)] == chosen
 
 
 def test_enable_preemptable_false_lifts_only_that_veto() -> None:

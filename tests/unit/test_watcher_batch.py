@@ -126,4 +126,6 @@ def test_a_bare_queue_and_a_broken_one() -> None:
 
 def test_a_priority_class() -> None:
     fact = class_fact(read(PriorityClassObject, value=1000, globalDefault=True))
-    assert (fact.name, fact.value, fact.is_default) == ("train", 1000, True)
+    assert (fact.name, fact.value, fact.is_default, fact.preempts) == ("train", 1000, True, True)
+    fact = class_fact(read(PriorityClassObject, value=1000, preemptionPolicy="Never"))
+    assert (fact.is_default, fact.preempts) == (False, False)

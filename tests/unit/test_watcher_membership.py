@@ -56,6 +56,13 @@ def test_who_may_be_preempted(text: str, is_preemptable: bool) -> None:
     assert pod({key: "true"}, {key: text}).preemptable is True
 
 
+@pytest.mark.parametrize(
+    ("policy", "preempts"), [(None, True), ("PreemptLowerPriority", True), ("Never", False)]
+)
+def test_who_may_preempt(policy: str | None, *, preempts: bool) -> None:
+    assert pod(preemptionPolicy=policy).preempts is preempts
+
+
 def test_names_of_cards_class_and_nomination() -> None:
     document = pod_json(container(), priorityClassName="high")
     document["metadata"]["annotations"] = {"volcano.sh/card.name": "NVIDIA-H200| NVIDIA-A100 |"}

@@ -18,6 +18,7 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    TimePassed,
 )
 from allotment_proto.facts import Amounts, Geometry, Holding, Problem
 
@@ -126,6 +127,7 @@ Event = (
     | QueueGone
     | PriorityClassObserved
     | PriorityClassGone
+    | TimePassed
     | Evicted
 )
 

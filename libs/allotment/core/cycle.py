@@ -32,6 +32,7 @@ from allotment_proto.events import (
     Dropped,
     Eviction,
     Held,
+    Nomination,
     Placement,
     PodObserved,
     Refusal,
@@ -79,6 +80,7 @@ class Outcome(NamedTuple):
     admissions: tuple[Admission, ...] = ()
     holds: tuple[Held, ...] | None = None
     evictions: tuple[Eviction, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
 
 
 def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:

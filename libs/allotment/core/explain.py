@@ -13,6 +13,7 @@ import msgspec
 from allotment.core.closest import closest, fragmentation
 from allotment.core.company import look_around, situated
 from allotment.core.competition import competition, decided_by
+from allotment.core.eligible import is_never
 from allotment.core.explanation import (
     SCHEMA,
     AsOf,
@@ -32,7 +33,7 @@ from allotment.core.figures import rfc3339
 from allotment.core.funnel import FITS, codes, funnel
 from allotment.core.node_steps import node_steps
 from allotment.core.pod_story import Attempt, PodStory
-from allotment.core.pod_views import CURED_BY_ROOM, group_cause, pod_status
+from allotment.core.pod_views import CURED_BY_ROOM, group_cause, pod_status, preemptor_name
 from allotment.core.predicates import fits
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.texts import problem_text
@@ -178,12 +179,16 @@ def _status(
     first_ms = story.first.time_ms if story.first is not None else as_of_ms
     waits = phase == "Pending" and pod is not None
     answers = codes(state, situated(fact, state)) if waits and fact.problem is None else []
-    refused = story.refused
+    refused, eviction = story.refused, state.evicting.get(fact.uid)
+    nominated = state.nominated.values() if waits else ()
     return Status(
         phase=phase,
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
         group=group_cause(state, pod)[1] if waits and pod is not None else "",
+        nominated=next((n.nodes[fact.uid] for n in nominated if fact.uid in n.nodes), ""),
+        evicted_for="" if eviction is None else preemptor_name(state, eviction.preemptor),
+        never_preempts=waits and is_never(state, fact),
         node=_where(story, pod),
         since_seconds=max(as_of_ms - first_ms, 0) // 1000,
         attempts=story.attempts_total,

@@ -126,7 +126,9 @@ class GangStatus(_Sparse, frozen=True, kw_only=True):
 
 
 class GangExplanation(_Sparse, frozen=True, kw_only=True):
-    """Where a group stands, and why."""
+    """Where a group stands, and why. `never_preempts`: nobody is evicted for it, or for some of its
+    pods that wait, because of a `preemptionPolicy`.
+    """
 
     schema: str
     subject: Subject
@@ -138,6 +140,7 @@ class GangExplanation(_Sparse, frozen=True, kw_only=True):
     priority: int = 0
     priority_class: str = ""
     preemptable: bool = False
+    never_preempts: bool = False
     queue: str = ""
     queue_state: str = ""
     problem: Reason | None = None

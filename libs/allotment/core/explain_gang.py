@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from allotment.core.batch.oracle import Places
 from allotment.core.batch.rounds import best_effort
 from allotment.core.board import Board
+from allotment.core.eligible import is_never
 from allotment.core.explain import fits_empty_cluster
 from allotment.core.explain_batch import (
     GANG_SCHEMA,
@@ -31,7 +32,7 @@ from allotment.core.explain_batch import (
 from allotment.core.explanation import AsOf, Subject
 from allotment.core.figures import rfc3339
 from allotment.core.model import ClusterState, Group
-from allotment.core.queues.allocate import Limits
+from allotment.core.queues.allocate import Limits, try_places
 from allotment.core.queues.answers import No
 from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.model import COMPLETED_SET, Status, Task
@@ -87,6 +88,9 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
         priority=priority,
         priority_class=fact.priority_class,
         preemptable=fact.preemptable,
+        never_preempts=any(
+            is_never(state, state.pods[uid].fact) for uid in group.members if uid in state.pending
+        ),
         queue=fact.queue,
         queue_state="" if queue is None else queue.state,
         problem=None
@@ -217,13 +221,13 @@ def _tried(bench: Bench, job: Job) -> list[Member]:
     board.begin()
     try:
         places = Places(bench.state, board)
-        for task in session.due_tasks(job):
-            no = closed or session.allocatable(job, task)
+        for task in fenced.in_turn(job, session.due_tasks(job)):
+            no = closed or fenced.allocatable(job, task)
             if no is not None:
                 found.append(_blocked(task, no, {}))
                 continue
-            limits = Limits(session.cards(job, task), held)
-            answer = places.try_place(task, limits)
+            limits = Limits(fenced.cards(job, task), held)
+            answer = try_places(places.try_place, fenced, job, task, limits)
             if isinstance(answer, No):
                 refusal = places.refusals.get(task.uid)
                 found.append(_blocked(task, answer, dict(refusal.reasons) if refusal else {}))

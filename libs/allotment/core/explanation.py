@@ -51,6 +51,12 @@ class Status(_Sparse, frozen=True, kw_only=True):
     fits_empty_cluster: bool | None = None
     group: str = ""
     """Why the pod's group waits, if it is that."""
+    nominated: str = ""
+    """The node that is kept for it, because others had to go for it."""
+    evicted_for: str = ""
+    """Whom it makes room for: a group, or ``pod <namespace>/<name>``."""
+    never_preempts: bool = False
+    """Nobody is evicted for it, because of its `preemptionPolicy`, though others are for others."""
 
 
 class DeviceAsk(_Fact, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What events do to groups, queues and priority classes: the handlers of `state.apply`.
+"""What events do to groups, queues and priority classes: handlers of `state.apply`.
 
 A group is known by its pods as well as by its PodGroup, whichever is seen first, and forgotten when
 both are gone.
@@ -12,7 +12,6 @@ import msgspec
 from allotment.core.model import ClusterState, Group
 from allotment_proto.events import (
     Decided,
-    Evicted,
     GroupGone,
     GroupObserved,
     PodObserved,
@@ -47,12 +46,13 @@ def _forget_group_if_empty(state: ClusterState, key: str, group: Group) -> None:
 
 
 def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
-    group = state.groups.setdefault(f"{event.namespace}/{event.name}", Group())
+    key = f"{event.namespace}/{event.name}"
+    group = state.groups.setdefault(key, Group())
     known = group.fact
     if known is not None and known.uid == event.uid and known.rv > event.rv:
         return
     if known is not None and known.uid != event.uid:  # made anew under the same name
-        _forget_decisions(group)
+        _forget_decisions(state, key, group)
     elif (
         known is not None and known.phase not in NOT_ADMITTED and event.phase in NOT_ADMITTED
     ):  # sent back: it has to pass the gate again
@@ -62,7 +62,8 @@ def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
     group.fact, group.queue, group.changed_seq = event, event.queue, seq
 
 
-def _forget_decisions(group: Group) -> None:
+def _forget_decisions(state: ClusterState, key: str, group: Group) -> None:
+    state.nominated.pop(key, None)
     group.admitted_seq, group.gate = 0, None
     group.short, group.short_basis, group.short_since, group.passed = None, 0, 0, 0
 
@@ -72,7 +73,7 @@ def group_gone(state: ClusterState, event: GroupGone, seq: int) -> None:
     group = state.groups.get(key)
     if group is not None and group.fact is not None and group.fact.uid == event.uid:
         group.fact, group.changed_seq = None, seq
-        _forget_decisions(group)
+        _forget_decisions(state, key, group)
         state.order_seq = seq
         _forget_group_if_empty(state, key, group)
 
@@ -154,11 +155,6 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     if any(hold not in held or hold.group in placed for hold in state.holds):
         state.order_seq = seq  # what was held is there for others
     state.holds = held
-    for eviction in event.evictions:
-        pod = state.pods.get(eviction.uid)
-        if pod is not None:
-            state.evicting[eviction.uid] = eviction
-            changed(state, pod.fact, seq)
 
 
 def _count_passed(state: ClusterState, placed: Counter[str]) -> None:
@@ -192,40 +188,3 @@ def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
     """Note that something about a group's pod changed."""
     if fact.group and (group := state.groups.get(fact.group)) is not None:
         group.changed_seq = seq
-
-
-def end_eviction(state: ClusterState, uid: str) -> bool:
-    """A pod that had to make room is gone, or stays; whether there was one.
-
-    Its node is kept for the preemptor as long as others have still to go.
-    """
-    eviction = state.evicting.pop(uid, None)
-    if eviction is None:
-        return False
-    preemptor = eviction.preemptor
-    if any(other.preemptor == preemptor for other in state.evicting.values()):
-        state.cleared.setdefault(preemptor, {})[eviction.node] = None
-    else:
-        state.cleared.pop(preemptor, None)
-    return True
-
-
-def evicted(state: ClusterState, event: Evicted, seq: int) -> None:
-    """A pod that may not go stays, and others may have to go in its place."""
-    if event.code and end_eviction(state, event.uid):
-        pod = state.pods.get(event.uid)
-        if pod is not None:
-            state.spared[event.uid] = pod.fact.owner
-            changed(state, pod.fact, seq)
-        state.order_seq = seq
-
-
-def forgive(state: ClusterState, fact: PodObserved) -> None:
-    """Something happened to a pod: those that it kept from being evicted may go now."""
-    if state.spared:
-        owner = fact.owner
-        state.spared = {
-            uid: of
-            for uid, of in state.spared.items()
-            if uid != fact.uid and not (owner and of == owner)
-        }

@@ -229,6 +229,18 @@ class Group:
         """The last sequence at which anything about it or its pods changed."""
 
 
+class Nominated:
+    """The places of a preemptor: they are kept until it was tried there with all victims gone."""
+
+    __slots__ = ("nodes", "ripe_seq")
+
+    def __init__(self, nodes: dict[str, str], ripe_seq: int = 0) -> None:
+        self.nodes = nodes
+        """By uid of a pod that waits."""
+        self.ripe_seq = ripe_seq
+        """When the last victim was gone, or stayed for good; 0 while some are still to go."""
+
+
 class ClusterState:
     """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
 
@@ -249,10 +261,12 @@ class ClusterState:
         self.classes: dict[str, PriorityClassObserved] = {}
         self.order_seq = 0
         """The last sequence at which something changed that order and quota depend on."""
+        self.time_ms = 0
+        """The last moment that the log was told."""
         self.holds: tuple[Held, ...] = ()
         """What is held for groups that were passed by too often."""
-        self.cleared: dict[str, dict[str, None]] = {}
-        """Preemptor → nodes that victims of its have left while others of them are still there."""
+        self.nominated: dict[str, Nominated] = {}
+        """Preemptor → where its pods will be placed, for which others had to go."""
         self.evicting: dict[str, Eviction] = {}
         """Pods that were told to make room and are not gone yet."""
         self.spared: dict[str, str] = {}

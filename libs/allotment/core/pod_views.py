@@ -3,6 +3,7 @@
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.batch.members import SINGLE
 from allotment.core.fold_groups import NOT_ADMITTED
 from allotment.core.state import ENDED, RESERVED, ClusterState, Pod
 from allotment.core.views import MIB, compute_whole, device_name, plain
@@ -130,6 +131,12 @@ def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
     if is_at_gate and group.gate is not None and group.gate.code:
         return group.gate.code, group.gate.message
     return (group.short.code, group.short.message) if group.short is not None else ("", "")
+
+
+def preemptor_name(state: ClusterState, preemptor: str) -> str:
+    """A preemptor as people know it: its group, or ``pod <namespace>/<name>``."""
+    pod = state.pods.get(preemptor.removeprefix(SINGLE))
+    return preemptor if pod is None else f"pod {pod.fact.namespace}/{pod.fact.name}"
 
 
 def main_cause(counted: tuple[tuple[str, int], ...]) -> str:

@@ -234,6 +234,7 @@ class Replayer:
             ("admissions", event.admissions, again.admissions),
             ("holds", event.holds, again.holds),
             ("evictions", event.evictions, again.evictions),
+            ("nominations", event.nominations, again.nominations),
         )
         return finding, (again.refusals, again.wholes)
 

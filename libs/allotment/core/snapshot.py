@@ -5,7 +5,7 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 
 import msgspec
 
-from allotment.core.model import Group
+from allotment.core.model import Group, Nominated
 from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -22,7 +22,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSION = 5
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -79,12 +79,13 @@ class _Snapshot(msgspec.Struct, frozen=True):
     devices: DeviceConfig
     shunned: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
     order_seq: int
+    time_ms: int
     groups: tuple[_Group, ...]
     queues: tuple[QueueObserved, ...]
     classes: tuple[PriorityClassObserved, ...]
     holds: tuple[Held, ...]
     evicting: tuple[Eviction, ...]
-    cleared: tuple[tuple[str, tuple[str, ...]], ...]
+    nominated: tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...]
     spared: tuple[tuple[str, str], ...]
     nodes_seq: int
     rows: int
@@ -112,12 +113,16 @@ def encode(state: ClusterState) -> bytes:
             devices=state.devices,
             shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
             order_seq=state.order_seq,
+            time_ms=state.time_ms,
             groups=tuple(_group(key, state.groups[key]) for key in sorted(state.groups)),
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             classes=tuple(state.classes[name] for name in sorted(state.classes)),
             holds=state.holds,
             nodes_seq=state.nodes_seq,
-            cleared=tuple((job, tuple(sorted(n))) for job, n in sorted(state.cleared.items())),
+            nominated=tuple(
+                (job, found.ripe_seq, tuple(sorted(found.nodes.items())))
+                for job, found in sorted(state.nominated.items())
+            ),
             evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
             spared=tuple(sorted(state.spared.items())),
             rows=len(state.rows),
@@ -153,11 +158,13 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.devices, state.devices_seq = image.devices, image.devices_seq
     state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
-    state.holds = image.holds
+    state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
-    state.cleared = {job: dict.fromkeys(nodes) for job, nodes in image.cleared}
+    state.nominated = {
+        job: Nominated(dict(nodes), ripe_seq) for job, ripe_seq, nodes in image.nominated
+    }
     state.evicting = {eviction.uid: eviction for eviction in image.evicting}
     state.spared = dict(image.spared)
     state.rows = [None] * image.rows

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.core import fold_groups
+from allotment.core import fold_evictions, fold_groups
 from allotment.core.ledger import Card
 from allotment.core.model import (
     BOUND,
@@ -51,6 +51,7 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    TimePassed,
 )
 from allotment_proto.facts import Holding
 
@@ -217,10 +218,10 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
         pod.fact = event
         _note_single(state, pod)
     fold_groups.changed(state, event, seq)
-    fold_groups.forgive(state, event)
+    fold_evictions.forgive(state, event)
     _learn_start(state, pod, before, seq)
     if event.phase in ENDED:
-        fold_groups.end_eviction(state, event.uid)
+        fold_evictions.end_eviction(state, event.uid, seq)
         _release(state, pod, seq)
     elif event.node:
         _hold(state, pod, seq)
@@ -357,11 +358,11 @@ def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
         return
     _release(state, pod, seq)
     fold_groups.leave(state, pod.fact, seq)
-    fold_groups.forgive(state, pod.fact)
+    fold_evictions.forgive(state, pod.fact)
     state.note_company(pod.fact, -1)
     _wait_no_more(state, event.uid)
     state.voided.pop(event.uid, None)
-    fold_groups.end_eviction(state, event.uid)
+    fold_evictions.end_eviction(state, event.uid, seq)
 
 
 def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
@@ -383,6 +384,11 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
     state.devices, state.devices_seq = event.config, seq
 
 
+def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
+    state.time_ms = max(state.time_ms, event.at_ms)
+    state.order_seq = seq
+
+
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.decision_seq = seq
     minimum, surplus = fold_groups.wholes_of(state, event)
@@ -398,6 +404,7 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
                     if number in (minimum.get(other.uid), surplus.get(other.uid)):
                         _take_back(state, other.uid, seq)
     fold_groups.groups_decided(state, event, seq)
+    fold_evictions.evictions_decided(state, event, seq)
     for dropped in event.dropped:
         if dropped.placement.uid in state.pending:
             _avoid(state, dropped.placement.uid, seq)
@@ -526,6 +533,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PolicyLoaded: _policy_loaded,
     MixLearned: _mix_learned,
     DevicesConfigured: _devices_configured,
+    TimePassed: _time_passed,
     Decided: _decided,
     Bound: _bound,
     BindFailed: _bind_failed,
@@ -535,7 +543,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     QueueGone: fold_groups.queue_gone,
     PriorityClassObserved: fold_groups.class_observed,
     PriorityClassGone: fold_groups.class_gone,
-    Evicted: fold_groups.evicted,
+    Evicted: fold_evictions.evicted,
 }
 
 

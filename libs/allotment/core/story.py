@@ -7,6 +7,7 @@ in log order.
 
 from collections.abc import Collection, Iterable
 
+from allotment.core.figures import rfc3339
 from allotment.core.pod_views import asks_text
 from allotment.core.state import ENDED
 from allotment.core.texts import problem_text, refusal_text
@@ -31,6 +32,7 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    TimePassed,
 )
 from allotment_proto.facts import Holding
 
@@ -50,6 +52,7 @@ EVENT_TYPES = tuple(
         QueueGone,
         PriorityClassObserved,
         PriorityClassGone,
+        TimePassed,
         Decided,
         Bound,
         BindFailed,
@@ -200,6 +203,8 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
             )
         case DevicesConfigured():
             return _devices_line(event)
+        case TimePassed():
+            return f"it is {rfc3339(event.at_ms)}"
         case Decided():
             return _decided_line(event, only)
         case Bound():
@@ -264,6 +269,11 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
         if only is None or r.uid in only
     ]
     parts += [f"evicts {e.namespace}/{e.name} to {e.action}" for e in event.evictions]
+    parts += [
+        f"{n.namespace}/{n.name} nominated for {n.node}"
+        for n in event.nominations
+        if only is None or n.uid in only
+    ]
     if only is None:
         parts += [f"group {s.group} short: {s.code}" for s in event.shorts]
         parts += [

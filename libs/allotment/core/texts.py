@@ -14,10 +14,11 @@ def problem_text(problem: Problem) -> str:
 def refusal_text(refusal: Refusal) -> str:
     """``0/5 nodes are available: 3 NoGPU, 2 TaintNotTolerated.``: sorted, so it is stable."""
     if refusal.problem is not None:
-        return _cut(problem_text(refusal.problem))
+        return cut(problem_text(refusal.problem))
     counts = ", ".join(f"{count} {code}" for code, count in refusal.reasons)
-    return _cut(f"0/{refusal.nodes} nodes are available" + (f": {counts}." if counts else "."))
+    return cut(f"0/{refusal.nodes} nodes are available" + (f": {counts}." if counts else "."))
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """A text that API servers take as an Event's note."""
     return text if len(text) <= MESSAGE_CHARS_MAX else text[: MESSAGE_CHARS_MAX - 1] + "…"

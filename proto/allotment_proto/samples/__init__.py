@@ -40,6 +40,7 @@ from allotment_proto.events import (
     Refusal,
     RunnerUp,
     StageTime,
+    TimePassed,
     version_of,
 )
 from allotment_proto.facts import (
@@ -176,6 +177,7 @@ EVENTS: tuple[Event, ...] = (
         ),
         pods=1_200,
     ),
+    TimePassed(at_ms=1_795_000_000_000),
     DevicesConfigured(
         config=DeviceConfig(
             nvidia=Nvidia(

@@ -25,6 +25,7 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    TimePassed,
 )
 from allotment_proto.messages import Feasible, Proposal, Settled
 
@@ -44,6 +45,7 @@ FACTS = (
     PolicyLoaded,
     MixLearned,
     DevicesConfigured,
+    TimePassed,
 )
 
 
@@ -110,6 +112,7 @@ CHANNELS = (
         ("watcher",),
         SERVICES,
     ),
+    Channel("logTime", subjects.TIME, (TimePassed,), ("watcher",), SERVICES),
     Channel("logDecision", subjects.DECISION, (Decided,), ("binder",), SERVICES),
     Channel("logOutcome", subjects.OUTCOME, (Bound, BindFailed, Evicted), ("binder",), SERVICES),
     Channel("pipeFeasible", subjects.FEASIBLE, (Feasible,), ("filter",), ("scorer",)),

@@ -24,7 +24,7 @@ from allotment_watcher.batch_objects import (
     QueueStatus,
 )
 from allotment_watcher.normalise.amounts import bounded, texts
-from allotment_watcher.normalise.membership import is_preemptable
+from allotment_watcher.normalise.membership import NEVER_PREEMPTS, is_preemptable
 from allotment_watcher.normalise.pods import time_ms
 
 CARD_REQUEST = "volcano.sh/card.request"
@@ -99,6 +99,7 @@ def class_fact(found: PriorityClassObject) -> PriorityClassObserved:
         rv=objects.version(found.metadata.resource_version),
         value=found.value,
         is_default=bool(found.global_default),
+        preempts=found.preemption_policy != NEVER_PREEMPTS,
     )
 
 

@@ -13,6 +13,8 @@ CARD_NAME = "volcano.sh/card.name"
 TRUE = frozenset(("1", "t", "T", "true", "True", "TRUE"))
 """What Go's strconv.ParseBool takes for true; everything else counts as false."""
 PRIORITY_MAX = 2**31 - 1
+NEVER_PREEMPTS = "Never"
+"""The `preemptionPolicy` of pods and PriorityClasses for which nobody is evicted."""
 
 Texts = Mapping[str, str]
 

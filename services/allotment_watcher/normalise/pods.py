@@ -93,6 +93,7 @@ def pod_through(
         nominated_node=status.nominated_node_name or "",
         labels=labels_of(meta),
         claims=() if isinstance(wanted, Problem) else wanted.waiting,
+        preempts=spec.preemption_policy != membership.NEVER_PREEMPTS,
     )
 
 

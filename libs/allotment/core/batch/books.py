@@ -57,10 +57,8 @@ class Books:
         """The nodes on which somebody goes."""
         return frozenset(self._freed)
 
-    def put_on_freed(
-        self, task: Task, requests: Sequence[PodRequest], held: frozenset[str]
-    ) -> bool:
-        """Put the task where room will be without anybody else going, if there is any."""
+    def put_on_freed(self, task: Task, requests: Sequence[PodRequest], held: frozenset[str]) -> str:
+        """Put the task where room will be without anybody else going; empty if there is none."""
         for request in requests:
             around = self._surroundings(request)
             for name in sorted(self._freed - held):
@@ -70,8 +68,8 @@ class Books:
                     self._fork(name).charge(
                         allocation_of(placement_of(task.uid, name, request, found), 0)
                     )
-                    return True
-        return False
+                    return name
+        return ""
 
     def put(self, placement: Placement) -> None:
         """The task has a place that is free now."""

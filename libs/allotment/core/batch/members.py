@@ -1,6 +1,7 @@
 """Groups, pods and queues of the state as plain values for the order and quota plugins."""
 
 from allotment.core.devices.base import CORES_WHOLE_PCT
+from allotment.core.eligible import class_of
 from allotment.core.fold_groups import DEFAULT_QUEUE
 from allotment.core.model import ClusterState, Group, Pod
 from allotment.core.queues import card_names
@@ -48,12 +49,13 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
     phase = PHASES.get(fact.phase, Phase.NEW)
     if phase in (Phase.NEW, Phase.PENDING) and group.admitted_seq:
         phase = Phase.INQUEUE
+    found = class_of(state, fact.priority_class)
     return JobView(
         uid=key,
         namespace=fact.namespace,
         name=fact.name,
         queue=fact.queue or DEFAULT_QUEUE,
-        priority=_priority(state, fact.priority_class),
+        priority=0 if found is None else found.value,
         created_ms=fact.created_ms,
         phase=phase,
         min_member=fact.min_member,
@@ -61,6 +63,7 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         min_resources=None if fact.min_resources is None else _resources(fact.min_resources),
         tasks=tuple(_task(state, state.pods[uid]) for uid in group.members if uid in state.pods),
         preemptable=fact.preemptable,
+        preempts=found is None or found.preempts,
         card_request=_resources(fact.card_request),
         waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
     )
@@ -102,15 +105,6 @@ def single(state: ClusterState, pod: Pod) -> JobView:
     )
 
 
-def _priority(state: ClusterState, name: str) -> int:
-    """The value of a PriorityClass; of none the cluster's default, else 0."""
-    known = state.classes.get(name)
-    if known is not None:
-        return known.value
-    defaults = (c.value for c in state.classes.values() if c.is_default)
-    return max(defaults, default=0)
-
-
 def _task(state: ClusterState, pod: Pod) -> Task:
     fact = pod.fact
     held = pod.allocation
@@ -131,6 +125,7 @@ def _task(state: ClusterState, pod: Pod) -> Task:
         node=held.node if held is not None else fact.node,
         gated=fact.gated,
         preemptable=fact.preemptable,
+        preempts=fact.preempts,
         priority_class=fact.priority_class,
         card_names=fact.card_names,
         shares=shares,

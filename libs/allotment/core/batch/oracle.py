@@ -111,7 +111,7 @@ class Places:
 
     def _is_within(self, name: str, limits: Limits, card: str) -> bool:
         """Whether a node is one of those asked for: policies may turn node affinity off."""
-        if name in limits.nodes_held:
+        if name in limits.nodes_held or (limits.node and name != limits.node):
             return False
         labels, product = self._state.nodes[name].labels, card.partition("/")[0]
         return not card or any(labels.get(x) == product for x in self._product_labels())
@@ -124,13 +124,16 @@ class Places:
         return No(code, refusal_text(refusal))
 
     def _limited(self, pod: PodObserved, limits: Limits, card: str) -> PodObserved:
-        if not limits.nodes_held and not card:
+        if not limits.nodes_held and not limits.node and not card:
             return pod
         constraints = pod.request.constraints
         if limits.nodes_held:
             held = tuple(sorted(limits.nodes_held))
             not_there = Expression("metadata.name", "NotIn", held)
             constraints = _also(constraints, [NodeTerm((), (not_there,))])
+        if limits.node:
+            there = Expression("metadata.name", "In", (limits.node,))
+            constraints = _also(constraints, [NodeTerm((), (there,))])
         if card:
             product = card.partition("/")[0]
             terms = [

@@ -91,13 +91,13 @@ class Rounds:
                 ):
                     made.take(turn)
             hunt = Hunt(state, session, places, fence(session, holds), wanted)
-            evicted = tuple(hunt.run(actions))
+            victims = hunt.run(actions)
         finally:
             ranker.end()
         found = told(held)
         outcome = made.outcome(batch, admissions, found if found != state.holds else None)
         self.close(session)
-        return outcome._replace(evictions=evicted)
+        return outcome._replace(evictions=victims.evictions, nominations=victims.nominations)
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""

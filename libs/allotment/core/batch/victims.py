@@ -1,44 +1,79 @@
 """Whom to evict so that a group fits: the actions `preempt` (same queue) and `reclaim` (others').
 
+Preemption takes from other groups of the queue first. Where that does not help, a pod may take from
+its own group what lower pods of it have, as long as the group keeps its minimum without them.
+
 Victims are chosen on copies of the nodes' books (`books`), so that what is freed is what is needed:
 cards of the right kind, on one node, not sums over a cluster. A pod takes room that is free, or
 will be because its holder is ending, before anybody has to go for it. Else the node with the fewest
 victims is taken, of equals the one whose victims rank lowest, then the first by name. A group gets
-victims for all that it lacks of its minimum, or none.
+victims for all that it lacks of its minimum (of its roles' minima, too), or none.
 
 Nobody goes for a group that could not be placed all the same: one that is not let in, whose queue's
-quota does not cover it even so, or on nodes that are held for others.
+quota does not cover it even so, or on nodes that are held for others. Nobody goes for a pod whose
+`preemptionPolicy` is Never, nor for a group whose PriorityClass says so; they take what room there
+is.
 
-Nobody is placed by this. The evicted pods' nodes are kept for the group (`keeping`) until the last
-of them is gone; it is then placed like any other. While victims of a group are still there, it
-gets no more. A pod whose eviction was refused is not asked to go again before something happens to
-one of its owner's pods.
+Nobody is placed by this. The group's pods are nominated for the nodes that were found, and these
+are kept for it (`keeping`), with its part of the quota, until it was tried there with the last
+victim gone. Whoever does not outrank it cannot take what was made free, so nobody goes twice for
+the same. While victims of a group are still there, it gets no more. A pod whose eviction was
+refused is not asked to go again before something happens to one of its owner's pods.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from enum import Enum, auto
 from functools import partial
+from typing import NamedTuple
 
 from allotment.core.batch.books import Books, Choice, Rank
 from allotment.core.batch.oracle import Places
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import Limits
 from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.gang import is_pipelined, surplus
 from allotment.core.queues.model import EVICTABLE_SET, Status, Task
 from allotment.core.queues.reservations import Fence, Hold
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
-from allotment_proto.events import Eviction
+from allotment_proto.events import Eviction, Nomination
 
 PREEMPT, RECLAIM = "preempt", "reclaim"
-ACTIONS = PREEMPT, RECLAIM
+
+
+class Source(Enum):
+    """From whom victims are taken."""
+
+    OTHER_GROUPS = auto()
+    OWN_GROUP = auto()
+    OTHER_QUEUES = auto()
+
+
+SOURCES = (
+    (PREEMPT, Source.OTHER_GROUPS),
+    (PREEMPT, Source.OWN_GROUP),
+    (RECLAIM, Source.OTHER_QUEUES),
+)
+"""In the order in which they are asked, with the action that asks."""
 
 
 def keeping(state: ClusterState) -> tuple[Hold, ...]:
-    """The nodes that are kept for groups while their victims leave."""
-    nodes: dict[str, set[str]] = {job: set(left) for job, left in state.cleared.items()}
-    for eviction in state.evicting.values():
-        nodes.setdefault(eviction.preemptor, set()).add(eviction.node)
-    return tuple(Hold(job, 0, tuple(sorted(nodes[job])), is_promised=True) for job in sorted(nodes))
+    """The nodes that are kept for the pods for which others had to go."""
+    found = []
+    for job in sorted(state.nominated):
+        nodes = state.nominated[job].nodes
+        promised = tuple((uid, nodes[uid]) for uid in sorted(nodes) if uid in state.pending)
+        if promised:
+            names = tuple(sorted({node for _, node in promised}))
+            found.append(Hold(job, 0, names, promised=promised))
+    return tuple(found)
+
+
+class Victims(NamedTuple):
+    """Who goes, and which pods are nominated for which nodes in their place."""
+
+    evictions: tuple[Eviction, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
 
 
 class Hunt:
@@ -61,18 +96,20 @@ class Hunt:
         self._books: Books | None = None
         self._evictable: list[tuple[Job, Task]] = []
 
-    def run(self, actions: Collection[str]) -> list[Eviction]:
+    def run(self, actions: Collection[str]) -> Victims:
         """Victims for the wanted groups, in their order, first by preemption."""
         mark = self._places.mark()
         found = [
-            eviction
-            for action in ACTIONS
+            self._for_job(job, action, source)
+            for action, source in SOURCES
             if action in actions
             for job in self._takers(actions)
-            for eviction in self._for_job(job, action)
         ]
         self._places.undo(mark)
-        return found
+        return Victims(
+            tuple(eviction for victims in found for eviction in victims.evictions),
+            tuple(nomination for victims in found for nomination in victims.nominations),
+        )
 
     def _takers(self, actions: Collection[str]) -> Iterator[Job]:
         session = self._session
@@ -81,6 +118,7 @@ class Hunt:
             is_let_in = job.phase not in WAITING or "enqueue" not in actions
             if (
                 is_let_in
+                and job.view.preempts
                 and job.uid not in self._served
                 and session.job_starving(job)
                 and session.job_valid(job) is None
@@ -102,69 +140,81 @@ class Hunt:
             ]
         return self._books
 
-    def _for_job(self, job: Job, action: str) -> list[Eviction]:
+    def _for_job(self, job: Job, action: str, source: Source) -> Victims:
         """Victims for what a job lacks of its minimum, or for its next pod if it lacks nothing."""
         session = self._session
-        lacking = max(job.view.min_member - job.ready_count - job.best_effort_pending, 1)
+        if source is Source.OWN_GROUP and not any(job.counts[s] for s in EVICTABLE_SET):
+            return Victims()
         tasks = [t for t in session.due_tasks(job) if t.uid in self._state.pending]
-        if len(tasks) < lacking or (action == RECLAIM and session.overused(job.queue) is not None):
-            return []
+        is_hopeless = len(tasks) + job.ready_count + job.best_effort_pending < job.view.min_member
+        if is_hopeless or (
+            source is Source.OTHER_QUEUES and session.overused(job.queue) is not None
+        ):
+            return Victims()
         books = self._open_books()
         marks = books.mark(), session.mark(), self._places.mark()
         held = self._fenced.nodes(job)
-        found: list[Eviction] = []
-        for task in tasks[:lacking]:
-            if self._has_room(books, job, task, held):
-                continue
-            choice = self._choose(books, job, task, action, held)
-            if choice is None:
-                books.undo(marks[0])
-                session.undo(marks[1])
-                self._places.undo(marks[2])
-                return []
-            found += [
-                Eviction(v.uid, v.namespace, v.name, choice.node.name, action, job.uid)
-                for v in choice.victims
-            ]
-        self._served.add(job.uid)
-        return found
+        evictions: list[Eviction] = []
+        nominations: list[Nomination] = []
+        for task in tasks:
+            node = self._room(books, job, task, held)
+            if not node:
+                choice = self._choose(books, job, task, source, held) if task.preempts else None
+                if choice is None:
+                    break
+                node = choice.node.name
+                evictions += [
+                    Eviction(v.uid, v.namespace, v.name, node, action, job.uid)
+                    for v in choice.victims
+                ]
+            nominations.append(Nomination(task.uid, task.namespace, task.name, node, job.uid))
+            if is_pipelined(job):
+                self._served.add(job.uid)
+                return Victims(tuple(evictions), tuple(nominations) if evictions else ())
+        books.undo(marks[0])
+        session.undo(marks[1])
+        self._places.undo(marks[2])
+        return Victims()
 
-    def _has_room(self, books: Books, job: Job, task: Task, held: frozenset[str]) -> bool:
-        """Give the task a place for which nobody else has to go, if there is one."""
-        session, places = self._session, self._places
-        if session.allocatable(job, task) is not None:
-            return False
-        cards = session.cards(job, task)
+    def _room(self, books: Books, job: Job, task: Task, held: frozenset[str]) -> str:
+        """Give the task a place for which nobody else has to go; its node, empty without one."""
+        places = self._places
+        if self._fenced.allocatable(job, task) is not None:
+            return ""
+        cards = self._fenced.cards(job, task)
         limits = Limits(cards, held)
-        if not books.put_on_freed(task, places.requests(task, limits), held):
+        node = books.put_on_freed(task, places.requests(task, limits), held)
+        if not node:
             mark = places.mark()
             placement = places.find(task, limits)
             if placement is not None and books.is_freed(placement.node):
                 places.undo(mark)  # other tasks had it, or there would have been room
                 placement = places.find(task, Limits(cards, held | books.freed()))
             if placement is None:
-                return False
+                return ""
             books.put(placement)
-        session.assume(job, task, Status.PIPELINED, next(iter(cards or ()), ""))
-        return True
+            node = placement.node
+        self._session.assume(job, task, Status.PIPELINED, next(iter(cards or ()), ""))
+        return node
 
     def _choose(
-        self, books: Books, job: Job, task: Task, action: str, held: frozenset[str]
+        self, books: Books, job: Job, task: Task, source: Source, held: frozenset[str]
     ) -> Choice | None:
         """The cheapest victims for a task, who are then gone from everybody's books."""
         session = self._session
-        if action == RECLAIM and session.preemptive(job, task) is not None:
+        if source is Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
             return None
-        victims = list(self._allowed(job, task, action))
+        victims = list(self._allowed(job, task, source))
         if not victims:
             return None
-        cards = session.cards(job, task) if session.allocatable(job, task) is None else None
+        fenced = self._fenced
+        cards = fenced.cards(job, task) if fenced.allocatable(job, task) is None else None
         for request in self._places.requests(task, Limits(cards, held)):
             choice = books.cheapest(request, victims, held, partial(self._is_covered, job, task))
             if choice is not None:
                 books.take(task, request, choice)
                 self._vacate(choice.victims)
-                card = next(iter(session.cards(job, task) or ()), "")
+                card = next(iter(fenced.cards(job, task) or ()), "")
                 session.assume(job, task, Status.PIPELINED, card)
                 return choice
         return None
@@ -173,7 +223,7 @@ class Hunt:
         """Whether quota covers the task once the victims are gone."""
         mark = self._session.mark()
         self._vacate(victims)
-        covers = self._session.allocatable(job, task) is None
+        covers = self._fenced.allocatable(job, task) is None
         self._session.undo(mark)
         return covers
 
@@ -182,7 +232,7 @@ class Hunt:
         for victim in victims:
             session.vacate(session.world.job_of[victim.uid], victim)
 
-    def _allowed(self, job: Job, task: Task, action: str) -> Iterator[tuple[Rank, Task]]:
+    def _allowed(self, job: Job, task: Task, source: Source) -> Iterator[tuple[Rank, Task]]:
         """The pods that may be evicted for a task, with their ranks.
 
         Asked node by node, the lowest in rank in front: what a job or queue can spare is spared
@@ -193,19 +243,27 @@ class Hunt:
         for other, victim in self._evictable:
             if (
                 other.status[victim.uid] in EVICTABLE_SET
-                and other.uid != job.uid
-                and self._is_source(job, other, action)
+                and self._is_of(source, job, other)
+                and (other is not job or victim.priority < task.priority)
             ):
                 rank = (other.view.priority, victim.priority, -victim.created_ms)
                 by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
-        choose = session.preemptable if action == PREEMPT else session.reclaimable
+        is_reclaim = source is Source.OTHER_QUEUES
+        choose = session.reclaimable if is_reclaim else session.preemptable
         for name in sorted(by_node):
             ranked = sorted(by_node[name], key=lambda entry: entry[:2])
             rank_of = {uid: rank for rank, uid, _ in ranked}
-            for victim in choose(task, [victim for _, _, victim in ranked]):
+            victims = [victim for _, _, victim in ranked]
+            if source is Source.OWN_GROUP:  # whatever the plugins say of others' minima
+                victims = surplus(session.world.job_of, victims)
+            for victim in choose(task, victims):
                 yield rank_of[victim.uid], victim
 
-    def _is_source(self, job: Job, other: Job, action: str) -> bool:
-        if action == PREEMPT:
-            return other.queue == job.queue
-        return other.queue != job.queue and self._session.queue(other.queue).reclaimable
+    def _is_of(self, source: Source, job: Job, other: Job) -> bool:
+        match source:
+            case Source.OTHER_GROUPS:
+                return other is not job and other.queue == job.queue
+            case Source.OWN_GROUP:
+                return other is job
+            case Source.OTHER_QUEUES:
+                return other.queue != job.queue and self._session.queue(other.queue).reclaimable

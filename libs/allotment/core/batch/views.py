@@ -56,7 +56,7 @@ class Views:
             cluster=self._totals(jobs),
             queues=queues,
             jobs=jobs,
-            now_ms=max((job.created_ms for job in jobs), default=0),
+            now_ms=max(state.time_ms, max((job.created_ms for job in jobs), default=0)),
         )
 
     def _forget(self) -> None:

@@ -12,8 +12,8 @@ Where a task goes is not decided here: an `Oracle` is asked. It sees what was pl
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
 from allotment.core.queues.enqueue import WAITING
@@ -22,6 +22,8 @@ from allotment.core.queues.plugin import Order
 from allotment.core.queues.reservations import Commit, Fence, Hold, Refusal, fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
+
+A = TypeVar("A")
 
 
 class Placed(NamedTuple):
@@ -45,6 +47,8 @@ class Limits(NamedTuple):
     """Only nodes with one of these cards, and on that card; None: any."""
     nodes_held: frozenset[str] = frozenset()
     """Nodes that are held for others."""
+    node: str = ""
+    """Only this node; empty: any."""
 
 
 class Hopeless(NamedTuple):
@@ -167,7 +171,7 @@ class _Round:
             if no is not None:
                 self.invalid.append(Turn(uid, job.queue, INVALID, no=no))
                 continue
-            self._waiting[uid] = tasks[::-1]
+            self._waiting[uid] = fenced.in_turn(job, tasks)[::-1]
             self._failed_roles[uid] = set()
             self.queues.setdefault(job.queue, []).append((session.job_key(job), uid))
         for jobs in self.queues.values():
@@ -233,15 +237,15 @@ class _Round:
         held = self.fence.nodes(job)
         while waiting:
             task = waiting.pop()
-            no = self.session.allocatable(job, task)
+            no = self.fence.allocatable(job, task)
             if no is not None:
                 refused.append((task.uid, no))
                 continue
             if task.role and task.role in failed:
                 refused.append((task.uid, same_role(task)))
                 continue
-            limits = Limits(self.session.cards(job, task), held)
-            answer = self.oracle.try_place(task, limits)
+            limits = Limits(self.fence.cards(job, task), held)
+            answer = try_places(self.oracle.try_place, self.fence, job, task, limits)
             if isinstance(answer, No):
                 refused.append((task.uid, answer))
                 if task.role:
@@ -256,6 +260,18 @@ class _Round:
             if self.session.job_ready(job):
                 break
         return tuple(placed), tuple(refused)
+
+
+def try_places(
+    try_place: Callable[[Task, Limits], A], fenced: Fence, job: Job, task: Task, limits: Limits
+) -> A:
+    """A place where the task was promised one, so that all find theirs who were; else anywhere."""
+    node = fenced.node_of(job, task)
+    if node:
+        answer = try_place(task, limits._replace(node=node))
+        if not isinstance(answer, No):
+            return answer
+    return try_place(task, limits)
 
 
 def endings(turns: Iterable[Turn]) -> list[Refusal | Commit]:

@@ -70,14 +70,18 @@ def is_starving(job: Job) -> bool:
 
 
 def surplus(job_of: dict[str, Job], candidates: Iterable[Task]) -> list[Task]:
-    """Those of the candidates that their jobs can lose and still have their minimum."""
+    """Those of the candidates that their jobs can lose and still have their minimum, roles' too."""
     left: dict[str, int] = {}
+    left_of_role: dict[tuple[str, str], int] = {}
     found = []
     for task in candidates:
         job = job_of[task.uid]
         ready = left.get(job.uid, job.ready_count)
-        if ready > job.view.min_member:
-            left[job.uid] = ready - 1
+        role = job.uid, task.role
+        of_role = left_of_role.get(role, job.role_count(task.role, READY_SET))
+        least = job.role_minima.get(task.role, 0) if has_role_minima(job) else 0
+        if ready > job.view.min_member and (of_role > least or not least):
+            left[job.uid], left_of_role[role] = ready - 1, of_role - 1
             found.append(task)
     return found
 

@@ -72,9 +72,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One pod of a job.
 
     `request` is what is counted (see `resources` for units; `pods` may be in it). `node` is where
-    it is or is being ended. `card_names` is the annotation `volcano.sh/card.name`, split at ``|``,
-    `shares` what it asks of sliced cards, `held_cards` what it holds by card name once that is
-    known.
+    it is or is being ended. `preempts`: others may be evicted for it. `card_names` is the
+    annotation `volcano.sh/card.name`, split at ``|``, `shares` what it asks of sliced cards,
+    `held_cards` what it holds by card name once that is known.
     """
 
     uid: str
@@ -88,6 +88,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     gated: bool = False
     preemptable: bool = True
+    preempts: bool = True
     priority_class: str = ""
     card_names: tuple[str, ...] = ()
     shares: tuple[Share, ...] = ()
@@ -118,7 +119,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     `priority` is its PriorityClass's value. `card_request` is the annotation
     `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
-    `waiting_most_ms` is the annotation `sla-waiting-time`.
+    `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks.
     """
 
     uid: str
@@ -133,6 +134,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     min_resources: Resources | None = None
     tasks: tuple[Task, ...] = ()
     preemptable: bool = False
+    preempts: bool = True
     card_request: Resources = NOTHING
     waiting_most_ms: int | None = None
 

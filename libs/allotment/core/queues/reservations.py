@@ -27,13 +27,16 @@ holds and goes first.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from allotment.core.queues.answers import HELD_FOR_GANG, QUOTA_CODES, No
+from allotment.core.queues.model import ROOT, Status, Task
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
+
+T = TypeVar("T")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -55,15 +58,17 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What is held for a group: nodes, or a queue's quota; until it has its minimum, or, as long
-    as pods leave for it, whatever it has (`is_promised`).
+    """What is held for a group: nodes, or a queue's quota; until it has its minimum.
+
+    `promised` are nodes by task, for which others were told to go: these are kept, and the tasks'
+    part of the quota, whatever the group has; only jobs of its queue that outrank it may use them.
     """
 
     job: str
     since: int
     nodes: tuple[str, ...] = ()
     queue: str = ""
-    is_promised: bool = False
+    promised: tuple[tuple[str, str], ...] = ()
 
 
 class Candidate(NamedTuple):
@@ -207,6 +212,8 @@ class Fence:
     def __init__(self, session: Session, holds: Sequence[Hold]) -> None:
         self._session = session
         self._holds = holds
+        self._promises = [hold for hold in holds if hold.promised]
+        self._places = {hold.job: dict(hold.promised) for hold in self._promises}
 
     def nodes(self, job: Job) -> frozenset[str]:
         """The nodes that a job must leave alone."""
@@ -222,10 +229,58 @@ class Fence:
                 return No(HELD_FOR_GANG, hold_text(self._session, hold), hold.queue)
         return None
 
+    def node_of(self, job: Job, task: Task) -> str:
+        """The node that was promised to a task; empty without one."""
+        return self._places.get(job.uid, {}).get(task.uid, "")
+
+    def in_turn(self, job: Job, tasks: Sequence[Task]) -> list[Task]:
+        """A job's tasks in the order given, those that were promised a node in front: else one of
+        the job's own might take it, and others would have to go again.
+        """
+        places = self._places.get(job.uid)
+        return sorted(tasks, key=lambda task: task.uid not in places) if places else list(tasks)
+
+    def allocatable(self, job: Job, task: Task) -> No | None:
+        """Why there is no quota for a task, when what was promised to others counts as theirs."""
+        return self._beside_promises(job, lambda: self._session.allocatable(job, task))
+
+    def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
+        """The cards for which there is quota then; None: any will do."""
+        return self._beside_promises(job, lambda: self._session.cards(job, task))
+
+    def _beside_promises(self, job: Job, ask: Callable[[], T]) -> T:
+        if not self._promises:
+            return ask()
+        session = self._session
+        queues = {*session.world.chain(job.queue)} - {ROOT}
+        mark = session.mark()
+        for hold in self._promises:
+            other = session.jobs[hold.job]
+            if not self._binds(hold, job) or queues.isdisjoint(session.world.chain(other.queue)):
+                continue
+            for uid, _ in hold.promised:
+                task = other.tasks.get(uid)
+                if (
+                    task is not None
+                    and other.status[uid] is Status.PENDING
+                    and session.allocatable(other, task) is None
+                ):
+                    card = next(iter(session.cards(other, task) or ()), "")
+                    session.assume(other, task, Status.PIPELINED, card)
+        answer = ask()
+        session.undo(mark)
+        return answer
+
     def _binds(self, hold: Hold, job: Job) -> bool:
+        """Whether a job must leave alone what is held. What was promised is kept from other queues
+        whatever their rank: else a job that had to give back what it borrowed takes it again.
+        """
         if hold.job == job.uid:
             return False
-        return not outranks(self._session, job, self._session.jobs[hold.job])
+        holder = self._session.jobs[hold.job]
+        if hold.promised and job.queue != holder.queue:
+            return True
+        return not outranks(self._session, job, holder)
 
 
 def fence(session: Session, holds: Sequence[Hold]) -> Fence:
@@ -236,8 +291,10 @@ def fence(session: Session, holds: Sequence[Hold]) -> Fence:
             hold
             for hold in holds
             if (job := session.jobs.get(hold.job)) is not None
-            and (hold.is_promised or not session.job_ready(job))
-            and session.overused(job.queue) is None
+            and (
+                hold.promised
+                or (not session.job_ready(job) and session.overused(job.queue) is None)
+            )
         ],
     )
 

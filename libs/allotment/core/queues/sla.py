@@ -3,7 +3,8 @@
 How long is too long is said by the job's annotation `sla-waiting-time`, or by the argument of that
 name for all jobs. Of two such jobs the one whose time is up earlier comes first; a job without one
 comes after. When its time is up, the job is let in and keeps what was promised to it, whatever
-plugins of later tiers say. The moment "now" is part of the view, so the decision can be repeated.
+plugins of later tiers say. The moment "now" is part of the view (the newest that the log tells of;
+`batch.deadlines` sees to it that it is told), so the decision can be repeated.
 """
 
 import re

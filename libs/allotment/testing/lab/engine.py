@@ -45,6 +45,7 @@ from allotment_proto.events import (
     QueueGone,
     QueueObserved,
     Refusal,
+    TimePassed,
     version_of,
 )
 from allotment_proto.facts import Policy
@@ -251,5 +252,7 @@ def _subject(event: Event) -> str:
             return subjects.queue(event.name)
         case PriorityClassObserved() | PriorityClassGone():
             return subjects.priority_class(event.name)
+        case TimePassed():
+            return subjects.TIME
         case PolicyLoaded() | MixLearned() | DevicesConfigured():
             return subjects.CONFIG
