@@ -9,17 +9,18 @@ Where something happens all the time, groups in front that find no place are due
 behind them had a turn. So a part of each batch is for groups that had none yet.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from typing import NamedTuple
 
 from allotment.core.batch.rounds import Rounds, best_effort
 from allotment.core.batch.views import SINGLE
 from allotment.core.cycle import BATCH_MAX
 from allotment.core.model import ClusterState
-from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.model import Status
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
+from allotment_filter.lines import Lines
 
 TURN_PART = 4
 """One in so many of a full batch is for groups that had no turn yet since all had one."""
@@ -37,6 +38,7 @@ class Groups:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
+        self.lines = Lines(self._is_due)
         self._rounds = Rounds(state)
         self._tried: dict[str, int] = {}
         self._had_a_turn: set[str] = set()
@@ -54,17 +56,17 @@ class Groups:
         jobs = self._untold(session)
         uids: list[str] = []
         is_held_back = False
-        due = list(_in_turns(session, [job for job in session.jobs.values() if self._is_due(job)]))
-        if all(job.uid in self._had_a_turn for job in due):
+        self.lines.follow(session, max(state.room_seq, state.order_seq))
+        if not self.lines.is_any_due(session, self._had_a_turn):
             self._had_a_turn.clear()
         again, again_most = 0, batch_max - batch_max // TURN_PART
-        for job in due:
+        for job in self.lines.in_turns(session):
+            had_a_turn = job.uid in self._had_a_turn
+            if had_a_turn and uids and again + _waiting_count(job) > again_most:
+                continue
             tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]
             if any(uid in held_back for uid in tasks):
                 is_held_back = True
-                continue
-            had_a_turn = job.uid in self._had_a_turn
-            if had_a_turn and uids and again + len(tasks) > again_most:
                 continue
             if uids and len(uids) + len(tasks) > batch_max:
                 if had_a_turn:
@@ -73,7 +75,7 @@ class Groups:
             again += len(tasks) if had_a_turn else 0
             jobs.append(job.uid)
             uids += tasks
-        self._rounds.close(session)
+        session.close()
         if not jobs:
             if not is_held_back:
                 self._asked_seq = state.seq
@@ -103,31 +105,19 @@ class Groups:
         return self._asked_seq != self.state.seq
 
     def _is_due(self, job: Job) -> bool:
+        """Whether something happened to a job that waits, or to all, since it was tried."""
         state = self.state
         if job.uid.startswith(SINGLE):
-            uid = job.uid.removeprefix(SINGLE)
-            if uid not in state.pending:
-                return False
-            pod = state.pods[uid]
+            pod = state.pods[job.uid.removeprefix(SINGLE)]
             changed_seq = max(pod.changed_seq, state.voided.get(pod.fact.uid, 0))
             known_seq = pod.refused_basis
         else:
             group = state.groups[job.uid]
             changed_seq, known_seq = group.changed_seq, group.short_basis
-            waits = job.phase in WAITING or any(uid in state.pending for uid in group.members)
-            if not waits:
-                return False
         tried_seq = max(self._tried.get(job.uid, 0), known_seq)
         return tried_seq == 0 or tried_seq < max(state.room_seq, state.order_seq, changed_seq)
 
 
-def _in_turns(session: Session, jobs: list[Job]) -> Iterator[Job]:
-    """Jobs in job order within a queue, queues taking turns in queue order."""
-    queues: dict[str, list[Job]] = {}
-    for job in sorted(jobs, key=session.job_key):
-        queues.setdefault(job.queue, []).append(job)
-    rows = [queues[name] for name in sorted(queues, key=session.queue_key)]
-    for turn in range(max(map(len, rows), default=0)):
-        for row in rows:
-            if turn < len(row):
-                yield row[turn]
+def _waiting_count(job: Job) -> int:
+    """How many of its pods wait for places."""
+    return sum(task.status is Status.PENDING and not task.gated for task in job.view.tasks)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from allotment.core.ledger import Ledger
 from allotment.core.reasons import CARDS_QUARANTINED
+from allotment.core.trail import Trail
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
@@ -35,6 +36,8 @@ SAID = (0, 0)
 
 RESERVED = "reserved"
 BOUND = "bound"
+SINGLE = "pod:"
+"""What the job of a pod without a group is called, before the pod's uid."""
 
 
 class Allocation:
@@ -277,6 +280,10 @@ class ClusterState:
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
         self.groups: dict[str, Group] = {}
         """By ``<namespace>/<name>``."""
+        self.short: dict[str, None] = {}
+        """The groups that have a `Group.short`."""
+        self.jobs_trail = Trail()
+        """Groups, and while there are queues pods without one (`SINGLE`), that changed."""
         self.queues: dict[str, QueueObserved] = {}
         self.classes: dict[str, PriorityClassObserved] = {}
         self.order_seq = 0

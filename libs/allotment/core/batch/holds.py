@@ -15,7 +15,7 @@ from allotment.core.capacity import node_holds_at_most
 from allotment.core.model import ClusterState, Node
 from allotment.core.predicates import fits
 from allotment.core.queues.answers import QUOTA_CODES
-from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.model import WAITING
 from allotment.core.queues.reservations import Candidate, Hold, Rule, Wait, renew
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
@@ -33,8 +33,8 @@ def holds_now(
     """The holds of a round that begins on this state."""
     waits = {
         key: Wait(group.short_since, group.passed, group.short.queue)
-        for key, group in state.groups.items()
-        if group.short is not None
+        for key in state.short
+        if (group := state.groups[key]).short is not None
         and group.passed >= RULE.patience
         and (job := session.jobs.get(key)) is not None
         and _could_start(state, session, job)

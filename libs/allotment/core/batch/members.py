@@ -2,7 +2,7 @@
 
 from allotment.core.devices.base import CORES_WHOLE_PCT
 from allotment.core.fold_groups import DEFAULT_QUEUE
-from allotment.core.model import ClusterState, Group, Pod
+from allotment.core.model import SINGLE, ClusterState, Group, Pod
 from allotment.core.queues import card_names
 from allotment.core.queues.model import (
     JobView,
@@ -27,8 +27,6 @@ from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
 from allotment_proto.facts import Amounts, PodRequest
 
 VGPU = "vgpu"
-SINGLE = "pod:"
-"""What the job of a pod without a group is called, before the pod's uid."""
 PHASES = {phase.value: phase for phase in Phase}
 
 

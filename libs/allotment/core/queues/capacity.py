@@ -23,6 +23,7 @@ from allotment.core.queues.answers import (
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugin import Key, Plugin
 from allotment.core.queues.proportion import real_capability
+from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     NOTHING,
     PODS,
@@ -30,7 +31,7 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
-from allotment.core.queues.work import Job, QueueBook, World, open_books
+from allotment.core.queues.work import Job, World, open_books
 
 UNDESERVING = Fraction(1)
 """The share of a queue that deserves nothing in particular: it comes last."""

@@ -8,12 +8,10 @@ the next round, and blocks nobody behind it.
 from typing import NamedTuple
 
 from allotment.core.queues.answers import No
-from allotment.core.queues.model import Phase
+from allotment.core.queues.model import WAITING
 from allotment.core.queues.plugin import Order
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
-
-WAITING = frozenset((Phase.NEW, Phase.PENDING))
 
 
 class Enqueued(NamedTuple):
@@ -26,7 +24,7 @@ class Enqueued(NamedTuple):
 def enqueue(session: Session) -> Enqueued:
     """Let groups in, one queue after the other. The session's books and phases follow."""
     waiting: dict[str, list[Job]] = {}
-    for job in session.jobs.values():
+    for job in session.world.at_gate.values():
         if job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
     for jobs in waiting.values():

@@ -13,6 +13,7 @@ guarantees make it count.
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from math import gcd, lcm
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -58,18 +59,27 @@ def fill(total: Amount, claims: Sequence[Claim]) -> list[Fraction]:
     weights = sum(claim.weight for claim in claims)
     if not weights:
         return [Fraction(claim.least) for claim in claims]
+    # in whole parts of 1/unit, which is as fine as it has to be: integers are far cheaper
+    scale = lcm(total.denominator, *(a.denominator for c in claims for a in (c.most, c.least)))
+    unit = scale * weights
+    all_, mosts = int(total * unit), [int(claim.most * unit) for claim in claims]
     given = [
-        max(Fraction(claim.least), min(Fraction(total) * claim.weight / weights, claim.most))
-        for claim in claims
+        max(int(claim.least * unit), min(int(total * scale) * claim.weight, most))
+        for claim, most in zip(claims, mosts, strict=True)
     ]
     while True:
-        left = Fraction(total) - sum(given)
-        open_ = [at for at, claim in enumerate(claims) if claim.weight and given[at] < claim.most]
+        left = all_ - sum(given)
+        open_ = [at for at, claim in enumerate(claims) if claim.weight and given[at] < mosts[at]]
         if left <= 0 or not open_:
-            return [Fraction(amount) for amount in given]
+            return [Fraction(amount, unit) for amount in given]
         weights = sum(claims[at].weight for at in open_)
+        finer = weights // gcd(left, weights)
+        if finer > 1:
+            unit, all_ = unit * finer, all_ * finer
+            given, mosts = [n * finer for n in given], [n * finer for n in mosts]
         for at in open_:
-            given[at] = min(given[at] + left * claims[at].weight / weights, claims[at].most)
+            part = left * finer * claims[at].weight // weights
+            given[at] = min(given[at] + part, mosts[at])
 
 
 def limits_of(capability: Resources) -> Resources:
@@ -131,7 +141,7 @@ class Proportion(Plugin):
         self.capability: Mapping[str, Resources] = {
             name: real_capability(total, guaranteed, queue) for name, queue in world.queues.items()
         }
-        with_jobs = sorted({job.queue for job in world.jobs.values()})
+        with_jobs = sorted(world.by_queue)
         self.deserved: Mapping[str, Resources] = deserved(
             total,
             [

@@ -9,7 +9,6 @@ A comparison has to say what a missing name means: as much as nothing, or no lim
 checks look only at the names that a request asks for (`named`).
 """
 
-import math
 from collections.abc import Collection, ItemsView, Iterator, Mapping
 from fractions import Fraction
 
@@ -157,11 +156,27 @@ class Resources(Mapping[str, Amount]):
 
     def whole_at_most(self) -> "Resources":
         """As a limit for whole amounts: the greatest integers that are at most these."""
-        return _made({n: math.ceil(a + TOLERANCE) - 1 for n, a in self._amounts.items()})
+        return _made({name: _below(amount) for name, amount in self._amounts.items()})
 
     def whole_at_least(self) -> "Resources":
         """As a threshold for whole amounts: the smallest integers that are at least these."""
-        return _made({n: math.floor(a - TOLERANCE) + 1 for n, a in self._amounts.items()})
+        return _made({name: _above(amount) for name, amount in self._amounts.items()})
+
+
+def _below(amount: Amount) -> int:
+    """The greatest integer that is at most an amount, or more by less than the tolerance."""
+    over, under = TOLERANCE.as_integer_ratio()
+    return (amount.numerator * under + amount.denominator * over - 1) // (
+        amount.denominator * under
+    )
+
+
+def _above(amount: Amount) -> int:
+    """The smallest integer that is at least an amount, or less by less than the tolerance."""
+    over, under = TOLERANCE.as_integer_ratio()
+    return (amount.numerator * under - amount.denominator * over) // (
+        amount.denominator * under
+    ) + 1
 
 
 NOTHING = Resources()
@@ -185,6 +200,41 @@ def total_of(parts: Collection[Resources]) -> Resources:
     for part in parts:
         add_to(out, part)
     return _made(out)
+
+
+class Tally:
+    """Parts that come and go, added up. A name is there as long as one of them names it."""
+
+    __slots__ = ("_amounts", "_parts", "_total")
+
+    def __init__(self) -> None:
+        self._amounts: dict[str, Amount] = {}
+        self._parts: dict[str, int] = {}
+        """By name, how many parts name it."""
+        self._total: Resources | None = None
+
+    def add(self, part: Resources) -> None:
+        self._total = None
+        amounts, parts = self._amounts, self._parts
+        for name, amount in part._amounts.items():
+            amounts[name] = amounts.get(name, 0) + amount
+            parts[name] = parts.get(name, 0) + 1
+
+    def remove(self, part: Resources) -> None:
+        """Take out a part that was added."""
+        self._total = None
+        amounts, parts = self._amounts, self._parts
+        for name, amount in part._amounts.items():
+            parts[name] -= 1
+            if parts[name]:
+                amounts[name] -= amount
+            else:
+                del amounts[name], parts[name]
+
+    def amounts(self) -> Resources:
+        if self._total is None:
+            self._total = Resources(self._amounts)
+        return self._total
 
 
 NO_SHARE = Fraction(0)
