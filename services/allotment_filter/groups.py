@@ -39,7 +39,7 @@ class Groups:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.lines = Lines(self._is_due)
-        self._rounds = Rounds(state)
+        self.rounds = Rounds(state)
         self._tried: dict[str, int] = {}
         self._had_a_turn: set[str] = set()
         """Groups tried since all that were due had a turn."""
@@ -52,7 +52,7 @@ class Groups:
         state = self.state
         if not self._may_be_due():
             return None
-        session = self._rounds.session()
+        session = self.rounds.session()
         jobs = self._untold(session)
         uids: list[str] = []
         is_held_back = False

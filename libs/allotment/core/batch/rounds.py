@@ -39,7 +39,7 @@ class Rounds:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._views = Views(state)
+        self.views = Views(state)
         self._emptied = Emptied(state)
         self._tiers: list[list[Configured]] = []
         self._policy: Policy | None = None
@@ -59,7 +59,7 @@ class Rounds:
 
     def _follow(self) -> World:
         """The world of the last session brought up to date, or another one."""
-        views = self._views
+        views = self.views
         changed = views.follow()
         cluster, queues = views.cluster(), views.queues()
         made_from = self._tiers, cluster.cards, cluster.share_resources, queues
