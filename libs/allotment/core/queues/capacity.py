@@ -123,7 +123,9 @@ class Capacity(Plugin):
 
     def __init__(self, arguments: Arguments, world: World) -> None:
         self._world = world
-        self.tree = Tree(world, hierarchy=arguments.hierarchy)
+        hierarchy = arguments.hierarchy
+        by = f"{self.name}/{hierarchy}"
+        self.tree = world.kept(by, lambda: Tree(world, hierarchy=hierarchy))
         self._job_of = world.job_of
         leaves = open_books(world, self.name)
         self.books = {name: QueueBook() for name in world.queues}

@@ -49,9 +49,13 @@ class Plugin:
         return ()
 
     def job_key(self, job: Job) -> Key:
+        """It follows from the job and from what the cluster has: orders of jobs that did not change
+        are kept from session to session.
+        """
         return ()
 
     def task_key(self, task: Task) -> Key:
+        """It follows from the task: the order of a job's tasks is kept with the job."""
         return ()
 
     def job_valid(self, job: Job) -> No | None:

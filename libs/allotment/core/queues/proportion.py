@@ -54,11 +54,14 @@ class Claim(NamedTuple):
     """What it is guaranteed."""
 
 
-def fill(total: Amount, claims: Sequence[Claim]) -> list[Fraction]:
+def fill(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
     """How much of one resource each claim deserves, in the claims' order."""
     weights = sum(claim.weight for claim in claims)
     if not weights:
-        return [Fraction(claim.least) for claim in claims]
+        return [claim.least for claim in claims]
+    wanted = [max(c.least, c.most if c.weight else min(c.most, 0)) for c in claims]
+    if sum(wanted) <= total:
+        return wanted  # there is enough for all: filling ends there
     # in whole parts of 1/unit, which is as fine as it has to be: integers are far cheaper
     scale = lcm(total.denominator, *(a.denominator for c in claims for a in (c.most, c.least)))
     unit = scale * weights
@@ -137,10 +140,7 @@ class Proportion(Plugin):
         self.books = open_books(world, self.name)
         self._job_of = world.job_of
         total = world.cluster.total
-        guaranteed = total_of([queue.guarantee for queue in world.queues.values()])
-        self.capability: Mapping[str, Resources] = {
-            name: real_capability(total, guaranteed, queue) for name, queue in world.queues.items()
-        }
+        self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
         with_jobs = sorted(world.by_queue)
         self.deserved: Mapping[str, Resources] = deserved(
             total,
@@ -152,6 +152,11 @@ class Proportion(Plugin):
         # what tasks take is whole, so limits for it may be too; that is much cheaper to compare
         self._most = {name: due.whole_at_most() for name, due in self.deserved.items()}
         self._full = {name: due.whole_at_least() for name, due in self.deserved.items()}
+
+    def _capabilities(self) -> dict[str, Resources]:
+        queues, total = self._world.queues, self._world.cluster.total
+        guaranteed = total_of([queue.guarantee for queue in queues.values()])
+        return {name: real_capability(total, guaranteed, queue) for name, queue in queues.items()}
 
     def queue_key(self, queue: QueueView) -> Key:
         return -queue.priority, largest_share(self.books[queue.name].allocated, self._due(queue))

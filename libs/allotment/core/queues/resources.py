@@ -20,6 +20,7 @@ MILLI = 1000
 Amount = int | Fraction
 
 TOLERANCE = Fraction(1, 10)
+_OVER, _UNDER = TOLERANCE.as_integer_ratio()
 
 
 def is_at_most(left: Amount, right: Amount) -> bool:
@@ -165,18 +166,14 @@ class Resources(Mapping[str, Amount]):
 
 def _below(amount: Amount) -> int:
     """The greatest integer that is at most an amount, or more by less than the tolerance."""
-    over, under = TOLERANCE.as_integer_ratio()
-    return (amount.numerator * under + amount.denominator * over - 1) // (
-        amount.denominator * under
-    )
+    over, under = amount.numerator, amount.denominator
+    return (over * _UNDER + under * _OVER - 1) // (under * _UNDER)
 
 
 def _above(amount: Amount) -> int:
     """The smallest integer that is at least an amount, or less by less than the tolerance."""
-    over, under = TOLERANCE.as_integer_ratio()
-    return (amount.numerator * under - amount.denominator * over) // (
-        amount.denominator * under
-    ) + 1
+    over, under = amount.numerator, amount.denominator
+    return (over * _UNDER - under * _OVER) // (under * _UNDER) + 1
 
 
 NOTHING = Resources()

@@ -146,13 +146,9 @@ class Session:
 
     def due_tasks(self, job: Job) -> list[Task]:
         """A job's tasks that want a place with resources, in task order."""
-        tasks = [
-            task
-            for uid, task in job.tasks.items()
-            if job.status[uid] is Status.PENDING and not task.gated and not task.is_best_effort
-        ]
-        tasks.sort(key=self.task_key)
-        return tasks
+        status = job.status
+        ordered = self.world.in_order(job, self.task_key)
+        return [task for task in ordered if status[task.uid] is Status.PENDING]
 
     def quota_ever_covers(self, job: Job) -> bool:
         """Whether the job would get its minimum if nobody else had anything of any quota."""

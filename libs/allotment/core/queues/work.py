@@ -6,6 +6,7 @@ not change meanwhile serves the next one.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 from allotment.core.queues.model import (
     ALLOCATED_SET,
@@ -24,6 +25,8 @@ from allotment.core.queues.model import (
 from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
 from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 from allotment.core.trail import Trail
+
+Made = TypeVar("Made")
 
 
 class Job:
@@ -123,6 +126,8 @@ class World:
     """
 
     __slots__ = (
+        "_kept",
+        "_orders",
         "_reckonings",
         "at_gate",
         "by_queue",
@@ -155,6 +160,8 @@ class World:
         self.trail = Trail()
         """The jobs that changed from session to session."""
         self._reckonings: dict[str, Reckoning] = {}
+        self._kept: dict[str, tuple[Resources, Any]] = {}
+        self._orders: dict[str, list[Task]] = {}
         self.children: dict[str, list[str]] = {}
         for queue in view.queues:
             parent = self.parent(queue.name)
@@ -194,6 +201,7 @@ class World:
 
     def _remove(self, uid: str) -> None:
         self.unplaced.pop(uid, None)
+        self._orders.pop(uid, None)
         job = self.jobs.pop(uid, None)
         if job is None:
             return
@@ -217,6 +225,24 @@ class World:
             return None if job is None else (job.queue, share_of(job))
 
         return reckoning.books(self.queues, share)
+
+    def kept(self, by: str, make: Callable[[], Made]) -> Made:
+        """What a plugin makes of the queues and of what the cluster has: as long as both are the
+        same. `by` is the plugin's name.
+        """
+        total, made = self._kept.get(by, (None, None))
+        if total is not self.cluster.total:
+            made = make()
+            self._kept[by] = self.cluster.total, made
+        return cast("Made", made)
+
+    def in_order(self, job: Job, key: Callable[[Task], Any]) -> list[Task]:
+        """The job's tasks with resources that may be placed, sorted by what follows from a task."""
+        known = self._orders.get(job.uid)
+        if known is None:
+            found = (t for t in job.tasks.values() if not t.gated and not t.is_best_effort)
+            known = self._orders[job.uid] = sorted(found, key=key)
+        return known
 
     def parent(self, name: str) -> str:
         """The queue above, empty if that is the cluster itself or not a queue that exists."""
