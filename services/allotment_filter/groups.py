@@ -12,11 +12,12 @@ behind them had a turn. So a part of each batch is for groups that had none yet.
 from collections.abc import Container
 from typing import NamedTuple
 
+from allotment.core.batch.members import phase_of
 from allotment.core.batch.rounds import Rounds, best_effort
 from allotment.core.batch.views import SINGLE
 from allotment.core.cycle import BATCH_MAX
 from allotment.core.model import ClusterState
-from allotment.core.queues.model import Status
+from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
@@ -43,20 +44,26 @@ class Groups:
         self._tried: dict[str, int] = {}
         self._had_a_turn: set[str] = set()
         """Groups tried since all that were due had a turn."""
-        self._asked_seq = -1
+        self._is_quiet = False
+        """Nobody was due, nor held back, when that was asked last; and since then (`_may_be_due`)
+        nothing happened that changes it."""
+        self._woken_seq = -1
+        self._followed = -1
 
     def next_batch(
         self, held_back: Container[str], batch_max: int = BATCH_MAX
     ) -> GroupBatch | None:
         """The next groups to try; None if none is due. Pods in `held_back` keep their group out."""
         state = self.state
-        if not self._may_be_due():
+        if self._is_quiet and not self._may_be_due():
             return None
         session = self.rounds.session()
         jobs = self._untold(session)
         uids: list[str] = []
         is_held_back = False
-        self.lines.follow(session, max(state.room_seq, state.order_seq))
+        self._woken_seq = max(state.room_seq, state.order_seq)
+        self._followed = state.jobs_trail.end
+        self.lines.follow(session, self._woken_seq)
         if not self.lines.is_any_due(session, self._had_a_turn):
             self._had_a_turn.clear()
         again, again_most = 0, batch_max - batch_max // TURN_PART
@@ -76,9 +83,8 @@ class Groups:
             jobs.append(job.uid)
             uids += tasks
         session.close()
+        self._is_quiet = not jobs and not is_held_back
         if not jobs:
-            if not is_held_back:
-                self._asked_seq = state.seq
             return None
         return GroupBatch(Batch(state.seq, tuple(uids), ()), tuple(jobs))
 
@@ -102,7 +108,32 @@ class Groups:
         ]
 
     def _may_be_due(self) -> bool:
-        return self._asked_seq != self.state.seq
+        """Whether something happened that may make a group due, where none was: asked for every
+        record of the log, so it opens no session.
+        """
+        state = self.state
+        names = state.jobs_trail.since(self._followed)
+        self._followed = state.jobs_trail.end
+        return (
+            names is None
+            or self._woken_seq != max(state.room_seq, state.order_seq)
+            or any(self._may_wait(name) for name in set(names))
+        )
+
+    def _may_wait(self, name: str) -> bool:
+        """Whether a job may have something to wait for: pods, its queue's gate, or its queue."""
+        state = self.state
+        if name.startswith(SINGLE):
+            return name.removeprefix(SINGLE) in state.pending
+        group = state.groups.get(name)
+        if group is None:
+            return False
+        fact = group.fact
+        return (
+            any(uid in state.pending for uid in group.members)
+            or (fact is not None and not group.admitted_seq and phase_of(fact) in WAITING)
+            or (bool(group.queue) and group.queue not in state.queues)
+        )
 
     def _is_due(self, job: Job) -> bool:
         """Whether something happened to a job that waits, or to all, since it was tried."""

@@ -160,10 +160,12 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
                 found.short_since = seq
             found.short, found.short_basis = short, event.basis
             state.short[short.group] = None
+            state.told_trail.add(short.group)
     for admission in event.admissions:
         found = state.groups.get(admission.group)
         if found is not None:
             found.gate = admission
+            state.told_trail.add(admission.group)
             if not admission.code:
                 found.admitted_seq = seq
                 _touch(state, admission.group, found, seq)

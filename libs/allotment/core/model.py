@@ -284,6 +284,8 @@ class ClusterState:
         """The groups that have a `Group.short`."""
         self.jobs_trail = Trail()
         """Groups, and while there are queues pods without one (`SINGLE`), that changed."""
+        self.told_trail = Trail()
+        """Groups of which a decision said something: why they wait, or whether they are let in."""
         self.queues: dict[str, QueueObserved] = {}
         self.classes: dict[str, PriorityClassObserved] = {}
         self.order_seq = 0

@@ -5,6 +5,7 @@ from allotment.core.fold_groups import DEFAULT_QUEUE
 from allotment.core.model import SINGLE, ClusterState, Group, Pod
 from allotment.core.queues import card_names
 from allotment.core.queues.model import (
+    WAITING,
     JobView,
     NodeGroups,
     Phase,
@@ -42,9 +43,14 @@ def amounts_of(request: PodRequest) -> Resources:
     return Resources(found)
 
 
+def phase_of(fact: GroupObserved) -> Phase:
+    """The phase that a PodGroup says; one of its own making is that of a new group."""
+    return PHASES.get(fact.phase, Phase.NEW)
+
+
 def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> JobView:
-    phase = PHASES.get(fact.phase, Phase.NEW)
-    if phase in (Phase.NEW, Phase.PENDING) and group.admitted_seq:
+    phase = phase_of(fact)
+    if phase in WAITING and group.admitted_seq:
         phase = Phase.INQUEUE
     return JobView(
         uid=key,
