@@ -84,7 +84,8 @@ class Reckoning:
         book = QueueBook()
         tallies = self._tallies.get(name)
         if tallies is not None:
-            allocated, pending, elastic, inqueue = (tally.amounts() for tally in tallies)
-            book.allocated, book.request = allocated, allocated.plus(pending)
+            allocated, pending, elastic, inqueue = [tally.amounts() for tally in tallies]
+            book.allocated = allocated
+            book.request = allocated.plus(pending) if pending else allocated
             book.elastic, book.inqueue = elastic, inqueue
         return book
