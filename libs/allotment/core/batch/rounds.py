@@ -113,15 +113,21 @@ class Rounds:
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""
-        found = enqueue(session)
-        said = [Admission(uid) for uid in found.let_in if uid in self.state.groups]
-        said += [Admission(uid, no.code, no.message) for uid, no in found.refused]
-        return tuple(
-            admission
-            for admission in said
-            if (group := self.state.groups.get(admission.group)) is not None
-            and (not admission.code or group.gate != admission)
+        found, groups = enqueue(session), self.state.groups
+        let_in = [Admission(uid) for uid in found.let_in if uid in groups]
+        return (
+            *let_in,
+            *(
+                Admission(uid, no.code, no.message)
+                for uid, no in found.refused
+                if uid in groups and not _is_told(groups[uid].gate, no)
+            ),
         )
+
+
+def _is_told(gate: Admission | None, no: No) -> bool:
+    """Whether this was the last that was said of a group at its gate."""
+    return gate is not None and (gate.code, gate.message) == (no.code, no.message)
 
 
 def best_effort(job: Job) -> list[Task]:

@@ -6,7 +6,7 @@ queue and for all above it, and only queues without queues below may take pods; 
 are ignored. The queue `root` stands for the cluster and has no limit of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -175,6 +175,9 @@ class Capacity(Plugin):
             if short:
                 return quota_insufficient(short, name)
         return PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
 
     def job_enqueued(self, job: Job) -> None:
         for name in self.tree.chain(job.queue):

@@ -4,6 +4,7 @@ What all groups that were let in may ask for together is the cluster's total tim
 what its nodes already run.
 """
 
+from collections.abc import Hashable
 from fractions import Fraction
 from typing import ClassVar
 
@@ -48,6 +49,9 @@ class Overcommit(Plugin):
                 CLUSTER_OVERUSED, f"resource in cluster is overused: overused {', '.join(short)}"
             )
         return PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
 
     def job_enqueued(self, job: Job) -> None:
         self._inqueue = self._inqueue.plus(job.view.min_resources or NOTHING)

@@ -5,7 +5,7 @@ of two keys the smaller comes first, and equal keys leave it to the next plugin,
 as comparing pair by pair and cheaper.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -77,6 +77,12 @@ class Plugin:
     def job_enqueueable(self, job: Job) -> Vote | No:
         """Whether the group may be let in, by its `min_resources`."""
         return ABSTAIN
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        """What the vote depends on besides the job's queue and the books: jobs of one queue with
+        equal keys get one answer. By default no two jobs are alike.
+        """
+        return job.uid
 
     def job_enqueued(self, job: Job) -> None:
         """The group was let in: its minimum is spoken for."""

@@ -11,7 +11,7 @@ many rounds as there are queues. The first round goes by the weights of all, as 
 guarantees make it count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
 from typing import ClassVar, NamedTuple
@@ -191,6 +191,9 @@ class Proportion(Plugin):
         names = self._world.listed(queue.name, least)
         short = promised.exceeding(self.capability[queue.name], names)
         return quota_insufficient(short, queue.name) if short else PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
 
     def job_enqueued(self, job: Job) -> None:
         book = self.books[job.queue]

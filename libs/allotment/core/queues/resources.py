@@ -31,11 +31,12 @@ def is_at_most(left: Amount, right: Amount) -> bool:
 class Resources(Mapping[str, Amount]):
     """An immutable mapping from a resource's name to its amount. A zero that is named stays."""
 
-    __slots__ = ("_amounts", "_named")
+    __slots__ = ("_amounts", "_hash", "_named")
 
     def __init__(self, amounts: Mapping[str, Amount] | None = None) -> None:
         self._amounts: dict[str, Amount] = dict(amounts) if amounts else {}
         self._named: tuple[str, ...] | None = None
+        self._hash: int | None = None
 
     def __getitem__(self, name: str) -> Amount:
         return self._amounts[name]
@@ -52,8 +53,15 @@ class Resources(Mapping[str, Amount]):
     def items(self) -> ItemsView[str, Amount]:
         return self._amounts.items()
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Resources):
+            return self._amounts == other._amounts
+        return super().__eq__(other)
+
     def __hash__(self) -> int:
-        return hash(frozenset(self._amounts.items()))
+        if self._hash is None:
+            self._hash = hash(frozenset(self._amounts.items()))
+        return self._hash
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={amount}" for name, amount in sorted(self._amounts.items()))
@@ -182,7 +190,7 @@ NOTHING = Resources()
 def _made(amounts: dict[str, Amount]) -> Resources:
     made = Resources.__new__(Resources)
     made._amounts = amounts
-    made._named = None
+    made._named = made._hash = None
     return made
 
 

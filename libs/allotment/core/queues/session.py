@@ -5,7 +5,7 @@ task a place, `undo` takes back everything since a `mark`, exactly. It is made f
 thrown away; once it is closed, nothing of its changes is left in its world.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.queues import votes
@@ -41,6 +41,8 @@ class Session:
         self._points: dict[str, list[list[Plugin]]] = {}
         self._journal: list[_Entry] = []
         self._let_in: list[Job] = []
+        self._gate: dict[tuple[Hashable, ...], No | None] = {}
+        """Votes at the gate as the books are now."""
         self._queue_keys: dict[str, Order] = {}
 
     @property
@@ -65,6 +67,11 @@ class Session:
         return known
 
     def job_key(self, job: Job) -> Order:
+        if self._journal:
+            return self._job_key(job)
+        return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
+
+    def _job_key(self, job: Job) -> Order:
         parts = [plugin.job_key(job) for plugin in self._flat("job_order")]
         view = job.view
         return (*parts, (view.created_ms, view.namespace, view.name, job.uid))
@@ -88,10 +95,18 @@ class Session:
         return votes.starving(self._at("job_starving"), lambda plugin: plugin.job_starving(job))
 
     def job_enqueueable(self, job: Job) -> No | None:
-        return votes.poll(self._at("job_enqueueable"), lambda plugin: plugin.job_enqueueable(job))
+        tiers = self._at("job_enqueueable")
+        key = (job.queue, *[plugin.enqueue_key(job) for tier in tiers for plugin in tier])
+        try:
+            return self._gate[key]
+        except KeyError:
+            no = votes.poll(tiers, lambda plugin: plugin.job_enqueueable(job))
+            self._gate[key] = no
+            return no
 
     def let_in(self, job: Job) -> None:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
+        self._gate.clear()
         for plugin in self._flat("job_enqueueable"):
             plugin.job_enqueued(job)
         job.phase = Phase.INQUEUE
@@ -202,6 +217,7 @@ class Session:
 
     def _forget_keys(self, name: str) -> None:
         """A queue got or gave back something: it and those beside and below it stand elsewhere."""
+        self._gate.clear()
         if not self.world.children:
             self._queue_keys.pop(name, None)
         else:

@@ -7,6 +7,7 @@ plugins of later tiers say. The moment "now" is part of the view, so the decisio
 """
 
 import re
+from collections.abc import Hashable
 from typing import ClassVar
 
 import msgspec
@@ -73,6 +74,9 @@ class Sla(Plugin):
         return (1, 0) if deadline is None else (0, deadline)
 
     def job_enqueueable(self, job: Job) -> Vote | No:
+        return self._vote(job)
+
+    def enqueue_key(self, job: Job) -> Hashable:
         return self._vote(job)
 
     def job_pipelined(self, job: Job) -> Vote | No:

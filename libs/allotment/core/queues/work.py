@@ -128,6 +128,7 @@ class World:
     __slots__ = (
         "_kept",
         "_orders",
+        "_places",
         "_reckonings",
         "at_gate",
         "by_queue",
@@ -162,6 +163,7 @@ class World:
         self._reckonings: dict[str, Reckoning] = {}
         self._kept: dict[str, tuple[Resources, Any]] = {}
         self._orders: dict[str, list[Task]] = {}
+        self._places: dict[str, Any] = {}
         self.children: dict[str, list[str]] = {}
         for queue in view.queues:
             parent = self.parent(queue.name)
@@ -176,6 +178,8 @@ class World:
         """Take over what changed since the last session, which was closed: jobs that are new, other
         or gone (None), and what the cluster has. The queues are the same.
         """
+        if cluster.total is not self.cluster.total:
+            self._places.clear()
         self.cluster, self.now_ms = cluster, now_ms
         for uid in changed:
             self._remove(uid)
@@ -202,6 +206,7 @@ class World:
     def _remove(self, uid: str) -> None:
         self.unplaced.pop(uid, None)
         self._orders.pop(uid, None)
+        self._places.pop(uid, None)
         job = self.jobs.pop(uid, None)
         if job is None:
             return
@@ -243,6 +248,15 @@ class World:
             found = (t for t in job.tasks.values() if not t.gated and not t.is_best_effort)
             known = self._orders[job.uid] = sorted(found, key=key)
         return known
+
+    def place_of(self, job: Job, key: Callable[[Job], Made]) -> Made:
+        """Where a job stands in its queue as a session opens: that follows from the job and from
+        what the cluster has.
+        """
+        known = self._places.get(job.uid)
+        if known is None:
+            known = self._places[job.uid] = key(job)
+        return cast("Made", known)
 
     def parent(self, name: str) -> str:
         """The queue above, empty if that is the cluster itself or not a queue that exists."""
