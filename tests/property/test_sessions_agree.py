@@ -1,11 +1,12 @@
 """What is kept from cycle to cycle is what looking at everything would give.
 
 Random histories of queues, groups, pods, nodes and policies; after each step a session that was
-brought up to date is held against one that is opened afresh, and the filter's next batch against
-one that is chosen by sorting all groups. Sessions are left as they are, in the middle of their
-work, and the next one must not notice.
+brought up to date is held against one that is opened afresh, what it lets in against asking for
+every group, and the filter's next batch against one that is chosen by sorting all groups. Sessions
+are left as they are, in the middle of their work, and the next one must not notice.
 """
 
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -15,11 +16,13 @@ from allotment.core.batch.rounds import Rounds, best_effort
 from allotment.core.batch.totals import Totals
 from allotment.core.cycle import BATCH_MAX
 from allotment.core.model import SINGLE, ClusterState
+from allotment.core.queues.answers import No, Vote
 from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.overcommit import Overcommit
-from allotment.core.queues.plugin import Plugin
+from allotment.core.queues.plugin import Order, Plugin
 from allotment.core.queues.session import Session
+from allotment.core.queues.votes import poll
 from allotment.core.queues.work import Job
 from allotment.core.trail import NAMES_MAX
 from allotment_filter.groups import TURN_PART
@@ -185,7 +188,45 @@ def books_of(plugin: Plugin) -> object:
     }
 
 
+def plain_enqueue(session: Session) -> tuple[list[str], list[tuple[str, No]]]:
+    """Who is let in and who is not, every group asked anew and every queue looked at each time."""
+    waiting: dict[str, list[Job]] = {}
+    for job in session.jobs.values():
+        if job.phase in WAITING:
+            waiting.setdefault(job.queue, []).append(job)
+    let_in: list[str] = []
+    refused: list[tuple[str, No]] = sorted(session.unplaced.items())
+    turns = dict.fromkeys(waiting, 0)
+
+    def place(name: str) -> tuple[Order, int, Order]:
+        key = session.queue_key(name)
+        return key[:-1], turns[name], key[-1:]
+
+    while waiting:
+        name = min(waiting, key=place)
+        turns[name] += 1
+        job = min(waiting[name], key=session.job_key)
+        waiting[name].remove(job)
+        if not waiting[name]:
+            del waiting[name]
+        no = None
+        if job.view.min_resources is not None:
+            no = poll(session._at("job_enqueueable"), partial(_ask, job))
+        if no is None:
+            session.let_in(job)
+            let_in.append(job.uid)
+        else:
+            refused.append((job.uid, no))
+    return let_in, refused
+
+
+def _ask(job: Job, plugin: Plugin) -> Vote | No:
+    return plugin.job_enqueueable(job)
+
+
 def check(world: World) -> None:
+    found = enqueue(world.rounds.session())
+    assert (list(found.let_in), list(found.refused)) == plain_enqueue(Rounds(world.state).session())
     kept = picture(world.rounds.session())
     assert kept == picture(Rounds(world.state).session())
     if world.state.seq % 8 == 0:
