@@ -29,7 +29,8 @@ from allotment.core.queues.proportion import Proportion
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from allotment.core.queues.session import Session
-from allotment.core.queues.work import Job, open_books
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job
 
 FIRST = (CPU, MEMORY)
 EXPLAINED = "explained"

@@ -31,7 +31,8 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
-from allotment.core.queues.work import Job, World, open_books
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
 
 UNDESERVING = Fraction(1)
 """The share of a queue that deserves nothing in particular: it comes last."""

@@ -15,7 +15,8 @@ from allotment.core.queues.model import Phase
 from allotment.core.queues.plugin import Plugin
 from allotment.core.queues.reckoning import Share
 from allotment.core.queues.resources import NOTHING, Resources, total_of
-from allotment.core.queues.work import Job, World, is_still_to_come
+from allotment.core.queues.shares import is_still_to_come
+from allotment.core.queues.work import Job, World
 
 FACTOR_USUAL = Fraction(6, 5)
 

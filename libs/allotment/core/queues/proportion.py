@@ -37,7 +37,8 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
-from allotment.core.queues.work import Job, World, open_books
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
 
 
 class Arguments(msgspec.Struct, frozen=True):
