@@ -9,7 +9,7 @@ first, because their pods are made only then; the rest goes one by one while Bin
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ import msgspec
 from allotment.adapters.fold import Fold
 from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, Unknown
 from allotment.adapters.kube_events import create_event, micro_time, pod_event
-from allotment.core.batch.views import Views
+from allotment.core.batch.members import job_of
 from allotment.core.fold_groups import NOT_ADMITTED
 from allotment.core.model import ClusterState, Group
 from allotment.core.queues.model import JobView
@@ -47,8 +47,21 @@ class _Retry(NamedTuple):
     at_s: float
 
 
+class _Followed(NamedTuple):
+    """How far the state's trails were followed, and under which policy."""
+
+    jobs: int
+    told: int
+    policy_seq: int
+
+
+_NOWHERE = _Followed(-1, -1, -1)
+
+
 class GroupStatuses:
-    """Writes the status of our PodGroups. `written` and `lost` count patches and Events."""
+    """Writes the status of our PodGroups. `written` and `lost` count patches and Events, `visited`
+    the groups that were looked at.
+    """
 
     def __init__(
         self,
@@ -60,6 +73,7 @@ class GroupStatuses:
         """`is_binding`: whether Bindings are under way; `say` hears of a group and its trouble."""
         self.written = 0
         self.lost = 0
+        self.visited = 0
         self._client = client
         self._instance = instance
         self._is_binding = is_binding
@@ -67,21 +81,20 @@ class GroupStatuses:
         self._stamps: dict[str, Stamp] = {}
         self._seen: dict[str, SeenGroup] = {}
         self._retries: dict[str, _Retry] = {}
+        self._followed = _NOWHERE
 
     async def run(self, fold: Fold) -> None:
         """Follow the log for ever. What earlier lives wrote is read again."""
         self._stamps.clear()
         self._seen.clear()
         self._retries.clear()
-        views = Views(fold.state)
+        self._followed = _NOWHERE
         while True:
-            pause_s, seq = SWEEP_EVERY_S, fold.state.seq
+            begun_s, seq = time.monotonic(), fold.state.seq
             keys = self._due(fold.state)
+            pause_s = max(SWEEP_EVERY_S, SWEEP_SHARE * (time.monotonic() - begun_s))
             if keys:
-                begun_s = time.monotonic()
-                jobs = {job.uid: job for job in views.view().jobs}
-                pause_s = max(pause_s, SWEEP_SHARE * (time.monotonic() - begun_s))
-                await self._bring_all(fold.state, keys, jobs)
+                await self._bring_all(fold.state, keys)
             if fold.state.seq == seq:
                 with anyio.move_on_after(self._until_retry_s()):
                     await fold.changed()
@@ -89,13 +102,13 @@ class GroupStatuses:
 
     def _due(self, state: ClusterState) -> list[str]:
         """Groups about which something changed, or that are worth another try; let in first."""
-        for key in self._stamps.keys() - state.groups.keys():
-            self._forget(key)
         now_s = time.monotonic()
         first: list[str] = []
         then: list[str] = []
-        for key, group in state.groups.items():
-            if group.fact is None or not is_ours(state, group):
+        for key in self._news(state):
+            self.visited += 1
+            group = state.groups.get(key)
+            if group is None or group.fact is None or not is_ours(state, group):
                 self._forget(key)
                 continue
             retry = self._retries.get(key)
@@ -108,6 +121,18 @@ class GroupStatuses:
             (first if is_let_in(group) else then).append(key)
         return first + then
 
+    def _news(self, state: ClusterState) -> Iterable[str]:
+        """Groups that changed, were told something or wait for another try; all, if it is not known
+        which changed, or others may be ours now.
+        """
+        changed = state.jobs_trail.since(self._followed.jobs)
+        told = state.told_trail.since(self._followed.told)
+        is_same_policy = self._followed.policy_seq == state.policy_seq
+        self._followed = _Followed(state.jobs_trail.end, state.told_trail.end, state.policy_seq)
+        if changed is None or told is None or not is_same_policy:
+            return (*state.groups, *(self._stamps.keys() - state.groups.keys()))
+        return dict.fromkeys((*changed, *told, *self._retries))
+
     def _until_retry_s(self) -> float | None:
         if not self._retries:
             return None
@@ -118,9 +143,7 @@ class GroupStatuses:
         self._seen.pop(key, None)
         self._retries.pop(key, None)
 
-    async def _bring_all(
-        self, state: ClusterState, keys: list[str], jobs: dict[str, JobView]
-    ) -> None:
+    async def _bring_all(self, state: ClusterState, keys: list[str]) -> None:
         waiting = deque(keys)
 
         async def work(*, gives_way: bool) -> None:
@@ -129,8 +152,8 @@ class GroupStatuses:
                 if gives_way and self._is_binding() and not (group and is_let_in(group)):
                     return
                 key = waiting.popleft()
-                if group is not None and group.fact is not None and key in jobs:
-                    await self._bring(state, key, group, jobs[key])
+                if group is not None and group.fact is not None:
+                    await self._bring(state, key, group, job_of(state, key, group, group.fact))
 
         async with anyio.create_task_group() as workers:
             for number in range(min(WORKERS, len(keys))):

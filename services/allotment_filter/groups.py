@@ -9,17 +9,19 @@ Where something happens all the time, groups in front that find no place are due
 behind them had a turn. So a part of each batch is for groups that had none yet.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from typing import NamedTuple
 
+from allotment.core.batch.members import phase_of
 from allotment.core.batch.rounds import Rounds, best_effort
 from allotment.core.batch.views import SINGLE
 from allotment.core.cycle import BATCH_MAX
 from allotment.core.model import ClusterState
-from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
+from allotment_filter.lines import Lines
 
 TURN_PART = 4
 """One in so many of a full batch is for groups that had no turn yet since all had one."""
@@ -37,34 +39,41 @@ class Groups:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._rounds = Rounds(state)
+        self.lines = Lines(self._is_due)
+        self.rounds = Rounds(state)
         self._tried: dict[str, int] = {}
         self._had_a_turn: set[str] = set()
         """Groups tried since all that were due had a turn."""
-        self._asked_seq = -1
+        self._is_quiet = False
+        """Nobody was due, nor held back, when that was asked last; and since then (`_may_be_due`)
+        nothing happened that changes it."""
+        self._woken_seq = -1
+        self._followed = -1
 
     def next_batch(
         self, held_back: Container[str], batch_max: int = BATCH_MAX
     ) -> GroupBatch | None:
         """The next groups to try; None if none is due. Pods in `held_back` keep their group out."""
         state = self.state
-        if not self._may_be_due():
+        if self._is_quiet and not self._may_be_due():
             return None
-        session = self._rounds.session()
+        session = self.rounds.session()
         jobs = self._untold(session)
         uids: list[str] = []
         is_held_back = False
-        due = list(_in_turns(session, [job for job in session.jobs.values() if self._is_due(job)]))
-        if all(job.uid in self._had_a_turn for job in due):
+        self._woken_seq = max(state.room_seq, state.order_seq)
+        self._followed = state.jobs_trail.end
+        self.lines.follow(session, self._woken_seq)
+        if not self.lines.is_any_due(session, self._had_a_turn):
             self._had_a_turn.clear()
         again, again_most = 0, batch_max - batch_max // TURN_PART
-        for job in due:
+        for job in self.lines.in_turns(session):
+            had_a_turn = job.uid in self._had_a_turn
+            if had_a_turn and uids and again + _waiting_count(job) > again_most:
+                continue
             tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]
             if any(uid in held_back for uid in tasks):
                 is_held_back = True
-                continue
-            had_a_turn = job.uid in self._had_a_turn
-            if had_a_turn and uids and again + len(tasks) > again_most:
                 continue
             if uids and len(uids) + len(tasks) > batch_max:
                 if had_a_turn:
@@ -73,10 +82,9 @@ class Groups:
             again += len(tasks) if had_a_turn else 0
             jobs.append(job.uid)
             uids += tasks
-        self._rounds.close(session)
+        session.close()
+        self._is_quiet = not jobs and not is_held_back
         if not jobs:
-            if not is_held_back:
-                self._asked_seq = state.seq
             return None
         return GroupBatch(Batch(state.seq, tuple(uids), ()), tuple(jobs))
 
@@ -100,34 +108,47 @@ class Groups:
         ]
 
     def _may_be_due(self) -> bool:
-        return self._asked_seq != self.state.seq
+        """Whether something happened that may make a group due, where none was: asked for every
+        record of the log, so it opens no session.
+        """
+        state = self.state
+        names = state.jobs_trail.since(self._followed)
+        self._followed = state.jobs_trail.end
+        return (
+            names is None
+            or self._woken_seq != max(state.room_seq, state.order_seq)
+            or any(self._may_wait(name) for name in set(names))
+        )
+
+    def _may_wait(self, name: str) -> bool:
+        """Whether a job may have something to wait for: pods, its queue's gate, or its queue."""
+        state = self.state
+        if name.startswith(SINGLE):
+            return name.removeprefix(SINGLE) in state.pending
+        group = state.groups.get(name)
+        if group is None:
+            return False
+        fact = group.fact
+        return (
+            any(uid in state.pending for uid in group.members)
+            or (fact is not None and not group.admitted_seq and phase_of(fact) in WAITING)
+            or (bool(group.queue) and group.queue not in state.queues)
+        )
 
     def _is_due(self, job: Job) -> bool:
+        """Whether something happened to a job that waits, or to all, since it was tried."""
         state = self.state
         if job.uid.startswith(SINGLE):
-            uid = job.uid.removeprefix(SINGLE)
-            if uid not in state.pending:
-                return False
-            pod = state.pods[uid]
+            pod = state.pods[job.uid.removeprefix(SINGLE)]
             changed_seq = max(pod.changed_seq, state.voided.get(pod.fact.uid, 0))
             known_seq = pod.refused_basis
         else:
             group = state.groups[job.uid]
             changed_seq, known_seq = group.changed_seq, group.short_basis
-            waits = job.phase in WAITING or any(uid in state.pending for uid in group.members)
-            if not waits:
-                return False
         tried_seq = max(self._tried.get(job.uid, 0), known_seq)
         return tried_seq == 0 or tried_seq < max(state.room_seq, state.order_seq, changed_seq)
 
 
-def _in_turns(session: Session, jobs: list[Job]) -> Iterator[Job]:
-    """Jobs in job order within a queue, queues taking turns in queue order."""
-    queues: dict[str, list[Job]] = {}
-    for job in sorted(jobs, key=session.job_key):
-        queues.setdefault(job.queue, []).append(job)
-    rows = [queues[name] for name in sorted(queues, key=session.queue_key)]
-    for turn in range(max(map(len, rows), default=0)):
-        for row in rows:
-            if turn < len(row):
-                yield row[turn]
+def _waiting_count(job: Job) -> int:
+    """How many of its pods wait for places."""
+    return sum(task.status is Status.PENDING and not task.gated for task in job.view.tasks)

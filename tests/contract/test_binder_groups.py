@@ -19,7 +19,6 @@ from tests.contract.binder_scene import (
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.contract.test_binder_loops import until
 
-from allotment.core.batch.views import Views
 from allotment.core.state import apply
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder import groups as groups_module
@@ -28,6 +27,7 @@ from allotment_proto.events import (
     Admission,
     Decided,
     Event,
+    GroupGone,
     GroupObserved,
     Placement,
     PodObserved,
@@ -219,9 +219,7 @@ class Bench:
         self.state = build.state_of(NAMES, QUEUE, *events)
 
     async def bring(self) -> None:
-        jobs = {job.uid: job for job in Views(self.state).view().jobs}
-        keys = self.statuses._due(self.state)
-        await self.statuses._bring_all(self.state, keys, jobs)
+        await self.statuses._bring_all(self.state, self.statuses._due(self.state))
 
 
 GROUP = GroupObserved(
@@ -300,3 +298,27 @@ async def test_while_bindings_are_under_way_groups_go_one_by_one_but_those_let_i
 
 def sent_back(name: str) -> GroupObserved:
     return GroupObserved(uid=name, namespace="default", name=name, rv=2, phase="Pending")
+
+
+async def test_only_groups_with_news_are_looked_at(tmp_path: Path) -> None:
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        statuses = GroupStatuses(client, "b", lambda: False, lambda *_: None)
+        names = [f"g{number}" for number in range(9)]
+        state = build.state_of(NAMES, QUEUE, *map(sent_back, names), *map(admitting, names))
+        seq = state.seq
+
+        def after(*events: Event) -> tuple[list[str], int]:
+            """Whose status may have to be written, and how many groups were looked at."""
+            nonlocal seq
+            for event in events:
+                seq += 1
+                apply(state, event, seq)
+            before = statuses.visited
+            return statuses._due(state), statuses.visited - before
+
+        assert after() == ([f"default/{name}" for name in names], 9)
+        assert after() == ([], 0)
+        assert after(decided(shorts=(short("g3", 2, 1),))) == (["default/g3"], 1)
+        gone = GroupGone(uid="g4", namespace="default", name="g4", rv=3)
+        assert after(admitting("g5"), gone) == (["default/g5"], 2)
+        assert after(NAMES) == ([], 8), "others may be ours under another policy"

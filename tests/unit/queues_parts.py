@@ -18,6 +18,7 @@ from allotment.core.queues.model import (
 from allotment.core.queues.registry import Configured, configure
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
+from allotment.core.queues.work import World
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -100,7 +101,7 @@ def session(
         now_ms=now_ms,
     )
     opened = [[plugin(one) if isinstance(one, str) else one for one in tier] for tier in tiers]
-    return Session(view, opened)
+    return Session(World(view), opened)
 
 
 class Toy:

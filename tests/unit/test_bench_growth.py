@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment_cli.bench.batch import BatchReport
 from allotment_cli.bench.core import CoreReport
 from allotment_cli.bench.e2e import E2eReport
 from allotment_cli.bench.gang import GangReport
@@ -22,6 +23,7 @@ BASELINE = Path(__file__).parent.parent / "bench" / "baseline.jsonl"
 PICTURE = BASELINE.with_name("growth.svg")
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS: dict[str, type[Report]] = {
+    "batch": BatchReport,
     "core": CoreReport,
     "e2e": E2eReport,
     "gang": GangReport,

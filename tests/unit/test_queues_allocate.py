@@ -187,7 +187,7 @@ def test_who_is_not_tried() -> None:
         job("best-effort", [task("x", request=Resources({"pods": 1}))]),
     ]
     toy = Toy({"n1": 9})
-    (turn,) = run(session(*jobs), toy, settled={"settled"})
+    (turn,) = run(session(*jobs), toy, wanted={"pending", "invalid", "done", "best-effort"})
     assert (turn.job, turn.ending, toy.calls) == ("invalid", INVALID, [])
     assert turn.no is not None
     assert turn.no.code == "NotEnoughTasks"

@@ -18,7 +18,8 @@ FREE = (
 def check(state: ClusterState) -> list[str]:
     """Every contradiction in the state, in words; an empty list is the only good answer."""
     nodes = state.nodes.values()
-    return [*_allocations(state), *(wrong for node in nodes for wrong in check_node(state, node))]
+    books = (wrong for node in nodes for wrong in check_node(state, node))
+    return [*_allocations(state), *_groups(state), *books]
 
 
 def oversold(state: ClusterState) -> list[str]:
@@ -40,6 +41,12 @@ def _allocations(state: ClusterState) -> Iterator[str]:
         node = state.nodes.get(allocation.node)
         if node is None or node.allocations.get(uid) is not allocation:
             yield f"pod {uid} holds something on {allocation.node}, which does not know it"
+
+
+def _groups(state: ClusterState) -> Iterator[str]:
+    short = {key for key, group in state.groups.items() if group.short is not None}
+    for key in sorted(short ^ state.short.keys()):
+        yield f"group {key}: the list of short groups disagrees with what was said of it"
 
 
 def check_node(state: ClusterState, node: Node) -> Iterator[str]:

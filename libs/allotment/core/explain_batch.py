@@ -15,7 +15,7 @@ from allotment.core.batch.victims import keeping
 from allotment.core.batch.views import SINGLE
 from allotment.core.explanation import AsOf, Subject
 from allotment.core.model import ClusterState
-from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.model import WAITING
 from allotment.core.queues.reservations import Hold
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job

@@ -34,8 +34,7 @@ from allotment.core.figures import rfc3339
 from allotment.core.model import ClusterState, Group
 from allotment.core.queues.allocate import Limits, try_places
 from allotment.core.queues.answers import No
-from allotment.core.queues.enqueue import WAITING
-from allotment.core.queues.model import COMPLETED_SET, Status, Task
+from allotment.core.queues.model import COMPLETED_SET, WAITING, Status, Task
 from allotment.core.queues.reservations import fence
 from allotment.core.queues.work import Job
 from allotment_proto.events import GroupObserved

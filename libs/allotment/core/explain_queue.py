@@ -24,12 +24,13 @@ from allotment.core.model import ClusterState
 from allotment.core.queues.answers import closed
 from allotment.core.queues.capacity import Capacity
 from allotment.core.queues.card import CapacityCard
-from allotment.core.queues.enqueue import WAITING
-from allotment.core.queues.model import OPEN, ROOT
+from allotment.core.queues.model import OPEN, ROOT, WAITING
 from allotment.core.queues.proportion import Proportion
+from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources
 from allotment.core.queues.session import Session
-from allotment.core.queues.work import Job, QueueBook, open_books
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job
 
 FIRST = (CPU, MEMORY)
 EXPLAINED = "explained"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment.core.model import ClusterState, Group
+from allotment.core.model import SINGLE, ClusterState, Group
 from allotment_proto.events import (
     Decided,
     GroupGone,
@@ -33,16 +33,23 @@ def join(state: ClusterState, fact: PodObserved) -> None:
 
 
 def leave(state: ClusterState, fact: PodObserved, seq: int) -> None:
+    changed(state, fact, seq)
     group = state.groups.get(fact.group)
     if group is not None:
         group.members.pop(fact.uid, None)
-        group.changed_seq = seq
         _forget_group_if_empty(state, fact.group, group)
 
 
 def _forget_group_if_empty(state: ClusterState, key: str, group: Group) -> None:
     if group.fact is None and not group.members:
         del state.groups[key]
+        state.short.pop(key, None)
+
+
+def _touch(state: ClusterState, key: str, group: Group, seq: int) -> None:
+    """Note that something about a group changed."""
+    group.changed_seq = seq
+    state.jobs_trail.add(key)
 
 
 def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
@@ -59,20 +66,23 @@ def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
         group.admitted_seq = 0
     if known is not None and msgspec.structs.replace(known, rv=event.rv) != event:
         state.order_seq = seq  # one that is new helps no other
-    group.fact, group.queue, group.changed_seq = event, event.queue, seq
+    group.fact, group.queue = event, event.queue
+    _touch(state, key, group, seq)
 
 
 def _forget_decisions(state: ClusterState, key: str, group: Group) -> None:
     state.nominated.pop(key, None)
     group.admitted_seq, group.gate = 0, None
     group.short, group.short_basis, group.short_since, group.passed = None, 0, 0, 0
+    state.short.pop(key, None)
 
 
 def group_gone(state: ClusterState, event: GroupGone, seq: int) -> None:
     key = f"{event.namespace}/{event.name}"
     group = state.groups.get(key)
     if group is not None and group.fact is not None and group.fact.uid == event.uid:
-        group.fact, group.changed_seq = None, seq
+        group.fact = None
+        _touch(state, key, group, seq)
         _forget_decisions(state, key, group)
         state.order_seq = seq
         _forget_group_if_empty(state, key, group)
@@ -81,6 +91,8 @@ def group_gone(state: ClusterState, event: GroupGone, seq: int) -> None:
 def queue_observed(state: ClusterState, event: QueueObserved, seq: int) -> None:
     known = state.queues.get(event.name)
     if known is None or known.uid != event.uid or known.rv <= event.rv:
+        if not state.queues:
+            state.jobs_trail.break_off()  # without queues only groups leave a trail
         state.queues[event.name] = event
         state.order_seq = seq
 
@@ -90,6 +102,8 @@ def queue_gone(state: ClusterState, event: QueueGone, seq: int) -> None:
     if known is not None and known.uid == event.uid:
         del state.queues[event.name]
         state.order_seq = seq
+        if not state.queues:
+            state.jobs_trail.break_off()
 
 
 def class_observed(state: ClusterState, event: PriorityClassObserved, seq: int) -> None:
@@ -145,12 +159,16 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
             if found.short is None:
                 found.short_since = seq
             found.short, found.short_basis = short, event.basis
+            state.short[short.group] = None
+            state.told_trail.add(short.group)
     for admission in event.admissions:
         found = state.groups.get(admission.group)
         if found is not None:
             found.gate = admission
+            state.told_trail.add(admission.group)
             if not admission.code:
-                found.admitted_seq = found.changed_seq = seq
+                found.admitted_seq = seq
+                _touch(state, admission.group, found, seq)
     held = state.holds if event.holds is None else event.holds
     if any(hold not in held or hold.group in placed for hold in state.holds):
         state.order_seq = seq  # what was held is there for others
@@ -166,11 +184,14 @@ def _count_passed(state: ClusterState, placed: Counter[str]) -> None:
         group = state.groups.get(key)
         for name in _chain(state, (group.queue if group is not None else "") or DEFAULT_QUEUE):
             queues[name] += count
+    for key in placed.keys() & state.groups.keys():
+        group = state.groups[key]
+        group.short, group.passed, group.short_since = None, 0, 0
+        state.short.pop(key, None)
     total = placed.total()
-    for key, group in state.groups.items():
-        if key in placed:
-            group.short, group.passed, group.short_since = None, 0, 0
-        elif group.short is not None:
+    for key in state.short:
+        group = state.groups[key]
+        if group.short is not None:
             group.passed += queues[group.short.queue] if group.short.queue else total
 
 
@@ -185,6 +206,9 @@ def _chain(state: ClusterState, name: str) -> list[str]:
 
 
 def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
-    """Note that something about a group's pod changed."""
-    if fact.group and (group := state.groups.get(fact.group)) is not None:
-        group.changed_seq = seq
+    """Note that something about a pod changed, for its group."""
+    group = state.groups.get(fact.group)
+    if group is not None:
+        _touch(state, fact.group, group, seq)
+    elif state.queues and not fact.group:
+        state.jobs_trail.add(SINGLE + fact.uid)

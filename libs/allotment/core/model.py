@@ -10,6 +10,7 @@ import msgspec
 
 from allotment.core.ledger import Ledger
 from allotment.core.reasons import CARDS_QUARANTINED
+from allotment.core.trail import Trail
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
@@ -37,6 +38,8 @@ SAID = (0, 0)
 
 RESERVED = "reserved"
 BOUND = "bound"
+SINGLE = "pod:"
+"""What the job of a pod without a group is called, before the pod's uid."""
 
 
 class Allocation(msgspec.Struct, gc=False, eq=False):
@@ -257,6 +260,12 @@ class ClusterState:
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
         self.groups: dict[str, Group] = {}
         """By ``<namespace>/<name>``."""
+        self.short: dict[str, None] = {}
+        """The groups that have a `Group.short`."""
+        self.jobs_trail = Trail()
+        """Groups, and while there are queues pods without one (`SINGLE`), that changed."""
+        self.told_trail = Trail()
+        """Groups of which a decision said something: why they wait, or whether they are let in."""
         self.queues: dict[str, QueueObserved] = {}
         self.classes: dict[str, PriorityClassObserved] = {}
         self.order_seq = 0

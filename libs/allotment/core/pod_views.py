@@ -3,8 +3,8 @@
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.batch.members import SINGLE
 from allotment.core.fold_groups import NOT_ADMITTED
+from allotment.core.model import SINGLE
 from allotment.core.state import ENDED, RESERVED, ClusterState, Pod
 from allotment.core.views import MIB, compute_whole, device_name, plain
 from allotment_proto.facts import Amounts, DeviceRequest

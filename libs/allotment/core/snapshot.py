@@ -160,6 +160,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
+    state.short = {key: None for key, group in state.groups.items() if group.short is not None}
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
     state.nominated = {

@@ -5,6 +5,11 @@ from allotment_cli.lazy import LazyGroup
 bench = LazyGroup(
     {
         "core": ("allotment_cli.bench.core", "core", "Decisions of one core, under churn."),
+        "batch": (
+            "allotment_cli.bench.batch",
+            "batch",
+            "Cycles over queues and groups, most of which only run.",
+        ),
         "gang": ("allotment_cli.bench.gang", "gang", "Batches placed whole or not at all."),
         "pipeline": (
             "allotment_cli.bench.pipeline",

@@ -26,7 +26,18 @@ CALIBRATION_TURNS = 2_000_000
 REFERENCE_NS = 30.0
 """An empty loop's turn on the machine that the goals are stated for."""
 SLOWER_PERCENT = 20
-SAME = ("bench", "nodes", "shapes", "policy", "cards_per_node", "size", "pods")
+SAME = (
+    "bench",
+    "nodes",
+    "shapes",
+    "policy",
+    "cards_per_node",
+    "size",
+    "pods",
+    "groups",
+    "pending",
+    "queues",
+)
 """Reports are of the same thing when these fields agree."""
 
 

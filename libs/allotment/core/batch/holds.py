@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from allotment.core.batch.books import placement_of
 from allotment.core.capacity import node_holds_at_most
-from allotment.core.model import ClusterState, Node
+from allotment.core.model import ClusterState, Group, Node
 from allotment.core.predicates import fits
 from allotment.core.queues.answers import QUOTA_CODES
-from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.model import WAITING
 from allotment.core.queues.reservations import Candidate, Hold, Rule, Wait, renew
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
@@ -31,18 +31,18 @@ def holds_now(
     state: ClusterState, session: Session, emptied: "Emptied | None" = None
 ) -> tuple[Hold, ...]:
     """The holds of a round that begins on this state."""
+    nodes = emptied or Emptied(state)
     waits = {
         key: Wait(group.short_since, group.passed, group.short.queue)
-        for key, group in state.groups.items()
-        if group.short is not None
+        for key in state.short
+        if (group := state.groups[key]).short is not None
         and group.passed >= RULE.patience
-        and (job := session.jobs.get(key)) is not None
-        and _could_start(state, session, job)
+        and key in session.jobs
+        and not nodes.is_known_too_small(key, group)
     }
     if not waits:
         return ()
     before = [Hold(held.group, held.since, held.nodes, held.queue) for held in state.holds]
-    nodes = emptied or Emptied(state)
     return renew(
         session,
         before,
@@ -50,6 +50,7 @@ def holds_now(
         RULE,
         partial(nodes.candidates, session),
         partial(nodes.fits, session),
+        partial(_could_start, state, session),
     )
 
 
@@ -81,6 +82,15 @@ class _Room(NamedTuple):
     pods: int
 
 
+class _Rooms(NamedTuple):
+    """The rooms for one request, as the nodes were observed up to a sequence."""
+
+    nodes_seq: int
+    by_node: dict[str, _Room]
+    pods: int
+    """All together."""
+
+
 class Emptied:
     """The nodes of a state without the pods on them. What is found out about a node is kept as long
     as the node stays as it is.
@@ -90,18 +100,26 @@ class Emptied:
         self._state = state
         self._policy: Policy | None = None
         self._nodes: dict[str, Node] = {}
-        self._rooms: dict[PodRequest, dict[str, _Room]] = {}
+        self._rooms: dict[PodRequest, _Rooms] = {}
+        self._too_small: dict[str, tuple[int, int, int]] = {}
+        """Groups that all nodes together could not hold: as the group, the nodes and the policy
+        were."""
         self._asked: object = None
         self._answer = False
+
+    def is_known_too_small(self, key: str, group: Group) -> bool:
+        """Whether it was found out already, as all is now, that there are no nodes for a group."""
+        return self._too_small.get(key) == self._as_is(group)
 
     def candidates(self, session: Session, job: Job) -> list[Candidate]:
         """The nodes that could hold members; none if all together are not enough."""
         names: set[str] = set()
         for request, count in Counter(self._requests(session, job)).items():
             rooms = self._rooms_for(request)
-            if request.company == ALONE and sum(room.pods for room in rooms.values()) < count:
+            if request.company == ALONE and rooms.pods < count:
+                self._note_too_small(job.uid)
                 return []
-            names.update(name for name, room in rooms.items() if room.pods)
+            names.update(name for name, room in rooms.by_node.items() if room.pods)
         nodes = self._state.nodes
         return [Candidate(name, len(nodes[name].allocations)) for name in names]
 
@@ -134,27 +152,42 @@ class Emptied:
         tasks = session.due_tasks(job)[: _needed(job)]
         return [self._state.pods[task.uid].fact.request for task in tasks]
 
-    def _rooms_for(self, request: PodRequest) -> dict[str, _Room]:
+    def _note_too_small(self, key: str) -> None:
+        groups = self._state.groups
+        if len(self._too_small) > 2 * len(groups) + REQUESTS_MAX:
+            self._too_small = {k: v for k, v in self._too_small.items() if k in groups}
+        if key in groups:
+            self._too_small[key] = self._as_is(groups[key])
+
+    def _as_is(self, group: Group) -> tuple[int, int, int]:
+        return group.changed_seq, self._state.nodes_seq, self._state.policy_seq
+
+    def _rooms_for(self, request: PodRequest) -> "_Rooms":
         policy = self._state.policy
         if self._policy is not policy:
             self._policy = policy
             self._rooms.clear()
-        known = self._rooms.pop(request, {})
+        nodes_seq = self._state.nodes_seq
+        known = self._rooms.pop(request, _Rooms(-1, {}, 0))
+        if known.nodes_seq == nodes_seq:
+            self._rooms[request] = known
+            return known
         if len(self._rooms) >= REQUESTS_MAX:
             del self._rooms[next(iter(self._rooms))]
         found: dict[str, _Room] = {}
         for name, node in self._state.nodes.items():
             if node.fact is None:
                 continue
-            room = known.get(name)
+            room = known.by_node.get(name)
             if room is None or room.fact is not node.fact:
                 empty = self._node(name)
                 takes = not isinstance(fits(empty, request, policy), str)
                 most = node_holds_at_most(empty, request, policy) if takes else 0
                 room = _Room(node.fact, most)
             found[name] = room
-        self._rooms[request] = found
-        return found
+        pods = sum(room.pods for room in found.values())
+        self._rooms[request] = _Rooms(nodes_seq, found, pods)
+        return self._rooms[request]
 
     def _is_there(self, name: str) -> bool:
         node = self._state.nodes.get(name)

@@ -3,9 +3,10 @@
 from allotment.core.devices.base import CORES_WHOLE_PCT
 from allotment.core.eligible import class_of
 from allotment.core.fold_groups import DEFAULT_QUEUE
-from allotment.core.model import ClusterState, Group, Pod
+from allotment.core.model import SINGLE, ClusterState, Group, Pod
 from allotment.core.queues import card_names
 from allotment.core.queues.model import (
+    WAITING,
     JobView,
     NodeGroups,
     Phase,
@@ -28,8 +29,6 @@ from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
 from allotment_proto.facts import Amounts, PodRequest
 
 VGPU = "vgpu"
-SINGLE = "pod:"
-"""What the job of a pod without a group is called, before the pod's uid."""
 PHASES = {phase.value: phase for phase in Phase}
 
 
@@ -45,9 +44,14 @@ def amounts_of(request: PodRequest) -> Resources:
     return Resources(found)
 
 
+def phase_of(fact: GroupObserved) -> Phase:
+    """The phase that a PodGroup says; one of its own making is that of a new group."""
+    return PHASES.get(fact.phase, Phase.NEW)
+
+
 def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> JobView:
-    phase = PHASES.get(fact.phase, Phase.NEW)
-    if phase in (Phase.NEW, Phase.PENDING) and group.admitted_seq:
+    phase = phase_of(fact)
+    if phase in WAITING and group.admitted_seq:
         phase = Phase.INQUEUE
     found = class_of(state, fact.priority_class)
     return JobView(

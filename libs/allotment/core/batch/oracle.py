@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from allotment.core.company import situated
-from allotment.core.cycle import place
+from allotment.core.cycle import careful, place, refuse
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
 from allotment.core.pod_views import main_cause
@@ -43,11 +43,17 @@ class Places:
         self._ranker = ranker
         self._order: list[str] = []
         self._products: tuple[str, ...] | None = None
+        self._most: dict[tuple[PodRequest, int], int] = {}
+        self._refused: dict[PodRequest, Refusal] = {}
+        """What was said of requests since anything was assumed or given back: groups that wait in
+        vain are often alike."""
 
     def mark(self) -> int:
         return len(self._order)
 
     def undo(self, mark: int) -> None:
+        if mark < len(self._order):
+            self._forget()
         self._ranker.undo(mark)
         for uid in self._order[mark:]:
             del self.placements[uid]
@@ -58,7 +64,7 @@ class Places:
         pods = [self._state.pods[task.uid].fact for task in tasks]
         wanted = Counter(pod.request for pod in pods if pod.problem is None)
         most = {
-            request: min(self._ranker.holds_at_most(request, count), count)
+            request: min(self._holds_at_most(request, count), count)
             for request, count in wanted.items()
         }
         together = sum(most.values())
@@ -69,7 +75,7 @@ class Places:
             for pod in pods
             if pod.problem is not None or most[pod.request] < wanted[pod.request]
         )
-        answer = place(short, self._ranker)
+        answer = self._place(short)
         if isinstance(answer, Placement):
             message = f"of {needed} pods that must start together at most {together} fit now"
             return Hopeless(together, No(NOT_ENOUGH_RESOURCES, message))
@@ -104,7 +110,31 @@ class Places:
         limited = [self._limited(pod, limits, card) for card in limits.cards or ("",)]
         return [situated(pod, self._state) for pod in limited]
 
+    def _holds_at_most(self, request: PodRequest, count: int) -> int:
+        most = self._most.get((request, count))
+        if most is None:
+            most = self._most[request, count] = self._ranker.holds_at_most(request, count)
+        return most
+
+    def _place(self, pod: PodObserved) -> Placement | Refusal:
+        """A place for the pod; or its refusal, if the very same was refused to another before."""
+        request = pod.request
+        if pod.problem is not None or careful(pod, self._state) is not request:
+            return place(pod, self._ranker)
+        known = self._refused.get(request)
+        if known is not None:
+            return refuse(pod, known.nodes, known.reasons)
+        answer = place(pod, self._ranker)
+        if isinstance(answer, Refusal):
+            self._refused[request] = answer
+        return answer
+
+    def _forget(self) -> None:
+        self._most.clear()
+        self._refused.clear()
+
     def _assume(self, placement: Placement) -> None:
+        self._forget()
         self._ranker.assume(placement)
         self._order.append(placement.uid)
         self.placements[placement.uid] = placement

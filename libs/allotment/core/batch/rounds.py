@@ -5,7 +5,7 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from allotment.core.batch.holds import Emptied, holds_now, told
@@ -20,13 +20,13 @@ from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUS
 from allotment.core.queues.answers import EXPLANATIONS, QUOTA_CODES, No
 from allotment.core.queues.backfill import backfill
 from allotment.core.queues.enqueue import enqueue
-from allotment.core.queues.model import Status, Task
+from allotment.core.queues.model import Status, Task, View
 from allotment.core.queues.plugin import SWITCHES
 from allotment.core.queues.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
-from allotment.core.queues.work import Job
+from allotment.core.queues.work import Job, World
 from allotment_proto.events import Admission, Held, Refusal, Short
 from allotment_proto.facts import PluginUse, Policy, Problem
 
@@ -39,27 +39,40 @@ class Rounds:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._views = Views(state)
+        self.views = Views(state)
         self._emptied = Emptied(state)
         self._tiers: list[list[Configured]] = []
         self._policy: Policy | None = None
-        self._known: Mapping[str, Job] = {}
-        self._known_of: object = None
+        self._world: World | None = None
+        self._made_from: object = None
+        self._session: Session | None = None
 
     def session(self) -> Session:
-        """The plugins of the policy in force, opened on the state."""
+        """The plugins of the policy in force, opened on the state; the last session is over."""
         state = self.state
         if self._policy is not state.policy:
             self._policy, self._tiers = state.policy, tiers_of(state.policy)
-        view = self._views.view()
-        same = (self._policy, view.cluster.cards, view.cluster.share_resources, view.queues)
-        known, self._known = self._known if same == self._known_of else {}, {}
-        self._known_of = same
-        return Session(view, self._tiers, known)
+        if self._session is not None:
+            self._session.close()
+        self._session = Session(self._follow(), self._tiers)
+        return self._session
 
-    def close(self, session: Session) -> None:
-        """The session is not needed any more: the next one may use its jobs."""
-        self._known = session.close()
+    def _follow(self) -> World:
+        """The world of the last session brought up to date, or another one."""
+        views = self.views
+        changed = views.follow()
+        cluster, queues = views.cluster(), views.queues()
+        made_from = self._tiers, cluster.cards, cluster.share_resources, queues
+        world = self._world
+        if world is None or changed is None or made_from != self._made_from:
+            jobs = tuple(views.jobs.values())
+            view = View(cluster=cluster, queues=queues, jobs=jobs, now_ms=views.now_ms)
+            world = self._world = World(view, None if world is None else world.jobs)
+            self._made_from = made_from
+        else:
+            jobs_now = {uid: views.jobs.get(uid) for uid in changed}
+            world.follow(jobs_now, cluster, views.now_ms)
+        return world
 
     def run(self, batch: Sequence[str], ranker: WholeRanker, most: int = BATCH_MAX) -> Outcome:
         """Decide about the batch: pod by pod, or while there are queues by groups, until so many
@@ -78,16 +91,15 @@ class Rounds:
             places = Places(state, ranker)
             made = _Outcome(state, session, places)
             wanted = {_job_of(state, uid) for uid in batch}
-            settled = session.jobs.keys() - wanted
             pending_too = "enqueue" not in actions
-            turns = allocate(session, places, holds=holds, settled=settled, pending_too=pending_too)
+            turns = allocate(session, places, holds=holds, wanted=wanted, pending_too=pending_too)
             for turn in turns:
                 made.take(turn)
                 if len(places.placements) >= most:
                     break
             if "backfill" in actions:
                 for turn in backfill(
-                    session, places, holds=holds, settled=settled, pending_too=pending_too
+                    session, places, holds=holds, wanted=wanted, pending_too=pending_too
                 ):
                     made.take(turn)
             hunt = Hunt(state, session, places, fence(session, holds), wanted)
@@ -96,20 +108,26 @@ class Rounds:
             ranker.end()
         found = told(held)
         outcome = made.outcome(batch, admissions, found if found != state.holds else None)
-        self.close(session)
+        session.close()
         return outcome._replace(evictions=victims.evictions, nominations=victims.nominations)
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""
-        found = enqueue(session)
-        said = [Admission(uid) for uid in found.let_in if uid in self.state.groups]
-        said += [Admission(uid, no.code, no.message) for uid, no in found.refused]
-        return tuple(
-            admission
-            for admission in said
-            if (group := self.state.groups.get(admission.group)) is not None
-            and (not admission.code or group.gate != admission)
+        found, groups = enqueue(session), self.state.groups
+        let_in = [Admission(uid) for uid in found.let_in if uid in groups]
+        return (
+            *let_in,
+            *(
+                Admission(uid, no.code, no.message)
+                for uid, no in found.refused
+                if uid in groups and not _is_told(groups[uid].gate, no)
+            ),
         )
+
+
+def _is_told(gate: Admission | None, no: No) -> bool:
+    """Whether this was the last that was said of a group at its gate."""
+    return gate is not None and (gate.code, gate.message) == (no.code, no.message)
 
 
 def best_effort(job: Job) -> list[Task]:

@@ -30,9 +30,8 @@ from allotment.core.batch.books import Books, Choice, Rank
 from allotment.core.batch.oracle import Places
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import Limits
-from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.gang import is_pipelined, surplus
-from allotment.core.queues.model import EVICTABLE_SET, Status, Task
+from allotment.core.queues.model import EVICTABLE_SET, WAITING, Status, Task
 from allotment.core.queues.reservations import Fence, Hold
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job

@@ -16,8 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
-from allotment.core.queues.enqueue import WAITING
-from allotment.core.queues.model import READY_SET, Status, Task
+from allotment.core.queues.model import READY_SET, WAITING, Status, Task
 from allotment.core.queues.plugin import Order
 from allotment.core.queues.reservations import Commit, Fence, Hold, Refusal, fence
 from allotment.core.queues.session import Session
@@ -108,17 +107,19 @@ def allocate(
     oracle: Oracle,
     *,
     holds: Sequence[Hold] = (),
-    settled: Collection[str] = (),
+    wanted: Collection[str] | None = None,
     pending_too: bool = False,
 ) -> Iterator[Turn]:
     """The turns of one round, one after the other; stop asking for them at any time.
 
-    `holds` are reservations for jobs that were passed by (see `reservations`). `settled` are jobs
-    that nothing happened to since they were refused: they are not tried, but their holds count.
+    `holds` are reservations for jobs that were passed by (see `reservations`). Only the
+    `wanted` jobs are tried, if it says which; to others nothing happened since they were refused,
+    but their holds count.
     `pending_too`: without an enqueue action groups need not be let in first.
     """
     fenced = fence(session, holds)
-    round_ = _Round(session, oracle, fenced, frozenset(settled), pending_too=pending_too)
+    tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
+    round_ = _Round(session, oracle, fenced, tried, pending_too=pending_too)
     yield from round_.invalid
     order = [(session.queue_key(name), name) for name in round_.queues]
     heapq.heapify(order)
@@ -148,7 +149,7 @@ class _Round:
         session: Session,
         oracle: Oracle,
         fenced: Fence,
-        settled: Collection[str],
+        wanted: Collection[str],
         *,
         pending_too: bool,
     ) -> None:
@@ -160,7 +161,7 @@ class _Round:
         self._waiting: dict[str, list[Task]] = {}
         """Tasks still to be tried, the first at the end."""
         self._failed_roles: dict[str, set[str]] = {}
-        for uid in sorted(uid for uid in session.jobs if uid not in settled):
+        for uid in sorted(wanted):
             job = session.jobs[uid]
             if job.phase in WAITING and not pending_too:
                 continue

@@ -17,8 +17,7 @@ from allotment.core.queues.allocate import (
     Turn,
 )
 from allotment.core.queues.answers import No
-from allotment.core.queues.enqueue import WAITING
-from allotment.core.queues.model import Status, Task
+from allotment.core.queues.model import WAITING, Status, Task
 from allotment.core.queues.reservations import Hold, fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
@@ -29,20 +28,17 @@ def backfill(
     oracle: Oracle,
     *,
     holds: Sequence[Hold] = (),
-    settled: Collection[str] = (),
+    wanted: Collection[str] | None = None,
     pending_too: bool = False,
 ) -> Iterator[Turn]:
-    """One turn for each job with such pods but the `settled`. What a job that is not ready found is
-    given back; so is what one found that has nothing else, and not all that its minimum needs.
+    """One turn for each job with such pods, of the `wanted` if it says which. What a job that is
+    not ready found is given back; so is what one found that has nothing else, and not all that its
+    minimum needs.
     """
     fenced = fence(session, holds)
-    settled = frozenset(settled)
+    tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
     jobs = sorted(
-        (
-            job
-            for job in session.jobs.values()
-            if job.best_effort_pending and job.uid not in settled
-        ),
+        (job for uid in tried if (job := session.jobs[uid]).best_effort_pending),
         key=lambda job: (session.queue_key(job.queue), session.job_key(job)),
     )
     for job in jobs:

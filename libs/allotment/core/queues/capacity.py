@@ -6,7 +6,7 @@ queue and for all above it, and only queues without queues below may take pods; 
 are ignored. The queue `root` stands for the cluster and has no limit of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from allotment.core.queues.answers import (
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugin import Key, Plugin
 from allotment.core.queues.proportion import real_capability
+from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     NOTHING,
     PODS,
@@ -30,7 +31,8 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
-from allotment.core.queues.work import Job, QueueBook, World, open_books
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
 
 UNDESERVING = Fraction(1)
 """The share of a queue that deserves nothing in particular: it comes last."""
@@ -122,7 +124,9 @@ class Capacity(Plugin):
 
     def __init__(self, arguments: Arguments, world: World) -> None:
         self._world = world
-        self.tree = Tree(world, hierarchy=arguments.hierarchy)
+        hierarchy = arguments.hierarchy
+        by = f"{self.name}/{hierarchy}"
+        self.tree = world.kept(by, lambda: Tree(world, hierarchy=hierarchy))
         self._job_of = world.job_of
         leaves = open_books(world, self.name)
         self.books = {name: QueueBook() for name in world.queues}
@@ -172,6 +176,9 @@ class Capacity(Plugin):
             if short:
                 return quota_insufficient(short, name)
         return PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
 
     def job_enqueued(self, job: Job) -> None:
         for name in self.tree.chain(job.queue):

@@ -53,7 +53,8 @@ from allotment.core.queues.resources import (
     Resources,
     largest_share,
 )
-from allotment.core.queues.work import Job, World, open_books
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
 
 
 class Arguments(msgspec.Struct, frozen=True):

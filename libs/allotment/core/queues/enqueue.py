@@ -5,15 +5,14 @@ apart take turns. A group without `min_resources` is let in unasked. One that is
 the next round, and blocks nobody behind it.
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from allotment.core.queues.answers import No
-from allotment.core.queues.model import Phase
-from allotment.core.queues.plugin import Order
+from allotment.core.queues.model import WAITING
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
-
-WAITING = frozenset((Phase.NEW, Phase.PENDING))
 
 
 class Enqueued(NamedTuple):
@@ -26,29 +25,30 @@ class Enqueued(NamedTuple):
 def enqueue(session: Session) -> Enqueued:
     """Let groups in, one queue after the other. The session's books and phases follow."""
     waiting: dict[str, list[Job]] = {}
-    for job in session.jobs.values():
+    for job in session.world.at_gate.values():
         if job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
     for jobs in waiting.values():
         jobs.sort(key=session.job_key, reverse=True)  # the best at the end
     let_in: list[str] = []
     refused: list[tuple[str, No]] = sorted(session.unplaced.items())
-    turns = dict.fromkeys(waiting, 0)
-
-    def place(name: str) -> tuple[Order, int, Order]:
-        key = session.queue_key(name)
-        return key[:-1], turns[name], key[-1:]
-
-    while waiting:
-        name = min(waiting, key=place)
-        turns[name] += 1
-        job = waiting[name].pop()
-        if not waiting[name]:
-            del waiting[name]
-        no = None if job.view.min_resources is None else session.job_enqueueable(job)
-        if no is None:
-            session.let_in(job)
-            let_in.append(job.uid)
-        else:
-            refused.append((job.uid, no))
+    for tied in _tied(session, waiting):
+        rows = [waiting[name] for name in tied]
+        while rows:
+            for row in rows:
+                job = row.pop()
+                no = None if job.view.min_resources is None else session.job_enqueueable(job)
+                if no is None:
+                    session.let_in(job)
+                    let_in.append(job.uid)
+                else:
+                    refused.append((job.uid, no))
+            rows = [row for row in rows if row]
     return Enqueued(tuple(let_in), tuple(refused))
+
+
+def _tied(session: Session, names: Iterable[str]) -> Iterator[list[str]]:
+    """The best queues first; those that no plugin tells apart come together."""
+    in_order = sorted(names, key=session.queue_key)
+    for _, tied in groupby(in_order, key=lambda name: session.queue_key(name)[:-1]):
+        yield list(tied)

@@ -55,6 +55,10 @@ class Phase(StrEnum):
     COMPLETED = "Completed"
 
 
+WAITING = frozenset((Phase.NEW, Phase.PENDING))
+"""Phases of groups that are not let in."""
+
+
 class Share(msgspec.Struct, frozen=True):
     """A part of each of `count` cards, as a pod asks for it.
 

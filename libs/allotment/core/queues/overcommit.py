@@ -4,6 +4,7 @@ What all groups that were let in may ask for together is the cluster's total tim
 what its nodes already run.
 """
 
+from collections.abc import Hashable
 from fractions import Fraction
 from typing import ClassVar
 
@@ -12,7 +13,9 @@ import msgspec
 from allotment.core.queues.answers import CLUSTER_OVERUSED, PERMIT, No, Vote
 from allotment.core.queues.model import Phase
 from allotment.core.queues.plugin import Plugin
-from allotment.core.queues.resources import NOTHING, Resources
+from allotment.core.queues.reckoning import Share
+from allotment.core.queues.resources import NOTHING, Resources, total_of
+from allotment.core.queues.shares import is_still_to_come
 from allotment.core.queues.work import Job, World
 
 FACTOR_USUAL = Fraction(6, 5)
@@ -33,15 +36,8 @@ class Overcommit(Plugin):
         self._world = world
         raised = {name: amount * factor for name, amount in world.cluster.total.items()}
         self._room = Resources(raised).minus(world.cluster.used)
-        self._inqueue = NOTHING
-        for job in world.jobs.values():
-            least = job.view.min_resources
-            if least is None:
-                continue
-            if job.phase is Phase.INQUEUE:
-                self._inqueue = self._inqueue.plus(least)
-            elif job.phase is Phase.RUNNING and job.allocated_count >= job.view.min_member:
-                self._inqueue = self._inqueue.plus(least.beyond(job.allocated))
+        books = world.reckon(self.name, _share)
+        self._inqueue = total_of([book.inqueue for book in books.values()])
 
     def job_enqueueable(self, job: Job) -> Vote | No:
         least = job.view.min_resources
@@ -55,5 +51,16 @@ class Overcommit(Plugin):
             )
         return PERMIT
 
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
+
     def job_enqueued(self, job: Job) -> None:
         self._inqueue = self._inqueue.plus(job.view.min_resources or NOTHING)
+
+
+def _share(job: Job) -> Share:
+    """What a group was let in for; of one that runs, what it does not hold of that."""
+    least = job.view.min_resources
+    if least is None or not is_still_to_come(job):
+        return Share()
+    return Share(inqueue=least if job.phase is Phase.INQUEUE else least.beyond(job.allocated))

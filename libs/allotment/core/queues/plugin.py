@@ -5,7 +5,7 @@ of two keys the smaller comes first, and equal keys leave it to the next plugin,
 as comparing pair by pair and cheaper.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -49,9 +49,13 @@ class Plugin:
         return ()
 
     def job_key(self, job: Job) -> Key:
+        """It follows from the job and from what the cluster has: orders of jobs that did not change
+        are kept from session to session.
+        """
         return ()
 
     def task_key(self, task: Task) -> Key:
+        """It follows from the task: the order of a job's tasks is kept with the job."""
         return ()
 
     def job_valid(self, job: Job) -> No | None:
@@ -73,6 +77,12 @@ class Plugin:
     def job_enqueueable(self, job: Job) -> Vote | No:
         """Whether the group may be let in, by its `min_resources`."""
         return ABSTAIN
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        """What the vote depends on besides the job's queue and the books: jobs of one queue with
+        equal keys get one answer. By default no two jobs are alike.
+        """
+        return job.uid
 
     def job_enqueued(self, job: Job) -> None:
         """The group was let in: its minimum is spoken for."""

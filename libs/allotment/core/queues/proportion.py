@@ -11,8 +11,9 @@ many rounds as there are queues. The first round goes by the weights of all, as 
 guarantees make it count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
+from math import gcd, lcm
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -36,7 +37,8 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
-from allotment.core.queues.work import Job, World, open_books
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -53,23 +55,35 @@ class Claim(NamedTuple):
     """What it is guaranteed."""
 
 
-def fill(total: Amount, claims: Sequence[Claim]) -> list[Fraction]:
+def fill(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
     """How much of one resource each claim deserves, in the claims' order."""
     weights = sum(claim.weight for claim in claims)
     if not weights:
-        return [Fraction(claim.least) for claim in claims]
+        return [claim.least for claim in claims]
+    wanted = [max(c.least, c.most if c.weight else min(c.most, 0)) for c in claims]
+    if sum(wanted) <= total:
+        return wanted  # there is enough for all: filling ends there
+    # in whole parts of 1/unit, which is as fine as it has to be: integers are far cheaper
+    scale = lcm(total.denominator, *(a.denominator for c in claims for a in (c.most, c.least)))
+    unit = scale * weights
+    all_, mosts = int(total * unit), [int(claim.most * unit) for claim in claims]
     given = [
-        max(Fraction(claim.least), min(Fraction(total) * claim.weight / weights, claim.most))
-        for claim in claims
+        max(int(claim.least * unit), min(int(total * scale) * claim.weight, most))
+        for claim, most in zip(claims, mosts, strict=True)
     ]
     while True:
-        left = Fraction(total) - sum(given)
-        open_ = [at for at, claim in enumerate(claims) if claim.weight and given[at] < claim.most]
+        left = all_ - sum(given)
+        open_ = [at for at, claim in enumerate(claims) if claim.weight and given[at] < mosts[at]]
         if left <= 0 or not open_:
-            return [Fraction(amount) for amount in given]
+            return [Fraction(amount, unit) for amount in given]
         weights = sum(claims[at].weight for at in open_)
+        finer = weights // gcd(left, weights)
+        if finer > 1:
+            unit, all_ = unit * finer, all_ * finer
+            given, mosts = [n * finer for n in given], [n * finer for n in mosts]
         for at in open_:
-            given[at] = min(given[at] + left * claims[at].weight / weights, claims[at].most)
+            part = left * finer * claims[at].weight // weights
+            given[at] = min(given[at] + part, mosts[at])
 
 
 def limits_of(capability: Resources) -> Resources:
@@ -127,11 +141,8 @@ class Proportion(Plugin):
         self.books = open_books(world, self.name)
         self._job_of = world.job_of
         total = world.cluster.total
-        guaranteed = total_of([queue.guarantee for queue in world.queues.values()])
-        self.capability: Mapping[str, Resources] = {
-            name: real_capability(total, guaranteed, queue) for name, queue in world.queues.items()
-        }
-        with_jobs = sorted({job.queue for job in world.jobs.values()})
+        self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
+        with_jobs = sorted(world.by_queue)
         self.deserved: Mapping[str, Resources] = deserved(
             total,
             [
@@ -142,6 +153,11 @@ class Proportion(Plugin):
         # what tasks take is whole, so limits for it may be too; that is much cheaper to compare
         self._most = {name: due.whole_at_most() for name, due in self.deserved.items()}
         self._full = {name: due.whole_at_least() for name, due in self.deserved.items()}
+
+    def _capabilities(self) -> dict[str, Resources]:
+        queues, total = self._world.queues, self._world.cluster.total
+        guaranteed = total_of([queue.guarantee for queue in queues.values()])
+        return {name: real_capability(total, guaranteed, queue) for name, queue in queues.items()}
 
     def queue_key(self, queue: QueueView) -> Key:
         return -queue.priority, largest_share(self.books[queue.name].allocated, self._due(queue))
@@ -176,6 +192,9 @@ class Proportion(Plugin):
         names = self._world.listed(queue.name, least)
         short = promised.exceeding(self.capability[queue.name], names)
         return quota_insufficient(short, queue.name) if short else PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
 
     def job_enqueued(self, job: Job) -> None:
         book = self.books[job.queue]

@@ -139,13 +139,16 @@ def _passes(session: Session, passing: Job, waiting: Job, wait: Wait) -> bool:
 
 def entitled(session: Session, waits: Mapping[str, Wait], rule: Rule) -> list[str]:
     """The groups that waited long enough for a hold, the first in front."""
-    patient = [uid for uid, wait in waits.items() if wait.passed >= rule.patience]
 
     def place(uid: str) -> tuple[int, int, int, str]:
         queue_priority, priority = _rank(session, session.jobs[uid])
         return -queue_priority, -priority, waits[uid].since, uid
 
-    return sorted((uid for uid in patient if uid in session.jobs), key=place)
+    return sorted((uid for uid in waits if _is_entitled(session, waits, uid, rule)), key=place)
+
+
+def _is_entitled(session: Session, waits: Mapping[str, Wait], uid: str, rule: Rule) -> bool:
+    return uid in waits and waits[uid].passed >= rule.patience and uid in session.jobs
 
 
 def renew(
@@ -155,21 +158,29 @@ def renew(
     rule: Rule,
     candidates: Callable[[Job], Sequence[Candidate]],
     fits: Callable[[Job, Sequence[str]], bool],
+    could_start: Callable[[Job], bool] = lambda _: True,
 ) -> tuple[Hold, ...]:
     """The holds of the next round. `fits` says whether the group's minimum fits on some nodes, were
     they emptied of what ends by itself; it is asked a dozen times for a new hold, once for an old.
+    `could_start`: whether a group lacks nothing but room or quota.
+
+    Many may wait and few have a hold, so the others are asked about only while one is to be had.
     """
     kept: list[Hold] = []
     taken: set[str] = set()
-    hopeful = entitled(session, waits, rule)
     for old in holds:
-        if old.job not in hopeful or len(kept) >= rule.most or waits[old.job].queue != old.queue:
+        if (
+            not _is_entitled(session, waits, old.job, rule)
+            or len(kept) >= rule.most
+            or waits[old.job].queue != old.queue
+            or not could_start(session.jobs[old.job])
+        ):
             continue
         if old.queue or fits(session.jobs[old.job], old.nodes):
             kept.append(old)
             taken.update(old.nodes)
     held = {hold.job for hold in kept}
-    for uid in hopeful:
+    for uid in entitled(session, waits, rule) if len(kept) < rule.most else ():
         if len(kept) >= rule.most:
             break
         if uid in held:
@@ -177,12 +188,11 @@ def renew(
         wait = waits[uid]
         job = session.jobs[uid]
         if wait.queue:
-            if session.quota_ever_covers(job):
+            if could_start(job) and session.quota_ever_covers(job):
                 kept.append(Hold(uid, wait.since, queue=wait.queue))
             continue
-        nodes = shortest(
-            [one for one in candidates(job) if one.node not in taken], partial(fits, job)
-        )
+        found = [one for one in candidates(job) if one.node not in taken]
+        nodes = shortest(found, partial(fits, job)) if found and could_start(job) else ()
         if nodes:
             kept.append(Hold(uid, wait.since, nodes=nodes))
             taken.update(nodes)

@@ -9,7 +9,6 @@ A comparison has to say what a missing name means: as much as nothing, or no lim
 checks look only at the names that a request asks for (`named`).
 """
 
-import math
 from collections.abc import Collection, ItemsView, Iterator, Mapping
 from fractions import Fraction
 
@@ -21,6 +20,7 @@ MILLI = 1000
 Amount = int | Fraction
 
 TOLERANCE = Fraction(1, 10)
+_OVER, _UNDER = TOLERANCE.as_integer_ratio()
 
 
 def is_at_most(left: Amount, right: Amount) -> bool:
@@ -31,11 +31,12 @@ def is_at_most(left: Amount, right: Amount) -> bool:
 class Resources(Mapping[str, Amount]):
     """An immutable mapping from a resource's name to its amount. A zero that is named stays."""
 
-    __slots__ = ("_amounts", "_named")
+    __slots__ = ("_amounts", "_hash", "_named")
 
     def __init__(self, amounts: Mapping[str, Amount] | None = None) -> None:
         self._amounts: dict[str, Amount] = dict(amounts) if amounts else {}
         self._named: tuple[str, ...] | None = None
+        self._hash: int | None = None
 
     def __getitem__(self, name: str) -> Amount:
         return self._amounts[name]
@@ -52,8 +53,15 @@ class Resources(Mapping[str, Amount]):
     def items(self) -> ItemsView[str, Amount]:
         return self._amounts.items()
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Resources):
+            return self._amounts == other._amounts
+        return super().__eq__(other)
+
     def __hash__(self) -> int:
-        return hash(frozenset(self._amounts.items()))
+        if self._hash is None:
+            self._hash = hash(frozenset(self._amounts.items()))
+        return self._hash
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={amount}" for name, amount in sorted(self._amounts.items()))
@@ -157,11 +165,23 @@ class Resources(Mapping[str, Amount]):
 
     def whole_at_most(self) -> "Resources":
         """As a limit for whole amounts: the greatest integers that are at most these."""
-        return _made({n: math.ceil(a + TOLERANCE) - 1 for n, a in self._amounts.items()})
+        return _made({name: _below(amount) for name, amount in self._amounts.items()})
 
     def whole_at_least(self) -> "Resources":
         """As a threshold for whole amounts: the smallest integers that are at least these."""
-        return _made({n: math.floor(a - TOLERANCE) + 1 for n, a in self._amounts.items()})
+        return _made({name: _above(amount) for name, amount in self._amounts.items()})
+
+
+def _below(amount: Amount) -> int:
+    """The greatest integer that is at most an amount, or more by less than the tolerance."""
+    over, under = amount.numerator, amount.denominator
+    return (over * _UNDER + under * _OVER - 1) // (under * _UNDER)
+
+
+def _above(amount: Amount) -> int:
+    """The smallest integer that is at least an amount, or less by less than the tolerance."""
+    over, under = amount.numerator, amount.denominator
+    return (over * _UNDER - under * _OVER) // (under * _UNDER) + 1
 
 
 NOTHING = Resources()
@@ -170,7 +190,7 @@ NOTHING = Resources()
 def _made(amounts: dict[str, Amount]) -> Resources:
     made = Resources.__new__(Resources)
     made._amounts = amounts
-    made._named = None
+    made._named = made._hash = None
     return made
 
 
@@ -185,6 +205,41 @@ def total_of(parts: Collection[Resources]) -> Resources:
     for part in parts:
         add_to(out, part)
     return _made(out)
+
+
+class Tally:
+    """Parts that come and go, added up. A name is there as long as one of them names it."""
+
+    __slots__ = ("_amounts", "_parts", "_total")
+
+    def __init__(self) -> None:
+        self._amounts: dict[str, Amount] = {}
+        self._parts: dict[str, int] = {}
+        """By name, how many parts name it."""
+        self._total: Resources | None = None
+
+    def add(self, part: Resources) -> None:
+        self._total = None
+        amounts, parts = self._amounts, self._parts
+        for name, amount in part._amounts.items():
+            amounts[name] = amounts.get(name, 0) + amount
+            parts[name] = parts.get(name, 0) + 1
+
+    def remove(self, part: Resources) -> None:
+        """Take out a part that was added."""
+        self._total = None
+        amounts, parts = self._amounts, self._parts
+        for name, amount in part._amounts.items():
+            parts[name] -= 1
+            if parts[name]:
+                amounts[name] -= amount
+            else:
+                del amounts[name], parts[name]
+
+    def amounts(self) -> Resources:
+        if self._total is None:
+            self._total = Resources(self._amounts)
+        return self._total
 
 
 NO_SHARE = Fraction(0)

@@ -2,13 +2,11 @@
 
 It answers by the rules of tiers (`votes`), and keeps everybody's books in step: `assume` gives a
 task a place, `undo` takes back everything since a `mark`, exactly. It is made for a round and
-thrown away; nothing outside sees its changes.
+thrown away; once it is closed, nothing of its changes is left in its world.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import QUEUE_UNKNOWN, No
@@ -27,21 +25,12 @@ class _Entry(NamedTuple):
 
 
 class Session:
-    """Plugins of all tiers over one view. `unplaced` are jobs whose queue does not exist."""
+    """Plugins of all tiers over one world. `unplaced` are jobs whose queue does not exist."""
 
-    def __init__(
-        self,
-        view: View,
-        tiers: Iterable[Iterable[Configured]],
-        known: Mapping[str, Job] | None = None,
-    ) -> None:
-        """`known` are jobs of a session that was closed, on the same cluster and queues and with
-        the same tiers.
-        """
-        self._view = view
-        self.world = World(view, known)
+    def __init__(self, world: World, tiers: Iterable[Iterable[Configured]]) -> None:
+        self.world = world
         self.unplaced: dict[str, No] = {
-            job.uid: _unknown_queue(job) for job in view.jobs if job.queue not in self.world.queues
+            uid: _unknown_queue(job) for uid, job in world.unplaced.items()
         }
         self._opened = [
             [(configured, configured.open(self.world)) for configured in tier] for tier in tiers
@@ -51,6 +40,9 @@ class Session:
         """Those who keep books of what tasks take."""
         self._points: dict[str, list[list[Plugin]]] = {}
         self._journal: list[_Entry] = []
+        self._let_in: list[Job] = []
+        self._gate: dict[tuple[Hashable, ...], No | None] = {}
+        """Votes at the gate as the books are now."""
         self._queue_keys: dict[str, Order] = {}
 
     @property
@@ -75,6 +67,11 @@ class Session:
         return known
 
     def job_key(self, job: Job) -> Order:
+        if self._journal:
+            return self._job_key(job)
+        return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
+
+    def _job_key(self, job: Job) -> Order:
         parts = [plugin.job_key(job) for plugin in self._flat("job_order")]
         view = job.view
         return (*parts, (view.created_ms, view.namespace, view.name, job.uid))
@@ -98,13 +95,22 @@ class Session:
         return votes.starving(self._at("job_starving"), lambda plugin: plugin.job_starving(job))
 
     def job_enqueueable(self, job: Job) -> No | None:
-        return votes.poll(self._at("job_enqueueable"), lambda plugin: plugin.job_enqueueable(job))
+        tiers = self._at("job_enqueueable")
+        key = (job.queue, *[plugin.enqueue_key(job) for tier in tiers for plugin in tier])
+        try:
+            return self._gate[key]
+        except KeyError:
+            no = votes.poll(tiers, lambda plugin: plugin.job_enqueueable(job))
+            self._gate[key] = no
+            return no
 
     def let_in(self, job: Job) -> None:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
+        self._gate.clear()
         for plugin in self._flat("job_enqueueable"):
             plugin.job_enqueued(job)
         job.phase = Phase.INQUEUE
+        self._let_in.append(job)
 
     def overused(self, name: str) -> No | None:
         queue = self.world.queues[name]
@@ -155,18 +161,17 @@ class Session:
 
     def due_tasks(self, job: Job) -> list[Task]:
         """A job's tasks that want a place with resources, in task order."""
-        tasks = [
-            task
-            for uid, task in job.tasks.items()
-            if job.status[uid] is Status.PENDING and not task.gated and not task.is_best_effort
-        ]
-        tasks.sort(key=self.task_key)
-        return tasks
+        status = job.status
+        ordered = self.world.in_order(job, self.task_key)
+        return [task for task in ordered if status[task.uid] is Status.PENDING]
 
     def quota_ever_covers(self, job: Job) -> bool:
         """Whether the job would get its minimum if nobody else had anything of any quota."""
-        view = msgspec.structs.replace(self._view, jobs=(job.view,))
-        alone = Session(view, [[configured for configured, _ in tier] for tier in self._opened])
+        world = self.world
+        queues = tuple(world.queues.values())
+        view = View(cluster=world.cluster, queues=queues, jobs=(job.view,), now_ms=world.now_ms)
+        tiers = [[configured for configured, _ in tier] for tier in self._opened]
+        alone = Session(World(view), tiers)
         own = alone.jobs[job.uid]
         for task in alone.due_tasks(own):
             if alone.allocatable(own, task) is None:
@@ -203,15 +208,16 @@ class Session:
             entry.job.move(entry.task, entry.before)
             self._forget_keys(entry.job.queue)
 
-    def close(self) -> Mapping[str, Job]:
-        """Take back everything, so that another session can use the jobs again."""
+    def close(self) -> None:
+        """Take back everything, so that another session can use the world."""
         self.undo(0)
-        for job in self.world.jobs.values():
+        for job in self._let_in:
             job.phase = job.view.phase
-        return self.world.jobs
+        self._let_in.clear()
 
     def _forget_keys(self, name: str) -> None:
         """A queue got or gave back something: it and those beside and below it stand elsewhere."""
+        self._gate.clear()
         if not self.world.children:
             self._queue_keys.pop(name, None)
         else:

@@ -8,6 +8,7 @@ plugins of later tiers say. The moment "now" is part of the view (the newest tha
 """
 
 import re
+from collections.abc import Hashable
 from typing import ClassVar
 
 import msgspec
@@ -74,6 +75,9 @@ class Sla(Plugin):
         return (1, 0) if deadline is None else (0, deadline)
 
     def job_enqueueable(self, job: Job) -> Vote | No:
+        return self._vote(job)
+
+    def enqueue_key(self, job: Job) -> Hashable:
         return self._vote(job)
 
     def job_pipelined(self, job: Job) -> Vote | No:

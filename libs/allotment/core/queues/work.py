@@ -1,26 +1,31 @@
 """The working copies of a session: jobs with their counts, and what each queue has.
 
-A session changes these and nothing else; they are made from a `View` and thrown away.
+A session changes these and nothing else, and takes its changes back as it is closed; so what did
+not change meanwhile serves the next one.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, TypeVar, cast
 
 from allotment.core.queues.model import (
     ALLOCATED_SET,
     CHARGED_SET,
     READY_SET,
     VALID_SET,
+    WAITING,
     Cluster,
     JobView,
-    Phase,
     QueueView,
     Status,
     Task,
     View,
 )
-from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
+from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
+from allotment.core.queues.resources import NOTHING, Resources
+from allotment.core.trail import Trail
+
+Made = TypeVar("Made")
 
 
 class Job:
@@ -30,7 +35,6 @@ class Job:
         "allocated",
         "best_effort_pending",
         "counts",
-        "memo",
         "phase",
         "ready_count",
         "role_best_effort",
@@ -54,8 +58,6 @@ class Job:
         self.role_minima = dict(view.min_task_member)
         self.allocated = NOTHING
         """What tasks of `CHARGED_SET` ask for."""
-        self.memo: dict[str, Share] = {}
-        """What it counts for as a session opens, by the plugin that counts."""
         for task in view.tasks:
             self._count(task, task.status, 1)
             self.status[task.uid] = task.status
@@ -116,30 +118,144 @@ class Job:
 
 
 class World:
-    """What plugins look at when a session opens, and keep looking at while it works."""
+    """What plugins look at when a session opens, and keep looking at while it works.
 
-    __slots__ = ("children", "cluster", "job_of", "jobs", "now_ms", "queues")
+    It can be kept for the next session: `follow` takes over what changed. `opened` counts the jobs
+    that were made for it.
+    """
+
+    __slots__ = (
+        "_kept",
+        "_orders",
+        "_places",
+        "_reckonings",
+        "at_gate",
+        "by_queue",
+        "children",
+        "cluster",
+        "job_of",
+        "jobs",
+        "now_ms",
+        "opened",
+        "queues",
+        "trail",
+        "unplaced",
+    )
 
     def __init__(self, view: View, known: Mapping[str, Job] | None = None) -> None:
-        """`known` are jobs of an earlier session that was closed: those whose view is the same
-        are used again.
-        """
-        known = known or {}
+        """`known` are jobs of another world: those whose view is the same are used again."""
         self.cluster: Cluster = view.cluster
         self.now_ms = view.now_ms
+        self.opened = 0
         self.queues: dict[str, QueueView] = {queue.name: queue for queue in view.queues}
-        self.jobs: dict[str, Job] = {
-            job.uid: old if (old := known.get(job.uid)) and old.view is job else Job(job)
-            for job in view.jobs
-            if job.queue in self.queues
-        }
-        self.job_of: dict[str, Job] = {uid: job for job in self.jobs.values() for uid in job.tasks}
+        self.jobs: dict[str, Job] = {}
+        self.by_queue: dict[str, dict[str, Job]] = {}
+        """The queues that have jobs, and these by uid."""
+        self.at_gate: dict[str, Job] = {}
+        """The jobs that were not let in as the session opened."""
+        self.unplaced: dict[str, JobView] = {}
+        """Those whose queue does not exist."""
+        self.job_of: dict[str, Job] = {}
         """Task uid → its job."""
+        self.trail = Trail()
+        """The jobs that changed from session to session."""
+        self._reckonings: dict[str, Reckoning] = {}
+        self._kept: dict[str, tuple[Resources, Any]] = {}
+        self._orders: dict[str, list[Task]] = {}
+        self._places: dict[str, Any] = {}
         self.children: dict[str, list[str]] = {}
         for queue in view.queues:
             parent = self.parent(queue.name)
             if parent:
                 self.children.setdefault(parent, []).append(queue.name)
+        known = known or {}
+        for job in view.jobs:
+            old = known.get(job.uid)
+            self._add(job, old if old is not None and old.view is job else None)
+
+    def follow(self, changed: Mapping[str, JobView | None], cluster: Cluster, now_ms: int) -> None:
+        """Take over what changed since the last session, which was closed: jobs that are new, other
+        or gone (None), and what the cluster has. The queues are the same.
+        """
+        if cluster.total is not self.cluster.total:
+            self._places.clear()
+        self.cluster, self.now_ms = cluster, now_ms
+        for uid in changed:
+            self._remove(uid)
+        for job in changed.values():
+            if job is not None:
+                self._add(job)
+        for reckoning in self._reckonings.values():
+            reckoning.forget(changed)
+        for uid in changed:
+            self.trail.add(uid)
+
+    def _add(self, view: JobView, known: Job | None = None) -> None:
+        if view.queue not in self.queues:
+            self.unplaced[view.uid] = view
+            return
+        if known is None:
+            self.opened += 1
+            known = Job(view)
+        self.jobs[view.uid] = self.by_queue.setdefault(view.queue, {})[view.uid] = known
+        if view.phase in WAITING:
+            self.at_gate[view.uid] = known
+        self.job_of.update(dict.fromkeys(known.tasks, known))
+
+    def _remove(self, uid: str) -> None:
+        self.unplaced.pop(uid, None)
+        self._orders.pop(uid, None)
+        self._places.pop(uid, None)
+        job = self.jobs.pop(uid, None)
+        if job is None:
+            return
+        self.at_gate.pop(uid, None)
+        del self.by_queue[job.queue][uid]
+        if not self.by_queue[job.queue]:
+            del self.by_queue[job.queue]
+        for task in job.tasks:
+            self.job_of.pop(task, None)
+
+    def reckon(self, by: str, share_of: Callable[[Job], Share]) -> dict[str, QueueBook]:
+        """The books of every queue as the session opens. What a job counts for is remembered under
+        the name `by`, so it has to follow from the job, the queues, and what cards there are.
+        """
+        reckoning = self._reckonings.get(by)
+        if reckoning is None:
+            reckoning = self._reckonings[by] = Reckoning(self.jobs)
+
+        def share(uid: str) -> tuple[str, Share] | None:
+            job = self.jobs.get(uid)
+            return None if job is None else (job.queue, share_of(job))
+
+        return reckoning.books(self.queues, share)
+
+    def kept(self, by: str, make: Callable[[], Made]) -> Made:
+        """What a plugin makes of the queues and of what the cluster has: as long as both are the
+        same. `by` is the plugin's name.
+        """
+        total, made = self._kept.get(by, (None, None))
+        if total is not self.cluster.total:
+            made = make()
+            self._kept[by] = self.cluster.total, made
+        return cast("Made", made)
+
+    def in_order(self, job: Job, key: Callable[[Task], Any]) -> list[Task]:
+        """The job's tasks with resources that may be placed, sorted by what follows from a task."""
+        known = self._orders.get(job.uid)
+        if known is None:
+            found = (t for t in job.tasks.values() if not t.gated and not t.is_best_effort)
+            known = self._orders[job.uid] = sorted(found, key=key)
+        return known
+
+    def place_of(self, job: Job, key: Callable[[Job], Made]) -> Made:
+        """Where a job stands in its queue as a session opens: that follows from the job and from
+        what the cluster has.
+        """
+        known = self._places.get(job.uid)
+        if known is None:
+            known = self._places[job.uid] = key(job)
+        return cast("Made", known)
 
     def parent(self, name: str) -> str:
         """The queue above, empty if that is the cluster itself or not a queue that exists."""
@@ -183,122 +299,4 @@ class World:
         return any(name in self.queues[above].capability for above in self.chain(queue))
 
     def jobs_of(self, queue: str) -> list[Job]:
-        return [job for job in self.jobs.values() if job.queue == queue]
-
-
-class QueueBook:
-    """What one queue has and has promised."""
-
-    __slots__ = ("allocated", "elastic", "inqueue", "request")
-
-    def __init__(self) -> None:
-        self.allocated = NOTHING
-        """What its tasks hold, and what this session gave them."""
-        self.request = NOTHING
-        """The same, and what its pending tasks ask for."""
-        self.inqueue = NOTHING
-        """What groups were let in for and do not hold yet."""
-        self.elastic = NOTHING
-        """What groups hold beyond their minimum."""
-
-    def promised(self, minimum: Resources) -> Resources:
-        """What the queue would have to stand for if another group were let in."""
-        return minimum.plus(self.allocated).plus(self.inqueue).minus(self.elastic)
-
-
-TaskMeasure = Callable[[Job, Task], Resources]
-JobMeasure = Callable[[Job], Resources]
-
-
-def asked(_: Job, task: Task) -> Resources:
-    return task.request
-
-
-def minimum(job: Job) -> Resources:
-    return job.view.min_resources or NOTHING
-
-
-class Share(NamedTuple):
-    """What one job adds to the books of its queue."""
-
-    allocated: Resources
-    pending: Resources
-    elastic: Resources
-    inqueue: Resources
-
-
-def open_books(
-    world: World, by: str, of_task: TaskMeasure = asked, of_minimum: JobMeasure = minimum
-) -> dict[str, QueueBook]:
-    """The books of every queue as the session opens; what a task counts for is the caller's.
-
-    `by` is the plugin that counts: what a job counts for is remembered under its name.
-    """
-    sums = {name: _Sums() for name in world.queues}
-    for job in world.jobs.values():
-        share = job.memo.get(by)
-        if share is None:
-            share = job.memo[by] = _share(job, of_task, of_minimum)
-        sum_ = sums[job.view.queue]
-        if share.allocated is not NOTHING:
-            add_to(sum_.allocated, share.allocated)
-        if share.pending is not NOTHING:
-            add_to(sum_.pending, share.pending)
-        if share.elastic is not NOTHING:
-            add_to(sum_.elastic, share.elastic)
-        if share.inqueue is not NOTHING:
-            add_to(sum_.inqueue, share.inqueue)
-    return {name: sum_.book() for name, sum_ in sums.items()}
-
-
-def _share(job: Job, of_task: TaskMeasure, of_minimum: JobMeasure) -> Share:
-    held: dict[str, Amount] = {}
-    pending: dict[str, Amount] = {}
-    for task in job.view.tasks:
-        if task.status in CHARGED_SET:
-            add_to(held, of_task(job, task))
-        elif task.status is Status.PENDING:
-            add_to(pending, of_task(job, task))
-    comes = _still_to_come(job)
-    has, least = Resources(held), of_minimum(job) if held or comes else NOTHING
-    return Share(
-        _or_nothing(has),
-        _or_nothing(Resources(pending)),
-        _or_nothing(has.beyond(least)) if held else NOTHING,
-        _or_nothing(least.beyond(has)) if comes else NOTHING,
-    )
-
-
-def _or_nothing(amounts: Resources) -> Resources:
-    """The one object for all that is nothing, so that it need not be added up."""
-    return amounts if any(amounts.values()) else NOTHING
-
-
-class _Sums:
-    """A queue's book while it is added up."""
-
-    __slots__ = ("allocated", "elastic", "inqueue", "pending")
-
-    def __init__(self) -> None:
-        self.allocated: dict[str, Amount] = {}
-        self.pending: dict[str, Amount] = {}
-        self.inqueue: dict[str, Amount] = {}
-        self.elastic: dict[str, Amount] = {}
-
-    def book(self) -> QueueBook:
-        book = QueueBook()
-        book.allocated = Resources(self.allocated)
-        book.request = book.allocated.plus(Resources(self.pending))
-        book.inqueue = Resources(self.inqueue)
-        book.elastic = Resources(self.elastic)
-        return book
-
-
-def _still_to_come(job: Job) -> bool:
-    """Whether a group holds its place in the queue for what it does not have yet.
-
-    A running one does while it keeps its minimum: one of which most pods are done needs no more.
-    """
-    if job.phase is Phase.INQUEUE:
-        return True
-    return job.phase is Phase.RUNNING and job.allocated_count >= job.view.min_member
+        return list(self.by_queue.get(queue, {}).values())

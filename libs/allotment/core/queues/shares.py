@@ -1,0 +1,62 @@
+"""What a job counts for in the books of its queue, as a session opens."""
+
+from collections.abc import Callable
+
+from allotment.core.queues.model import CHARGED_SET, Phase, Status, Task
+from allotment.core.queues.reckoning import QueueBook, Share
+from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
+from allotment.core.queues.work import Job, World
+
+TaskMeasure = Callable[[Job, Task], Resources]
+JobMeasure = Callable[[Job], Resources]
+
+
+def asked(_: Job, task: Task) -> Resources:
+    return task.request
+
+
+def minimum(job: Job) -> Resources:
+    return job.view.min_resources or NOTHING
+
+
+def open_books(
+    world: World, by: str, of_task: TaskMeasure = asked, of_minimum: JobMeasure = minimum
+) -> dict[str, QueueBook]:
+    """The books of every queue as the session opens; what a task counts for is the caller's.
+
+    `by` is the plugin that counts: what a job counts for is remembered under its name.
+    """
+    return world.reckon(by, lambda job: _share(job, of_task, of_minimum))
+
+
+def _share(job: Job, of_task: TaskMeasure, of_minimum: JobMeasure) -> Share:
+    held: dict[str, Amount] = {}
+    pending: dict[str, Amount] = {}
+    for task in job.view.tasks:
+        if task.status in CHARGED_SET:
+            add_to(held, of_task(job, task))
+        elif task.status is Status.PENDING:
+            add_to(pending, of_task(job, task))
+    comes = is_still_to_come(job)
+    has, least = Resources(held), of_minimum(job) if held or comes else NOTHING
+    return Share(
+        _or_nothing(has),
+        _or_nothing(Resources(pending)),
+        _or_nothing(has.beyond(least)) if held else NOTHING,
+        _or_nothing(least.beyond(has)) if comes else NOTHING,
+    )
+
+
+def _or_nothing(amounts: Resources) -> Resources:
+    """The one object for all that is nothing, so that it need not be added up."""
+    return amounts if any(amounts.values()) else NOTHING
+
+
+def is_still_to_come(job: Job) -> bool:
+    """Whether a group holds its place in the queue for what it does not have yet.
+
+    A running one does while it keeps its minimum: one of which most pods are done needs no more.
+    """
+    if job.phase is Phase.INQUEUE:
+        return True
+    return job.phase is Phase.RUNNING and job.allocated_count >= job.view.min_member

@@ -1,0 +1,267 @@
+"""What is kept from cycle to cycle is what looking at everything would give.
+
+Random histories of queues, groups, pods, nodes and policies; after each step a session that was
+brought up to date is held against one that is opened afresh, what it lets in against asking for
+every group, and the filter's next batch against one that is chosen by sorting all groups. Sessions
+are left as they are, in the middle of their work, and the next one must not notice.
+"""
+
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+
+from allotment.core import snapshot
+from allotment.core.batch.rounds import Rounds, best_effort
+from allotment.core.batch.totals import Totals
+from allotment.core.cycle import BATCH_MAX
+from allotment.core.model import SINGLE, ClusterState
+from allotment.core.queues.answers import No, Vote
+from allotment.core.queues.enqueue import enqueue
+from allotment.core.queues.model import WAITING, Status
+from allotment.core.queues.overcommit import Overcommit
+from allotment.core.queues.plugin import Order, Plugin
+from allotment.core.queues.session import Session
+from allotment.core.queues.votes import poll
+from allotment.core.queues.work import Job
+from allotment.core.trail import NAMES_MAX
+from allotment_filter.groups import TURN_PART
+from allotment_proto.events import PolicyLoaded
+from allotment_proto.facts import PluginUse, Policy
+from tests.property.test_batch import ACTIONS, FIRST, OPS, STEPS, Op, World
+
+OTHER_POLICIES = (
+    Policy(
+        tiers=(FIRST, (PluginUse("overcommit"), PluginUse("capacity-card"))),
+        actions=ACTIONS,
+    ),
+    Policy(
+        tiers=(
+            (PluginUse("sla", arguments=(("sla-waiting-time", 3),)), PluginUse("gang")),
+            (PluginUse("proportion"),),
+        ),
+        actions=ACTIONS,
+    ),
+)
+
+
+def other_policy(world: World, a: int, b: int, c: int) -> None:
+    policy = OTHER_POLICIES[a % len(OTHER_POLICIES)]
+    world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
+
+
+def left_in_the_middle(world: World, a: int, b: int, c: int) -> None:
+    """A session lets groups in and places pods, takes some back, and is not closed."""
+    session = world.rounds.session()
+    enqueue(session)
+    for number, uid in enumerate(sorted(session.jobs)):
+        job, mark = session.jobs[uid], session.mark()
+        for task in session.due_tasks(job)[: 1 + b]:
+            card = next(iter(session.cards(job, task) or ()), "")
+            session.assume(job, task, Status.ALLOCATED, card)
+        if number % 3 == c % 3:
+            session.undo(mark)
+
+
+def cycle(world: World, a: int, b: int, c: int) -> None:
+    world.cycle(a, b, c)
+
+
+ALL_OPS: tuple[Any, ...] = (
+    *(cycle if op is World.cycle else op for op in OPS),
+    other_policy,
+    left_in_the_middle,
+)
+
+
+class PlainGroups:
+    """The filter's choice, by looking at all groups and sorting those that are due."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.tried: dict[str, int] = {}
+        self.had_a_turn: set[str] = set()
+
+    def next_batch(self, batch_max: int = BATCH_MAX) -> tuple[list[str], list[str]]:
+        """The jobs that are tried next, but for those whose queue does not exist, and the pods."""
+        session = Rounds(self.state).session()
+        due = self._in_turns(session)
+        if all(job.uid in self.had_a_turn for job in due):
+            self.had_a_turn.clear()
+        jobs: list[str] = []
+        uids: list[str] = []
+        again, again_most = 0, batch_max - batch_max // TURN_PART
+        for job in due:
+            tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]
+            had_a_turn = job.uid in self.had_a_turn
+            if had_a_turn and uids and again + len(tasks) > again_most:
+                continue
+            if uids and len(uids) + len(tasks) > batch_max:
+                if had_a_turn:
+                    continue
+                break
+            again += len(tasks) if had_a_turn else 0
+            jobs.append(job.uid)
+            uids += tasks
+        return jobs, uids
+
+    def _in_turns(self, session: Session) -> list[Job]:
+        queues: dict[str, list[Job]] = {}
+        for job in sorted(filter(self._is_due, session.jobs.values()), key=session.job_key):
+            queues.setdefault(job.queue, []).append(job)
+        rows = [queues[name] for name in sorted(queues, key=session.queue_key)]
+        turns = range(max(map(len, rows), default=0))
+        return [row[turn] for turn in turns for row in rows if turn < len(row)]
+
+    def _is_due(self, job: Job) -> bool:
+        state = self.state
+        if job.phase not in WAITING and not any(
+            uid in state.pending and job.status[uid] is Status.PENDING for uid in job.tasks
+        ):
+            return False
+        if job.uid.startswith(SINGLE):
+            pod = state.pods[job.uid.removeprefix(SINGLE)]
+            changed_seq = max(pod.changed_seq, state.voided.get(pod.fact.uid, 0))
+            known_seq = pod.refused_basis
+        else:
+            group = state.groups[job.uid]
+            changed_seq, known_seq = group.changed_seq, group.short_basis
+        tried_seq = max(self.tried.get(job.uid, 0), known_seq)
+        return tried_seq == 0 or tried_seq < max(state.room_seq, state.order_seq, changed_seq)
+
+
+class Followed(World):
+    """A world in which the filter's choice is held against the plain one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = PlainGroups(self.state)
+
+    def cycle(self, a: int, b: int, c: int) -> None:
+        jobs, uids = self.plain.next_batch(4 + b)
+        found = self.groups.next_batch((), 4 + b)
+        if found is None:
+            assert jobs == []
+            return
+        assert ([job for job in found.jobs if job in jobs], list(found.batch.uids)) == (jobs, uids)
+        outcome = self.round(found.batch.uids)
+        self.decide(found.batch.basis, found.batch.uids, outcome)
+        self.groups.tried(found)
+        self.plain.had_a_turn.update(found.jobs)
+        self.plain.tried.update(dict.fromkeys(found.jobs, found.batch.basis))
+
+
+def picture(session: Session) -> dict[str, object]:
+    """All that a session starts from and answers by."""
+    world = session.world
+    return {
+        "jobs": {uid: (job.view, picture_of_job(job)) for uid, job in world.jobs.items()},
+        "queues": {name: sorted(jobs) for name, jobs in world.by_queue.items()},
+        "at gate": sorted(world.at_gate),
+        "unplaced": sorted(session.unplaced),
+        "job of": {uid: job.uid for uid, job in world.job_of.items()},
+        "cluster": world.cluster,
+        "now": world.now_ms,
+        "queue keys": {name: session.queue_key(name) for name in world.queues},
+        "job keys": {uid: session.job_key(job) for uid, job in world.jobs.items()},
+        "books": {
+            plugin.name: books_of(plugin)
+            for name in ("proportion", "capacity", "capacity-card", "overcommit")
+            if (plugin := session.plugin(name)) is not None
+        },
+    }
+
+
+def picture_of_job(job: Job) -> object:
+    counts = {status: count for status, count in job.counts.items() if count}
+    asked = {name: amount for name, amount in job.allocated.items() if amount}
+    return job.phase, job.status, counts, asked, job.ready_count, job.best_effort_pending
+
+
+def books_of(plugin: Plugin) -> object:
+    if isinstance(plugin, Overcommit):
+        return plugin._inqueue
+    books: Any = getattr(plugin, "books", {})
+    return {
+        name: (book.allocated, book.request, book.inqueue, book.elastic)
+        for name, book in books.items()
+    }
+
+
+def plain_enqueue(session: Session) -> tuple[list[str], list[tuple[str, No]]]:
+    """Who is let in and who is not, every group asked anew and every queue looked at each time."""
+    waiting: dict[str, list[Job]] = {}
+    for job in session.jobs.values():
+        if job.phase in WAITING:
+            waiting.setdefault(job.queue, []).append(job)
+    let_in: list[str] = []
+    refused: list[tuple[str, No]] = sorted(session.unplaced.items())
+    turns = dict.fromkeys(waiting, 0)
+
+    def place(name: str) -> tuple[Order, int, Order]:
+        key = session.queue_key(name)
+        return key[:-1], turns[name], key[-1:]
+
+    while waiting:
+        name = min(waiting, key=place)
+        turns[name] += 1
+        job = min(waiting[name], key=session.job_key)
+        waiting[name].remove(job)
+        if not waiting[name]:
+            del waiting[name]
+        no = None
+        if job.view.min_resources is not None:
+            no = poll(session._at("job_enqueueable"), partial(_ask, job))
+        if no is None:
+            session.let_in(job)
+            let_in.append(job.uid)
+        else:
+            refused.append((job.uid, no))
+    return let_in, refused
+
+
+def _ask(job: Job, plugin: Plugin) -> Vote | No:
+    return plugin.job_enqueueable(job)
+
+
+def check(world: World) -> None:
+    found = enqueue(world.rounds.session())
+    assert (list(found.let_in), list(found.refused)) == plain_enqueue(Rounds(world.state).session())
+    kept = picture(world.rounds.session())
+    assert kept == picture(Rounds(world.state).session())
+    if world.state.seq % 8 == 0:
+        restored = snapshot.decode(snapshot.encode(world.state))
+        assert kept == picture(Rounds(restored).session())
+    totals = world.views.totals
+    assert totals.used() == Totals(world.state).used()
+
+
+@settings(max_examples=60)
+@given(STEPS)
+def test_a_session_that_is_kept_up_to_date(steps: list[Op]) -> None:
+    world = Followed()
+    for number in range(3):
+        world.node(number, 2 + number, number)
+        world.group(number, 2 + number, 0)
+        world.pods(number, 3, 3)
+    for number, (op, a, b, c) in enumerate(steps):
+        ALL_OPS[(op + number) % len(ALL_OPS)](world, a, b, c)
+        check(world)
+
+
+def test_who_was_away_for_too_long_looks_at_everything() -> None:
+    world = Followed()
+    world.node(0, 3, 4)
+    for number in range(3):
+        world.group(number, 2, 0)
+        world.pods(number, 1, 3)
+    world.cycle(0, 5, 0)
+    check(world)
+    uid = next(iter(world.state.pods))
+    for _ in range(NAMES_MAX + 1):
+        world.state.jobs_trail.add(uid)
+    world.group(1, 3, 2)
+    world.pods(4, 2, 3)
+    check(world)
+    world.cycle(0, 5, 0)
+    check(world)
