@@ -20,6 +20,7 @@ from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
+from allotment_filter.stirred import may_be_due
 
 TURN_PART = 4
 """One in so many of a full batch is for groups that had no turn yet since all had one."""
@@ -47,9 +48,14 @@ class Groups:
         self, held_back: Container[str], batch_max: int = BATCH_MAX
     ) -> GroupBatch | None:
         """The next groups to try; None if none is due. Pods in `held_back` keep their group out."""
-        state = self.state
-        if not self._may_be_due():
-            return None
+        return self.open_batch(held_back, batch_max) if self.may_be_due() else None
+
+    def may_be_due(self) -> bool:
+        """Whether opening a batch is worth its cost; a no is certain."""
+        return self._asked_seq != self.state.seq and may_be_due(self.state, self._tried)
+
+    def open_batch(self, held_back: Container[str], batch_max: int) -> GroupBatch | None:
+        """`next_batch`, whether it is worth it or not."""
         session = self._rounds.session()
         jobs = self._untold(session)
         uids: list[str] = []
@@ -76,9 +82,9 @@ class Groups:
         self._rounds.close(session)
         if not jobs:
             if not is_held_back:
-                self._asked_seq = state.seq
+                self._asked_seq = self.state.seq
             return None
-        return GroupBatch(Batch(state.seq, tuple(uids), ()), tuple(jobs))
+        return GroupBatch(Batch(self.state.seq, tuple(uids), ()), tuple(jobs))
 
     def tried(self, found: GroupBatch) -> None:
         """The batch's cycle came to an end."""
@@ -98,9 +104,6 @@ class Groups:
             and ((gate := groups[uid].gate) is None or gate.code != no.code)
             and self._tried.get(uid, 0) < max(self.state.order_seq, groups[uid].changed_seq)
         ]
-
-    def _may_be_due(self) -> bool:
-        return self._asked_seq != self.state.seq
 
     def _is_due(self, job: Job) -> bool:
         state = self.state

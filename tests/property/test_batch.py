@@ -208,7 +208,9 @@ class World:
 
     def cycle(self, a: int, b: int, c: int) -> None:
         """A cycle, sometimes with a fact between its stages."""
-        found = self.groups.next_batch((), 4 + b)
+        may_be_due = self.groups.may_be_due()
+        found = self.groups.open_batch((), 4 + b)
+        assert may_be_due or found is None
         if found is None:
             return
         meanwhile = c if c < 2 else 0

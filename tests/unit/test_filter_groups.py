@@ -1,5 +1,7 @@
 """Which groups get a cycle, and when one that was refused gets the next."""
 
+import msgspec
+
 from allotment_filter.groups import Groups
 from allotment_proto.events import PodGone, QueueObserved
 from tests import build
@@ -12,6 +14,10 @@ class Filtered(World):
     def open(self) -> None:
         if not hasattr(self, "groups"):
             self.groups = Groups(self.state)
+
+    def groups_may_be_due(self) -> bool:
+        self.open()
+        return self.groups.may_be_due()
 
     def next(self, *held_back: str, most: int = 256) -> list[str] | None:
         self.open()
@@ -38,6 +44,22 @@ def test_a_refused_group_waits_for_news() -> None:
     assert world.cycle() == uids
     assert world.placed() == set(uids)
     assert world.cycle() is None
+
+
+def test_what_happens_to_placed_pods_opens_no_session() -> None:
+    world = Filtered(build.node("n1", 4))
+    uids = world.gang("a", 2)
+    assert world.groups_may_be_due()
+    assert world.cycle() == uids
+    for uid in uids:
+        fact = world.state.pods[uid].fact
+        world.tell(msgspec.structs.replace(fact, rv=fact.rv + 1, node="n1", phase="Running"))
+        assert not world.groups_may_be_due()
+    world.tell(group("b", 1, phase="Pending"))
+    assert world.groups_may_be_due(), "it has to pass the gate"
+    world.groups.next_batch(())
+    world.tell(group("c", 1, queue="nobody's"))
+    assert world.groups_may_be_due(), "it has to be told"
 
 
 def test_a_release_wakes_all_that_wait() -> None:
