@@ -14,7 +14,7 @@ from allotment_controller.objects import PodObject, SpecGlimpse
 
 CROWD = 32
 """Fewer pods than this that wait are no burst: their PodGroups are made at once."""
-LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_S = 2.0
 WAIT_MOST_S = 30.0
 Place = tuple[str, str]
 

@@ -2,10 +2,10 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.build import pod
 
 from allotment_proto.volcano import keys
 from allotment_watcher.awaited import is_awaited
+from tests.build import pod
 
 OURS = ("allotment",)
 WAITING = replace(pod("p"), scheduler="allotment")
