@@ -19,7 +19,7 @@ import msgspec
 from allotment.adapters.fold import Fold
 from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, Unknown
 from allotment.adapters.kube_events import create_event, micro_time, pod_event
-from allotment.core.batch.views import Views
+from allotment.core.batch.members import job_of
 from allotment.core.fold_groups import NOT_ADMITTED
 from allotment.core.model import ClusterState, Group
 from allotment.core.queues.model import JobView
@@ -73,15 +73,12 @@ class GroupStatuses:
         self._stamps.clear()
         self._seen.clear()
         self._retries.clear()
-        views = Views(fold.state)
         while True:
-            pause_s, seq = SWEEP_EVERY_S, fold.state.seq
+            begun_s, seq = time.monotonic(), fold.state.seq
             keys = self._due(fold.state)
+            pause_s = max(SWEEP_EVERY_S, SWEEP_SHARE * (time.monotonic() - begun_s))
             if keys:
-                begun_s = time.monotonic()
-                jobs = {job.uid: job for job in views.view().jobs}
-                pause_s = max(pause_s, SWEEP_SHARE * (time.monotonic() - begun_s))
-                await self._bring_all(fold.state, keys, jobs)
+                await self._bring_all(fold.state, keys)
             if fold.state.seq == seq:
                 with anyio.move_on_after(self._until_retry_s()):
                     await fold.changed()
@@ -118,9 +115,7 @@ class GroupStatuses:
         self._seen.pop(key, None)
         self._retries.pop(key, None)
 
-    async def _bring_all(
-        self, state: ClusterState, keys: list[str], jobs: dict[str, JobView]
-    ) -> None:
+    async def _bring_all(self, state: ClusterState, keys: list[str]) -> None:
         waiting = deque(keys)
 
         async def work(*, gives_way: bool) -> None:
@@ -129,8 +124,8 @@ class GroupStatuses:
                 if gives_way and self._is_binding() and not (group and is_let_in(group)):
                     return
                 key = waiting.popleft()
-                if group is not None and group.fact is not None and key in jobs:
-                    await self._bring(state, key, group, jobs[key])
+                if group is not None and group.fact is not None:
+                    await self._bring(state, key, group, job_of(state, key, group, group.fact))
 
         async with anyio.create_task_group() as workers:
             for number in range(min(WORKERS, len(keys))):

@@ -19,7 +19,6 @@ from tests.contract.binder_scene import (
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.contract.test_binder_loops import until
 
-from allotment.core.batch.views import Views
 from allotment.core.state import apply
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder import groups as groups_module
@@ -219,9 +218,7 @@ class Bench:
         self.state = build.state_of(NAMES, QUEUE, *events)
 
     async def bring(self) -> None:
-        jobs = {job.uid: job for job in Views(self.state).view().jobs}
-        keys = self.statuses._due(self.state)
-        await self.statuses._bring_all(self.state, keys, jobs)
+        await self.statuses._bring_all(self.state, self.statuses._due(self.state))
 
 
 GROUP = GroupObserved(
