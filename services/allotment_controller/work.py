@@ -64,6 +64,7 @@ class Work(Generic[K]):
                 key = await self._next()
                 self._busy.add(key)
                 group.start_soon(self._work, handle, key, places)
+        raise AssertionError("work never ends by itself")
 
     async def _work(
         self, handle: Callable[[K], Awaitable[None]], key: K, places: anyio.Semaphore

@@ -106,6 +106,8 @@ async def test_what_nobody_waits_for_lies_until_somebody_waits(
             case 5:
                 assert len(scene.log.core.records) == 1
                 scene.recorder.put([pod("b", rv=2)])
+            case _:
+                pass
         return len(scene.log.core.records) > 1
 
     await scene.run_until(told)

@@ -1,5 +1,7 @@
 """Which pods go without a PodGroup for a while, and for how long."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -76,7 +78,7 @@ def test_seen_again_a_pod_counts_once_and_keeps_its_age() -> None:
         {"labels": {keys.PREEMPTABLE: "true"}},
     ],
 )
-def test_a_pod_whose_podgroup_says_more_than_the_pod_never_waits(more: dict[str, object]) -> None:
+def test_a_pod_whose_podgroup_says_more_than_the_pod_never_waits(more: dict[str, Any]) -> None:
     crowd = full()
     odd = pod("odd", **more)
     assert is_lone(pod().metadata)
