@@ -4,9 +4,9 @@ Notices never hold up a decision: they wait in a bounded queue of their own, the
 pod replaces an older one, and what the API server does not take after a few tries is counted. One
 pod's notices go one after the other, and a refusal that is not true any more is not tried again.
 
-An Event costs the API server as much as a Binding. So while Bindings are under way, or were a moment
-ago, bound pods are told of one by one, with pauses that are the longer the more the API server has
-to do; the rest is caught up with afterwards.
+An Event costs the API server as much as a Binding. So while Bindings are under way, or were a
+moment ago, bound pods are told of one by one, with pauses that are the longer the more the API
+server has to do; the rest is caught up with afterwards.
 """
 
 import math

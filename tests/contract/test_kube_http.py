@@ -89,6 +89,9 @@ async def test_a_body_may_end_with_the_connection_unless_its_length_is_known() -
         b"HTTP/1.1 soon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\n",
         CHUNKED + b"many\r\n",
+        CHUNKED + b"-5\r\n",
+        CHUNKED + b"\r\n",
+        CHUNKED + b"2\r\nabc\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"x" * (1 << 17),
     ],
 )

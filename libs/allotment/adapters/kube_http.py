@@ -16,6 +16,7 @@ HEAD_BYTES_MAX = 1 << 16
 IDLE_S_MAX = 60.0
 """A connection unused for longer is not used again: the server may be about to close it."""
 WITHOUT_BODY = (204, 304)
+HEX_DIGITS = b"0123456789abcdefABCDEF"
 
 
 class Unreachable(Exception):
@@ -102,15 +103,16 @@ class ResponseReader:
                 if end < 0:
                     return False
                 size = bytes(rest[:end]).partition(b";")[0].strip()
-                try:
-                    self._left = int(size, 16)
-                except ValueError:
-                    raise Broken(f"{size[:20]!r} is not the length of a chunk") from None
+                if not size or size.strip(HEX_DIGITS):
+                    raise Broken(f"{size[:20]!r} is not the length of a chunk")
+                self._left = int(size, 16)
                 del rest[: end + 2]
                 self._in_trailers = self._left == 0
             elif len(rest) < self._left + 2:
                 return False
             else:
+                if rest[self._left : self._left + 2] != b"\r\n":
+                    raise Broken("a chunk is longer than it says")
                 self._body.append(bytes(rest[: self._left]))
                 del rest[: self._left + 2]
                 self._left = 0
