@@ -3,7 +3,7 @@
 A pod that has no owner and asks for nothing in its PodGroup's name (a queue, preemption …) is
 scheduled the same with and without one, and making one costs the API server several times what
 binding the pod does. So while many such pods wait for the scheduler's first word (a node, or why
-not), their PodGroups come after it.
+not), their PodGroups come after it, and then one by one: the next burst may be on its way.
 """
 
 import msgspec
@@ -16,6 +16,8 @@ CROWD = 32
 """Fewer pods than this that wait are no burst: their PodGroups are made at once."""
 LOOK_AGAIN_S = 2.0
 WAIT_MOST_S = 30.0
+CATCH_UP_EVERY_S = 0.02
+"""Between the PodGroups of pods that waited."""
 Place = tuple[str, str]
 
 
@@ -24,6 +26,9 @@ class _Waiting(msgspec.Struct):
     """When the pod was first seen without a PodGroup."""
     is_unheard: bool
     """The scheduler has not said anything about it yet."""
+    waited: bool = False
+    turn_s: float | None = None
+    """When its PodGroup is to be made, once it has waited for long enough."""
 
 
 class Crowd:
@@ -32,6 +37,7 @@ class Crowd:
     def __init__(self) -> None:
         self._pods: dict[Place, _Waiting] = {}
         self._unheard = 0
+        self._last_turn_s = 0.0
 
     def look(self, place: Place, pod: PodObject, glimpse: SpecGlimpse, now_s: float) -> None:
         """Take note of a pod that wants a PodGroup, as it is now."""
@@ -43,8 +49,10 @@ class Crowd:
             condition.type == "PodScheduled" for condition in pod.status.conditions or ()
         )
         self._unheard += is_unheard - (before is not None and before.is_unheard)
-        since_s = now_s if before is None else before.since_s
-        self._pods[place] = _Waiting(since_s, is_unheard)
+        if before is None:
+            self._pods[place] = _Waiting(now_s, is_unheard)
+        else:
+            before.is_unheard = is_unheard
 
     def forget(self, place: Place) -> None:
         """The pod has a PodGroup, or is gone."""
@@ -54,9 +62,17 @@ class Crowd:
     def delay_s(self, place: Place, now_s: float) -> float:
         """How long to leave the pod without a PodGroup before it is looked at again; 0: make it."""
         waiting = self._pods.get(place)
-        if waiting is None or self._unheard < CROWD:
+        if waiting is None:
             return 0.0
-        return min(LOOK_AGAIN_S, max(0.0, waiting.since_s + WAIT_MOST_S - now_s))
+        left_s = waiting.since_s + WAIT_MOST_S - now_s
+        if self._unheard >= CROWD and left_s > 0:
+            waiting.waited = True
+            return min(LOOK_AGAIN_S, left_s)
+        if not waiting.waited:
+            return 0.0
+        if waiting.turn_s is None:
+            waiting.turn_s = self._last_turn_s = max(now_s, self._last_turn_s + CATCH_UP_EVERY_S)
+        return max(0.0, waiting.turn_s - now_s)
 
 
 def is_lone(pod: Meta) -> bool:

@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from allotment.core.jobs import keys
-from allotment_controller.crowd import CROWD, LOOK_AGAIN_S, WAIT_MOST_S, Crowd, Place, is_lone
+from allotment_controller.crowd import (
+    CATCH_UP_EVERY_S,
+    CROWD,
+    LOOK_AGAIN_S,
+    WAIT_MOST_S,
+    Crowd,
+    Place,
+    is_lone,
+)
 from allotment_controller.objects import Condition, PodObject
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
@@ -46,6 +54,18 @@ def test_in_a_crowd_they_wait_but_not_for_ever() -> None:
     assert crowd.delay_s(place(0), 0.0) == LOOK_AGAIN_S
     assert crowd.delay_s(place(0), WAIT_MOST_S - LOOK_AGAIN_S / 2) == LOOK_AGAIN_S / 2
     assert crowd.delay_s(place(0), WAIT_MOST_S) == 0.0
+
+
+def test_who_waited_gets_one_after_the_other_and_keeps_its_turn() -> None:
+    crowd = full()
+    for number in range(3):
+        assert crowd.delay_s(place(number), 0.0) > 0.0
+    crowd.forget(place(3))
+    turns = [crowd.delay_s(place(number), 100.0) for number in (0, 1, 2, 1, 4)]
+    assert turns == pytest.approx(
+        [0.0, CATCH_UP_EVERY_S, 2 * CATCH_UP_EVERY_S, CATCH_UP_EVERY_S, 0]
+    )
+    assert crowd.delay_s(place(2), 200.0) == 0.0
 
 
 def test_a_pod_that_is_bound_or_refused_or_gone_is_in_the_crowd_no_more() -> None:
