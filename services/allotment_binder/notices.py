@@ -4,10 +4,12 @@ Notices never hold up a decision: they wait in a bounded queue of their own, the
 pod replaces an older one, and what the API server does not take after a few tries is counted. One
 pod's notices go one after the other, and a refusal that is not true any more is not tried again.
 
-An Event costs the API server as much as a Binding. So while Bindings are under way bound pods are
-told of one by one, with pauses, and the rest is caught up with when there are none.
+An Event costs the API server as much as a Binding. So while Bindings are under way, or were a
+moment ago, bound pods are told of one by one, with pauses that are the longer the more the API
+server has to do; the rest is caught up with afterwards.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Iterator
@@ -28,8 +30,12 @@ from allotment.core.queues import texts
 WORKERS = 4
 TRIES = 4
 RETRY_S = 0.5
-GIVE_WAY_S = 0.2
-"""The pause after an Event while Bindings are under way."""
+GIVE_WAY_TIMES = 3
+"""While Bindings are under way an Event is followed by a pause so many times as long as it took."""
+GIVE_WAY_S_MAX = 1.0
+LULL_S = 0.05
+"""So long after the last Binding another one may come: between two decisions, or when a device
+plugin has served a pod for which others wait."""
 EVENTS_WAITING_MAX = 20_000
 CONTROLLER = "allotment.dev/scheduler"
 UNSCHEDULABLE = texts.REASON_UNSCHEDULABLE
@@ -86,6 +92,8 @@ class Notices:
         self._scheduled: dict[str, Scheduled] = {}
         self._sending: dict[str, Notice] = {}
         self._bindings = 0
+        self._bound_s = -math.inf
+        """When the last Binding ended."""
         self._stirred = anyio.Event()
 
     def put(self, notice: Notice) -> None:
@@ -113,8 +121,13 @@ class Notices:
             del self._sending[uid]
 
     def is_binding(self) -> bool:
-        """Whether Bindings are under way."""
-        return self._bindings > 0
+        """Whether Bindings are under way, or were a moment ago."""
+        return self._lull_left_s() > 0
+
+    def _lull_left_s(self) -> float:
+        """How long Events give way from now on, if nothing else is bound."""
+        since_s = 0.0 if self._bindings else anyio.current_time() - self._bound_s
+        return LULL_S - since_s
 
     @contextmanager
     def binding(self) -> Iterator[None]:
@@ -125,6 +138,7 @@ class Notices:
         finally:
             self._bindings -= 1
             if not self._bindings:
+                self._bound_s = anyio.current_time()
                 self._stirred.set()
 
     @contextmanager
@@ -149,7 +163,7 @@ class Notices:
             self._refused,
             self._warned,
         ]
-        if always or not self._bindings:
+        if always or not self.is_binding():
             queues.append(self._scheduled)
         for queue in queues:
             for uid in queue:
@@ -163,10 +177,13 @@ class Notices:
             if notice is None:
                 if self._stirred.is_set():
                     self._stirred = anyio.Event()
-                await self._stirred.wait()
+                left_s = self._lull_left_s()  # its end stirs nobody
+                with anyio.move_on_after(None if self._bindings or left_s <= 0 else left_s):
+                    await self._stirred.wait()
                 continue
             uid = notice.uid
             self._sending[uid] = notice
+            begun_s = anyio.current_time()
             try:
                 done = await self._send(notice)
             finally:
@@ -175,8 +192,9 @@ class Notices:
                 self._stirred.set()
             self.sent += done
             self.lost += not done
-            if self._bindings and isinstance(notice, Scheduled):
-                await anyio.sleep(GIVE_WAY_S)
+            if self.is_binding() and isinstance(notice, Scheduled):
+                took_s = anyio.current_time() - begun_s
+                await anyio.sleep(min(GIVE_WAY_TIMES * took_s, GIVE_WAY_S_MAX))
 
     async def _send(self, notice: Notice) -> bool:
         """Whether the API server took it."""

@@ -4,11 +4,13 @@ Admission here asks no quota: a PodGroup of an open queue may have its pods. Whe
 enqueues by its queue plugins' votes, the controller runs with --no-admit and only reads phases.
 """
 
+import anyio
 import msgspec
 
 from allotment.adapters.kube import Ok, Refused, pod_path
 from allotment.core.jobs import groups, keys
 from allotment.core.jobs.model import GROUP_INQUEUE, GROUP_PENDING, JsonObject, Meta, PodGroup
+from allotment_controller.crowd import Crowd
 from allotment_controller.objects import NAMES, PodObject, members_of, path_of
 from allotment_controller.state import POD, Desk
 from allotment_controller.work import Again
@@ -32,6 +34,7 @@ class PodGroups:
         self.admitted = 0
         self._desk = desk
         self._wanting: dict[tuple[str, str], PodObject] = {}
+        self._crowd = Crowd()
 
     # Pods that have none
 
@@ -39,21 +42,34 @@ class PodGroups:
         """Remember a pod that needs a PodGroup, until it has one."""
         metadata = pod.metadata
         place = (metadata.namespace, metadata.name)
-        self._wanting.pop(place, None)
-        if not self._desk.settings.group_pods or not groups.is_wanting(metadata, pod.status.phase):
+        settings = self._desk.settings
+        if not settings.group_pods or not groups.is_wanting(metadata, pod.status.phase):
+            self._forget(place)
             return
-        if (pod.glimpse().scheduler_name or "") not in self._desk.settings.scheduler_names:
+        glimpse = pod.glimpse()
+        if (glimpse.scheduler_name or "") not in settings.scheduler_names:
+            self._forget(place)
             return
+        now_s = anyio.current_time()
         self._wanting[place] = pod
-        self._desk.work.add((POD, *place))
+        self._crowd.look(place, pod, glimpse, now_s)
+        self._desk.work.add((POD, *place), self._crowd.delay_s(place, now_s))
 
     def on_pod_gone(self, namespace: str, name: str) -> None:
-        self._wanting.pop((namespace, name), None)
+        self._forget((namespace, name))
+
+    def _forget(self, place: tuple[str, str]) -> None:
+        self._wanting.pop(place, None)
+        self._crowd.forget(place)
 
     async def work_pod(self, namespace: str, name: str) -> None:
         """Make the PodGroup of one pod, unless its siblings have it, and tie the pod to it."""
         pod = self._wanting.get((namespace, name))
         if pod is None:
+            return
+        delay_s = self._crowd.delay_s((namespace, name), anyio.current_time())
+        if delay_s:
+            self._desk.work.add((POD, namespace, name), delay_s)
             return
         group = groups.name_for_pod(pod.metadata)
         if self._desk.known.groups.get(namespace, group) is None:
@@ -62,7 +78,7 @@ class PodGroups:
         answer = await self._desk.client.patch(pod_path(namespace, name), body)
         if not isinstance(answer, Ok | Refused):
             raise Again(f"pod {name}: {answer.message}")
-        self._wanting.pop((namespace, name), None)
+        self._forget((namespace, name))
 
     async def _make(self, pod: PodObject) -> None:
         body = groups.for_pod(pod.metadata, pod.whole_spec(), await self._owner(pod.metadata))

@@ -54,26 +54,32 @@ class Work(Generic[K]):
         return len(self._due_s) + len(self._busy)
 
     async def run(self, handle: Callable[[K], Awaitable[None]], workers: int) -> Never:
-        """Work until cancelled. `handle` raises Again for what is to be tried later."""
+        """Work until cancelled, on `workers` keys at once. `handle` raises Again for what is to be
+        tried later.
+        """
+        places = anyio.Semaphore(workers, fast_acquire=True)
         async with anyio.create_task_group() as group:
-            for _ in range(workers):
-                group.start_soon(self._work, handle)
-        raise AssertionError("workers never end by themselves")
+            while True:
+                await places.acquire()
+                key = await self._next()
+                self._busy.add(key)
+                group.start_soon(self._work, handle, key, places)
+        raise AssertionError("work never ends by itself")
 
-    async def _work(self, handle: Callable[[K], Awaitable[None]]) -> None:
-        while True:
-            key = await self._next()
-            self._busy.add(key)
-            try:
-                await handle(key)
-            except Exception as error:
-                self._fail(key, error)
-            else:
-                self._failed.pop(key, None)
-                self.done += 1
-            finally:
-                self._busy.discard(key)
-                self._stirred.set()
+    async def _work(
+        self, handle: Callable[[K], Awaitable[None]], key: K, places: anyio.Semaphore
+    ) -> None:
+        try:
+            await handle(key)
+        except Exception as error:
+            self._fail(key, error)
+        else:
+            self._failed.pop(key, None)
+            self.done += 1
+        finally:
+            self._busy.discard(key)
+            self._stirred.set()
+            places.release()
 
     def _fail(self, key: K, why: Exception) -> None:
         self.defects += not isinstance(why, Again)

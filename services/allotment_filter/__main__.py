@@ -31,6 +31,8 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
+GATHER_S_MAX = 0.1
+"""The longest that pods gather for a cycle after one that was not full."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
 
@@ -122,16 +124,21 @@ class Filter:
 
     async def _group_cycle(self, state: ClusterState, name: str, numbers: Iterator[int]) -> None:
         """Open a cycle for the groups that are due, or sleep until there is news."""
-        received_us = _now_us()
+        received_us, begun_s = _now_us(), time.monotonic()
         if self._groups is None or self._groups.state is not state:
             self._groups = Groups(state)
         self._forget_held_back()
-        found = self._groups.next_batch(self.held_back, self.ctx.settings.batch_max)
+        batch_max = self.ctx.settings.batch_max
+        found = self._groups.next_batch(self.held_back, batch_max)
         if found is None:
             await self._sleep_until_news()
             return
         if await self._cycle_through(f"{name}.{next(numbers)}", found.batch, received_us):
             self._groups.tried(found)
+        if len(found.batch.uids) < batch_max:
+            # What a cycle over groups costs hardly depends on its pods: so while one comes after
+            # the other, as much time goes to gathering.
+            await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
 
     def _forget_held_back(self) -> None:
         now = time.monotonic()

@@ -86,7 +86,7 @@ class Groups:
         self._is_quiet = not jobs and not is_held_back
         if not jobs:
             return None
-        return GroupBatch(Batch(state.seq, tuple(uids), ()), tuple(jobs))
+        return GroupBatch(Batch(self.state.seq, tuple(uids), ()), tuple(jobs))
 
     def tried(self, found: GroupBatch) -> None:
         """The batch's cycle came to an end."""

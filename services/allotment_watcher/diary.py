@@ -47,6 +47,10 @@ class Diary:
             name: node.fact for name, node in state.nodes.items() if node.fact is not None
         }
 
+    def told(self, uid: str) -> PodObserved | None:
+        """What was told last of a pod."""
+        return self._pods.get(uid)
+
     def pod_seen(self, fact: PodObserved) -> list[Fact]:
         """The facts to append for a pod as it is now: one, or none if nothing changed."""
         told = self._pods.get(fact.uid)

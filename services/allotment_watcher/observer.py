@@ -16,6 +16,7 @@ from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Policy, Problem
 from allotment_watcher import objects
 from allotment_watcher.auditing import keep_right
+from allotment_watcher.awaited import is_awaited
 from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import (
     Lens,
@@ -160,7 +161,9 @@ class Observer:
             wanted = self.volumes.wanted(pod.metadata.namespace, claims)
         else:
             self._waiting.pop(uid, None)
-        self.recorder.put(self.diary.pod_seen(pod_through(self._lens, pod, wanted)))
+        fact = pod_through(self._lens, pod, wanted)
+        awaited = is_awaited(self.diary.told(uid), fact, self._lens.policy.scheduler_names)
+        self.recorder.put(self.diary.pod_seen(fact), awaited=awaited)
 
     def _see(self, node: objects.NodeObject) -> None:
         name, info = node.metadata.name, NOTHING

@@ -204,6 +204,33 @@ async def test_events_of_bound_pods_give_way_to_bindings_and_refusals_do_not(
         assert (notices.sent, notices.lost) == (9, 0)
 
 
+async def test_between_two_bindings_events_still_give_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices_module, "LULL_S", 3600.0)
+    async with working(tmp_path) as (notices, script):
+        gate = asyncio.Event()
+
+        async def slow(_: web.Request) -> web.StreamResponse:
+            await gate.wait()
+            return web.json_response({}, status=201)
+
+        script.otherwise = slow
+        with notices.binding():
+            assert notices.is_binding()
+        assert notices.is_binding()
+        for number in range(4):
+            notices.put(Scheduled(f"s{number}", "default", f"s{number}", "n"))
+        await until(lambda: script.in_flight)
+        await asyncio.sleep(0.05)
+        assert script.in_flight_max == 1
+        monkeypatch.setattr(notices_module, "LULL_S", 0.0)
+        assert not notices.is_binding()
+        gate.set()
+        await settled(notices, 4)
+        assert (notices.sent, notices.lost) == (4, 0)
+
+
 async def test_a_pod_that_is_gone_is_no_trouble(tmp_path: Path) -> None:
     async with working(tmp_path) as (notices, script):
         script.then(refuse(404, "NotFound"), refuse(404, "NotFound"))

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import anyio
 import msgspec
@@ -191,6 +192,35 @@ async def test_a_cut_stream_goes_on_where_it_was(tmp_path: Path) -> None:
         assert queries(script)[2]["resourceVersion"] == "6"
         assert len(watched.problems) == 1
         assert PODS in watched.problems[0]
+
+
+async def test_of_versions_that_arrived_together_the_last_is_told(tmp_path: Path) -> None:
+    def at_once(*events: tuple[str, dict[str, Any]]) -> bytes:
+        lines = (json.dumps({"type": event[0], "object": event[1]}) for event in events)
+        return "".join(f"{line}\n" for line in lines).encode()
+
+    crowd = at_once(
+        ("ADDED", pod("a", 6)),
+        ("MODIFIED", pod("a", 7, nodeName="n1")),
+        ("ADDED", pod("b", 8)),
+        ("MODIFIED", pod("a", 9, nodeName=3)),
+        ("MODIFIED", pod("a", 10, nodeName="n2")),
+        ("MODIFIED", pod("b", 11, nodeName="n3")),
+        ("DELETED", pod("b", 12, nodeName="n3")),
+        ("ADDED", pod("b", 13, uid="another")),
+        ("BOOKMARK", {"metadata": {"resourceVersion": "14"}}),
+    )
+    ending = at_once(("ADDED", pod("c", 15)), ("MODIFIED", pod("c", 16)), gone())
+    async with scripted() as script:
+        script.then(listing(version="5"), stream(crowd), stream(ending), listing(version="20"))
+        async with watching(script, tmp_path) as watched:
+            await watched.until(
+                *("=5/0", "+a n2", "+b n3", "-b uid-b", "+b", "+c"),
+                *("-a uid-a", "-b another", "-c uid-c", "=20/0"),
+            )
+        assert queries(script)[2]["resourceVersion"] == "14"
+        assert watched.reflector.stats.events == 11
+        assert watched.reflector.stats.undecodable == 0
 
 
 async def test_odd_objects_are_told_and_do_not_hide_the_others(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from tests.build import node, pod
 
+from allotment.adapters import recorder
 from allotment.adapters.recorder import EVENTS_PER_RECORD_MAX, Recorder
 from allotment.core.logport import AppendResult, Refused
 from allotment.testing.memory_log import MemoryLog
@@ -87,6 +88,31 @@ async def test_where_nobody_waits_what_comes_one_by_one_shares_a_record() -> Non
     await scene.run_until(another)
     assert scene.events == many
     assert len(scene.log.core.records) < len(many) / 2
+
+
+async def test_what_nobody_waits_for_lies_until_somebody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(MemoryLog())
+    scene.recorder.put([pod("a", rv=1)], awaited=False)
+    await scene.run_until(lambda: scene.events == [pod("a", rv=1)])
+    monkeypatch.setattr(recorder, "UNAWAITED_S", 3600.0)
+    turns = itertools.count()
+
+    def told() -> bool:
+        match next(turns):
+            case 0:
+                scene.recorder.put([pod("b", rv=1), pod("c", rv=1)], awaited=False)
+            case 5:
+                assert len(scene.log.core.records) == 1
+                scene.recorder.put([pod("b", rv=2)])
+            case _:
+                pass
+        return len(scene.log.core.records) > 1
+
+    await scene.run_until(told)
+    assert scene.events == [pod("a", rv=1), pod("b", rv=2), pod("c", rv=1)]
+    assert len(scene.log.core.records) == 2
 
 
 async def test_events_that_older_releases_cannot_read_share_records_only_with_each_other() -> None:

@@ -64,7 +64,9 @@ async def observing(scene: Scene, tmp_path: Path, policy: Policy) -> AsyncIterat
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = scene.answer
         context = cast(Context, SimpleNamespace(log=scene.log, ready=lambda *_: None))
-        recorder = cast(Recorder, SimpleNamespace(put=scene.told.extend))
+        recorder = cast(
+            Recorder, SimpleNamespace(put=lambda events, *, awaited=True: scene.told.extend(events))
+        )
         scene.npu = NpuWatch(context, client, policy, lambda n: scene.observer.told_of(n))
         scene.observer = Observer(context, policy, Diary(), recorder, scene.npu)
         async with anyio.create_task_group() as group:

@@ -79,7 +79,8 @@ async def told(server: Server, tmp_path: Path, number: int) -> list[Any]:
         script.otherwise = server.answer
         log = SimpleNamespace(warning=lambda *_, **__: None)
         context = cast(Context, SimpleNamespace(log=log, ready=lambda *_: None))
-        recorder = cast(Recorder, SimpleNamespace(put=facts.extend))
+        put = lambda events, *, awaited=True: facts.extend(events)  # noqa: E731
+        recorder = cast(Recorder, SimpleNamespace(put=put))
         volumes = VolumeWatch(context, client, lambda: observer.volumes_changed())
         observer = Observer(context, Policy(), Diary(), recorder, None, volumes)
         async with anyio.create_task_group() as group:

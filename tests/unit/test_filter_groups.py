@@ -1,5 +1,9 @@
 """Which groups get a cycle, and when one that was refused gets the next."""
 
+import msgspec
+import pytest
+
+from allotment.core.queues.session import Session
 from allotment_filter.groups import Groups
 from allotment_proto.events import PodGone, QueueObserved
 from tests import build
@@ -12,6 +16,21 @@ class Filtered(World):
     def open(self) -> None:
         if not hasattr(self, "groups"):
             self.groups = Groups(self.state)
+
+    def opens_a_session(self) -> bool:
+        """Whether asking for the next batch takes a session over all groups."""
+        self.open()
+        with pytest.MonkeyPatch.context() as patch:
+            opened: list[Session] = []
+            session = self.groups.rounds.session
+
+            def noted() -> Session:
+                opened.append(session())
+                return opened[-1]
+
+            patch.setattr(self.groups.rounds, "session", noted)
+            self.groups.next_batch(())
+        return bool(opened)
 
     def next(self, *held_back: str, most: int = 256) -> list[str] | None:
         self.open()
@@ -38,6 +57,25 @@ def test_a_refused_group_waits_for_news() -> None:
     assert world.cycle() == uids
     assert world.placed() == set(uids)
     assert world.cycle() is None
+
+
+def test_what_happens_to_placed_pods_opens_no_session() -> None:
+    world = Filtered(build.node("n1", 4))
+    uids = world.gang("a", 2)
+    assert world.cycle() == uids
+    assert world.cycle() is None
+    for uid in uids:
+        pod = world.state.pods[uid]
+        assert pod.allocation is not None
+        fact = msgspec.structs.replace(
+            pod.fact, rv=9, node="n1", phase="Running", holdings=pod.allocation.holdings
+        )
+        world.tell(fact)
+        assert not world.opens_a_session()
+    world.tell(group("b", 1, phase="Pending"))
+    assert world.opens_a_session(), "it has to pass the gate"
+    world.tell(group("c", 1, queue="nobody's"))
+    assert world.opens_a_session(), "it has to be told"
 
 
 def test_a_release_wakes_all_that_wait() -> None:

@@ -70,7 +70,7 @@ def test_a_node_that_cannot_be_read_any_more_is_not_gone() -> None:
     diary = Diary()
     diary.begin(state)
     put: list[object] = []
-    recorder = SimpleNamespace(put=put.extend)
+    recorder = SimpleNamespace(put=lambda events, *, awaited=True: put.extend(events))
     context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None)
     observer = Observer(cast(Context, context), Policy(), diary, cast(Recorder, recorder))
 

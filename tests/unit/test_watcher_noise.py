@@ -29,7 +29,7 @@ class Told:
     def __init__(self) -> None:
         self.put: list[Any] = []
         context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None)
-        recorder = SimpleNamespace(put=self.put.extend)
+        recorder = SimpleNamespace(put=lambda events, *, awaited=True: self.put.extend(events))
         self.observer = Observer(
             cast(Context, context), Policy(), Diary(), cast(Recorder, recorder)
         )

@@ -6,7 +6,8 @@ deleted in between is missing in it, so the difference by UID is told as deletio
 and made anew under its name is two pods). The first list may come from the server's cache
 (resourceVersion=0, cheap, perhaps old); a relist must not, or an old state would look like
 deletions of what is new, so it is a consistent one, page by page. A stream may break anywhere: it
-is taken up again after the last event that was told.
+is taken up again after the last event that was told. Of several versions of one object that arrived
+together only the last is decoded and told: who is late sees states, not steps.
 
 One odd object must not hide all others: it is told as `Undecodable`, and lists and watches go on.
 """
@@ -262,36 +263,54 @@ class Reflector(Generic[T]):
                     try:
                         async with contextlib.aclosing(stream.lines()) as batches:
                             async for lines in batches:
-                                for number, line in enumerate(lines, start=1):
-                                    await self._take(line)
-                                    if number % TURN_OBJECTS == 0:
-                                        await anyio.lowlevel.checkpoint()
+                                await self._take(lines)
                     except StreamBroken as error:
                         raise _Failed(f"watch: {error}") from error
 
-    async def _take(self, line: bytes) -> None:
-        if not line.strip():
-            return
+    async def _take(self, lines: list[bytes]) -> None:
+        """Tell what arrived together, up to the first line that ends the stream."""
+        read: list[tuple[WatchLine, ObjectMeta]] = []
+        newest: dict[str, int] = {}
+        failure: _Expired | _Failed | None = None
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                event = self._read(line)
+            except (_Expired, _Failed) as error:
+                failure = error
+                break
+            meta = read_meta(event.object)
+            if event.type not in ("DELETED", "BOOKMARK"):
+                newest[key_of(meta)] = len(read)
+            read.append((event, meta))
+        for number, (event, meta) in enumerate(read):
+            self.stats.events += 1
+            key = key_of(meta)
+            if event.type == "DELETED":
+                await self._forget(key)
+            elif event.type != "BOOKMARK" and newest[key] == number:
+                await self._tell(meta, event.object)
+            if meta.resourceVersion:
+                self._version = meta.resourceVersion
+            if number % TURN_OBJECTS == TURN_OBJECTS - 1:
+                await anyio.lowlevel.checkpoint()
+        if failure is not None:
+            raise failure
+
+    def _read(self, line: bytes) -> WatchLine:
         try:
             event = self._line.decode(line)
         except msgspec.MsgspecError as error:
             raise _Failed(f"watch: not a watch event: {error}") from error
-        data = event.object
-        if event.type == "ERROR":
-            said = read_leniently(data, StreamError) or StreamError(
-                message=bytes(data)[:200].decode(errors="replace")
-            )
-            if said.code == 410 or said.reason in ("Expired", "Gone"):
-                raise _Expired
-            raise _Failed(f"watch: server error {said.code} {said.reason}: {said.message}")
-        self.stats.events += 1
-        meta = read_meta(data)
-        if event.type == "DELETED":
-            await self._forget(key_of(meta))
-        elif event.type != "BOOKMARK":
-            await self._tell(meta, data)
-        if meta.resourceVersion:
-            self._version = meta.resourceVersion
+        if event.type != "ERROR":
+            return event
+        said = read_leniently(event.object, StreamError) or StreamError(
+            message=bytes(event.object)[:200].decode(errors="replace")
+        )
+        if said.code == 410 or said.reason in ("Expired", "Gone"):
+            raise _Expired
+        raise _Failed(f"watch: server error {said.code} {said.reason}: {said.message}")
 
     async def _tell(self, meta: ObjectMeta, data: bytes) -> None:
         """Tell of an object in its present version, unless that was told already."""

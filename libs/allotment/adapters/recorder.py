@@ -1,7 +1,8 @@
 """Appends facts and outcomes to the log, in order, many in one record when they gather.
 
 While one append is under way new events queue up; they travel together in the next record. So the
-rate of appends follows the disk, and the rate of events does not. Events that older releases cannot
+rate of appends follows the disk, and the rate of events does not. What nobody waits for goes with
+the next event that somebody waits for, or after a short time. Events that older releases cannot
 read share a record only with each other. Of several observations of one pod that gathered only the
 last is told: each is complete. (Decisions go another way: each is its own compare-and-append.)
 """
@@ -18,6 +19,8 @@ from allotment_proto.events import Envelope, Event, PodGone, PodObserved, versio
 
 EVENTS_PER_RECORD_MAX = 500
 FULL_RETRY_S = 1.0
+UNAWAITED_S = 0.05
+"""How long events that nobody waits for may lie in the queue."""
 
 
 class Recorder:
@@ -53,8 +56,10 @@ class Recorder:
         self._observed: dict[str, int] = {}
         """Pods whose observation waits in the queue → its number."""
         self._stirred = anyio.Event()
+        self._awaited = anyio.Event()
 
-    def put(self, events: Iterable[Event]) -> None:
+    def put(self, events: Iterable[Event], *, awaited: bool = True) -> None:
+        """Queue events. `awaited`: somebody waits for them."""
         for event in events:
             number = next(self._numbers)
             if isinstance(event, PodObserved) and event.rv:
@@ -64,6 +69,8 @@ class Recorder:
             ):  # without a version: it could not be read
                 self._observed.pop(event.uid, None)
             self._queue[number] = event
+            if awaited:
+                self._awaited.set()
         if self._queue:
             self._stirred.set()
 
@@ -80,7 +87,13 @@ class Recorder:
                 await self._stirred.wait()
             if self._gather_s:
                 await anyio.sleep(self._gather_s)
-            await self._append(tuple(self._take()))
+            if not self._awaited.is_set():
+                with anyio.move_on_after(UNAWAITED_S):
+                    await self._awaited.wait()
+            events = tuple(self._take())
+            if not self._queue:
+                self._awaited = anyio.Event()
+            await self._append(events)
 
     def _take(self) -> list[Event]:
         numbers: list[int] = []

@@ -54,6 +54,8 @@ class E2eReport(Report, frozen=True, kw_only=True):
     """The same with pods that ask for no cards: nothing but Bindings, as the bare client's."""
     bare_binds_per_second: float | None = None
     ratio_to_bare_client: float | None = None
+    plain_cpu_us: dict[str, float] | None = None
+    """CPU time per Binding of `plain_binds_per_second`, by process; the filter's start left out."""
 
 
 @click.command()
@@ -192,9 +194,7 @@ class _Run:
         passed_us = stack.clock()
         note(f"burst: {self._pods} pods, {SENDERS} at a time …")
         burst = await phases.burst("burst", self._pods)
-        cpu_us: dict[str, float] = {
-            n: round(us / self._pods) for n, us in sorted(passed_us().items())
-        }
+        cpu_us = _per_pod(passed_us(), self._pods)
         await stack.quiet()
         note(f"steady: {self._rate} pods a second for {self._seconds:g} s …")
         steady = await phases.steady("steady", self._rate, self._seconds)
@@ -207,12 +207,14 @@ class _Run:
         bare = [await phases.bare("bare-a", self._pods, nodes)]
         await phases.delete(list(e2e_pods.names("bare-a", self._pods)))
         await services.start(("watcher", "scorer", "binder"))
-        rates = {}
+        rates, cpu_us = {}, {}
         for kind in ("plain", "cards"):
             names = await phases.create(kind, self._pods, plain=kind == "plain")
             note(f"{self._pods} pending pods ({kind}) …")
             await services.start(("filter",))
+            passed_us = services.stack.clock()
             rates[kind] = await phases.bound(names)
+            cpu_us[kind] = _per_pod(passed_us(), self._pods)
             await services.stop("filter")
             await phases.delete(names)
         await services.start(("filter",))
@@ -229,6 +231,7 @@ class _Run:
             plain_binds_per_second=round(rates["plain"], 1),
             bare_binds_per_second=round(reached, 1),
             ratio_to_bare_client=round(rates["plain"] / reached, 3),
+            plain_cpu_us=cpu_us["plain"],
         )
 
     def _report(
@@ -260,6 +263,10 @@ class _Run:
         )
 
 
+def _per_pod(cpu_us: dict[str, int], pods: int) -> dict[str, float]:
+    return {name: round(us / pods) for name, us in sorted(cpu_us.items())}
+
+
 def _first(errors: BaseExceptionGroup[Any]) -> CliError:
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
@@ -282,6 +289,8 @@ def _rows(report: E2eReport) -> list[tuple[str, str]]:
             ("Bindings per second, pods with cards", f"{report.binds_per_second:,}"),
             ("plain pods to bare client", f"{report.ratio_to_bare_client:.0%}"),
         ]
+        spent = report.plain_cpu_us or {}
+        rows += [(f"CPU per plain pod, {name}", f"{us:,} µs") for name, us in spent.items()]
     rows += [(f"CPU per pod, {name}", f"{us:,} µs") for name, us in report.cpu_us.items()]
     rows += [(f"memory, peak, {name}", f"{mib} MiB") for name, mib in report.rss_mib.items()]
     return [*rows, ("one turn of an empty loop", f"{report.calibration_ns} ns")]

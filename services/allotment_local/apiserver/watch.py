@@ -215,6 +215,9 @@ async def _stream(
     last_write = 0.0
     while True:
         events = collection.since(position, BATCH_MAX)
+        if events and clock() - last_write < GATHER_S:
+            await asyncio.sleep(GATHER_S)
+            events = collection.since(position, BATCH_MAX)
         if events is None:
             await response.write(_error_line(expired(version, collection.oldest_version)))
             return
@@ -223,8 +226,6 @@ async def _stream(
             version = events[-1].version
             lines = [line for event in events if (line := view.line(event)) is not None]
             if lines:
-                if clock() - last_write < GATHER_S:
-                    await asyncio.sleep(GATHER_S)
                 await response.write(b"".join(lines))
                 last_write = clock()
             continue

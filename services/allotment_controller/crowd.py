@@ -1,0 +1,85 @@
+"""When the PodGroup of a lone pod can wait.
+
+A pod that has no owner and asks for nothing in its PodGroup's name (a queue, preemption …) is
+scheduled the same with and without one, and making one costs the API server several times what
+binding the pod does. So while many such pods wait for the scheduler's first word (a node, or why
+not), their PodGroups come after it, and then one by one: the next burst may be on its way.
+"""
+
+import msgspec
+
+from allotment.core.jobs import keys
+from allotment.core.jobs.model import Meta
+from allotment_controller.objects import PodObject, SpecGlimpse
+
+CROWD = 32
+"""Fewer pods than this that wait are no burst: their PodGroups are made at once."""
+LOOK_AGAIN_S = 2.0
+WAIT_MOST_S = 30.0
+CATCH_UP_EVERY_S = 0.02
+"""Between the PodGroups of pods that waited."""
+Place = tuple[str, str]
+
+
+class _Waiting(msgspec.Struct):
+    since_s: float
+    """When the pod was first seen without a PodGroup."""
+    is_unheard: bool
+    """The scheduler has not said anything about it yet."""
+    waited: bool = False
+    turn_s: float | None = None
+    """When its PodGroup is to be made, once it has waited for long enough."""
+
+
+class Crowd:
+    """Lone pods without a PodGroup, and how many of them the scheduler has not come to."""
+
+    def __init__(self) -> None:
+        self._pods: dict[Place, _Waiting] = {}
+        self._unheard = 0
+        self._last_turn_s = 0.0
+
+    def look(self, place: Place, pod: PodObject, glimpse: SpecGlimpse, now_s: float) -> None:
+        """Take note of a pod that wants a PodGroup, as it is now."""
+        if not is_lone(pod.metadata):
+            self.forget(place)
+            return
+        before = self._pods.get(place)
+        is_unheard = not glimpse.node_name and not any(
+            condition.type == "PodScheduled" for condition in pod.status.conditions or ()
+        )
+        self._unheard += is_unheard - (before is not None and before.is_unheard)
+        if before is None:
+            self._pods[place] = _Waiting(now_s, is_unheard)
+        else:
+            before.is_unheard = is_unheard
+
+    def forget(self, place: Place) -> None:
+        """The pod has a PodGroup, or is gone."""
+        before = self._pods.pop(place, None)
+        self._unheard -= before is not None and before.is_unheard
+
+    def delay_s(self, place: Place, now_s: float) -> float:
+        """How long to leave the pod without a PodGroup before it is looked at again; 0: make it."""
+        waiting = self._pods.get(place)
+        if waiting is None:
+            return 0.0
+        left_s = waiting.since_s + WAIT_MOST_S - now_s
+        if self._unheard >= CROWD and left_s > 0:
+            waiting.waited = True
+            return min(LOOK_AGAIN_S, left_s)
+        if not waiting.waited:
+            return 0.0
+        if waiting.turn_s is None:
+            waiting.turn_s = self._last_turn_s = max(now_s, self._last_turn_s + CATCH_UP_EVERY_S)
+        return max(0.0, waiting.turn_s - now_s)
+
+
+def is_lone(pod: Meta) -> bool:
+    """Whether a PodGroup would say nothing about a pod that the pod does not say itself."""
+    labels, annotations = pod.labels or {}, pod.annotations or {}
+    return (
+        pod.controller() is None
+        and keys.POD_QUEUE not in annotations
+        and not any(key in annotations or key in labels for key in keys.INHERITED)
+    )
