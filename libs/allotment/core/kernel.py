@@ -1,7 +1,8 @@
 """Scoring as plain loops over columns, written to be compiled: what `board_score` does in NumPy.
 
-One node after the other, integers only, no objects; the same integers come out as on the NumPy road
-and as of the ledgers (a property test holds all three together). Not compiled, these functions are
+Integers only, no objects; the same come out as on the NumPy road and as of the ledgers (a property
+test holds all three together). A compiled call costs 20 ns for every array that is handed over, so
+loops are within the functions, not around them. Not compiled, these functions are
 ordinary Python and hopelessly slow for a large cluster; `adapters.machine_code` compiles them.
 
 A request is told as numbers; see `kernel_layout`.
@@ -47,7 +48,7 @@ from allotment.core.kernel_layout import (
     SPREAD,
     part,
 )
-from allotment.core.kernel_terms import terms_micro
+from allotment.core.kernel_terms import add_terms
 from allotment.core.packing import (
     GUARDS,
     HOLDERS_MASK,
@@ -104,122 +105,112 @@ def score_positions(
     Returns how many have moved (more than X if they do not go in), and by how much the number of
     nodes that fit grew.
     """
-    depth = packed.shape[1]
-    free, used = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    wanted, taken = np.zeros(depth, np.int64), np.zeros(depth, np.bool_)
-    moves, grown = 0, 0
-    for number in range(len(at)):
-        position = at[number]
-        before = rank[position]
-        total, differs = -1, False
-        if (
-            codes[position] == 0
-            and numbers[position] == 0
-            and _host_takes(host, position, plan, extended)
-        ):
-            for slot in range(depth):
-                free[slot] = packed[position, slot]
-                used[slot] = keys[position, slot]
-            if plan[HAS_MASK] == 1:
-                for slot in range(depth):
-                    taken[slot] = not mask[position, slot]
-            elif asks.shape[0] > 1:
-                taken[:] = False
-            points, leftover, differs = _cards(
-                position, free, used, taken, wanted, plan, asks, chosen
-            )
-            if points >= 0:
-                total = _total(
-                    position, points, leftover, host, sizes, unsaid, plan, asks, extended,
-                    terms, means, shares, parts,
-                )  # fmt: skip
-        if total != before:
-            rank[position] = total
-            differs = True
-            grown += int(total >= 0) - int(before >= 0)
-            fit[position] = total >= 0
-        if differs and max(before, total) >= floor_rank:
-            if moves < moved.shape[1]:
-                moved[0, moves] = position
-                moved[1, moves] = total
-            moves += 1
-    return moves, grown
+    count = len(at)
+    micro, leftover = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    differs = np.zeros(count, np.bool_)
+    _choose(
+        at, host, packed, keys, codes, numbers, mask, plan, asks, extended, chosen, micro, leftover,
+        differs,
+    )  # fmt: skip
+    if asks.shape[0] == 0 and plan[POLICY] != NONE:
+        _count(at, host, sizes, plan, extended, micro)
+    _weigh(at, host, plan, micro)
+    if parts.shape[0] > 0:
+        add_terms(at, host, sizes, unsaid, terms, means, shares, micro, parts)
+    return _store(at, plan, micro, leftover, differs, rank, fit, floor_rank, moved, parts.shape[0])
 
 
 @part
-def _host_takes(host: Ints, position: int, plan: Ints, extended: Ints) -> bool:
-    if host[position, PODS] < plan[NEED_PODS] or host[position, CPU] < plan[NEED_CPU]:
-        return False
-    if host[position, HOST_MEMORY] < plan[NEED_MEMORY]:
-        return False
-    for number in range(extended.shape[0]):
-        if host[position, extended[number, EXTENDED_ROW]] < extended[number, EXTENDED_NEED]:
-            return False
-    return True
-
-
-@part
-def _cards(
-    position: int,
-    free: Ints,
-    used: Ints,
-    taken: Bools,
-    wanted: Ints,
+def _choose(
+    at: Ints,
+    host: Ints,
+    packed: Ints,
+    keys: Ints,
+    codes: Ints,
+    numbers: Ints,
+    mask: Bools,
     plan: Ints,
     asks: Ints,
+    extended: Ints,
     chosen: Shorts,
-) -> tuple[int, int, bool]:
-    """Choose the cards of every device request: points (−1 if some are missing), leftover, and
-    whether they are others than before. All but the tables and `chosen` are copies to work on.
+    points: Ints,
+    leftovers: Ints,
+    differs: Bools,
+) -> None:
+    """Choose the cards of every device request: the device points (left at −1 where the pod does
+    not fit), what is left over, and whether the cards are others than before.
     """
-    points, leftover, differs, column = 0, 0, False, 0
-    kind_mask, depth, last = plan[KIND_MASK], len(free), asks.shape[0] - 1
-    for ask in range(asks.shape[0]):
+    depth, last = packed.shape[1], asks.shape[0] - 1
+    free, used = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    wanted, taken = np.zeros(depth, np.int64), np.zeros(depth, np.bool_)
+    need_pods, need_cpu, need_memory = plan[NEED_PODS], plan[NEED_CPU], plan[NEED_MEMORY]
+    kind_mask, shift, policy = plan[KIND_MASK], plan[AMOUNT_SHIFT], plan[POLICY]
+    for number in range(len(at)):
+        position = at[number]
+        fits = (
+            codes[position] == 0
+            and numbers[position] == 0
+            and host[position, PODS] >= need_pods
+            and host[position, CPU] >= need_cpu
+            and host[position, HOST_MEMORY] >= need_memory
+        )
+        for row in range(extended.shape[0]):
+            if host[position, extended[row, EXTENDED_ROW]] < extended[row, EXTENDED_NEED]:
+                fits = False
+        if not fits:
+            continue
         for slot in range(depth):
-            key = used[slot]
-            kind = key & kind_mask
-            enough = (free[slot] - asks[ask, NEED, kind]) & GUARDS == GUARDS
-            wanted[slot] = key + asks[ask, RANK, kind] if enough and not taken[slot] else -1
-        first = column
-        for _ in range(asks[ask, NUMBER, 0]):
-            best, slot = -1, 0
-            for candidate in range(depth):
-                if wanted[candidate] > best:
-                    best, slot = wanted[candidate], candidate
-            if best < 0:
-                return -1, 0, differs
-            wanted[slot] = -1
-            of_card, left = _card(best, free[slot], ask, plan, asks)
-            points += of_card
-            leftover += left
-            if chosen[position, column] != slot:
-                chosen[position, column] = slot
-                differs = True
-            column += 1
-        if ask < last:
-            _take(position, first, column, ask, free, used, taken, plan, asks, chosen)
-    return points, leftover, differs
-
-
-@part
-def _card(best: int, free: int, ask: int, plan: Ints, asks: Ints) -> tuple[int, int]:
-    """Points and leftover of the card with the key `best`."""
-    kind, amount = best & plan[KIND_MASK], best >> plan[AMOUNT_SHIFT]
-    if asks[ask, ORDER, 0] == BY_USE:
-        left = asks[ask, SPARE_MIB, kind] - amount
-    else:
-        left = (free & MEMORY_MASK) - MEMORY_BIAS - asks[ask, CHARGED_MIB, kind]
-    if plan[POLICY] == BINPACK:
-        size = asks[ask, SIZE_MIB, kind]
-        return FULL_MICRO * (size - left) // asks[ask, DIVISOR_MIB, kind], left
-    if plan[POLICY] == SPREAD:
-        if asks[ask, ORDER, 0] == BY_HOLDERS:
-            is_idle = amount == HOLDERS_MOST
-        else:
-            is_idle = (free >> HOLDERS_SHIFT) & HOLDERS_MASK == HOLDERS_MOST
-        if is_idle:
-            return FULL_MICRO, left
-    return 0, left
+            free[slot] = packed[position, slot]
+            used[slot] = keys[position, slot]
+        if plan[HAS_MASK] == 1:
+            for slot in range(depth):
+                taken[slot] = not mask[position, slot]
+        elif last > 0:
+            taken[:] = False
+        total, leftover, column = 0, 0, 0
+        for ask in range(last + 1):
+            order = asks[ask, ORDER, 0]
+            for slot in range(depth):
+                key = used[slot]
+                kind = key & kind_mask
+                enough = (free[slot] - asks[ask, NEED, kind]) & GUARDS == GUARDS
+                wanted[slot] = key + asks[ask, RANK, kind] if enough and not taken[slot] else -1
+            first = column
+            for _ in range(asks[ask, NUMBER, 0]):
+                best, slot = -1, 0
+                for candidate in range(depth):
+                    if wanted[candidate] > best:
+                        best, slot = wanted[candidate], candidate
+                if best < 0:
+                    fits = False
+                    break
+                wanted[slot] = -1
+                kind, amount = best & kind_mask, best >> shift
+                if order == BY_USE:
+                    left = asks[ask, SPARE_MIB, kind] - amount
+                else:
+                    left = (free[slot] & MEMORY_MASK) - MEMORY_BIAS - asks[ask, CHARGED_MIB, kind]
+                if policy == BINPACK:
+                    size = asks[ask, SIZE_MIB, kind]
+                    total += FULL_MICRO * (size - left) // asks[ask, DIVISOR_MIB, kind]
+                elif policy == SPREAD:
+                    room = amount
+                    if order != BY_HOLDERS:
+                        room = (free[slot] >> HOLDERS_SHIFT) & HOLDERS_MASK
+                    if room == HOLDERS_MOST:
+                        total += FULL_MICRO
+                leftover += left
+                if chosen[position, column] != slot:
+                    chosen[position, column] = slot
+                    differs[number] = True
+                column += 1
+            if not fits:
+                break
+            if ask < last:
+                _take(position, first, column, ask, free, used, taken, plan, asks, chosen)
+        if fits:
+            points[number] = total
+            leftovers[number] = leftover
 
 
 @part
@@ -251,61 +242,77 @@ def _take(
 
 
 @part
-def _total(
-    position: int,
-    points: int,
-    leftover: int,
-    host: Ints,
-    sizes: Ints,
-    unsaid: Ints,
-    plan: Ints,
-    asks: Ints,
-    extended: Ints,
-    terms: Ints,
-    means: Ints,
-    shares: Ints,
-    parts: Ints,
-) -> int:
-    """The rank of a node that the pod fits on."""
-    if asks.shape[0] == 0:
-        points = _counted(position, host, sizes, plan, extended)
-    if plan[MAY_EXCEED] == 1:
-        points = min(points, POINTS_MOST)
-    micro = points * plan[DEVICE_WEIGHT]
-    if plan[HOST_POLICY] != NONE:
-        in_use = (
-            host[position, CPU_WEIGHT] * plan[CHARGE_CPU]
-            + host[position, KIB_WEIGHT] * plan[CHARGE_KIB]
-            + host[position, HOST_SUM]
-        ) >> (HOST_BITS + 1)
-        mean = in_use if plan[HOST_POLICY] == BINPACK else FULL_MICRO - in_use
-        micro += plan[HOST_WEIGHT] * mean
-    last = parts.shape[0] - 1
-    if last >= 0:
-        micro += terms_micro(position, host, sizes, unsaid, terms, means, shares, parts)
-        parts[last, position] = micro
-        micro += plan[CONSTANT_MICRO]
-        if plan[IS_CUT_OFF] == 1:
-            micro = min(micro, TOTAL_MOST)
-    rank: int = (micro << LEFTOVER_BITS) + max(LEFTOVER_MOST - leftover, 0)
-    return rank
+def _count(at: Ints, host: Ints, sizes: Ints, plan: Ints, extended: Ints, points: Ints) -> None:
+    """Points of counted resources, for a pod that asks for no devices."""
+    for number in range(len(at)):
+        position = at[number]
+        if points[number] < 0:
+            continue
+        for row in range(extended.shape[0]):
+            listed = sizes[extended[row, EXTENDED_COLUMN], 0, position]
+            free = host[position, extended[row, EXTENDED_ROW]]
+            unit = 1 + (listed >> COUNTED_BITS)
+            size = listed // unit
+            in_use = (listed - free + extended[row, EXTENDED_NEED]) // unit
+            share = FULL_MICRO * in_use // size if size > 0 else 0
+            points[number] += share if plan[POLICY] == BINPACK else FULL_MICRO - share
 
 
 @part
-def _counted(position: int, host: Ints, sizes: Ints, plan: Ints, extended: Ints) -> int:
-    """Points of counted resources, for a pod that asks for no devices."""
-    points = 0
-    if plan[POLICY] == NONE:
-        return points
-    for number in range(extended.shape[0]):
-        listed = sizes[extended[number, EXTENDED_COLUMN], 0, position]
-        free = host[position, extended[number, EXTENDED_ROW]]
-        unit = 1 + (listed >> COUNTED_BITS)
-        size = listed // unit
-        used = (listed - free + extended[number, EXTENDED_NEED]) // unit
-        share = FULL_MICRO * used // size if size > 0 else 0
-        points += share if plan[POLICY] == BINPACK else FULL_MICRO - share
-    return points
+def _weigh(at: Ints, host: Ints, plan: Ints, micro: Ints) -> None:
+    """From device points to the device term and the host term together."""
+    cpu_milli, memory_kib, policy = plan[CHARGE_CPU], plan[CHARGE_KIB], plan[HOST_POLICY]
+    weight, host_weight = plan[DEVICE_WEIGHT], plan[HOST_WEIGHT]
+    for number in range(len(at)):
+        position = at[number]
+        if micro[number] < 0:
+            continue
+        points = micro[number]
+        if plan[MAY_EXCEED] == 1:
+            points = min(points, POINTS_MOST)
+        points *= weight
+        if policy != NONE:
+            in_use = host[position, CPU_WEIGHT] * cpu_milli
+            in_use += host[position, KIB_WEIGHT] * memory_kib + host[position, HOST_SUM]
+            in_use >>= HOST_BITS + 1
+            points += host_weight * (in_use if policy == BINPACK else FULL_MICRO - in_use)
+        micro[number] = points
+
+
+@part
+def _store(
+    at: Ints,
+    plan: Ints,
+    micro: Ints,
+    leftover: Ints,
+    differs: Bools,
+    rank: Ints,
+    fit: Bools,
+    floor_rank: int,
+    moved: Ints,
+    is_more: int,
+) -> tuple[int, int]:
+    """Store the ranks; the rest as `score_positions` returns it."""
+    moves, grown = 0, 0
+    for number in range(len(at)):
+        position = at[number]
+        before, total = rank[position], micro[number]
+        if total >= 0:
+            if is_more > 0:
+                total += plan[CONSTANT_MICRO]
+                if plan[IS_CUT_OFF] == 1:
+                    total = min(total, TOTAL_MOST)
+            total = (total << LEFTOVER_BITS) + max(LEFTOVER_MOST - leftover[number], 0)
+        if total != before:
+            rank[position] = total
+            fit[position] = total >= 0
+            grown += int(total >= 0) - int(before >= 0)
+        if (total != before or differs[number]) and max(before, total) >= floor_rank:
+            if moves < moved.shape[1]:
+                moved[0, moves] = position
+                moved[1, moves] = total
+            moves += 1
+    return moves, grown
 
 
 SIGNATURE = (

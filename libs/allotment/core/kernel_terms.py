@@ -37,100 +37,169 @@ _LOST_OF_TWO, _LOST_OF_THREE = (
 
 
 @part
-def terms_micro(
-    position: int,
+def add_terms(
+    at: Ints,
     host: Ints,
     sizes: Ints,
     unsaid: Ints,
     terms: Ints,
     means: Ints,
     shares: Ints,
+    micro: Ints,
     parts: Ints,
-) -> int:
-    """The sum of the plugins' terms at a position; each is stored in its row of `parts`."""
-    total, part = 0, 0
+) -> None:
+    """Add the plugins' terms to `micro` (M,) where that is at least 0, and store each of them in
+    its row of `parts`, the sum of all in the last.
+    """
+    row = 0
     if terms[HAS_NODEORDER] == 1:
-        micro = _nodeorder(position, host, sizes, unsaid, terms)
-        parts[part, position] = micro
-        total += micro
-        part += 1
+        _nodeorder(at, host, sizes, unsaid, terms, micro, parts)
+        row = 1
     for mean in range(means.shape[0]):
-        cpu = means[mean, MEAN_CPU]
-        memory = means[mean, MEAN_MEMORY]
-        micro = means[mean, MEAN_CONSTANT]
-        if cpu != 0 or memory != 0:
-            micro += cpu * _share(position, CPU, terms[WITH_CPU], host, sizes)
-            micro += memory * _share(position, HOST_MEMORY, terms[WITH_MEMORY], host, sizes)
-        for number in range(shares.shape[0]):
-            if shares[number, SHARE_MEAN] == mean:
-                row, need = shares[number, SHARE_ROW], shares[number, SHARE_NEED]
-                micro += shares[number, SHARE_WEIGHT] * _share(position, row, need, host, sizes)
-        micro //= means[mean, MEAN_DIVISOR]
-        parts[part, position] = micro
-        total += micro
-        part += 1
-    return total
+        _mean(at, host, sizes, terms, means, shares, mean, micro, parts, row)
+        row += 1
+    for number in range(len(at)):
+        parts[row, at[number]] = micro[number]
 
 
 @part
-def _share(position: int, row: int, need: int, host: Ints, sizes: Ints) -> int:
-    """`points.near_share_micro` of a resource by its host row, with `need` more in use."""
-    column = row - CPU + SIZE_CPU if row < EXTENDED else row + SIZE_EXTENDED
-    scaled = sizes[column, 1, position]
-    used = (sizes[column, 0, position] - host[position, row] + need) >> sizes[column, 3, position]
-    share: int = (FULL_MICRO * min(used, scaled) + sizes[column, 2, position]) // scaled
-    return share
+def _mean(
+    at: Ints,
+    host: Ints,
+    sizes: Ints,
+    terms: Ints,
+    means: Ints,
+    shares: Ints,
+    mean: int,
+    micro: Ints,
+    parts: Ints,
+    row: int,
+) -> None:
+    """One plugin's weighted mean of shares."""
+    cpu_weight, memory_weight = means[mean, MEAN_CPU], means[mean, MEAN_MEMORY]
+    for number in range(len(at)):
+        position = at[number]
+        if micro[number] < 0:
+            continue
+        total = means[mean, MEAN_CONSTANT]
+        if cpu_weight != 0 or memory_weight != 0:
+            for column in range(SIZE_MEMORY + 1):
+                weight = cpu_weight if column == SIZE_CPU else memory_weight
+                need = terms[WITH_CPU] if column == SIZE_CPU else terms[WITH_MEMORY]
+                total += weight * share_micro(
+                    sizes[column, 0, position] - host[position, CPU + column] + need,
+                    sizes[column, 1, position],
+                    sizes[column, 2, position],
+                    sizes[column, 3, position],
+                )
+        for share in range(shares.shape[0]):
+            if shares[share, SHARE_MEAN] == mean:
+                resource = shares[share, SHARE_ROW]
+                column = resource + SIZE_EXTENDED
+                if resource < EXTENDED:
+                    column = resource - CPU
+                total += shares[share, SHARE_WEIGHT] * share_micro(
+                    sizes[column, 0, position]
+                    - host[position, resource]
+                    + shares[share, SHARE_NEED],
+                    sizes[column, 1, position],
+                    sizes[column, 2, position],
+                    sizes[column, 3, position],
+                )
+        total //= means[mean, MEAN_DIVISOR]
+        parts[row, position] = total
+        micro[number] += total
 
 
 @part
-def _nodeorder(position: int, host: Ints, sizes: Ints, unsaid: Ints, terms: Ints) -> int:
-    micro = 0
-    cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
-    if terms[LEAST] or terms[MOST]:
-        load_cpu = cpu - host[position, CPU] + terms[LOAD_CPU] + unsaid[0, position]
-        load_memory = (
-            memory - host[position, HOST_MEMORY] + terms[LOAD_MEMORY] + unsaid[1, position]
-        )
-        load_cpu, load_memory = min(load_cpu, cpu), min(load_memory, memory)
-        number = max(int(cpu > 0) + int(memory > 0), 1)
-        if terms[LEAST]:
+def share_micro(used: int, scaled: int, half: int, bits: int) -> int:
+    """`points.near_share_micro`, with what `Columns.sizes` knows of the resource."""
+    return (FULL_MICRO * min(used >> bits, scaled) + half) // scaled
+
+
+@part
+def _nodeorder(
+    at: Ints, host: Ints, sizes: Ints, unsaid: Ints, terms: Ints, micro: Ints, parts: Ints
+) -> None:
+    has_load, gpu_row = terms[LEAST] != 0 or terms[MOST] != 0, terms[GPU_ROW]
+    lost = np.zeros(2, np.int64)
+    for number in range(len(at)):
+        position = at[number]
+        if micro[number] < 0:
+            continue
+        total = 0
+        cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
+        used_cpu = cpu - host[position, CPU]
+        used_memory = memory - host[position, HOST_MEMORY]
+        if has_load:
+            load_cpu = min(used_cpu + terms[LOAD_CPU] + unsaid[0, position], cpu)
+            load_memory = min(used_memory + terms[LOAD_MEMORY] + unsaid[1, position], memory)
+            known = max(int(cpu > 0) + int(memory > 0), 1)
             points = (cpu - load_cpu) * POINTS // max(cpu, 1)
             points += (memory - load_memory) * POINTS // max(memory, 1)
-            micro += points // number * (terms[LEAST] * POINT_MICRO)
-        if terms[MOST]:
+            total += points // known * (terms[LEAST] * POINT_MICRO)
             points = load_cpu * POINTS // max(cpu, 1)
             points += load_memory * POINTS // max(memory, 1)
-            micro += points // number * (terms[MOST] * POINT_MICRO)
-    if terms[BALANCED]:
-        with_pod = terms[WITH_CPU], terms[WITH_MEMORY], terms[GPU_NEED]
-        lost = _lost(position, with_pod, host, sizes, terms)
-        points = POINTS - lost
-        if terms[COMPARES] == 1:
-            points = (_lost(position, (0, 0, 0), host, sizes, terms) - lost) // 2 + UNCHANGED
-        micro += points * (terms[BALANCED] * POINT_MICRO)
-    return micro
+            total += points // known * (terms[MOST] * POINT_MICRO)
+        if terms[BALANCED] != 0:
+            for case in range(2 if terms[COMPARES] == 1 else 1):  # with the pod; without it
+                counts = 1 - case
+                cpu_share = share_micro(
+                    used_cpu + counts * terms[WITH_CPU],
+                    sizes[SIZE_CPU, 1, position],
+                    sizes[SIZE_CPU, 2, position],
+                    sizes[SIZE_CPU, 3, position],
+                )
+                memory_share = share_micro(
+                    used_memory + counts * terms[WITH_MEMORY],
+                    sizes[SIZE_MEMORY, 1, position],
+                    sizes[SIZE_MEMORY, 2, position],
+                    sizes[SIZE_MEMORY, 3, position],
+                )
+                if gpu_row < 0:
+                    lost[case] = lost_of_two(cpu, memory, cpu_share, memory_share)
+                else:
+                    column = gpu_row + SIZE_EXTENDED
+                    gpu_share = share_micro(
+                        sizes[column, 0, position]
+                        - host[position, gpu_row]
+                        + counts * terms[GPU_NEED],
+                        sizes[column, 1, position],
+                        sizes[column, 2, position],
+                        sizes[column, 3, position],
+                    )
+                    lost[case] = lost_of_three(cpu, memory, cpu_share, memory_share, gpu_share)
+            points = POINTS - lost[0]
+            if terms[COMPARES] == 1:
+                points = (lost[1] - lost[0]) // 2 + UNCHANGED
+            total += points * (terms[BALANCED] * POINT_MICRO)
+        parts[0, position] = total
+        micro[number] += total
 
 
 @part
-def _lost(position: int, need: tuple[int, int, int], host: Ints, sizes: Ints, terms: Ints) -> int:
-    """Points that are lost by being uneven with this much more CPU, memory and GPUs in use; see
-    `terms.even_points`.
-    """
-    has_cpu, has_memory = sizes[SIZE_CPU, 0, position] > 0, sizes[SIZE_MEMORY, 0, position] > 0
-    cpu = _share(position, CPU, need[0], host, sizes) if has_cpu else 0
-    memory = _share(position, HOST_MEMORY, need[1], host, sizes) if has_memory else 0
-    if terms[GPU_ROW] < 0:
-        between = abs(cpu - memory) if has_cpu and has_memory else 0
-        return (between + EVEN_STEP_MICRO - 1) // EVEN_STEP_MICRO
-    gpu = _share(position, terms[GPU_ROW], need[2], host, sizes)
-    number = 1 + int(has_cpu) + int(has_memory)
+def lost_of_two(cpu: int, memory: int, cpu_share: int, memory_share: int) -> int:
+    """Points that are lost by being uneven; see `terms.even_points`."""
+    if cpu <= 0 or memory <= 0:
+        return 0
+    return (abs(cpu_share - memory_share) + EVEN_STEP_MICRO - 1) // EVEN_STEP_MICRO
+
+
+@part
+def lost_of_three(cpu: int, memory: int, cpu_share: int, memory_share: int, gpu_share: int) -> int:
+    """The same with GPUs, which are always there."""
+    number = 1 + int(cpu > 0) + int(memory > 0)
     if number == 1:
         return 0
-    total = cpu + memory + gpu
-    spread = (number * gpu - total) ** 2
-    if has_cpu:
-        spread += (number * cpu - total) ** 2
-    if has_memory:
-        spread += (number * memory - total) ** 2
+    total = gpu_share
+    if cpu > 0:
+        total += cpu_share
+    if memory > 0:
+        total += memory_share
+    spread = (number * gpu_share - total) ** 2
+    if cpu > 0:
+        spread += (number * cpu_share - total) ** 2
+    if memory > 0:
+        spread += (number * memory_share - total) ** 2
     lost = _LOST_OF_THREE if number == 3 else _LOST_OF_TWO
     return int(np.searchsorted(lost, spread))
