@@ -7,6 +7,8 @@ from allotment.core import packing
 from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
 from allotment.core.board_top import Top
+from allotment.core.bounds import Barred, bounds_of
+from allotment.core.codes import NUMBER
 from allotment.core.columns import USE_ORDERS, Columns
 from allotment.core.packing import Bools, Ints
 from allotment.core.policies.base import View
@@ -32,6 +34,8 @@ class Static:
         """How many taints are only to be avoided."""
         self.softs = 0
         """How many positions have any."""
+        self.worth = np.zeros(positions, np.int64)
+        """What the nodes are worth to the pod's queue."""
         self.cursor = 0
 
 
@@ -63,6 +67,8 @@ class Row:
         """Set if plugins count, or totals can be cut off."""
         self.rules: Rules | None = None
         """Set if the request has rules about other pods."""
+        self.barred = _barred(columns, bounds_of(shape.request).barred)
+        """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
@@ -80,6 +86,15 @@ class Row:
             else:
                 found += [(ask, slots[position, number]) for number in range(ask.number)]
         return found
+
+
+def _barred(columns: Columns, barred: tuple[Barred, ...]) -> Ints | None:
+    if not barred:
+        return None
+    numbers: Ints = np.zeros(len(columns), np.int64)
+    for code, nodes, _ in reversed(barred):  # of several that keep a node the first counts
+        numbers[columns.positions(nodes)] = NUMBER[code]
+    return numbers
 
 
 def good_cards(row: Row, ask: Ask, view: View) -> Bools:

@@ -51,6 +51,8 @@ class Status(_Sparse, frozen=True, kw_only=True):
     fits_empty_cluster: bool | None = None
     group: str = ""
     """Why the pod's group waits, if it is that."""
+    notes: tuple[str, ...] = ()
+    """What stands behind reasons that are about others: for whom nodes are kept."""
 
 
 class DeviceAsk(_Fact, frozen=True, kw_only=True):
@@ -125,7 +127,9 @@ class Fragmentation(_Fact, frozen=True, kw_only=True):
 
 
 class WaitingFor(_Fact, frozen=True, kw_only=True):
-    """What would wake the pod: ``Release`` on one of `nodes`, or ``NodeChange`` of one of them."""
+    """What would wake the pod: ``Release`` on one of `nodes`, one of them no longer kept for others
+    (``HoldEnd``), or ``NodeChange`` of one of them.
+    """
 
     kind: str
     nodes: int

@@ -11,11 +11,14 @@ from functools import partial
 from typing import NamedTuple
 
 from allotment.core.batch.books import placement_of
+from allotment.core.batch.bounding import Bounding
+from allotment.core.bounds import bounded
 from allotment.core.capacity import node_holds_at_most
 from allotment.core.model import ClusterState, Node
 from allotment.core.predicates import fits
 from allotment.core.queues.answers import QUOTA_CODES
 from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.reservations import Candidate, Hold, Rule, Wait, renew
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
@@ -88,6 +91,7 @@ class Emptied:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self._bounding = Bounding(state)
         self._policy: Policy | None = None
         self._nodes: dict[str, Node] = {}
         self._rooms: dict[PodRequest, dict[str, _Room]] = {}
@@ -132,7 +136,8 @@ class Emptied:
 
     def _requests(self, session: Session, job: Job) -> list[PodRequest]:
         tasks = session.due_tasks(job)[: _needed(job)]
-        return [self._state.pods[task.uid].fact.request for task in tasks]
+        bounds = self._bounding.bounds(Limits(rules=session.node_rules(job)))
+        return [bounded(self._state.pods[task.uid].fact.request, bounds) for task in tasks]
 
     def _rooms_for(self, request: PodRequest) -> dict[str, _Room]:
         policy = self._state.policy

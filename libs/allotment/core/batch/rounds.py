@@ -22,7 +22,7 @@ from allotment.core.queues.backfill import backfill
 from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.model import Status, Task
 from allotment.core.queues.plugin import SWITCHES
-from allotment.core.queues.registry import PLUGINS, Configured, configure
+from allotment.core.queues.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
 from allotment.core.queues.reservations import fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
@@ -127,7 +127,7 @@ def tiers_of(policy: Policy) -> list[list[Configured]]:
 
 
 def _configured(use: PluginUse) -> Configured:
-    switches = {word: is_on(use, word) for word in SWITCHES.values()}
+    switches = {word: is_on(use, word) for word in (*SWITCHES.values(), HIERARCHY_SWITCH)}
     arguments = {key: _unpacked(key, value) for key, value in use.arguments}
     return configure(use.name, arguments, switches)[0]
 

@@ -20,9 +20,11 @@ from functools import partial
 
 from allotment.core.batch.books import Books, Choice, Rank
 from allotment.core.batch.oracle import Places
+from allotment.core.bounds import Barred
 from allotment.core.model import ClusterState
-from allotment.core.queues.allocate import Limits
+from allotment.core.queues.answers import KEPT_FOR_PREEMPTOR
 from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import EVICTABLE_SET, Status, Task
 from allotment.core.queues.reservations import Fence, Hold
 from allotment.core.queues.session import Session
@@ -111,12 +113,12 @@ class Hunt:
             return []
         books = self._open_books()
         marks = books.mark(), session.mark(), self._places.mark()
-        held = self._fenced.nodes(job)
+        limits = self._fenced.limits(job)
         found: list[Eviction] = []
         for task in tasks[:lacking]:
-            if self._has_room(books, job, task, held):
+            if self._has_room(books, job, task, limits):
                 continue
-            choice = self._choose(books, job, task, action, held)
+            choice = self._choose(books, job, task, action, limits)
             if choice is None:
                 books.undo(marks[0])
                 session.undo(marks[1])
@@ -129,19 +131,20 @@ class Hunt:
         self._served.add(job.uid)
         return found
 
-    def _has_room(self, books: Books, job: Job, task: Task, held: frozenset[str]) -> bool:
+    def _has_room(self, books: Books, job: Job, task: Task, limits: Limits) -> bool:
         """Give the task a place for which nobody else has to go, if there is one."""
         session, places = self._session, self._places
         if session.allocatable(job, task) is not None:
             return False
         cards = session.cards(job, task)
-        limits = Limits(cards, held)
-        if not books.put_on_freed(task, places.requests(task, limits), held):
+        limits = limits._replace(cards=cards)
+        if not books.put_on_freed(task, places.requests(task, limits)):
             mark = places.mark()
             placement = places.find(task, limits)
             if placement is not None and books.is_freed(placement.node):
                 places.undo(mark)  # other tasks had it, or there would have been room
-                placement = places.find(task, Limits(cards, held | books.freed()))
+                freed = Barred(KEPT_FOR_PREEMPTOR, books.freed(), "")
+                placement = places.find(task, limits._replace(barred=(*limits.barred, freed)))
             if placement is None:
                 return False
             books.put(placement)
@@ -149,7 +152,7 @@ class Hunt:
         return True
 
     def _choose(
-        self, books: Books, job: Job, task: Task, action: str, held: frozenset[str]
+        self, books: Books, job: Job, task: Task, action: str, limits: Limits
     ) -> Choice | None:
         """The cheapest victims for a task, who are then gone from everybody's books."""
         session = self._session
@@ -159,8 +162,8 @@ class Hunt:
         if not victims:
             return None
         cards = session.cards(job, task) if session.allocatable(job, task) is None else None
-        for request in self._places.requests(task, Limits(cards, held)):
-            choice = books.cheapest(request, victims, held, partial(self._is_covered, job, task))
+        for request in self._places.requests(task, limits._replace(cards=cards)):
+            choice = books.cheapest(request, victims, partial(self._is_covered, job, task))
             if choice is not None:
                 books.take(task, request, choice)
                 self._vacate(choice.victims)

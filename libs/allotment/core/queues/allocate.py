@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
 from allotment.core.queues.enqueue import WAITING
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import READY_SET, Status, Task
 from allotment.core.queues.plugin import Order
 from allotment.core.queues.reservations import Commit, Fence, Hold, Refusal, fence
@@ -38,15 +39,6 @@ class Promised(NamedTuple):
     card: str = ""
 
 
-class Limits(NamedTuple):
-    """What the oracle must heed for a task, besides what fits."""
-
-    cards: tuple[str, ...] | None = None
-    """Only nodes with one of these cards, and on that card; None: any."""
-    nodes_held: frozenset[str] = frozenset()
-    """Nodes that are held for others."""
-
-
 class Hopeless(NamedTuple):
     """So many of the tasks fit together at most, and what the others lack."""
 
@@ -61,7 +53,7 @@ class Oracle(Protocol):
 
     def undo(self, mark: int) -> None: ...
 
-    def hopeless(self, tasks: Sequence[Task], needed: int) -> Hopeless | None:
+    def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
         """Why `needed` of the tasks can never fit together now; None if they may. A cheap bound:
         asked before a job that needs several tasks is tried at all."""
 
@@ -217,7 +209,7 @@ class _Round:
             return None
         if len(waiting) < needed:
             return Hopeless(len(waiting), _kept_back(needed, len(waiting)))
-        return self.oracle.hopeless(waiting[::-1], needed)
+        return self.oracle.hopeless(waiting[::-1], needed, self.fence.limits(job))
 
     def _ending(self, job: Job) -> str:
         if self.session.job_ready(job):
@@ -230,7 +222,7 @@ class _Round:
         placed: list[tuple[str, Placed | Promised]] = []
         refused: list[tuple[str, No]] = []
         failed = self._failed_roles[job.uid]
-        held = self.fence.nodes(job)
+        limits = self.fence.limits(job)
         while waiting:
             task = waiting.pop()
             no = self.session.allocatable(job, task)
@@ -240,8 +232,8 @@ class _Round:
             if task.role and task.role in failed:
                 refused.append((task.uid, same_role(task)))
                 continue
-            limits = Limits(self.session.cards(job, task), held)
-            answer = self.oracle.try_place(task, limits)
+            cards = self.session.cards(job, task)
+            answer = self.oracle.try_place(task, limits._replace(cards=cards))
             if isinstance(answer, No):
                 refused.append((task.uid, answer))
                 if task.role:
@@ -250,7 +242,7 @@ class _Round:
                     break
                 continue
             status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
-            card = answer.card or (limits.cards[0] if limits.cards else "")
+            card = answer.card or (cards[0] if cards else "")
             self.session.assume(job, task, status, card)
             placed.append((task.uid, answer))
             if self.session.job_ready(job):

@@ -31,7 +31,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.queues.answers import HELD_FOR_GANG, QUOTA_CODES, No
+from allotment.core.bounds import Barred
+from allotment.core.queues.answers import HELD_FOR_GANG, KEPT_FOR_PREEMPTOR, QUOTA_CODES, No
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 
@@ -214,6 +216,20 @@ class Fence:
             node for hold in self._holds if self._binds(hold, job) for node in hold.nodes
         )
 
+    def limits(self, job: Job) -> Limits:
+        """Where the job's tasks may go: what its queue may use, without what is others'."""
+        session = self._session
+        barred = tuple(
+            Barred(
+                KEPT_FOR_PREEMPTOR if hold.is_promised else HELD_FOR_GANG,
+                frozenset(hold.nodes),
+                whose_text(session, hold),
+            )
+            for hold in self._holds
+            if hold.nodes and self._binds(hold, job)
+        )
+        return Limits(None, session.node_rules(job), session.node_points(job), barred)
+
     def closed(self, job: Job) -> No | None:
         """Why a job gets nothing of its queue's quota for now."""
         for hold in self._holds:
@@ -244,9 +260,16 @@ def fence(session: Session, holds: Sequence[Hold]) -> Fence:
 
 def hold_text(session: Session, hold: Hold) -> str:
     """What is held for whom, and since when, in one line."""
-    view = session.jobs[hold.job].view
     what = f"the quota of queue {hold.queue}" if hold.queue else f"nodes {', '.join(hold.nodes)}"
+    return f"{what} {'is' if hold.queue else 'are'} {whose_text(session, hold)}"
+
+
+def whose_text(session: Session, hold: Hold) -> str:
+    """For whom something is held, and since when."""
+    view = session.jobs[hold.job].view
+    name = f"{view.namespace}/{view.name}"
+    if hold.is_promised:
+        return f"kept for {name} until the pods that it evicts are gone"
     return (
-        f"{what} {'is' if hold.queue else 'are'} held for {view.namespace}/{view.name}, "
-        f"which waits since decision {hold.since} and was passed by too many pods"
+        f"held for {name}, which waits since decision {hold.since} and was passed by too many pods"
     )

@@ -12,6 +12,7 @@ import msgspec
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import QUEUE_UNKNOWN, No
+from allotment.core.queues.limits import NodePoints, NodeRule
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
 from allotment.core.queues.plugin import Order, Plugin
 from allotment.core.queues.registry import Configured
@@ -143,15 +144,17 @@ class Session:
             self._at("reclaimable"), lambda plugin: plugin.reclaimable(taker, candidates)
         )
 
-    def node_refusal(self, job: Job, labels: Mapping[str, str]) -> No | None:
+    def node_rules(self, job: Job) -> tuple[NodeRule, ...]:
+        """Which nodes the job may use: those that all of the rules allow."""
         queue = self.world.queues[job.queue]
-        return votes.first_no(
-            self._at("predicate"), lambda plugin: plugin.node_refusal(queue, labels)
-        )
+        rules = (plugin.node_rule(queue) for plugin in self._flat("predicate"))
+        return tuple(rule for rule in rules if rule is not None)
 
-    def node_points_micro(self, job: Job, labels: Mapping[str, str]) -> int:
+    def node_points(self, job: Job) -> NodePoints | None:
+        """What nodes are worth to the job's queue, by the first plugin that says so."""
         queue = self.world.queues[job.queue]
-        return sum(p.node_points_micro(queue, labels) for p in self._flat("node_order"))
+        found = (plugin.node_points(queue) for plugin in self._flat("node_order"))
+        return next((points for points in found if points is not None), None)
 
     def due_tasks(self, job: Job) -> list[Task]:
         """A job's tasks that want a place with resources, in task order."""
