@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from allotment.core.batch.holds import cards_of
 from allotment.core.bounds import texts_of, unbarred
 from allotment.core.closest import closest, fragmentation
 from allotment.core.company import look_around, situated
@@ -110,8 +111,7 @@ def request_of(request: PodRequest) -> Request:
     chosen = request.selection
     first = request.devices[0] if request.devices else None
     return Request(
-        gpus=sum(d.count for d in request.devices)
-        + sum(amount for name, amount in request.extended if name.endswith("/gpu")),
+        gpus=cards_of(request),
         memory_bytes=first.memory_mib * MIB if first else 0,
         memory_percent=first.memory_pct if first else 0,
         compute_percent=first.cores_pct if first else 0,

@@ -6,6 +6,7 @@ both are gone.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -131,13 +132,16 @@ def wholes_among(
 
 def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     """What a decision says about groups, after its placements took effect."""
-    placed: Counter[str] = Counter()
-    for placement in event.placements if state.is_batched else ():
-        pod = state.pods.get(placement.uid)
-        if pod is not None and pod.allocation is not None and pod.allocation.seq == seq:
-            placed[pod.fact.group] += 1
+    placed = [
+        pod.fact
+        for placement in (event.placements if state.is_batched else ())
+        if (pod := state.pods.get(placement.uid)) is not None
+        and pod.allocation is not None
+        and pod.allocation.seq == seq
+    ]
+    started = {fact.group for fact in placed if fact.group}
     if placed:
-        _count_passed(state, placed)
+        _count_passed(state, placed, started)
     for short in event.shorts:
         found = state.groups.get(short.group)
         if found is not None:
@@ -151,7 +155,7 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
             if not admission.code:
                 found.admitted_seq = found.changed_seq = seq
     held = state.holds if event.holds is None else event.holds
-    if any(hold not in held or hold.group in placed for hold in state.holds):
+    if any(hold not in held or hold.group in started for hold in state.holds):
         state.order_seq = seq  # what was held is there for others
     state.holds = held
     for eviction in event.evictions:
@@ -161,21 +165,55 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
             changed(state, pod.fact, seq)
 
 
-def _count_passed(state: ClusterState, placed: Counter[str]) -> None:
-    """Pods were placed, by their groups: who is short saw so many pass, in the queue whose quota
-    was short, or anywhere if it was room.
+class _Standing(NamedTuple):
+    """Whose pods count as passing whom: those of a lower rank, or of an equal one."""
+
+    queue: str
+    rank: tuple[int, int]
+    """The priority of the queue, then that of the group or pod."""
+
+
+def _count_passed(state: ClusterState, placed: Iterable[PodObserved], started: set[str]) -> None:
+    """Pods were placed: who is short saw those pass that do not outrank it, in the queue whose
+    quota was short, or anywhere if it was room.
     """
-    queues: Counter[str] = Counter()
-    for key, count in placed.items():
-        group = state.groups.get(key)
-        for name in _chain(state, (group.queue if group is not None else "") or DEFAULT_QUEUE):
-            queues[name] += count
-    total = placed.total()
+    usual = usual_priority(state)
+    passing = Counter(_standing(state, fact, usual) for fact in placed)
+    chains = {each.queue: _chain(state, each.queue) for each in passing}
     for key, group in state.groups.items():
-        if key in placed:
+        if key in started:
             group.short, group.passed, group.short_since = None, 0, 0
         elif group.short is not None:
-            group.passed += queues[group.short.queue] if group.short.queue else total
+            rank, queue = _standing_of(state, group, usual).rank, group.short.queue
+            group.passed += sum(
+                count
+                for each, count in passing.items()
+                if each.rank <= rank and (not queue or queue in chains[each.queue])
+            )
+
+
+def _standing(state: ClusterState, fact: PodObserved, usual: int) -> _Standing:
+    group = state.groups.get(fact.group)
+    if group is not None:
+        return _standing_of(state, group, usual)
+    return _Standing(DEFAULT_QUEUE, (_queue_priority(state, DEFAULT_QUEUE), fact.priority))
+
+
+def _standing_of(state: ClusterState, group: Group, usual: int) -> _Standing:
+    queue, fact = group.queue or DEFAULT_QUEUE, group.fact
+    known = None if fact is None else state.classes.get(fact.priority_class)
+    priority = 0 if fact is None else usual if known is None else known.value
+    return _Standing(queue, (_queue_priority(state, queue), priority))
+
+
+def _queue_priority(state: ClusterState, name: str) -> int:
+    queue = state.queues.get(name)
+    return 0 if queue is None else queue.priority
+
+
+def usual_priority(state: ClusterState) -> int:
+    """The priority of who names no PriorityClass, or one that is not there."""
+    return max((known.value for known in state.classes.values() if known.is_default), default=0)
 
 
 def _chain(state: ClusterState, name: str) -> list[str]:

@@ -40,6 +40,7 @@ def holds_now(
         if group.short is not None
         and group.passed >= RULE.patience
         and (job := session.jobs.get(key)) is not None
+        and _pieces(state, session, job) >= RULE.pieces_least
         and _could_start(state, session, job)
     }
     if not waits:
@@ -71,6 +72,19 @@ def _could_start(state: ClusterState, session: Session, job: Job) -> bool:
         return False
     refused = session.allocatable(job, due[0])
     return refused is None or refused.code in QUOTA_CODES
+
+
+def _pieces(state: ClusterState, session: Session, job: Job) -> int:
+    """What a job needs at once: its pods, each as often as it asks for cards."""
+    pods = (state.pods[task.uid].fact for task in session.due_tasks(job)[: _needed(job)])
+    return sum(max(cards_of(pod.request), 1) for pod in pods)
+
+
+def cards_of(request: PodRequest) -> int:
+    """How many cards a pod asks for."""
+    return sum(ask.count for ask in request.devices) + sum(
+        amount for name, amount in request.extended if name.endswith("/gpu")
+    )
 
 
 def _needed(job: Job) -> int:

@@ -1,7 +1,7 @@
 """Groups, pods and queues of the state as plain values for the order and quota plugins."""
 
 from allotment.core.devices.base import CORES_WHOLE_PCT
-from allotment.core.fold_groups import DEFAULT_QUEUE
+from allotment.core.fold_groups import DEFAULT_QUEUE, usual_priority
 from allotment.core.model import ClusterState, Group, Pod
 from allotment.core.queues import card_names
 from allotment.core.queues.model import (
@@ -105,10 +105,7 @@ def single(state: ClusterState, pod: Pod) -> JobView:
 def _priority(state: ClusterState, name: str) -> int:
     """The value of a PriorityClass; of none the cluster's default, else 0."""
     known = state.classes.get(name)
-    if known is not None:
-        return known.value
-    defaults = (c.value for c in state.classes.values() if c.is_default)
-    return max(defaults, default=0)
+    return usual_priority(state) if known is None else known.value
 
 
 def _task(state: ClusterState, pod: Pod) -> Task:

@@ -16,7 +16,15 @@ from allotment.core.config import is_on
 from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle, same_refusal
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
-from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUSED, Turn, allocate
+from allotment.core.queues.allocate import (
+    COMMITTED,
+    DISCARDED,
+    INVALID,
+    OVERUSED,
+    Turn,
+    allocate,
+    cause_of,
+)
 from allotment.core.queues.answers import EXPLANATIONS, QUOTA_CODES, No
 from allotment.core.queues.backfill import backfill
 from allotment.core.queues.enqueue import enqueue
@@ -178,7 +186,7 @@ class _Outcome:
     def _short(self, turn: Turn, job: Job) -> None:
         if turn.job not in self._state.groups:
             return  # a pod without a group is told by its refusal
-        no = turn.no or next((no for _, no in turn.refused), None)
+        no = cause_of(turn)
         self._shorts[turn.job] = Short(
             group=turn.job,
             code=no.code if no is not None else "",

@@ -12,7 +12,7 @@ Where a task goes is not decided here: an `Oracle` is asked. It sees what was pl
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
@@ -20,7 +20,7 @@ from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import READY_SET, Status, Task
 from allotment.core.queues.plugin import Order
-from allotment.core.queues.reservations import Commit, Fence, Hold, Refusal, fence
+from allotment.core.queues.reservations import Fence, Hold, fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 
@@ -250,19 +250,14 @@ class _Round:
         return tuple(placed), tuple(refused)
 
 
-def endings(turns: Iterable[Turn]) -> list[Refusal | Commit]:
-    """The turns as reservations count them. A job that lacks room somewhere waits for room, even if
-    some of its tasks were refused by quota.
+def cause_of(turn: Turn) -> No | None:
+    """Why a job did not get its minimum. One that lacks room somewhere waits for room, even if some
+    of its tasks were refused by quota.
     """
-    found: list[Refusal | Commit] = []
-    for turn in turns:
-        if turn.ending == COMMITTED and turn.placed:
-            found.append(Commit(turn.job, sum(isinstance(at, Placed) for _, at in turn.placed)))
-        elif turn.ending == DISCARDED:
-            reasons = [no for _, no in turn.refused] or ([turn.no] if turn.no else [])
-            reasons.sort(key=lambda no: no.code in QUOTA_CODES)
-            found += [Refusal(turn.job, no) for no in reasons[:1]]
-    return found
+    if turn.no is not None:
+        return turn.no
+    reasons = [no for _, no in turn.refused]
+    return next((no for no in reasons if no.code not in QUOTA_CODES), next(iter(reasons), None))
 
 
 def same_role(task: Task) -> No:
