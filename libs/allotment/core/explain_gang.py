@@ -38,6 +38,7 @@ from allotment.core.queues.enqueue import WAITING
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import COMPLETED_SET, Status, Task
 from allotment.core.queues.reservations import fence
+from allotment.core.queues.session import unknown_queue
 from allotment.core.queues.work import Job
 from allotment_proto.events import GroupObserved
 
@@ -134,7 +135,7 @@ def _without_queue(bench: Bench, key: str, fact: GroupObserved, since_s: int) ->
     """The status of a group whose queue does not exist, or where no queue does."""
     phase, cause = "NotInUse", None
     if bench.state.is_batched:
-        phase, cause = "NoQueue", reason_of(bench.session.unplaced[key])
+        phase, cause = "NoQueue", reason_of(unknown_queue(bench.session.unplaced[key]))
     return GangStatus(phase=phase, cause=cause, since_seconds=since_s, group_phase=fact.phase)
 
 

@@ -28,7 +28,9 @@ class _Entry(NamedTuple):
 
 
 class Session:
-    """Plugins of all tiers over one view. `unplaced` are jobs whose queue does not exist."""
+    """Plugins of all tiers over one view. `unplaced` are jobs whose queue does not exist: they have
+    no part in the order, and what waits of them waits for the queue.
+    """
 
     def __init__(
         self,
@@ -41,8 +43,8 @@ class Session:
         """
         self._view = view
         self.world = World(view, known)
-        self.unplaced: dict[str, No] = {
-            job.uid: _unknown_queue(job) for job in view.jobs if job.queue not in self.world.queues
+        self.unplaced: dict[str, JobView] = {
+            job.uid: job for job in view.jobs if job.queue not in self.world.queues
         }
         self._opened = [
             [(configured, configured.open(self.world)) for configured in tier] for tier in tiers
@@ -234,7 +236,8 @@ class Session:
         return (plugin for tier in self._at(point) for plugin in tier)
 
 
-def _unknown_queue(job: JobView) -> No:
+def unknown_queue(job: JobView) -> No:
+    """Why nothing is done about a job whose queue does not exist."""
     return No(
         QUEUE_UNKNOWN, f"queue {job.queue} of {job.namespace}/{job.name} does not exist", job.queue
     )
