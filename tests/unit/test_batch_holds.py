@@ -6,7 +6,9 @@ import pytest
 
 from allotment_proto.events import PodGone, PriorityClassObserved, QueueObserved, Short
 from tests import build
+from tests.unit.batch_parts import gone
 from tests.unit.test_batch_rounds import World, group
+from tests.unit.test_filter_groups import Filtered
 
 
 def full(cards: int = 2) -> World:
@@ -90,3 +92,76 @@ def test_only_what_is_big_gets_a_hold(members: int, number: int, *, held: bool) 
     world.gang("late", 1)
     world.decide()
     assert bool(world.state.holds) == held
+
+
+class TestWhatIsHeld:
+    def waiting(self, **changes: Any) -> Filtered:
+        """A group that 70 pods passed by, and room for nobody else."""
+        world = Filtered(build.node("n1", 2), build.node("n2", 2))
+        world.gang("run", 3, members=1)
+        world.decide()
+        world.decide()
+        self.big = world.gang("big", 4)
+        world.decide()
+        big = world.state.groups["default/big"]
+        assert big.short is not None
+        big.passed = 70
+        return world
+
+    def small(self, world: World, uid: str) -> None:
+        world.tell(build.pod(uid, build.request(build.wants(16_000, 0)), created_ms=9_000))
+
+    def test_nothing_is_held_for_a_group_whose_pods_are_gone(self) -> None:
+        world = self.waiting()
+        self.small(world, "small")
+        world.cycle()
+        assert [held.group for held in world.state.holds] == ["default/big"]
+        assert "small" not in world.placed()
+        for uid in self.big:
+            world.tell(gone(uid))
+        while world.cycle() is not None:
+            pass
+        assert world.state.holds == ()
+        assert "small" in world.placed()
+
+    def test_nothing_is_held_for_a_group_that_is_not_complete(self) -> None:
+        world = self.waiting()
+        world.tell(gone(self.big[0]))
+        self.small(world, "small")
+        world.decide()
+        assert world.state.holds == ()
+        assert "small" in world.placed()
+
+    def test_nothing_is_held_for_a_group_of_a_closed_queue(self) -> None:
+        world = self.waiting()
+        world.tell(QueueObserved(uid="t", name="train", rv=1, state="Closed"))
+        world.tell(group("big", 4, rv=2, queue="train"))
+        world.decide()
+        world.state.groups["default/big"].passed = 70
+        self.small(world, "small")
+        world.decide()
+        assert world.state.holds == ()
+        assert "small" in world.placed()
+
+    def test_the_end_of_a_hold_is_news(self) -> None:
+        world = self.waiting()
+        world.tell(build.node("n3", 1))
+        self.small(world, "small")
+        self.small(world, "other")
+        world.cycle()
+        world.tell(group("big", 2, rv=2))
+        while world.cycle() is not None:
+            pass
+        assert world.state.holds == ()
+
+    def test_a_hopeless_group_is_looked_at_once(self) -> None:
+        world = self.waiting()
+        world.tell(group("big", 4, rv=2))
+        world.pods("big", 30, start=4)
+        world.tell(group("big", 30, rv=3))
+        world.decide()
+        world.state.groups["default/big"].passed = 70
+        self.small(world, "small")
+        world.decide()
+        assert world.state.holds == ()
+        assert "small" in world.placed()
