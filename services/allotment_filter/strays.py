@@ -26,6 +26,8 @@ class Stray(NamedTuple):
 
 def strays(state: ClusterState, session: Session, tried: Mapping[str, int]) -> Iterator[Stray]:
     """Whom to tell; `tried` is at which sequence jobs were last in a batch."""
+    if not state.is_batched:
+        return  # pods are placed one by one, whatever group they name
     for key, view in session.unplaced.items():
         if key in state.groups:
             yield from _without_queue(state, key, view, tried.get(key, 0))

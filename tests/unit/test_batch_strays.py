@@ -154,3 +154,11 @@ def test_a_service_that_starts_anew_tells_nobody_twice() -> None:
     again = Groups(world.state)
     found = again.next_batch(())
     assert found is None or not Rounds(world.state).run(found.batch.uids, world.board).refusals
+
+
+def test_without_any_queue_nobody_is_astray() -> None:
+    world, _, _ = deleted_queue()
+    world.pods("ghost", 1)
+    world.tell(QueueGone(uid="q", name="default", rv=9))
+    assert not world.state.is_batched
+    assert world.cycle() is None
