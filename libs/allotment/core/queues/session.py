@@ -55,6 +55,8 @@ class Session:
         self._points: dict[str, list[list[Plugin]]] = {}
         self._journal: list[_Entry] = []
         self._queue_keys: dict[str, Order] = {}
+        self._node_rules: dict[str, tuple[NodeRule, ...]] = {}
+        self._node_points: dict[str, NodePoints | None] = {}
 
     @property
     def jobs(self) -> Mapping[str, Job]:
@@ -148,15 +150,21 @@ class Session:
 
     def node_rules(self, job: Job) -> tuple[NodeRule, ...]:
         """Which nodes the job may use: those that all of the rules allow."""
-        queue = self.world.queues[job.queue]
-        rules = (plugin.node_rule(queue) for plugin in self._flat("predicate"))
-        return tuple(rule for rule in rules if rule is not None)
+        known = self._node_rules.get(job.queue)
+        if known is None:
+            queue = self.world.queues[job.queue]
+            rules = (plugin.node_rule(queue) for plugin in self._flat("predicate"))
+            known = tuple(rule for rule in rules if rule is not None)
+            self._node_rules[job.queue] = known
+        return known
 
     def node_points(self, job: Job) -> NodePoints | None:
         """What nodes are worth to the job's queue, by the first plugin that says so."""
-        queue = self.world.queues[job.queue]
-        found = (plugin.node_points(queue) for plugin in self._flat("node_order"))
-        return next((points for points in found if points is not None), None)
+        if job.queue not in self._node_points:
+            queue = self.world.queues[job.queue]
+            found = (plugin.node_points(queue) for plugin in self._flat("node_order"))
+            self._node_points[job.queue] = next((p for p in found if p is not None), None)
+        return self._node_points[job.queue]
 
     def due_tasks(self, job: Job) -> list[Task]:
         """A job's tasks that want a place with resources, in task order."""
