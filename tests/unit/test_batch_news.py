@@ -6,8 +6,10 @@ from allotment.core.cycle import recheck_all
 from allotment_proto.events import (
     QueueObserved,
 )
+from allotment_proto.facts import PluginUse, Policy
 from tests import build
 from tests.unit.batch_parts import gone
+from tests.unit.test_batch_bounds import LABEL, in_group, job, tell_queue
 from tests.unit.test_batch_rounds import group
 from tests.unit.test_filter_groups import Filtered
 
@@ -91,3 +93,20 @@ class TestNews:
         assert world.cycle() is None
         world.tell(group("a", 1, rv=2))
         assert world.cycle() == ["a-w-0", "a-w-1"]
+
+
+def test_another_node_group_is_news() -> None:
+    """Of a node by its label, and of a queue by its affinity."""
+    tiers = ((PluginUse("gang"), PluginUse("nodegroup")),)
+    world = Filtered(in_group("n1", "a", 1), in_group("n2", "c", 1), policy=Policy(tiers=tiers))
+    tell_queue(world, "team", ("b",))
+    first, second = job(world, "x", 1, "team") + job(world, "y", 1, "team")
+    assert world.cycle() == [first, second]
+    assert world.cycle() is None
+    world.tell(build.node("n1", 1, rv=7, labels=((LABEL, "b"),)))
+    assert world.cycle() == [first, second]
+    assert world.placed() == {first}
+    assert world.cycle() is None
+    tell_queue(world, "team", ("b", "c"))
+    assert world.cycle() == [second]
+    assert world.placed() == {first, second}

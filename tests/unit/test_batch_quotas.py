@@ -1,5 +1,7 @@
 """Whose pods count against which quota, and that nobody takes it twice."""
 
+import pytest
+
 from allotment.core import snapshot
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
@@ -11,6 +13,7 @@ from allotment_proto.events import (
     QueueObserved,
     StageTime,
 )
+from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
 from tests.unit.batch_parts import CAPACITY, LIMITED, bound, gone, seen
@@ -102,3 +105,16 @@ class TestQuotas:
         world.tell(build.pod("solo"))
         world.decide()
         assert world.placed() == {"solo"}
+
+
+@pytest.mark.parametrize(("on", "placed"), [(("enableHierarchy",), 2), ((), 4)])
+def test_a_quota_above_counts_where_hierarchy_is_on(on: tuple[str, ...], placed: int) -> None:
+    tiers = ((PluginUse("gang"),), (PluginUse("capacity", on=on),))
+    world = World(build.node("n1", 8), policy=Policy(tiers=tiers))
+    world.tell(QueueObserved(uid="org", name="org", rv=1, capability=LIMITED))
+    for name in ("a", "b"):
+        world.tell(QueueObserved(uid=name, name=name, rv=1, parent="org"))
+        world.tell(group(name, 1, queue=name))
+        world.pods(name, 2)
+    world.decide()
+    assert len(world.placed()) == placed
