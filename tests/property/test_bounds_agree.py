@@ -17,8 +17,8 @@ from allotment.core.reasons import (
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Event, PolicyLoaded
 from allotment_proto.facts import Expression, NodeTerm, PodRequest, Policy
+from tests import build
 from tests import strategies as own
-from tests.build import pod
 
 TERMS = st.builds(
     NodeTerm,
@@ -65,11 +65,19 @@ BOUNDS = st.builds(
 )
 
 
+LABELS = ((), (("zone", "a"),), (("tier", "5"), ("zone", "b")))
+START = [
+    build.node(name, [build.card(n, id=f"{name}-{n}") for n in range(2)], labels=labels)
+    for name, labels in zip(own.NODES, LABELS, strict=True)
+]
+EASY = st.sampled_from((PodRequest(), PodRequest(cpu_milli=100), build.request(build.wants())))
+
+
 @given(
     own.every_policy,
-    st.lists(own.events(), min_size=5, max_size=30),
-    st.lists(st.tuples(own.every_request, BOUNDS), min_size=1, max_size=3),
-    st.integers(0, 30),
+    st.lists(own.events(), max_size=20),
+    st.lists(st.tuples(EASY | EASY | own.every_request, BOUNDS), min_size=1, max_size=4),
+    st.integers(2, 20),
 )
 def test_same_answers(
     policy: Policy, events: list[Event], asked: list[tuple[PodRequest, Bounds]], cut: int
@@ -78,11 +86,12 @@ def test_same_answers(
     apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), 1)
     board = Board(state)
     requests = [bounded(request, bounds) for request, bounds in asked]
-    for seq, event in enumerate(events, 2):
+    told = [*START, *events]
+    for seq, event in enumerate(told, 2):
         apply(state, event, seq)
-        if seq in (cut, len(events) + 1):
+        if seq in (4, 3 + cut, len(told) + 1):
             for request in requests:
-                _same(state, board, situated(pod("x", request), state))
+                _same(state, board, situated(build.pod("x", request), state))
 
 
 def _same(state: ClusterState, board: Board, request: PodRequest) -> None:
