@@ -23,6 +23,7 @@ from allotment_filter.batches import Batch, Round, next_round
 from allotment_filter.groups import Groups
 from allotment_filter.looks import Looks
 from allotment_filter.settings import FilterSettings
+from allotment_filter.strays import orphans
 from allotment_filter.waiting import Waiting
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
@@ -31,6 +32,8 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
+GROUP_WAIT_S = 1.0
+"""How long a pod may be known before its PodGroup without being told."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
 
@@ -46,6 +49,8 @@ class Filter:
         self.tried: dict[str, int] = {}
         self.held_back: dict[str, float] = {}
         """Pods whose Binding failed → the monotonic time at which they are worth another try."""
+        self._awaited: set[str] = set()
+        """Pods whose PodGroup is not known, and that were given time for it."""
         self.cycles = 0
         self.reissued = 0
         self._conflicts = 0
@@ -126,12 +131,22 @@ class Filter:
         if self._groups is None or self._groups.state is not state:
             self._groups = Groups(state)
         self._forget_held_back()
+        self._give_time(state)
         found = self._groups.next_batch(self.held_back, self.ctx.settings.batch_max)
         if found is None:
             await self._sleep_until_news()
             return
         if await self._cycle_through(f"{name}.{next(numbers)}", found.batch, received_us):
             self._groups.tried(found)
+
+    def _give_time(self, state: ClusterState) -> None:
+        """A pod may be heard of before its PodGroup: it is not told at once that there is none."""
+        missing = set(orphans(state))
+        for uid in self._awaited - missing:
+            self.held_back.pop(uid, None)
+        for uid in missing - self._awaited:
+            self.held_back.setdefault(uid, time.monotonic() + GROUP_WAIT_S)
+        self._awaited = missing
 
     def _forget_held_back(self) -> None:
         now = time.monotonic()
