@@ -133,6 +133,20 @@ def test_pods_whose_podgroup_was_deleted_are_told_those_that_run_are_not() -> No
     assert told(world, runs) == ""
 
 
+def test_pods_whose_podgroup_was_deleted_after_its_queue_are_told_of_the_podgroup() -> None:
+    """What others of the group hold counts in a queue that is not there."""
+    world = Filtered(build.node("n1", 1))
+    world.tell(QueueObserved(uid="t", name="team", rv=1))
+    _, waits = job(world, "g", 2, "team")
+    world.cycle()
+    world.tell(QueueGone(uid="t", name="team", rv=2))
+    world.cycle()
+    assert told(world, waits).startswith("QueueUnknown: ")
+    world.tell(GroupGone(uid="uid-g", namespace="default", name="g", rv=2))
+    assert world.cycle() == [waits]
+    assert told(world, waits).startswith("GroupMissing: PodGroup default/g does not exist")
+
+
 def test_many_strays_leave_room_for_others() -> None:
     world = Filtered(build.node("n1", 2))
     strays = world.pods("ghost", 12)

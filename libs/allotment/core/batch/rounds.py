@@ -118,14 +118,14 @@ class Rounds:
         state = self.state
         view = session.unplaced.get(key)
         group = state.groups.get(key)
-        if view is not None:
-            is_let_in = view.phase not in WAITING or "enqueue" not in state.policy.actions
-            if is_let_in and waiting_in(view):
-                made.take_unplaced(view)
-        elif group is not None and group.fact is None:
+        if group is not None and group.fact is None:  # whatever queue its pods' places count in
             for uid in batch:
                 if uid in group.members and uid in state.pending:
                     made.take_without_group(uid)
+        elif view is not None:
+            is_let_in = view.phase not in WAITING or "enqueue" not in state.policy.actions
+            if is_let_in and waiting_in(view):
+                made.take_unplaced(view)
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""
