@@ -267,7 +267,8 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A pod that fits nowhere now. `reasons` count every node once, by its first obstacle.
 
-    With a `problem` the pod's own request is at fault and no node was asked.
+    With a `problem` the pod's own request is at fault and no node was asked. `notes` say in words
+    what stands behind reasons that are about others: for whom a node is held, what a queue may use.
     """
 
     uid: str
@@ -276,6 +277,7 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     nodes: int
     reasons: tuple[tuple[str, int], ...]
     problem: Problem | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):

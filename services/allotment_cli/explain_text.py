@@ -77,6 +77,8 @@ def _head(found: Explanation) -> Iterator[str]:
         yield _field("Problem", status.problem)
     elif status.cause:
         yield _field("Cause", status.cause + _ever(status))
+    for note in status.notes:
+        yield _field("Because", note)
     if status.group and not status.problem:
         yield _field("Group", status.group)
     if status.nominated:
@@ -156,6 +158,8 @@ def _waiting(waiting: WaitingFor) -> str:
     nodes = f"one of {waiting.nodes} nodes" if waiting.nodes > 1 else "one node"
     if waiting.kind == "Release":
         return f"for a release on {nodes} (tried again on every release)"
+    if waiting.kind == "HoldEnd":
+        return f"until {nodes} that would do is no longer kept for others"
     return f"for a change of {nodes} that has the room (not ready, cordoned or quarantined)"
 
 

@@ -23,6 +23,7 @@ from allotment_filter.batches import Batch, Round, next_round
 from allotment_filter.groups import Groups
 from allotment_filter.looks import Looks
 from allotment_filter.settings import FilterSettings
+from allotment_filter.strays import orphans
 from allotment_filter.waiting import Waiting
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
@@ -33,6 +34,8 @@ BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
 GATHER_S_MAX = 0.1
 """The longest that pods gather for a cycle after one that was not full."""
+GROUP_WAIT_S = 1.0
+"""How long a pod may be known before its PodGroup without being told."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
 
@@ -48,6 +51,8 @@ class Filter:
         self.tried: dict[str, int] = {}
         self.held_back: dict[str, float] = {}
         """Pods whose Binding failed → the monotonic time at which they are worth another try."""
+        self._awaited: set[str] = set()
+        """Pods whose PodGroup is not known, and that were given time for it."""
         self.cycles = 0
         self.reissued = 0
         self._conflicts = 0
@@ -128,6 +133,7 @@ class Filter:
         if self._groups is None or self._groups.state is not state:
             self._groups = Groups(state)
         self._forget_held_back()
+        self._give_time(state)
         batch_max = self.ctx.settings.batch_max
         found = self._groups.next_batch(self.held_back, batch_max)
         if found is None:
@@ -139,6 +145,15 @@ class Filter:
             # What a cycle over groups costs hardly depends on its pods: so while one comes after
             # the other, as much time goes to gathering.
             await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
+
+    def _give_time(self, state: ClusterState) -> None:
+        """A pod may be heard of before its PodGroup: it is not told at once that there is none."""
+        missing = set(orphans(state))
+        for uid in self._awaited - missing:
+            self.held_back.pop(uid, None)
+        for uid in missing - self._awaited:
+            self.held_back.setdefault(uid, time.monotonic() + GROUP_WAIT_S)
+        self._awaited = missing
 
     def _forget_held_back(self) -> None:
         now = time.monotonic()

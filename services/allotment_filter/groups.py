@@ -18,10 +18,10 @@ from allotment.core.batch.views import SINGLE
 from allotment.core.cycle import BATCH_MAX
 from allotment.core.model import ClusterState
 from allotment.core.queues.model import WAITING, Status
-from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
 from allotment_filter.lines import Lines
+from allotment_filter.strays import strays
 
 TURN_PART = 4
 """One in so many of a full batch is for groups that had no turn yet since all had one."""
@@ -58,9 +58,15 @@ class Groups:
         if self._is_quiet and not self._may_be_due():
             return None
         session = self.rounds.session()
-        jobs = self._untold(session)
-        uids: list[str] = []
         is_held_back = False
+        jobs: list[str] = []
+        uids: list[str] = []
+        for stray in strays(state, session, self._tried):
+            if any(uid in held_back for uid in stray.pods):
+                is_held_back = True
+            elif len(uids) < max(batch_max // TURN_PART, 1):
+                jobs.append(stray.key)
+                uids += stray.pods
         self._woken_seq = max(state.room_seq, state.order_seq)
         self._followed = state.jobs_trail.end
         self.lines.follow(session, self._woken_seq)
@@ -95,17 +101,6 @@ class Groups:
         if len(self._tried) > 2 * (len(self.state.groups) + len(self.state.pending)) + 1000:
             known = self.state.groups.keys() | {SINGLE + uid for uid in self.state.pending}
             self._tried = {uid: seq for uid, seq in self._tried.items() if uid in known}
-
-    def _untold(self, session: Session) -> list[str]:
-        """Groups whose queue does not exist, and that were not told so."""
-        groups = self.state.groups
-        return [
-            uid
-            for uid, no in session.unplaced.items()
-            if uid in groups
-            and ((gate := groups[uid].gate) is None or gate.code != no.code)
-            and self._tried.get(uid, 0) < max(self.state.order_seq, groups[uid].changed_seq)
-        ]
 
     def _may_be_due(self) -> bool:
         """Whether something happened that may make a group due, where none was: asked for every

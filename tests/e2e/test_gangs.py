@@ -19,7 +19,7 @@ from allotment_local.definitions import read_definitions
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided, Event, Evicted
 from tests.e2e.audit import assert_not_oversold, assert_sound
-from tests.e2e.stack import Stack
+from tests.e2e.stack import Stack, vgpu
 
 NODES = """
 - prefix: g
@@ -180,3 +180,17 @@ def test_a_high_gang_takes_no_more_room_than_it_needs(stack: Stack) -> None:
         assert eviction.action == "preempt"
         assert eviction.preemptor.startswith("default/high-")
         assert stack.events(eviction.name, "Evict") == ["Pod is evicted, because of preempt"]
+
+
+def test_pods_wait_for_their_podgroup_and_say_so(stack: Stack) -> None:
+    link = {"scheduling.k8s.io/group-name": "late"}
+    for name in ("a", "b"):
+        stack.create_pod(name, vgpu(3200, 20), annotations=link)
+    for name in ("a", "b"):
+        stack.until(lambda name=name: bool(stack.events(name, "FailedScheduling")), name)  # type: ignore[misc]
+        assert stack.refusal(name).startswith("GroupMissing: PodGroup default/late does not exist")
+        assert stack.events(name, "FailedScheduling") == [stack.refusal(name)]
+    assert stack.bound() == set()
+    stack.call("POST", GROUPS, {"metadata": {"name": "late"}, "spec": {"minMember": 2}})
+    stack.until(lambda: stack.bound() == {"a", "b"}, "the group is there")
+    assert_sound(stack)

@@ -20,6 +20,7 @@ from allotment.core.board import Board
 from allotment.core.bulk import picture_of
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator, Outcome, recheck_all
+from allotment.core.queues import nodegroup
 from allotment.core.queues.gang import is_ready
 from allotment.core.queues.proportion import Proportion
 from allotment.core.queues.session import Session
@@ -52,6 +53,9 @@ POLICIES = (
     Policy(tiers=(FIRST, (PluginUse("capacity"),)), actions=ACTIONS),
     Policy(tiers=(FIRST, (PluginUse("drf"), PluginUse("proportion"))), actions=ACTIONS),
     Policy(tiers=(FIRST, (PluginUse("drf"),)), actions=("allocate", "backfill")),
+    Policy(
+        tiers=(FIRST, (PluginUse("nodegroup", arguments=(("strict", False),)),)), actions=ACTIONS
+    ),
 )
 QUEUES = ("default", "one", "two")
 CLASSES = ("", "high", "low")
@@ -62,6 +66,7 @@ REQUESTS = (
     build.request(build.wants(8_000, 0)),
     build.request(build.wants(16_000, 0)),
 )
+IN_GROUP = ((), ((nodegroup.LABEL, "a"),), ((nodegroup.LABEL, "b"),))
 Op = tuple[int, int, int, int]
 
 
@@ -88,7 +93,14 @@ class World:
             return
         cards = [build.card(index, id=f"n{a % 3}-{index}") for index in range(b % 4)]
         self.tell(
-            build.node(f"n{a % 3}", cards, rv=self.seq, cpu_milli=2_000 * (c + 1), pods=2 + b)
+            build.node(
+                f"n{a % 3}",
+                cards,
+                rv=self.seq,
+                cpu_milli=2_000 * (c + 1),
+                pods=2 + b,
+                labels=IN_GROUP[c % 3],
+            )
         )
 
     def queue(self, a: int, b: int, c: int) -> None:
@@ -106,6 +118,7 @@ class World:
                 capability=few if c % 2 else (),
                 deserved=(("cpu", 1_000 * b),) if c == 4 else (),
                 state="Closed" if c == 3 else "Open",
+                node_groups=(("a",), ("b",), (), ()) if b == 3 else None,
             )
         )
 
@@ -330,7 +343,13 @@ class World:
             key = self.state.pods[uid].fact.group
             group = self.state.groups.get(key)
             assert group is not None, uid
-            assert group.fact is None or session.job_valid(session.jobs[key]) is not None, uid
+            if group.fact is not None:
+                assert session.job_valid(session.jobs[key]) is not None, uid
+            else:
+                refusal = self.state.pods[uid].refusal
+                assert refusal is not None, uid
+                assert refusal.problem is not None, uid
+                assert refusal.problem.code == "GroupMissing"
 
 
 def before_evicting(decided: Decided, state: ClusterState) -> set[str]:

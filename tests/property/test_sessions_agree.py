@@ -21,11 +21,12 @@ from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.overcommit import Overcommit
 from allotment.core.queues.plugin import Order, Plugin
-from allotment.core.queues.session import Session
+from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.votes import poll
 from allotment.core.queues.work import Job
 from allotment.core.trail import NAMES_MAX
 from allotment_filter.groups import TURN_PART
+from allotment_filter.strays import strays
 from allotment_proto.events import PolicyLoaded
 from allotment_proto.facts import PluginUse, Policy
 from tests.property.test_batch import ACTIONS, FIRST, OPS, STEPS, Op, World
@@ -83,13 +84,17 @@ class PlainGroups:
         self.had_a_turn: set[str] = set()
 
     def next_batch(self, batch_max: int = BATCH_MAX) -> tuple[list[str], list[str]]:
-        """The jobs that are tried next, but for those whose queue does not exist, and the pods."""
+        """The jobs and strays that come next, and the pods."""
         session = Rounds(self.state).session()
         due = self._in_turns(session)
         if all(job.uid in self.had_a_turn for job in due):
             self.had_a_turn.clear()
         jobs: list[str] = []
         uids: list[str] = []
+        for stray in strays(self.state, session, self.tried):
+            if len(uids) < max(batch_max // TURN_PART, 1):
+                jobs.append(stray.key)
+                uids += stray.pods
         again, again_most = 0, batch_max - batch_max // TURN_PART
         for job in due:
             tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]
@@ -143,7 +148,7 @@ class Followed(World):
         if found is None:
             assert jobs == []
             return
-        assert ([job for job in found.jobs if job in jobs], list(found.batch.uids)) == (jobs, uids)
+        assert (list(found.jobs), list(found.batch.uids)) == (jobs, uids)
         outcome = self.round(found.batch.uids)
         self.decide(found.batch.basis, found.batch.uids, outcome)
         self.groups.tried(found)
@@ -195,7 +200,11 @@ def plain_enqueue(session: Session) -> tuple[list[str], list[tuple[str, No]]]:
         if job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
     let_in: list[str] = []
-    refused: list[tuple[str, No]] = sorted(session.unplaced.items())
+    refused = [
+        (uid, unknown_queue(view))
+        for uid, view in sorted(session.unplaced.items())
+        if view.phase in WAITING
+    ]
     turns = dict.fromkeys(waiting, 0)
 
     def place(name: str) -> tuple[Order, int, Order]:

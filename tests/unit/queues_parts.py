@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allotment.core.queues.allocate import Hopeless, Limits, Placed, Promised
+from allotment.core.queues.allocate import Hopeless, Placed, Promised
 from allotment.core.queues.answers import No
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
     Card,
     Cluster,
@@ -137,7 +138,7 @@ class Toy:
             books, node, amount = self._journal.pop()
             books[node] += amount
 
-    def hopeless(self, tasks: Sequence[Task], needed: int) -> Hopeless | None:
+    def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
         if not self.bound:
             return None
         least = min(int(one.request.amount(GPU)) // 1000 for one in tasks) or 1
@@ -151,7 +152,7 @@ class Toy:
         open_ = [
             node
             for node in sorted(self.free)
-            if node not in limits.nodes_held
+            if node not in limits.nodes_barred
             and (limits.cards is None or self.model.get(node) in limits.cards)
         ]
         if task.uid in self.never or not open_:

@@ -5,6 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from allotment.core import snapshot
+from allotment.core.batch.rounds import Rounds
+from allotment.core.board import Board
 from allotment.core.eligible import NEVER, with_eligibility
 from allotment_proto.events import (
     Evicted,
@@ -16,6 +19,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
+from tests.unit.batch_parts import CAPACITY, LIMITED, STARVING, bound, seen
 from tests.unit.test_batch_rounds import World, group
 
 TIERS = (
@@ -237,3 +241,126 @@ def test_where_nobody_is_evicted_there_is_nothing_to_say() -> None:
     world.tell(PolicyLoaded(policy=Policy(tiers=TIERS), source="", text_sha256=""))
     never = build.pod("a", preempts=False)
     assert with_eligibility(world.state, never, "so") == "so"
+
+
+class TestCorners:
+    def test_free_places_are_used_first(self) -> None:
+        """Three are wanted, two have room: one goes."""
+        world = Contest(build.node("n1", 1), build.node("n2", 1), build.node("n3", 1))
+        low = world.job("low", 1, members=0)
+        world.decide()
+        bound(world, *low)
+        world.job("top", 3, priority="high", members=3)
+        assert [e.uid for e in world.decide().evictions] == low
+
+    def test_room_that_is_about_to_be_free_is_used_first(self) -> None:
+        world = Contest(build.node("n1", 2))
+        low = world.job("low", 2)
+        world.decide()
+        bound(world, *low)
+        seen(world, low[0], deleting=True)
+        world.job("top", 1, priority="high")
+        assert world.decide().evictions == ()
+
+    def test_a_gang_takes_the_quota_of_all_its_victims(self) -> None:
+        world = Contest(build.node("n1", 4))
+        policy = msgspec.structs.replace(
+            CAPACITY, actions=("enqueue", "allocate", "preempt", "reclaim")
+        )
+        world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
+        world.tell(QueueObserved(uid="q", name="default", rv=2, capability=LIMITED))
+        singles = [*world.job("l0", 1, members=0), *world.job("l1", 1, members=0)]
+        world.decide()
+        assert world.placed() == set(singles)
+        bound(world, *singles)
+        world.job("top", 2, priority="high", members=2)
+        assert len(world.decide().evictions) == 2
+
+    def test_nobody_goes_for_a_group_that_is_not_let_in(self) -> None:
+        world = Contest(build.node("n1", 2))
+        low = world.job("low", 2)
+        world.decide()
+        bound(world, *low)
+        world.tell(
+            group(
+                "top", 1, priority_class="high", phase="Pending", min_resources=(("cpu", 99_000),)
+            )
+        )
+        world.pods("top", 1)
+        assert world.decide().evictions == ()
+
+    def test_nobody_goes_for_a_closed_queue(self) -> None:
+        world = Contest(build.node("n1", 2))
+        policy = msgspec.structs.replace(CAPACITY, actions=("allocate", "reclaim"))
+        world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
+        world.tell(
+            QueueObserved(
+                uid="t", name="train", rv=1, state="Closed", deserved=(("cpu", 9_000), ("pods", 9))
+            )
+        )
+        low = world.job("low", 2)
+        world.tell(group("low", 0, priority_class="low", rv=2))
+        world.decide()
+        world.decide()
+        bound(world, *low)
+        world.job("top", 1, queue="train")
+        assert world.decide().evictions == ()
+
+    def test_nobody_goes_where_the_group_may_not_be_placed(self) -> None:
+        """The node is held for another group, which the preemptor does not outrank."""
+        world = Contest(build.node("n1", 2))
+        low = world.job("low", 2)
+        world.decide()
+        bound(world, *low)
+        world.job("big", 2, priority="high", members=2)
+        world.tell(group("low", 2, priority_class="low", rv=2))  # its pods may not go now
+        world.decide()
+        assert world.state.evicting == {}
+        world.state.groups["default/big"].passed = 70
+        world.decide()
+        world.job("late", 1, priority="high")
+        world.tell(group("low", 1, priority_class="low", rv=3))
+        found = world.decide(["late-w-0"])
+        assert [h.group for h in world.state.holds] == ["default/big"]
+        assert found.evictions == ()
+
+    def test_a_refused_victim_is_not_asked_for_again_at_once(self) -> None:
+        world = Contest(build.node("n1", 2))
+        low = world.job("low", 2)
+        world.decide()
+        bound(world, *low)
+        (top,) = world.job("top", 1, priority="high")
+        (eviction,) = world.decide().evictions
+        world.tell(
+            Evicted(
+                uid=eviction.uid,
+                namespace="default",
+                name=eviction.name,
+                node="n1",
+                decision=world.seq,
+                code="DisruptionBudget",
+                message="needs 1 healthy pod",
+            )
+        )
+        (second,) = world.decide([top]).evictions
+        assert second.uid != eviction.uid
+
+    def test_the_same_after_a_restart(self) -> None:
+        """Which pods go does not depend on the order in which groups were first seen."""
+        world = Contest(build.node("n1", 4))
+        policy = msgspec.structs.replace(
+            CAPACITY, actions=("allocate", "reclaim"), tiers=((STARVING,), (PluginUse("capacity"),))
+        )
+        world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
+        two = (("cpu", 200),)
+        for name in ("own", "other"):
+            world.tell(QueueObserved(uid=name, name=name, rv=1, deserved=two))
+        for name in ("z", "y", "x", "a"):
+            uids = world.job(name, 1, queue="other")
+            world.decide()
+            bound(world, *uids)
+        (uid,) = world.job("mine", 1, queue="own")
+        found = world.round([uid])
+        again = snapshot.decode(snapshot.encode(world.state))
+        assert Rounds(again).run([uid], Board(again)).evictions == found.evictions
+        assert found.evictions

@@ -110,17 +110,6 @@ def test_a_held_back_pod_keeps_its_group_out_for_a_while() -> None:
     assert world.next() == uids
 
 
-def test_a_group_of_an_unheard_queue_is_told_once() -> None:
-    world = Filtered(build.node("n1", 2))
-    world.tell(group("a", 1, queue="nowhere"))
-    world.pods("a", 1)
-    assert world.cycle() == []
-    gate = world.state.groups["default/a"].gate
-    assert gate is not None
-    assert gate.code == "QueueUnknown"
-    assert world.cycle() is None
-
-
 def test_pods_without_a_group() -> None:
     world = Filtered(build.node("n1", 1))
     world.tell(build.pod("solo", build.request(build.wants(16_000, 0))))

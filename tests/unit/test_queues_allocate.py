@@ -14,12 +14,12 @@ from allotment.core.queues.allocate import (
     Promised,
     Turn,
     allocate,
-    endings,
+    cause_of,
     needs_continue,
 )
 from allotment.core.queues.backfill import backfill
 from allotment.core.queues.model import Card, Phase, Task
-from allotment.core.queues.reservations import Commit, Hold, Refusal
+from allotment.core.queues.reservations import Hold
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.sampling import enough_nodes
 from allotment.core.queues.session import Session
@@ -256,20 +256,20 @@ def test_promises_of_a_ready_job_are_not_counted_as_committed() -> None:
     elastic = job("e", 2, min_member=1)
     turns = run(session(elastic), Toy({"n1": 1}, soon={"n1": 1}))
     assert [turn.placed[0][1] for turn in turns] == [Placed("n1"), Promised("n1")]
-    assert endings(turns) == [Commit("e", 1), Commit("e", 0)]
+    assert [turn.ending for turn in turns] == [COMMITTED, COMMITTED]
 
 
-def test_endings_for_reservations() -> None:
+@pytest.mark.parametrize(("second", "queue_short"), [(3, ""), (5, "q")])
+def test_room_goes_before_quota_as_the_cause(second: int, queue_short: str) -> None:
     found = session(
-        job("big", [task("x", 5), task("y", 1)], priority=1),
-        job("s", 1),
+        job("big", [task("x", 5), task("y", second)]),
         queues=[queue(capability=amounts(4))],
         tiers=[["priority", "gang"], ["capacity"]],
     )
-    first, second = endings(run(found, Toy({"n1": 3})))
-    assert isinstance(first, Refusal)
-    assert (first.job, first.no.queue) == ("big", "q")
-    assert second == Commit("s", 1)
+    (turn,) = run(found, Toy({"n1": 2}))
+    cause = cause_of(turn)
+    assert cause is not None
+    assert (turn.refused[0][1].queue, cause.queue) == ("q", queue_short)
 
 
 @pytest.mark.parametrize(

@@ -110,17 +110,29 @@ def test_node_groups(group: str, allowed: bool, points: int) -> None:
     assert points_micro(GROUPS, group) == points * 1_000_000
     found = session(job("j"), queues=[queue(node_groups=GROUPS)], tiers=[["nodegroup"]])
     one = found.jobs["j"]
-    assert (found.node_refusal(one, {LABEL: group}) is None) == allowed
-    assert found.node_points_micro(one, {LABEL: group}) == points * 1_000_000
-    assert found.node_refusal(one, {}) is not None
+    (rule,) = found.node_rules(one)
+    assert (rule.code, rule.text) == (
+        "NodeGroupMismatch",
+        "queue q may use only node groups a, b, p, y",
+    )
+    assert rule.allows({LABEL: group}) == allowed
+    assert not rule.allows({})
+    worth = found.node_points(one)
+    assert worth is not None
+    assert (worth.plugin, worth.label) == ("nodegroup", LABEL)
+    assert dict(worth.by_value).get(group, 0) == points * 1_000_000
 
 
 def test_node_groups_of_queues_without_affinity() -> None:
     for strict, allowed in ((True, False), (False, True)):
         tier = [plugin("nodegroup", None, strict=strict)]
         found = session(job("j"), tiers=[tier])
-        assert (found.node_refusal(found.jobs["j"], {}) is None) == allowed
-        assert found.node_refusal(found.jobs["j"], {LABEL: "a"}) is not None
+        (rule,) = found.node_rules(found.jobs["j"])
+        assert rule.allows({}) == allowed
+        assert not rule.allows({LABEL: "a"})
+        assert rule.text.startswith("queue q has no affinity to any node group")
+        assert ("only nodes without one" in rule.text) == allowed
+        assert found.node_points(found.jobs["j"]) is None
 
 
 def test_node_groups_come_from_the_nearest_queue_above() -> None:
@@ -131,9 +143,9 @@ def test_node_groups_come_from_the_nearest_queue_above() -> None:
     ]
     inherits = plugin("nodegroup", None, enableHierarchy=True)
     found = session(job("j"), queues=queues, tiers=[[inherits]])
-    assert found.node_refusal(found.jobs["j"], {LABEL: "a"}) is None
+    assert found.node_rules(found.jobs["j"])[0].allows({LABEL: "a"})
     alone = session(job("j"), queues=queues, tiers=[["nodegroup"]])
-    assert alone.node_refusal(alone.jobs["j"], {LABEL: "a"}) is not None
+    assert not alone.node_rules(alone.jobs["j"])[0].allows({LABEL: "a"})
 
 
 def test_sla_orders_by_deadline_and_keeps_promises_of_the_late() -> None:

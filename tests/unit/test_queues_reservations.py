@@ -7,20 +7,16 @@ import pytest
 from allotment.core.queues.allocate import (
     COMMITTED,
     DISCARDED,
+    Turn,
     allocate,
-    endings,
+    cause_of,
 )
-from allotment.core.queues.answers import No
 from allotment.core.queues.model import JobView, Status
 from allotment.core.queues.reservations import (
     Candidate,
-    Commit,
     Hold,
-    Refusal,
     Rule,
     Wait,
-    count,
-    entitled,
     outranks,
     renew,
     shortest,
@@ -30,22 +26,9 @@ from allotment.core.queues.work import Job
 from tests.unit.queues_parts import Toy, amounts, job, plugin, queue, session, task
 
 RULE = Rule(patience=3)
-ROOM = No("InsufficientResource", "no room")
-QUOTA = No("QueueQuotaInsufficient", "no quota", "q")
 
 
-def test_counting_begins_with_the_refusal_and_ends_with_the_start() -> None:
-    found = session(job("g", 4), job("s", 1), job("t", 1))
-    waits = count(found, {}, [Commit("s", 1), Refusal("g", ROOM), Commit("t", 2)], 10, RULE)
-    assert waits == {"g": Wait(10, 2)}
-    waits = count(found, waits, [Refusal("g", ROOM), Commit("s", 1)], 11, RULE)
-    assert waits == {"g": Wait(10, 3)}
-    assert entitled(found, waits, RULE) == ["g"]
-    assert count(found, waits, [Commit("g", 4)], 12, RULE) == {}
-    assert count(session(job("s", 1)), waits, [], 12, RULE) == {}, "it is gone"
-
-
-def test_those_who_outrank_do_not_count_nor_heed() -> None:
+def test_who_outranks_whom() -> None:
     queues = [queue("q"), queue("vip", priority=1)]
     found = session(
         job("g", 4, priority=5),
@@ -57,30 +40,6 @@ def test_those_who_outrank_do_not_count_nor_heed() -> None:
     g = found.jobs["g"]
     ranks = {uid: outranks(found, other, g) for uid, other in found.jobs.items()}
     assert ranks == {"g": False, "higher": True, "vip": True, "same": False}
-    events: list[Refusal | Commit] = [
-        Refusal("g", ROOM),
-        Commit("higher", 1),
-        Commit("vip", 1),
-        Commit("same", 1),
-    ]
-    assert count(found, {}, events, 1, RULE) == {"g": Wait(1, 1)}
-
-
-def test_small_and_started_groups_do_not_wait() -> None:
-    running = [task(f"e{n}", status=Status.RUNNING) for n in range(2)]
-    started = job("e", [*running, task("e2")], min_member=2)
-    found = session(job("one", 1), started)
-    refused: list[Refusal | Commit] = [Refusal("one", ROOM), Refusal("e", ROOM)]
-    assert count(found, {}, refused, 1, RULE) == {}
-    assert count(found, {}, [Refusal("one", ROOM)], 1, Rule(members_least=1)) == {"one": Wait(1)}
-
-
-def test_a_wait_for_quota_counts_only_its_queue_and_those_below() -> None:
-    queues = [queue("q"), queue("below", parent="q"), queue("other")]
-    jobs = [job("g", 2), job("b", 1, queue="below"), job("o", 1, queue="other")]
-    found = session(*jobs, queues=queues)
-    events: list[Refusal | Commit] = [Refusal("g", QUOTA), Commit("b", 1), Commit("o", 1)]
-    assert count(found, {}, events, 1, RULE) == {"g": Wait(1, 1, "q")}
 
 
 def test_the_shortest_row_of_nodes() -> None:
@@ -182,6 +141,15 @@ def test_a_held_queue_lets_only_the_holder_grow() -> None:
     assert by_job["o"].ending == COMMITTED
 
 
+def passed_by(waits: dict[str, Wait], turns: Sequence[Turn], number: int) -> dict[str, Wait]:
+    """The wait of the one gang after a round; as the fold counts, where nobody outranks it."""
+    no = next(cause_of(turn) for turn in turns if turn.job == "gang")
+    assert no is not None
+    known = waits.get("gang", Wait(number))
+    passed = sum(turn.ending == COMMITTED for turn in turns)
+    return {"gang": Wait(known.since, known.passed + passed, no.queue)}
+
+
 def rounds_until_started(rule: Rule, most: int) -> int | None:
     """Small jobs arrive for ever, one more each round than end; the gang wants all four nodes.
 
@@ -204,7 +172,7 @@ def rounds_until_started(rule: Rule, most: int) -> int | None:
                 if turn.job == "gang":
                     return number
                 running.append((turn.job, turn.placed[0][1].node))
-        waits = count(found, waits, endings(turns), number, rule)
+        waits = passed_by(waits, turns, number)
         in_the_way = {node: sum(at == node for _, at in running) for node in free}
         holds = renew(
             found,
@@ -249,7 +217,7 @@ def test_a_big_group_is_not_starved_of_its_quota() -> None:
         if "gang" in started:
             break
         running += started
-        waits = count(found, waits, endings(turns), number, Rule(patience=5))
+        waits = passed_by(waits, turns, number)
         holds = renew(found, holds, waits, Rule(patience=5), lambda _: [], lambda _, __: False)
     else:
         pytest.fail("the gang starved")

@@ -17,10 +17,11 @@ from allotment.adapters.service_log import Logger, LogSink
 from allotment.adapters.telemetry import start_tracing
 from allotment.adapters.world import World
 from allotment.core.logport import Record
+from allotment.core.state import apply
 from allotment_filter.__main__ import Filter
 from allotment_filter.settings import FilterSettings
 from allotment_proto.codec import decode_message, encode
-from allotment_proto.events import BindFailed, Envelope
+from allotment_proto.events import BindFailed, Envelope, Event, GroupObserved, QueueObserved
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
 from tests.build import node, pod, state_of
 
@@ -43,12 +44,16 @@ class _Bus:
 
 
 class _Fold:
-    def __init__(self) -> None:
-        self.state = state_of(node(), pod("a"))
+    def __init__(self, *events: Event) -> None:
+        self.state = state_of(*(events or (node(), pod("a"))))
         self.listeners: list[Callable[..., None]] = []
         self.caught_up = anyio.Event()
+        self.turn = anyio.Event()
 
     async def wait_for(self, seq: int) -> None: ...
+
+    async def changed(self) -> None:
+        await self.turn.wait()
 
 
 def _context(group: TaskGroup) -> ServiceContext[FilterSettings]:
@@ -86,3 +91,32 @@ async def test_a_failure_read_from_the_history_is_as_old_as_it_is() -> None:
         fold.caught_up.set()
         fold.listeners[0](long_ago, envelope)  # told now: whatever the server's clock says
         assert work.held_back.keys() == {"a"}
+
+
+@pytest.mark.anyio
+async def test_a_pod_that_comes_before_its_podgroup_is_given_time() -> None:
+    """And not one moment more than it takes the group to come."""
+    batches: list[tuple[str, ...]] = []
+
+    class Bus:
+        async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+            batches.append(decode_message(Feasible, payload).batch)
+
+    fold = _Fold(node(), QueueObserved(uid="q", name="default", rv=1), pod("a", group="default/g"))
+    lease = SimpleNamespace(is_held=True, epoch=1)
+    world = cast(World, SimpleNamespace(bus=Bus(), fold=fold, lease=lease))
+    async with anyio.create_task_group() as group:
+        work = Filter(_context(group), world)
+        group.start_soon(work.run)
+        while not work.held_back:
+            await anyio.lowlevel.checkpoint()
+        assert batches == []
+        come = GroupObserved(
+            uid="g", namespace="default", name="g", rv=1, min_member=1, phase="Inqueue"
+        )
+        apply(fold.state, come, 4)
+        fold.turn.set()
+        while not batches:
+            await anyio.lowlevel.checkpoint()
+        assert (batches, work.held_back) == ([("a",)], {})
+        group.cancel_scope.cancel()

@@ -123,6 +123,15 @@ def test_init_containers_count_by_their_peak_and_sidecars_stay() -> None:
     assert without_last.request.cpu_milli == 3000
 
 
+@pytest.mark.parametrize(
+    ("containers", "init", "milli"), [(("1", "1"), "3", 3_000), (("2", "2"), "3", 4_000)]
+)
+def test_ex_pod(containers: tuple[str, str], init: str, milli: int) -> None:
+    parts = [container(name, requests={"cpu": n}) for name, n in zip("ab", containers, strict=True)]
+    first = container("first", requests={"cpu": init})
+    assert seen(pod_json(*parts, initContainers=[first])).request.cpu_milli == milli
+
+
 def test_overhead_is_added() -> None:
     fact = seen(
         pod_json(container(requests={"cpu": "1"}), overhead={"cpu": "250m", "memory": "120Mi"})

@@ -20,6 +20,7 @@ from allotment.core.board_reasons import reason_numbers
 from allotment.core.board_rows import Row, Static
 from allotment.core.board_score import Scorer
 from allotment.core.board_top import Entry
+from allotment.core.bounds import Bound, Worth, bounds_of, worth_micro
 from allotment.core.codes import CODES, NUMBER
 from allotment.core.columns import Columns
 from allotment.core.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
@@ -39,6 +40,9 @@ from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy
 
 CONSTRAINTS_MAX = 512
 
+_Lasting = tuple[Constraints, tuple[Bound, ...], Worth | None]
+"""What depends on a node's fact alone, of a request."""
+
 
 class Board:
     """Ranks nodes for requests on a state and on what is assumed on top of it.
@@ -53,7 +57,7 @@ class Board:
         """How many positions were scored: the work done, for tests and benches."""
         self._columns = Columns(state)
         self._rows: dict[PodRequest, Row] = {}
-        self._statics: dict[Constraints, Static] = {}
+        self._statics: dict[_Lasting, Static] = {}
         self._policy: Policy | None = None
         self._epoch = -1
         self._assumed: list[Placement] = []
@@ -145,7 +149,7 @@ class Board:
             if len(self._rows) >= REQUESTS_MAX:
                 del self._rows[next(iter(self._rows))]
             shape = compile_shape(columns, request, self.state.policy)
-            static = self._static(request.constraints)
+            static = self._static(request)
             row = Row(shape, static, allowed_cards(columns, request.selection), columns)
             self._scorer.prepare(row)
             self._score(row, np.arange(len(columns)))
@@ -171,13 +175,15 @@ class Board:
             self.scored += len(at)
             self._scorer.score(row, at)
 
-    def _static(self, constraints: Constraints) -> Static:
-        static = self._statics.get(constraints)
+    def _static(self, request: PodRequest) -> Static:
+        bounds = bounds_of(request)
+        lasting = request.constraints, bounds.always, bounds.worth
+        static = self._statics.get(lasting)
         if static is None:
             if len(self._statics) >= CONSTRAINTS_MAX:
                 del self._statics[next(iter(self._statics))]
-            static = self._statics[constraints] = Static(len(self._columns))
-            self._ask_constraints(static, constraints, range(len(self._columns)))
+            static = self._statics[lasting] = Static(len(self._columns))
+            self._ask_constraints(static, request, range(len(self._columns)))
             static.cursor = len(self._columns.refacted)
         return static
 
@@ -185,17 +191,16 @@ class Board:
         """Take over nodes whose fact is another one: labels, taints, which card is where."""
         static, refacted = row.static, self._columns.refacted
         if static.cursor < len(refacted):
-            constraints = row.shape.request.constraints
-            self._ask_constraints(static, constraints, refacted[static.cursor :])
+            self._ask_constraints(static, row.shape.request, refacted[static.cursor :])
             static.cursor = len(refacted)
         if row.facts_cursor < len(refacted):
             row.facts_cursor = len(refacted)
             if row.allowed is not None:
                 row.allowed = allowed_cards(self._columns, row.shape.request.selection)
 
-    def _ask_constraints(self, static: Static, constraints: Constraints, at: Iterable[int]) -> None:
-        """Ask the constraints again where a node's fact is another one than before."""
-        columns = self._columns
+    def _ask_constraints(self, static: Static, request: PodRequest, at: Iterable[int]) -> None:
+        """Ask constraints and lasting bounds again where a node's fact is another than before."""
+        columns, constraints, worth = self._columns, request.constraints, bounds_of(request).worth
         for position in at:
             fact = columns.facts[position]
             if fact is static.facts[position]:
@@ -205,7 +210,9 @@ class Board:
                 code: str | None = reasons.NODE_NOT_READY
             else:
                 node = columns.node(position)
-                code = accepts(node, constraints, switches_of(self.state.policy))
+                code = accepts(node, request, switches_of(self.state.policy))
+                if worth is not None:
+                    static.worth[position] = worth_micro(worth, node.labels)
                 if constraints.preferred:
                     static.earned[position] = affinity_raw(node, constraints)
                 soft = soft_taints(fact.taints, constraints.tolerations) if fact.taints else 0

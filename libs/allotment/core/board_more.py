@@ -12,13 +12,23 @@ from allotment.core.packing import Ints
 class More:
     """By position (N,). What is said of a position holds where the pod fits."""
 
-    def __init__(self, positions: int, terms: Terms, constant_micro: int, *, is_cut: bool) -> None:
+    def __init__(
+        self,
+        positions: int,
+        terms: Terms,
+        constant_micro: int,
+        worth: tuple[str, Ints] | None = None,
+        *,
+        is_cut: bool,
+    ) -> None:
         self.terms = terms
         self.micro = np.zeros((len(terms.names) + 1, positions), np.int64)
         self.parts: list[Ints] = list(self.micro[:-1])
         """Each plugin's term, without what compares nodes."""
         self.constant_micro = constant_micro
         """What every node earns where none is better than another."""
+        self.worth = worth
+        """What nodes are worth to the pod's queue, and the name of that term."""
         self.is_cut = is_cut
         """Whether totals may have been cut off: then they do not tell the sum of the terms."""
         self.is_relative = False
@@ -43,5 +53,8 @@ class More:
         }
         if "nodeorder" in plugins:
             plugins["nodeorder"] += earned
+        if self.worth is not None:
+            name, micro = self.worth
+            plugins[name] = int(micro[position])
         device = total_micro - host_micro - sum(plugins.values())
         return (("device", device), ("host", host_micro), *plugins.items())

@@ -8,6 +8,8 @@ from allotment.core import packing
 from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
 from allotment.core.board_top import Top
+from allotment.core.bounds import Barred, bounds_of
+from allotment.core.codes import NUMBER
 from allotment.core.columns import USE_ORDERS, Columns
 from allotment.core.kernel_layout import Plan
 from allotment.core.packing import Bools, Ints, Shorts
@@ -34,6 +36,8 @@ class Static:
         """How many taints are only to be avoided."""
         self.softs = 0
         """How many positions have any."""
+        self.worth = np.zeros(positions, np.int64)
+        """What the nodes are worth to the pod's queue."""
         self.cursor = 0
 
 
@@ -68,6 +72,8 @@ class Row:
         self.plan: Plan | None = None
         """Set if the compiled loops can score the request, once that was asked."""
         self.is_planned = False
+        self.barred = _barred(columns, bounds_of(shape.request).barred)
+        """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
@@ -82,6 +88,15 @@ class Row:
         """The slots of the cards that a node would give, with the device request they serve."""
         first = position * len(self._asks)
         return list(zip(self._asks, self._chosen[first : first + len(self._asks)], strict=True))
+
+
+def _barred(columns: Columns, barred: tuple[Barred, ...]) -> Ints | None:
+    if not barred:
+        return None
+    numbers: Ints = np.zeros(len(columns), np.int64)
+    for code, nodes, _ in reversed(barred):  # of several that keep a node the first counts
+        numbers[columns.positions(nodes)] = NUMBER[code]
+    return numbers
 
 
 def good_cards(row: Row, ask: Ask, view: View) -> Bools:

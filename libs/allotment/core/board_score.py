@@ -15,6 +15,7 @@ from allotment.core.board_rows import Row, admitted_cards, best_cards, good_card
 from allotment.core.board_rules import Rules
 from allotment.core.board_terms import Terms
 from allotment.core.board_top import KEEP, NO_FIT
+from allotment.core.bounds import bounds_of
 from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
 from allotment.core.kernel_layout import HAS_MASK, Plan
 from allotment.core.kernel_plan import MachineCode, ScorePositions, plan_of
@@ -68,8 +69,8 @@ class Scorer:
         order = self._weights.nodeorder
         self._constant = np.array(0 if order is None else constant_micro(order))
         most = policy.device_weight * POINTS_MOST + policy.host_weight * FULL_MICRO
-        self._is_cut = most + most_micro(self._weights) > TOTAL_MOST
-        self._is_plain = self._weights == NONE and not self._is_cut
+        self._most = most + most_micro(self._weights)
+        self._is_plain = self._weights == NONE and self._most <= TOTAL_MOST
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
         self._moved = np.zeros((2, MOVED_MAX), np.int64)
 
@@ -78,10 +79,17 @@ class Scorer:
         request = row.shape.request
         if request.company != ALONE:
             row.rules = Rules(self._columns, request, self._switches)
-        if not self._is_plain:
+        worth = bounds_of(request).worth
+        if not self._is_plain or worth is not None:
             terms = Terms(self._columns, request, self._weights)
-            constant = int(self._constant)
-            row.more = More(len(self._columns), terms, constant, is_cut=self._is_cut)
+            most = self._most + (0 if worth is None else worth.most)
+            row.more = More(
+                len(self._columns),
+                terms,
+                int(self._constant),
+                None if worth is None else (worth.term, row.static.worth),
+                is_cut=most > TOTAL_MOST,
+            )
 
     def score(self, row: Row, at: Ints) -> None:
         """Score the positions `at` (repetitions do no harm) and store ranks and chosen cards."""
@@ -100,7 +108,8 @@ class Scorer:
         if not row.is_planned:
             row.is_planned = True
             policy, device = self._policy, self._device.name
-            row.plan = plan_of(self._columns, row, policy, device, is_cut=self._is_cut)
+            is_cut = row.more is not None and row.more.is_cut
+            row.plan = plan_of(self._columns, row, policy, device, is_cut=is_cut)
         return row.plan
 
     def _run(self, score_positions: ScorePositions, row: Row, plan: Plan, at: Ints) -> None:
@@ -116,7 +125,7 @@ class Scorer:
             columns.sizes,
             columns.unsaid,
             codes,
-            codes if row.rules is None else row.rules.numbers,
+            _numbers(row),
             _no_mask if mask is None else mask,
             *plan,
             row.rank,
@@ -144,6 +153,8 @@ class Scorer:
             fit &= row.static.codes.take(at) == 0
         if row.rules is not None:
             fit &= row.rules.numbers.take(at) == 0
+        if row.barred is not None:
+            fit &= row.barred.take(at) == 0
         points, leftover = self._device.bare(view, shape)
         for ask, stored in zip(shape.asks, row.slots, strict=True):
             good, keys = good_cards(row, ask, view), view.keys
@@ -191,6 +202,8 @@ class Scorer:
         for part, term in zip(more.parts, more.terms.micro(view), strict=True):
             part[at] = term
             micro = micro + term
+        if more.worth is not None:
+            micro = micro + more.worth[1].take(at)
         kept = _leftover_max if leftover is None else np.maximum(_leftover_max - leftover, _zero)
         if compares or more.is_cut:
             more.alone_micro[at] = micro
@@ -198,19 +211,13 @@ class Scorer:
             more.kept[at] = kept
             row.fit[at] = fit
             more.relative_micro = relative_micro(row, order)
-            rank = self._ranks(more.alone_micro + more.relative_micro, more.kept, row.fit)
+            rank = _ranks(more, more.alone_micro + more.relative_micro, more.kept, row.fit)
             differs = rank != row.rank
             differs[at] = True  # the same rank may have other cards now
             at = differs.nonzero()[0]
             self._store(row, at, rank[at], row.fit[at])
         else:
-            self._store(row, at, self._ranks(micro + self._constant, kept, fit), fit)
-
-    def _ranks(self, micro: Ints, kept: Ints, fit: Bools) -> Ints:
-        if self._is_cut:
-            micro = np.minimum(micro, _total_most)
-        ranks: Ints = np.where(fit, (micro << _leftover_bits) + kept, _no_fit)
-        return ranks
+            self._store(row, at, _ranks(more, micro + self._constant, kept, fit), fit)
 
     def _host_points(self, shape: Shape, host: Ints) -> Ints:
         cpu_milli, memory_kib = shape.host_charge
@@ -231,3 +238,17 @@ class Scorer:
         else:
             for position, value in zip(at[moved].tolist(), rank[moved].tolist(), strict=True):
                 top.change(position, value)
+
+
+def _numbers(row: Row) -> Ints:
+    """What speaks against nodes (N,) beside their facts: other pods, and for whom they are kept."""
+    if row.rules is None:
+        return row.static.codes if row.barred is None else row.barred
+    return row.rules.numbers if row.barred is None else row.rules.numbers + row.barred
+
+
+def _ranks(more: More, micro: Ints, kept: Ints, fit: Bools) -> Ints:
+    if more.is_cut:
+        micro = np.minimum(micro, _total_most)
+    ranks: Ints = np.where(fit, (micro << _leftover_bits) + kept, _no_fit)
+    return ranks

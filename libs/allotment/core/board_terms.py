@@ -148,6 +148,8 @@ class Terms:
 
     def micro(self, view: View) -> list[Ints]:
         """The terms (M,), in the order of `names`."""
+        if not self.names:
+            return []
         sizes: Ints = self._columns.sizes.take(view.at, axis=2)
         size, scaled, half, bits = sizes[_HOST].swapaxes(0, 1)
         used = size - view.host[_FREE]

@@ -47,6 +47,9 @@ def _groups(state: ClusterState) -> Iterator[str]:
     short = {key for key, group in state.groups.items() if group.short is not None}
     for key in sorted(short ^ state.short.keys()):
         yield f"group {key}: the list of short groups disagrees with what was said of it"
+    unseen = {key for key, group in state.groups.items() if group.fact is None}
+    for key in sorted(unseen ^ state.unseen.keys()):
+        yield f"group {key}: the list of unseen groups disagrees with what was seen of it"
 
 
 def check_node(state: ClusterState, node: Node) -> Iterator[str]:

@@ -92,7 +92,7 @@ def _cards(
     rules, switches = rules_of(request, state.policy), switches_of(state.policy)
     for node in state.nodes.values():
         fact = node.fact
-        if fact is None or not fact.ready or accepts(node, request.constraints, switches):
+        if fact is None or not fact.ready or accepts(node, request, switches):
             continue
         for family, asks in by_family(request).items():
             ledger = node.ledgers.get(family)
@@ -144,7 +144,7 @@ def _counted(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, st
     switches = switches_of(state.policy)
     for node in state.nodes.values():
         fact = node.fact
-        if fact is None or not fact.ready or accepts(node, request.constraints, switches):
+        if fact is None or not fact.ready or accepts(node, request, switches):
             continue
         for name, amount in request.extended:
             free = node.extended_free.get(name)

@@ -179,6 +179,10 @@ class Columns:
         """The position of a node. Raises KeyError for one that was never seen."""
         return self._position[name]
 
+    def positions(self, names: Iterable[str]) -> list[int]:
+        """The positions of those nodes that were ever seen."""
+        return [self._position[name] for name in names if name in self._position]
+
     def resource(self, name: str) -> int | None:
         """The host column of an extended resource; None if no node ever listed it."""
         return self._resources.get(name)

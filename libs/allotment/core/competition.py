@@ -2,6 +2,7 @@
 
 from allotment.core.company import situated
 from allotment.core.cycle import Evaluator, Place, Trial, careful
+from allotment.core.explain_asked import asked_for
 from allotment.core.explanation import Candidate, DecidedBy, Step
 from allotment.core.funnel import FITS, funnel
 from allotment.core.pod_story import Attempt
@@ -23,9 +24,12 @@ def competition(
     for placement in proposed(placed.decided):
         if order.get(placement.uid, mine) < mine and placement.node in before.nodes:
             trial.assume(placement)
-    verdicts = evaluator.verdicts(careful(fact, before), trial)
-    if not any(isinstance(v, Place) for v in verdicts.values()):
-        verdicts = evaluator.verdicts(situated(fact, before), trial)
+    for asked in asked_for(before, fact):
+        verdicts = evaluator.verdicts(careful(asked, before), trial)
+        if not any(isinstance(v, Place) for v in verdicts.values()):
+            verdicts = evaluator.verdicts(situated(asked, before), trial)
+        if any(isinstance(v, Place) for v in verdicts.values()):
+            break
     places = sorted(v for v in verdicts.values() if isinstance(v, Place))
     codes = [FITS if isinstance(v, Place) else v for v in verdicts.values()]
     node = placed.placement.node if placed.placement is not None else ""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.bounds import texts_of
 from allotment.core.company import look_around, situated
 from allotment.core.evaluator import (
     REQUESTS_MAX,
@@ -123,7 +124,7 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         ranking = ranker.rank(request)
     best = ranking.best
     if best is None:
-        return refuse(pod, ranking.nodes, ranker.reasons(request))
+        return refuse(pod, request, ranking.nodes, ranker.reasons(request))
     return Placement(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -156,9 +157,12 @@ def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
     )
 
 
-def refuse(pod: PodObserved, nodes: int, counts: tuple[tuple[str, int], ...]) -> Refusal:
-    """A refusal that counts every node once."""
-    return Refusal(pod.uid, pod.namespace, pod.name, nodes, counts)
+def refuse(
+    pod: PodObserved, asked: PodRequest, nodes: int, counts: tuple[tuple[str, int], ...]
+) -> Refusal:
+    """A refusal that counts every node once, for what was asked."""
+    notes = texts_of(asked, counts)
+    return Refusal(pod.uid, pod.namespace, pod.name, nodes, counts, notes=notes)
 
 
 def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:
@@ -168,6 +172,7 @@ def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:
         and earlier.nodes == now.nodes
         and earlier.reasons == now.reasons
         and earlier.problem == now.problem
+        and earlier.notes == now.notes
     )
 
 

@@ -7,13 +7,18 @@ its decision was made on.
 
 import hashlib
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
+from allotment.core.batch.holds import cards_of
+from allotment.core.bounds import texts_of, unbarred
 from allotment.core.closest import closest, fragmentation
 from allotment.core.company import look_around, situated
 from allotment.core.competition import competition, decided_by
 from allotment.core.eligible import is_never
+from allotment.core.explain_asked import asked_for
 from allotment.core.explanation import (
     SCHEMA,
     AsOf,
@@ -33,13 +38,18 @@ from allotment.core.figures import rfc3339
 from allotment.core.funnel import FITS, codes, funnel
 from allotment.core.node_steps import node_steps
 from allotment.core.pod_story import Attempt, PodStory
-from allotment.core.pod_views import CURED_BY_ROOM, group_cause, pod_status, preemptor_name
+from allotment.core.pod_views import (
+    CURED_BY_ROOM,
+    KEPT_BACK,
+    group_cause,
+    pod_status,
+    preemptor_name,
+)
 from allotment.core.predicates import fits
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.texts import problem_text
 from allotment.core.timeline import timeline
 from allotment.core.views import MIB, compute_whole, device_name, piece_name, plain
-from allotment_proto.events import PodObserved
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
 
 
@@ -63,15 +73,16 @@ def explain(
     pod = state.pods.get(story.uid)
     waits = pod is not None and pod.allocation is None and fact.uid in state.pending
     placed = story.placed
-    asked = situated(fact, state)
-    steps = tuple(funnel(codes(state, asked)))
+    asked = situated(asked_for(state, fact)[-1], state)
+    answers = codes(state, asked)
+    steps = tuple(funnel(answers))
     candidates: tuple[Candidate, ...] = ()
     total = 0
     if placed is not None and before is not None:
         steps, candidates, total = competition(before, placed, fact)
     elif not waits or fact.problem is not None:
         steps = ()
-    status = _status(state, story, fact, pod, as_of_ms)
+    status = _status(state, story, pod, as_of_ms, asked, answers)
     short_of_room = waits and fact.problem is None and steps[-1].left == 0
     one_day = short_of_room and status.fits_empty_cluster is True
     return Explanation(
@@ -107,8 +118,7 @@ def request_of(request: PodRequest) -> Request:
     chosen = request.selection
     first = request.devices[0] if request.devices else None
     return Request(
-        gpus=sum(d.count for d in request.devices)
-        + sum(amount for name, amount in request.extended if name.endswith("/gpu")),
+        gpus=cards_of(request),
         memory_bytes=first.memory_mib * MIB if first else 0,
         memory_percent=first.memory_pct if first else 0,
         compute_percent=first.cores_pct if first else 0,
@@ -144,14 +154,19 @@ def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
 
 def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
     """What has to happen for the request to fit; None if nothing that happens to nodes can help."""
-    room, change = 0, 0
+    room, kept, change = 0, 0, 0
     around = look_around(list(state.nodes.values()), request)
     for node in state.nodes.values():
         if _fits_emptied(state, node, request):
-            if fits(node, request, state.policy, around=around) in CURED_BY_ROOM:
+            answer = fits(node, request, state.policy, around=around)
+            if answer in KEPT_BACK:
+                kept += 1
+            elif answer in CURED_BY_ROOM:
                 room += 1
             else:
                 change += 1
+    if kept:
+        return WaitingFor(kind="HoldEnd", nodes=kept)
     if room:
         return WaitingFor(kind="Release", nodes=room)
     return WaitingFor(kind="NodeChange", nodes=change) if change else None
@@ -160,7 +175,7 @@ def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
 def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
     if node.fact is None:
         return False
-    bare = msgspec.structs.replace(request, company=ALONE)
+    bare = msgspec.structs.replace(unbarred(request), company=ALONE)
     return not isinstance(fits(_emptied(node), bare, state.policy), str)
 
 
@@ -173,12 +188,20 @@ def _emptied(node: Node) -> Node:
 
 
 def _status(
-    state: ClusterState, story: PodStory, fact: PodObserved, pod: Pod | None, as_of_ms: int
+    state: ClusterState,
+    story: PodStory,
+    pod: Pod | None,
+    as_of_ms: int,
+    asked: PodRequest,
+    answers: Sequence[str],
 ) -> Status:
+    fact = story.fact
+    assert fact is not None, "explain refuses a story without a pod"
     phase, cause = ("Gone", "") if pod is None else pod_status(state, pod)
     first_ms = story.first.time_ms if story.first is not None else as_of_ms
     waits = phase == "Pending" and pod is not None
-    answers = codes(state, situated(fact, state)) if waits and fact.problem is None else []
+    is_asked = waits and fact.problem is None
+    told = list(answers) if is_asked else []
     refused, eviction = story.refused, state.evicting.get(fact.uid)
     nominated = state.nominated.values() if waits else ()
     return Status(
@@ -197,11 +220,10 @@ def _status(
         ),
         latency_ms=None if story.placed is None else max(story.placed.time_ms - first_ms, 0),
         bound_ms=None if story.bound is None else max(story.bound.time_ms - first_ms, 0),
-        nodes=len(answers),
-        fits_now=sum(code == FITS for code in answers),
-        fits_empty_cluster=(
-            fits_empty_cluster(state, fact.request) if waits and fact.problem is None else None
-        ),
+        nodes=len(told),
+        fits_now=sum(code == FITS for code in told),
+        fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
+        notes=texts_of(asked, Counter(told).items()),
     )
 
 

@@ -7,9 +7,11 @@ Unlike a round, all members are tried, so that each can be told what it lacks.
 from collections import Counter
 from collections.abc import Iterator
 
+from allotment.core.batch.bounding import Bounding
 from allotment.core.batch.oracle import Places
 from allotment.core.batch.rounds import best_effort
 from allotment.core.board import Board
+from allotment.core.bounds import bounded
 from allotment.core.eligible import is_never
 from allotment.core.explain import fits_empty_cluster
 from allotment.core.explain_batch import (
@@ -32,10 +34,12 @@ from allotment.core.explain_batch import (
 from allotment.core.explanation import AsOf, Subject
 from allotment.core.figures import rfc3339
 from allotment.core.model import ClusterState, Group
-from allotment.core.queues.allocate import Limits, try_places
+from allotment.core.queues.allocate import try_places
 from allotment.core.queues.answers import No
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import COMPLETED_SET, WAITING, Status, Task
 from allotment.core.queues.reservations import fence
+from allotment.core.queues.session import unknown_queue
 from allotment.core.queues.work import Job
 from allotment_proto.events import GroupObserved
 
@@ -135,7 +139,7 @@ def _without_queue(bench: Bench, key: str, fact: GroupObserved, since_s: int) ->
     """The status of a group whose queue does not exist, or where no queue does."""
     phase, cause = "NotInUse", None
     if bench.state.is_batched:
-        phase, cause = "NoQueue", reason_of(bench.session.unplaced[key])
+        phase, cause = "NoQueue", reason_of(unknown_queue(bench.session.unplaced[key]))
     return GangStatus(phase=phase, cause=cause, since_seconds=since_s, group_phase=fact.phase)
 
 
@@ -182,7 +186,8 @@ def _status(
     if cause is None and phase == "Waiting" and together < wanted and group.short is not None:
         cause = Reason(code=group.short.code, message=group.short.message)
     due = session.due_tasks(job)
-    requests = {bench.state.pods[task.uid].fact.request for task in due}
+    bounds = Bounding(bench.state).bounds(Limits(rules=session.node_rules(job)))
+    requests = {bounded(bench.state.pods[task.uid].fact.request, bounds) for task in due}
     return GangStatus(
         phase=phase,
         cause=cause,
@@ -214,7 +219,7 @@ def _tried(bench: Bench, job: Job) -> list[Member]:
     """Every member that wants a place, tried on top of those before it; nothing stays assumed."""
     session, board = bench.session, Board(bench.state)
     fenced = fence(session, bench.holds)
-    closed, held = fenced.closed(job) or session.overused(job.queue), fenced.nodes(job)
+    closed, limits = fenced.closed(job) or session.overused(job.queue), fenced.limits(job)
     mark = session.mark()
     found = []
     board.begin()
@@ -225,13 +230,14 @@ def _tried(bench: Bench, job: Job) -> list[Member]:
             if no is not None:
                 found.append(_blocked(task, no, {}))
                 continue
-            limits = Limits(fenced.cards(job, task), held)
-            answer = try_places(places.try_place, fenced, job, task, limits)
+            cards = fenced.cards(job, task)
+            asked = limits._replace(cards=cards)
+            answer = try_places(places.try_place, fenced, job, task, asked)
             if isinstance(answer, No):
                 refusal = places.refusals.get(task.uid)
                 found.append(_blocked(task, answer, dict(refusal.reasons) if refusal else {}))
                 continue
-            card = answer.card or (limits.cards[0] if limits.cards else "")
+            card = answer.card or (cards[0] if cards else "")
             session.assume(job, task, Status.ALLOCATED, card)
             found.append(Member(name=task.name, role=task.role, state=PLACEABLE, node=answer.node))
     finally:

@@ -57,6 +57,8 @@ class Status(_Sparse, frozen=True, kw_only=True):
     """Whom it makes room for: a group, or ``pod <namespace>/<name>``."""
     never_preempts: bool = False
     """Nobody is evicted for it, because of its `preemptionPolicy`, though others are for others."""
+    notes: tuple[str, ...] = ()
+    """What stands behind reasons that are about others: for whom nodes are kept."""
 
 
 class DeviceAsk(_Fact, frozen=True, kw_only=True):
@@ -131,7 +133,9 @@ class Fragmentation(_Fact, frozen=True, kw_only=True):
 
 
 class WaitingFor(_Fact, frozen=True, kw_only=True):
-    """What would wake the pod: ``Release`` on one of `nodes`, or ``NodeChange`` of one of them."""
+    """What would wake the pod: ``Release`` on one of `nodes`, one of them no longer kept for others
+    (``HoldEnd``), or ``NodeChange`` of one of them.
+    """
 
     kind: str
     nodes: int

@@ -6,6 +6,7 @@ both are gone.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +30,10 @@ NOT_ADMITTED = frozenset(("", "Pending"))
 
 def join(state: ClusterState, fact: PodObserved) -> None:
     if fact.group:
-        state.groups.setdefault(fact.group, Group()).members[fact.uid] = None
+        group = state.groups.setdefault(fact.group, Group())
+        group.members[fact.uid] = None
+        if group.fact is None:
+            state.unseen[fact.group] = None
 
 
 def leave(state: ClusterState, fact: PodObserved, seq: int) -> None:
@@ -44,6 +48,7 @@ def _forget_group_if_empty(state: ClusterState, key: str, group: Group) -> None:
     if group.fact is None and not group.members:
         del state.groups[key]
         state.short.pop(key, None)
+        state.unseen.pop(key, None)
 
 
 def _touch(state: ClusterState, key: str, group: Group, seq: int) -> None:
@@ -67,6 +72,7 @@ def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
     if known is not None and msgspec.structs.replace(known, rv=event.rv) != event:
         state.order_seq = seq  # one that is new helps no other
     group.fact, group.queue = event, event.queue
+    state.unseen.pop(key, None)
     _touch(state, key, group, seq)
 
 
@@ -82,6 +88,7 @@ def group_gone(state: ClusterState, event: GroupGone, seq: int) -> None:
     group = state.groups.get(key)
     if group is not None and group.fact is not None and group.fact.uid == event.uid:
         group.fact = None
+        state.unseen[key] = None
         _touch(state, key, group, seq)
         _forget_decisions(state, key, group)
         state.order_seq = seq
@@ -146,13 +153,16 @@ def wholes_among(
 
 def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     """What a decision says about groups, after its placements took effect."""
-    placed: Counter[str] = Counter()
-    for placement in event.placements if state.is_batched else ():
-        pod = state.pods.get(placement.uid)
-        if pod is not None and pod.allocation is not None and pod.allocation.seq == seq:
-            placed[pod.fact.group] += 1
+    placed = [
+        pod.fact
+        for placement in (event.placements if state.is_batched else ())
+        if (pod := state.pods.get(placement.uid)) is not None
+        and pod.allocation is not None
+        and pod.allocation.seq == seq
+    ]
+    started = {fact.group for fact in placed if fact.group}
     if placed:
-        _count_passed(state, placed)
+        _count_passed(state, placed, started)
     for short in event.shorts:
         found = state.groups.get(short.group)
         if found is not None:
@@ -170,29 +180,68 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
                 found.admitted_seq = seq
                 _touch(state, admission.group, found, seq)
     held = state.holds if event.holds is None else event.holds
-    if any(hold not in held or hold.group in placed for hold in state.holds):
+    if any(hold not in held or hold.group in started for hold in state.holds):
         state.order_seq = seq  # what was held is there for others
     state.holds = held
 
 
-def _count_passed(state: ClusterState, placed: Counter[str]) -> None:
-    """Pods were placed, by their groups: who is short saw so many pass, in the queue whose quota
-    was short, or anywhere if it was room.
+class _Standing(NamedTuple):
+    """Whose pods count as passing whom: those of a lower rank, or of an equal one."""
+
+    queue: str
+    rank: tuple[int, int]
+    """The priority of the queue, then that of the group or pod."""
+
+
+def _count_passed(state: ClusterState, placed: Iterable[PodObserved], started: set[str]) -> None:
+    """Pods were placed: who is short saw those pass that do not outrank it, in the queue whose
+    quota was short, or anywhere if it was room.
     """
-    queues: Counter[str] = Counter()
-    for key, count in placed.items():
-        group = state.groups.get(key)
-        for name in _chain(state, (group.queue if group is not None else "") or DEFAULT_QUEUE):
-            queues[name] += count
-    for key in placed.keys() & state.groups.keys():
+    for key in started & state.groups.keys():
         group = state.groups[key]
         group.short, group.passed, group.short_since = None, 0, 0
         state.short.pop(key, None)
-    total = placed.total()
+    usual = _usual_priority(state)
+    passing = Counter(_standing(state, fact, usual) for fact in placed)
+    chains = {each.queue: _chain(state, each.queue) for each in passing}
+    passed: dict[tuple[_Standing, str], int] = {}
     for key in state.short:
         group = state.groups[key]
-        if group.short is not None:
-            group.passed += queues[group.short.queue] if group.short.queue else total
+        if group.short is None:
+            continue
+        waiting = _standing_of(state, group, usual), group.short.queue
+        if waiting not in passed:  # many wait alike
+            (_, rank), queue = waiting
+            passed[waiting] = sum(
+                count
+                for each, count in passing.items()
+                if each.rank <= rank and (not queue or queue in chains[each.queue])
+            )
+        group.passed += passed[waiting]
+
+
+def _standing(state: ClusterState, fact: PodObserved, usual: int) -> _Standing:
+    group = state.groups.get(fact.group)
+    if group is not None:
+        return _standing_of(state, group, usual)
+    return _Standing(DEFAULT_QUEUE, (_queue_priority(state, DEFAULT_QUEUE), fact.priority))
+
+
+def _standing_of(state: ClusterState, group: Group, usual: int) -> _Standing:
+    queue, fact = group.queue or DEFAULT_QUEUE, group.fact
+    known = None if fact is None else state.classes.get(fact.priority_class)
+    priority = 0 if fact is None else usual if known is None else known.value
+    return _Standing(queue, (_queue_priority(state, queue), priority))
+
+
+def _queue_priority(state: ClusterState, name: str) -> int:
+    queue = state.queues.get(name)
+    return 0 if queue is None else queue.priority
+
+
+def _usual_priority(state: ClusterState) -> int:
+    """The priority of who names no PriorityClass, or one that is not there."""
+    return max((known.value for known in state.classes.values() if known.is_default), default=0)
 
 
 def _chain(state: ClusterState, name: str) -> list[str]:

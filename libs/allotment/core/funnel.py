@@ -15,6 +15,7 @@ STEP_KEYS = (
     "nodeReady",
     "nodeConstraints",
     "volumes",
+    "queueNodes",
     "otherPods",
     "hostRoom",
     "devices",
@@ -23,9 +24,10 @@ STEP_KEYS = (
     "gpuMemory",
     "gpuCompute",
     "otherResources",
+    "keptForOthers",
 )
 """The stable names of `predicates.STEPS`, in the same order."""
-SAID_IF_LOST = frozenset(("volumes", "otherPods"))
+SAID_IF_LOST = frozenset(("volumes", "queueNodes", "otherPods", "keptForOthers"))
 """Steps that few pods have: left out where they cost no node."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from allotment.core.company import situated
-from allotment.core.cycle import Ranker, place
+from allotment.core.cycle import Ranker, place, refuse
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
 
@@ -79,4 +79,4 @@ def _refused(pod: PodObserved, ranker: Ranker) -> Refusal:
         return answer
     asked = situated(pod, ranker.state)
     ranking = ranker.rank(asked)
-    return Refusal(pod.uid, pod.namespace, pod.name, ranking.nodes, ranker.reasons(asked))
+    return refuse(pod, asked, ranking.nodes, ranker.reasons(asked))

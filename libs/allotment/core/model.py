@@ -262,6 +262,8 @@ class ClusterState:
         """By ``<namespace>/<name>``."""
         self.short: dict[str, None] = {}
         """The groups that have a `Group.short`."""
+        self.unseen: dict[str, None] = {}
+        """The groups that pods name and that nobody has seen."""
         self.jobs_trail = Trail()
         """Groups, and while there are queues pods without one (`SINGLE`), that changed."""
         self.told_trail = Trail()

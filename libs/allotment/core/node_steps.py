@@ -1,6 +1,7 @@
 """Every step on one node, for a pod: each check of the host, and each card's first lack."""
 
 from allotment.core import reasons
+from allotment.core.bounds import bounds_of, kept_back, texts_of
 from allotment.core.closest import holders
 from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
@@ -56,15 +57,16 @@ def _host_steps(
     fact = node.fact
     if fact is None:
         return [HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")]
-    refused = accepts(node, request.constraints, switches)
+    refused = accepts(node, request, switches)
     crowded = company_refusal(node, request, around, switches)
+    back = kept_back(request, node.name)
     rows = [
         ("nodeReady", not fact.ready, reasons.NODE_NOT_READY, "Ready condition"),
         (
             "nodeConstraints",
             refused is not None,
             refused or "",
-            "cordon, taints, selector, affinity",
+            "cordon, taints, selector, affinity" + (", queue" if bounds_of(request).always else ""),
         ),
         (
             "pods",
@@ -96,6 +98,8 @@ def _host_steps(
         if name.endswith("/gpu") and name not in node.extended_free:
             code = reasons.NO_GPU
         rows.append((name, free < amount, code, f"{amount} wanted, {free} free"))
+    if back is not None:
+        rows.append(("keptForOthers", True, back, "; ".join(texts_of(request, [(back, 1)]))))
     return [
         HostStep(step=step, verdict=code if bad else FITS, detail=detail)
         for step, bad, code, detail in rows

@@ -32,6 +32,9 @@ CURED_BY_ROOM = frozenset(
     )
 )
 
+KEPT_BACK = frozenset((reasons.HELD_FOR_GANG, reasons.KEPT_FOR_PREEMPTOR))
+"""What nodes answer that would take the pod but are there for somebody else."""
+
 _NEAR = (
     (reasons.GPU_UNHEALTHY, reasons.CARDS_QUARANTINED),
     (reasons.GPU_MODEL_MISMATCH, reasons.GPU_NOT_SELECTED),
@@ -140,8 +143,9 @@ def preemptor_name(state: ClusterState, preemptor: str) -> str:
 
 
 def main_cause(counted: tuple[tuple[str, int], ...]) -> str:
-    """The reason worth naming first: the most frequent that a release could cure; else that of the
-    nodes that came nearest, which have such devices; else any.
+    """The reason worth naming first: that of nodes that would do but are kept for others; else the
+    most frequent that a release could cure; else that of the nodes that came nearest, which have
+    such devices; else any.
 
     In a mixed cluster most nodes are of another kind, and that is not why the pod waits.
     """
@@ -152,6 +156,8 @@ def main_cause(counted: tuple[tuple[str, int], ...]) -> str:
 
 
 def _distance(code: str) -> int:
+    if code in KEPT_BACK:
+        return -1
     if code in CURED_BY_ROOM:
         return 0
     return next((far for far, codes in enumerate(_NEAR, 1) if code in codes), len(_NEAR) + 1)

@@ -7,6 +7,7 @@ refusal add up to the number of nodes. `fits` answers with the chosen cards, or 
 from typing import NamedTuple
 
 from allotment.core import reasons
+from allotment.core.bounds import kept_back, outside
 from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import (
@@ -27,7 +28,7 @@ from allotment.core.selectors import (
 )
 from allotment.core.state import Node
 from allotment.core.switches import ALL, Switches, switches_of
-from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy, Taint
+from allotment_proto.facts import ALONE, PodRequest, Policy, Taint
 
 __all__ = ["STEPS", "Fit", "accepts", "fits", "term_matches", "tolerates"]
 
@@ -42,6 +43,10 @@ STEPS: tuple[tuple[str, frozenset[str]], ...] = (
         ),
     ),
     ("its volumes can be reached", frozenset((reasons.VOLUME_OUT_OF_REACH,))),
+    (
+        "its queue may use the node",
+        frozenset((reasons.NODE_GROUP, reasons.CARD_WITHOUT_QUOTA)),
+    ),
     (
         "rules about other pods",
         frozenset(
@@ -87,6 +92,10 @@ STEPS: tuple[tuple[str, frozenset[str]], ...] = (
     ),
     ("with enough unreserved compute", frozenset((reasons.INSUFFICIENT_GPU_COMPUTE,))),
     ("other resources", frozenset((reasons.INSUFFICIENT_RESOURCE,))),
+    (
+        "not kept for others",
+        frozenset((reasons.HELD_FOR_GANG, reasons.KEPT_FOR_PREEMPTOR)),
+    ),
 )
 """The same order in words, for the funnel of an explanation."""
 
@@ -113,7 +122,7 @@ def fits(
     if fact is None or not fact.ready:
         return reasons.NODE_NOT_READY
     switches = switches_of(policy)
-    code = accepts(node, request.constraints, switches)
+    code = accepts(node, request, switches)
     if code is None and request.company != ALONE:
         around = look_around((node,), request) if around is None else around
         code = company_refusal(node, request, around, switches)
@@ -145,6 +154,9 @@ def fits(
             if gpu and not listed:
                 return reasons.NO_GPU
             return reasons.NOT_ENOUGH_GPUS_ON_NODE if gpu else reasons.INSUFFICIENT_RESOURCE
+    code = kept_back(request, node.name)
+    if code is not None:
+        return code
     return Fit(tuple(chosen))
 
 
@@ -157,11 +169,11 @@ def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy)
     return lambda cards, wanted: chooser.prefer(node, request, wanted, cards, policy)
 
 
-def accepts(node: Node, constraints: Constraints, switches: Switches = ALL) -> str | None:
-    """The checks that depend on neither capacity nor use: cordon, taints, selector, affinity, and
-    where the pod's volumes can be reached.
+def accepts(node: Node, request: PodRequest, switches: Switches = ALL) -> str | None:
+    """The checks that depend on neither capacity nor use: cordon, taints, selector, affinity, where
+    the pod's volumes can be reached, and which nodes its queue may use.
     """
-    fact = node.fact
+    fact, constraints = node.fact, request.constraints
     assert fact is not None
     if fact.unschedulable and not tolerates(
         Taint(CORDON_TAINT, "", "NoSchedule"), constraints.tolerations
@@ -177,4 +189,4 @@ def accepts(node: Node, constraints: Constraints, switches: Switches = ALL) -> s
         affinity_matches(terms, node.labels, node.name) for terms in constraints.volumes
     ):
         return reasons.VOLUME_OUT_OF_REACH
-    return None
+    return outside(request, node.labels, node.name)

@@ -9,6 +9,8 @@ TAINT_NOT_TOLERATED: Final = "TaintNotTolerated"
 SELECTOR_MISMATCH: Final = "SelectorMismatch"
 AFFINITY_MISMATCH: Final = "AffinityMismatch"
 VOLUME_OUT_OF_REACH: Final = "VolumeOutOfReach"
+NODE_GROUP: Final = "NodeGroupMismatch"
+CARD_WITHOUT_QUOTA: Final = "CardWithoutQuota"
 HOST_PORT_TAKEN: Final = "HostPortTaken"
 POD_AFFINITY_MISMATCH: Final = "PodAffinityMismatch"
 POD_ANTI_AFFINITY: Final = "PodAntiAffinity"
@@ -19,6 +21,8 @@ INSUFFICIENT_CPU: Final = "InsufficientCPU"
 INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
 INSUFFICIENT_RESOURCE: Final = "InsufficientResource"
 NO_GPU: Final = "NoGPU"
+HELD_FOR_GANG: Final = "HeldForGang"
+KEPT_FOR_PREEMPTOR: Final = "KeptForPreemptor"
 
 # Device
 GPU_MODE_MISMATCH: Final = "GPUModeMismatch"
@@ -58,6 +62,8 @@ EXPLANATIONS: Final[dict[str, str]] = {
     SELECTOR_MISMATCH: "the node lacks a label of the pod's nodeSelector",
     AFFINITY_MISMATCH: "the node matches no term of the pod's required node affinity",
     VOLUME_OUT_OF_REACH: "a volume of the pod cannot be reached from the node",
+    NODE_GROUP: "the pod's queue may not use the node's group",
+    CARD_WITHOUT_QUOTA: "the node has no card for which the pod's queue has quota",
     HOST_PORT_TAKEN: "another pod on the node has a host port that the pod wants",
     POD_AFFINITY_MISMATCH: "no pod that the pod must be near runs in the node's domain",
     POD_ANTI_AFFINITY: "a pod that the pod must not be near runs in the node's domain",
@@ -68,6 +74,8 @@ EXPLANATIONS: Final[dict[str, str]] = {
     INSUFFICIENT_MEMORY: "not enough unreserved memory on the node",
     INSUFFICIENT_RESOURCE: "not enough of another resource the pod asks for",
     NO_GPU: "the node offers no device of the kind the pod asks for",
+    HELD_FOR_GANG: "the node would do but is held for a group that was passed by too often",
+    KEPT_FOR_PREEMPTOR: "the node would do but is kept for a group until its victims are gone",
     GPU_MODE_MISMATCH: "the node's sharing mode is not the one the pod demands",
     NOT_ENOUGH_GPUS_ON_NODE: "a container asks for more cards than the node has",
     GPU_NOT_SELECTED: "no card has an id or index that the pod selects",

@@ -8,6 +8,7 @@ or its complement (spread). Plugins count only if a file gave the tiers (`term_w
 
 from typing import NamedTuple
 
+from allotment.core.bounds import bounds_of, worth_micro
 from allotment.core.model import Node
 from allotment.core.points import (
     KIB_BITS,
@@ -45,9 +46,16 @@ def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
             ("device", policy.device_weight * device),
             ("host", policy.host_weight * host),
             *host_terms(node, request, weights_of(policy)),
+            *_worth(node, request),
         ),
         leftover,
     )
+
+
+def _worth(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
+    """What the node is worth to the pod's queue."""
+    worth = bounds_of(request).worth
+    return () if worth is None else ((worth.term, worth_micro(worth, node.labels)),)
 
 
 def total_of(terms: tuple[tuple[str, int], ...], leftover: int) -> Score:

@@ -161,6 +161,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
     state.short = {key: None for key, group in state.groups.items() if group.short is not None}
+    state.unseen = {key: None for key, group in state.groups.items() if group.fact is None}
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
     state.nominated = {

@@ -12,11 +12,14 @@ def problem_text(problem: Problem) -> str:
 
 
 def refusal_text(refusal: Refusal) -> str:
-    """``0/5 nodes are available: 3 NoGPU, 2 TaintNotTolerated.``: sorted, so it is stable."""
+    """``0/5 nodes are available: 3 NoGPU, 2 TaintNotTolerated.``: sorted, so it is stable. What the
+    refusal notes follows, a sentence each.
+    """
     if refusal.problem is not None:
         return cut(problem_text(refusal.problem))
     counts = ", ".join(f"{count} {code}" for code, count in refusal.reasons)
-    return cut(f"0/{refusal.nodes} nodes are available" + (f": {counts}." if counts else "."))
+    said = f"0/{refusal.nodes} nodes are available" + (f": {counts}." if counts else ".")
+    return cut(" ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in refusal.notes)]))
 
 
 def cut(text: str) -> str:

@@ -8,6 +8,7 @@ whoever need not go after all is spared, the highest first.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from allotment.core.bounds import kept_back
 from allotment.core.company import Around, look_around
 from allotment.core.model import ClusterState, Node
 from allotment.core.predicates import Fit, fits
@@ -57,11 +58,11 @@ class Books:
         """The nodes on which somebody goes."""
         return frozenset(self._freed)
 
-    def put_on_freed(self, task: Task, requests: Sequence[PodRequest], held: frozenset[str]) -> str:
+    def put_on_freed(self, task: Task, requests: Sequence[PodRequest]) -> str:
         """Put the task where room will be without anybody else going; empty if there is none."""
         for request in requests:
             around = self._surroundings(request)
-            for name in sorted(self._freed - held):
+            for name in sorted(self._freed):
                 node = self._peek(name)
                 found = fits(node, request, self._state.policy, around=around(node))
                 if isinstance(found, Fit):
@@ -79,7 +80,6 @@ class Books:
         self,
         request: PodRequest,
         victims: Iterable[tuple[Rank, Task]],
-        held: frozenset[str],
         covered: Callable[[Sequence[Task]], bool],
     ) -> Choice | None:
         """The node on which fewest of these have to go; of equals the one whose rank lowest.
@@ -89,7 +89,7 @@ class Books:
         around = self._surroundings(request)
         best: Choice | None = None
         for name, ranked in _by_node(victims):
-            if name in held or name not in self._state.nodes:
+            if name not in self._state.nodes or kept_back(request, name) is not None:
                 continue
             choice = self._try(self._peek(name), request, ranked, around, covered)
             if choice is not None and (best is None or choice.cost < best.cost):

@@ -11,10 +11,13 @@ from functools import partial
 from typing import NamedTuple
 
 from allotment.core.batch.books import placement_of
+from allotment.core.batch.bounding import Bounding
+from allotment.core.bounds import bounded
 from allotment.core.capacity import node_holds_at_most
 from allotment.core.model import ClusterState, Group, Node
 from allotment.core.predicates import fits
 from allotment.core.queues.answers import QUOTA_CODES
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING
 from allotment.core.queues.reservations import Candidate, Hold, Rule, Wait, renew
 from allotment.core.queues.session import Session
@@ -38,7 +41,7 @@ def holds_now(
         if (group := state.groups[key]).short is not None
         and group.passed >= RULE.patience
         and key in session.jobs
-        and not nodes.is_known_too_small(key, group)
+        and not nodes.is_known_too_small(session, session.jobs[key], group)
     }
     if not waits:
         return ()
@@ -50,7 +53,9 @@ def holds_now(
         RULE,
         partial(nodes.candidates, session),
         partial(nodes.fits, session),
-        partial(_could_start, state, session),
+        lambda job: (
+            _pieces(state, session, job) >= RULE.pieces_least and _could_start(state, session, job)
+        ),
     )
 
 
@@ -69,6 +74,19 @@ def _could_start(state: ClusterState, session: Session, job: Job) -> bool:
         return False
     refused = session.allocatable(job, due[0])
     return refused is None or refused.code in QUOTA_CODES
+
+
+def _pieces(state: ClusterState, session: Session, job: Job) -> int:
+    """What a job needs at once: its pods, each as often as it asks for cards."""
+    pods = (state.pods[task.uid].fact for task in session.due_tasks(job)[: _needed(job)])
+    return sum(max(cards_of(pod.request), 1) for pod in pods)
+
+
+def cards_of(request: PodRequest) -> int:
+    """How many cards a pod asks for."""
+    return sum(ask.count for ask in request.devices) + sum(
+        amount for name, amount in request.extended if name.endswith("/gpu")
+    )
 
 
 def _needed(job: Job) -> int:
@@ -98,18 +116,20 @@ class Emptied:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self._bounding = Bounding(state)
         self._policy: Policy | None = None
         self._nodes: dict[str, Node] = {}
         self._rooms: dict[PodRequest, _Rooms] = {}
-        self._too_small: dict[str, tuple[int, int, int]] = {}
-        """Groups that all nodes together could not hold: as the group, the nodes and the policy
-        were."""
+        self._too_small: dict[str, tuple[object, ...]] = {}
+        """Groups that all nodes together could not hold: as the group, the nodes, the policy and
+        what the queue may use were."""
         self._asked: object = None
         self._answer = False
 
-    def is_known_too_small(self, key: str, group: Group) -> bool:
+    def is_known_too_small(self, session: Session, job: Job, group: Group) -> bool:
         """Whether it was found out already, as all is now, that there are no nodes for a group."""
-        return self._too_small.get(key) == self._as_is(group)
+        known = self._too_small.get(job.uid)
+        return known is not None and known == self._as_is(session, job, group)
 
     def candidates(self, session: Session, job: Job) -> list[Candidate]:
         """The nodes that could hold members; none if all together are not enough."""
@@ -117,7 +137,7 @@ class Emptied:
         for request, count in Counter(self._requests(session, job)).items():
             rooms = self._rooms_for(request)
             if request.company == ALONE and rooms.pods < count:
-                self._note_too_small(job.uid)
+                self._note_too_small(session, job)
                 return []
             names.update(name for name, room in rooms.by_node.items() if room.pods)
         nodes = self._state.nodes
@@ -150,17 +170,20 @@ class Emptied:
 
     def _requests(self, session: Session, job: Job) -> list[PodRequest]:
         tasks = session.due_tasks(job)[: _needed(job)]
-        return [self._state.pods[task.uid].fact.request for task in tasks]
+        bounds = self._bounding.bounds(Limits(rules=session.node_rules(job)))
+        return [bounded(self._state.pods[task.uid].fact.request, bounds) for task in tasks]
 
-    def _note_too_small(self, key: str) -> None:
-        groups = self._state.groups
+    def _note_too_small(self, session: Session, job: Job) -> None:
+        key, groups = job.uid, self._state.groups
         if len(self._too_small) > 2 * len(groups) + REQUESTS_MAX:
             self._too_small = {k: v for k, v in self._too_small.items() if k in groups}
         if key in groups:
-            self._too_small[key] = self._as_is(groups[key])
+            self._too_small[key] = self._as_is(session, job, groups[key])
 
-    def _as_is(self, group: Group) -> tuple[int, int, int]:
-        return group.changed_seq, self._state.nodes_seq, self._state.policy_seq
+    def _as_is(self, session: Session, job: Job, group: Group) -> tuple[object, ...]:
+        state = self._state
+        rules = session.node_rules(job)
+        return group.changed_seq, state.nodes_seq, state.policy_seq, rules
 
     def _rooms_for(self, request: PodRequest) -> "_Rooms":
         policy = self._state.policy

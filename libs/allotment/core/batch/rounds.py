@@ -5,30 +5,30 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
+from allotment.core.batch.findings import Findings, waiting_in
 from allotment.core.batch.holds import Emptied, holds_now, told
 from allotment.core.batch.oracle import Places
 from allotment.core.batch.victims import Hunt, keeping
 from allotment.core.batch.views import SINGLE, Views
 from allotment.core.config import is_on
-from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle, same_refusal
+from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
-from allotment.core.queues.allocate import COMMITTED, DISCARDED, INVALID, OVERUSED, Turn, allocate
-from allotment.core.queues.answers import EXPLANATIONS, QUOTA_CODES, No
+from allotment.core.queues.allocate import allocate
+from allotment.core.queues.answers import No
 from allotment.core.queues.backfill import backfill
 from allotment.core.queues.enqueue import enqueue
-from allotment.core.queues.model import Status, Task, View
+from allotment.core.queues.model import WAITING, Status, Task, View
 from allotment.core.queues.plugin import SWITCHES
-from allotment.core.queues.registry import PLUGINS, Configured, configure
+from allotment.core.queues.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
 from allotment.core.queues.reservations import fence
 from allotment.core.queues.session import Session
-from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job, World
-from allotment_proto.events import Admission, Held, Refusal, Short
-from allotment_proto.facts import PluginUse, Policy, Problem
+from allotment_proto.events import Admission
+from allotment_proto.facts import PluginUse, Policy
 
 DECIMALS = frozenset(("overcommit-factor", "nodeOrderWeight"))
 SPANS = frozenset(("sla-waiting-time",))
@@ -89,8 +89,10 @@ class Rounds:
         ranker.begin()
         try:
             places = Places(state, ranker)
-            made = _Outcome(state, session, places)
+            made = Findings(state, session, places)
             wanted = {_job_of(state, uid) for uid in batch}
+            for key in sorted(wanted):
+                self._take_stray(made, session, key, batch)
             pending_too = "enqueue" not in actions
             turns = allocate(session, places, holds=holds, wanted=wanted, pending_too=pending_too)
             for turn in turns:
@@ -110,6 +112,20 @@ class Rounds:
         outcome = made.outcome(batch, admissions, found if found != state.holds else None)
         session.close()
         return outcome._replace(evictions=victims.evictions, nominations=victims.nominations)
+
+    def _take_stray(self, made: Findings, session: Session, key: str, batch: Sequence[str]) -> None:
+        """A group that has no part in the order: its queue or its PodGroup does not exist."""
+        state = self.state
+        view = session.unplaced.get(key)
+        group = state.groups.get(key)
+        if group is not None and group.fact is None:  # whatever queue its pods' places count in
+            for uid in batch:
+                if uid in group.members and uid in state.pending:
+                    made.take_without_group(uid)
+        elif view is not None:
+            is_let_in = view.phase not in WAITING or "enqueue" not in state.policy.actions
+            if is_let_in and waiting_in(view):
+                made.take_unplaced(view)
 
     def _admit(self, session: Session) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""
@@ -145,7 +161,7 @@ def tiers_of(policy: Policy) -> list[list[Configured]]:
 
 
 def _configured(use: PluginUse) -> Configured:
-    switches = {word: is_on(use, word) for word in SWITCHES.values()}
+    switches = {word: is_on(use, word) for word in (*SWITCHES.values(), HIERARCHY_SWITCH)}
     arguments = {key: _unpacked(key, value) for key, value in use.arguments}
     return configure(use.name, arguments, switches)[0]
 
@@ -160,92 +176,3 @@ def _unpacked(key: str, value: int | bool | str) -> object:
 def _job_of(state: ClusterState, uid: str) -> str:
     pod = state.pods.get(uid)
     return pod.fact.group if pod is not None and pod.fact.group else SINGLE + uid
-
-
-class _Outcome:
-    """What the turns of a round amount to for the log."""
-
-    def __init__(self, state: ClusterState, session: Session, places: Places) -> None:
-        self._state = state
-        self._session = session
-        self._places = places
-        self._wholes: dict[str, tuple[str, ...]] = {}
-        """By group: what makes up its minimum, pods that ask for nothing included."""
-        self._shorts: dict[str, Short] = {}
-        self._refusals: dict[str, Refusal] = {}
-        self._started: set[str] = set()
-
-    def take(self, turn: Turn) -> None:
-        job = self._session.jobs.get(turn.job)
-        if job is None:
-            return
-        if turn.ending == COMMITTED and turn.placed:
-            uids = tuple(uid for uid, _ in turn.placed)
-            if not turn.was_ready and job.view.min_member > 1:
-                self._wholes[turn.job] = self._wholes.get(turn.job, ()) + uids
-            self._started.add(turn.job)
-        elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
-            self._short(turn, job)
-        self._refuse(turn.refused)
-        if turn.no is not None:
-            no = turn.no
-            if turn.ending == INVALID:  # its message counts the group's pods, as they come
-                no = No(no.code, EXPLANATIONS[no.code])
-            self._refuse((task.uid, no) for task in self._session.due_tasks(job))
-
-    def _short(self, turn: Turn, job: Job) -> None:
-        if turn.job not in self._state.groups:
-            return  # a pod without a group is told by its refusal
-        no = turn.no or next((no for _, no in turn.refused), None)
-        self._shorts[turn.job] = Short(
-            group=turn.job,
-            code=no.code if no is not None else "",
-            message=gang_unschedulable(job, attempt_of([turn])),
-            waiting=len(self._session.due_tasks(job)),
-            wanted=max(job.view.min_member - job.ready_count, 1),
-            together=turn.together,
-            tried=bool(turn.placed) or (turn.no is None and not turn.untried),
-            queue=no.queue if no is not None and no.code in QUOTA_CODES else "",
-        )
-
-    def _refuse(self, said: Iterable[tuple[str, No]]) -> None:
-        for uid, no in said:
-            pod = self._state.pods[uid].fact
-            known = self._places.refusals.get(uid)
-            if known is None:
-                problem = Problem(
-                    no.code, f"queue {no.queue}" if no.queue else "its group", no.message
-                )
-                known = Refusal(uid, pod.namespace, pod.name, 0, (), problem)
-            self._refusals[uid] = known
-
-    def outcome(
-        self,
-        batch: Sequence[str],
-        admissions: tuple[Admission, ...],
-        holds: tuple[Held, ...] | None,
-    ) -> Outcome:
-        order = {uid: number for number, uid in enumerate(batch)}
-        placements = sorted(
-            self._places.placements.values(), key=lambda p: (order.get(p.uid, len(order)), p.uid)
-        )
-        pods = self._state.pods
-        told_before = [u for u, r in self._refusals.items() if same_refusal(pods[u].refusal, r)]
-        placed = self._places.placements
-        return Outcome(
-            tuple(placements),
-            tuple(
-                refusal
-                for uid, refusal in self._refusals.items()
-                if uid not in placed and not same_refusal(pods[uid].refusal, refusal)
-            ),
-            tuple(told_before),
-            tuple(self._wholes.values()),
-            tuple(
-                short
-                for key, short in self._shorts.items()
-                if self._state.groups[key].short != short
-            ),
-            admissions,
-            holds,
-        )

@@ -28,9 +28,11 @@ from typing import NamedTuple
 
 from allotment.core.batch.books import Books, Choice, Rank
 from allotment.core.batch.oracle import Places
+from allotment.core.bounds import Barred
 from allotment.core.model import ClusterState
-from allotment.core.queues.allocate import Limits
+from allotment.core.queues.answers import KEPT_FOR_PREEMPTOR
 from allotment.core.queues.gang import is_pipelined, surplus
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import EVICTABLE_SET, WAITING, Status, Task
 from allotment.core.queues.reservations import Fence, Hold
 from allotment.core.queues.session import Session
@@ -152,13 +154,13 @@ class Hunt:
             return Victims()
         books = self._open_books()
         marks = books.mark(), session.mark(), self._places.mark()
-        held = self._fenced.nodes(job)
+        limits = self._fenced.limits(job)
         evictions: list[Eviction] = []
         nominations: list[Nomination] = []
         for task in tasks:
-            node = self._room(books, job, task, held)
+            node = self._room(books, job, task, limits)
             if not node:
-                choice = self._choose(books, job, task, source, held) if task.preempts else None
+                choice = self._choose(books, job, task, source, limits) if task.preempts else None
                 if choice is None:
                     break
                 node = choice.node.name
@@ -175,20 +177,21 @@ class Hunt:
         self._places.undo(marks[2])
         return Victims()
 
-    def _room(self, books: Books, job: Job, task: Task, held: frozenset[str]) -> str:
+    def _room(self, books: Books, job: Job, task: Task, limits: Limits) -> str:
         """Give the task a place for which nobody else has to go; its node, empty without one."""
         places = self._places
         if self._fenced.allocatable(job, task) is not None:
             return ""
         cards = self._fenced.cards(job, task)
-        limits = Limits(cards, held)
-        node = books.put_on_freed(task, places.requests(task, limits), held)
+        limits = limits._replace(cards=cards)
+        node = books.put_on_freed(task, places.requests(task, limits))
         if not node:
             mark = places.mark()
             placement = places.find(task, limits)
             if placement is not None and books.is_freed(placement.node):
                 places.undo(mark)  # other tasks had it, or there would have been room
-                placement = places.find(task, Limits(cards, held | books.freed()))
+                freed = Barred(KEPT_FOR_PREEMPTOR, books.freed(), "")
+                placement = places.find(task, limits._replace(barred=(*limits.barred, freed)))
             if placement is None:
                 return ""
             books.put(placement)
@@ -197,7 +200,7 @@ class Hunt:
         return node
 
     def _choose(
-        self, books: Books, job: Job, task: Task, source: Source, held: frozenset[str]
+        self, books: Books, job: Job, task: Task, source: Source, limits: Limits
     ) -> Choice | None:
         """The cheapest victims for a task, who are then gone from everybody's books."""
         session = self._session
@@ -208,8 +211,8 @@ class Hunt:
             return None
         fenced = self._fenced
         cards = fenced.cards(job, task) if fenced.allocatable(job, task) is None else None
-        for request in self._places.requests(task, Limits(cards, held)):
-            choice = books.cheapest(request, victims, held, partial(self._is_covered, job, task))
+        for request in self._places.requests(task, limits._replace(cards=cards)):
+            choice = books.cheapest(request, victims, partial(self._is_covered, job, task))
             if choice is not None:
                 books.take(task, request, choice)
                 self._vacate(choice.victims)

@@ -116,7 +116,7 @@ PLUGINS: dict[str, dict[str, Argument]] = {
         "podaffinity.weight": _weight(2),
         "balancedresource.weight": _weight(1),
         "tainttoleration.weight": _weight(3),
-        "imagelocality.weight": _weight(1),
+        "imagelocality.weight": Argument(Kind.INTEGER, 1, is_used=False),
         "podtopologyspread.weight": _weight(2),
         "balancedresource.kubernetesMinor": Argument(Kind.INTEGER, 36),
     },
@@ -128,7 +128,7 @@ PLUGINS: dict[str, dict[str, Argument]] = {
     "overcommit": {
         "overcommit-factor": Argument(Kind.DECIMAL, 1_200, least=1_000, most=1_000_000),
     },
-    "nodegroup": {"strict": _boolean(True), "enablePreferredOrder": _boolean(False)},
+    "nodegroup": {"strict": _boolean(True), "enablePreferredOrder": _boolean(False, is_used=False)},
     "resource-strategy-fit": {"resourceStrategyFitWeight": _weight(10)},
     "sla": {"sla-waiting-time": Argument(Kind.DURATION, 0, least=1, most=3_650 * _DAY_MS)},
     "allotment": _NONE,

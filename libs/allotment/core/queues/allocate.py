@@ -12,13 +12,14 @@ Where a task goes is not decided here: an `Oracle` is asked. It sees what was pl
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import READY_SET, WAITING, Status, Task
 from allotment.core.queues.plugin import Order
-from allotment.core.queues.reservations import Commit, Fence, Hold, Refusal, fence
+from allotment.core.queues.reservations import Fence, Hold, fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 
@@ -39,17 +40,6 @@ class Promised(NamedTuple):
     card: str = ""
 
 
-class Limits(NamedTuple):
-    """What the oracle must heed for a task, besides what fits."""
-
-    cards: tuple[str, ...] | None = None
-    """Only nodes with one of these cards, and on that card; None: any."""
-    nodes_held: frozenset[str] = frozenset()
-    """Nodes that are held for others."""
-    node: str = ""
-    """Only this node; empty: any."""
-
-
 class Hopeless(NamedTuple):
     """So many of the tasks fit together at most, and what the others lack."""
 
@@ -64,7 +54,7 @@ class Oracle(Protocol):
 
     def undo(self, mark: int) -> None: ...
 
-    def hopeless(self, tasks: Sequence[Task], needed: int) -> Hopeless | None:
+    def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
         """Why `needed` of the tasks can never fit together now; None if they may. A cheap bound:
         asked before a job that needs several tasks is tried at all."""
 
@@ -222,7 +212,7 @@ class _Round:
             return None
         if len(waiting) < needed:
             return Hopeless(len(waiting), _kept_back(needed, len(waiting)))
-        return self.oracle.hopeless(waiting[::-1], needed)
+        return self.oracle.hopeless(waiting[::-1], needed, self.fence.limits(job))
 
     def _ending(self, job: Job) -> str:
         if self.session.job_ready(job):
@@ -235,7 +225,7 @@ class _Round:
         placed: list[tuple[str, Placed | Promised]] = []
         refused: list[tuple[str, No]] = []
         failed = self._failed_roles[job.uid]
-        held = self.fence.nodes(job)
+        limits = self.fence.limits(job)
         while waiting:
             task = waiting.pop()
             no = self.fence.allocatable(job, task)
@@ -245,8 +235,9 @@ class _Round:
             if task.role and task.role in failed:
                 refused.append((task.uid, same_role(task)))
                 continue
-            limits = Limits(self.fence.cards(job, task), held)
-            answer = try_places(self.oracle.try_place, self.fence, job, task, limits)
+            cards = self.fence.cards(job, task)
+            asked = limits._replace(cards=cards)
+            answer = try_places(self.oracle.try_place, self.fence, job, task, asked)
             if isinstance(answer, No):
                 refused.append((task.uid, answer))
                 if task.role:
@@ -255,7 +246,7 @@ class _Round:
                     break
                 continue
             status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
-            card = answer.card or (limits.cards[0] if limits.cards else "")
+            card = answer.card or (cards[0] if cards else "")
             self.session.assume(job, task, status, card)
             placed.append((task.uid, answer))
             if self.session.job_ready(job):
@@ -275,19 +266,14 @@ def try_places(
     return try_place(task, limits)
 
 
-def endings(turns: Iterable[Turn]) -> list[Refusal | Commit]:
-    """The turns as reservations count them. A job that lacks room somewhere waits for room, even if
-    some of its tasks were refused by quota.
+def cause_of(turn: Turn) -> No | None:
+    """Why a job did not get its minimum. One that lacks room somewhere waits for room, even if some
+    of its tasks were refused by quota.
     """
-    found: list[Refusal | Commit] = []
-    for turn in turns:
-        if turn.ending == COMMITTED and turn.placed:
-            found.append(Commit(turn.job, sum(isinstance(at, Placed) for _, at in turn.placed)))
-        elif turn.ending == DISCARDED:
-            reasons = [no for _, no in turn.refused] or ([turn.no] if turn.no else [])
-            reasons.sort(key=lambda no: no.code in QUOTA_CODES)
-            found += [Refusal(turn.job, no) for no in reasons[:1]]
-    return found
+    if turn.no is not None:
+        return turn.no
+    reasons = [no for _, no in turn.refused]
+    return next((no for no in reasons if no.code not in QUOTA_CODES), next(iter(reasons), None))
 
 
 def same_role(task: Task) -> No:

@@ -7,6 +7,8 @@ that text.
 from enum import Enum
 from typing import Final, NamedTuple
 
+from allotment.core import reasons
+
 QUEUE_UNKNOWN: Final = "QueueUnknown"
 QUEUE_CLOSED: Final = "QueueClosed"
 QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
@@ -23,8 +25,9 @@ NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
 NOT_ENOUGH_TASKS: Final = "NotEnoughTasks"
 NOT_ENOUGH_PODS_OF_TASK: Final = "NotEnoughPodsOfTask"
 SAME_ROLE_FAILED: Final = "SameRoleFailed"
-HELD_FOR_GANG: Final = "HeldForGang"
-NODE_GROUP: Final = "NodeGroupMismatch"
+HELD_FOR_GANG: Final = reasons.HELD_FOR_GANG
+KEPT_FOR_PREEMPTOR: Final = reasons.KEPT_FOR_PREEMPTOR
+NODE_GROUP: Final = reasons.NODE_GROUP
 GANG_INCOMPLETE: Final = "GangIncomplete"
 
 EXPLANATIONS: Final[dict[str, str]] = {
@@ -45,6 +48,7 @@ EXPLANATIONS: Final[dict[str, str]] = {
     NOT_ENOUGH_PODS_OF_TASK: "one role of the group has fewer pods than it needs to start",
     SAME_ROLE_FAILED: "another pod of the same role found no place in this round",
     HELD_FOR_GANG: "the place or quota is held for a group that was passed by too often",
+    KEPT_FOR_PREEMPTOR: "the place is kept for a group until the pods that it evicts are gone",
     NODE_GROUP: "the queue may not use the node's group",
     GANG_INCOMPLETE: "other members of the group found no place",
 }

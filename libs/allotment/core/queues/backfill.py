@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Sequence
 from allotment.core.queues.allocate import (
     COMMITTED,
     DISCARDED,
-    Limits,
     Oracle,
     Placed,
     Promised,
     Turn,
 )
 from allotment.core.queues.answers import No
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING, Status, Task
 from allotment.core.queues.reservations import Hold, fence
 from allotment.core.queues.session import Session
@@ -46,7 +46,7 @@ def backfill(
             continue
         tasks = _without_request(session, job)
         if tasks and session.job_valid(job) is None:
-            yield _turn(session, oracle, job, tasks, Limits(nodes_held=fenced.nodes(job)))
+            yield _turn(session, oracle, job, tasks, fenced.limits(job))
 
 
 def _without_request(session: Session, job: Job) -> list[Task]:

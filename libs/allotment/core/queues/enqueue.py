@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from allotment.core.queues.answers import No
 from allotment.core.queues.model import WAITING
-from allotment.core.queues.session import Session
+from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.work import Job
 
 
@@ -31,7 +31,11 @@ def enqueue(session: Session) -> Enqueued:
     for jobs in waiting.values():
         jobs.sort(key=session.job_key, reverse=True)  # the best at the end
     let_in: list[str] = []
-    refused: list[tuple[str, No]] = sorted(session.unplaced.items())
+    refused = [
+        (uid, unknown_queue(view))
+        for uid, view in sorted(session.unplaced.items())
+        if view.phase in WAITING
+    ]
     for tied in _tied(session, waiting):
         rows = [waiting[name] for name in tied]
         while rows:

@@ -9,12 +9,13 @@ of the nearest queue above.
 may use the nodes without a group.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 
-from allotment.core.queues.answers import NODE_GROUP, No
+from allotment.core.queues.answers import NODE_GROUP
+from allotment.core.queues.limits import NodePoints, NodeRule
 from allotment.core.queues.model import NodeGroups, QueueView
 from allotment.core.queues.plugin import Plugin
 from allotment.core.queues.work import World
@@ -45,6 +46,11 @@ def points_micro(groups: NodeGroups, group: str) -> int:
     return required + (PREFERRED_POINTS_MICRO if group in groups.preferred else 0)
 
 
+def named(groups: NodeGroups) -> list[str]:
+    """All groups that an affinity names, in order of name."""
+    return sorted(groups.required | groups.preferred | groups.anti_required | groups.anti_preferred)
+
+
 class NodeGroup(Plugin):
     name: ClassVar[str] = "nodegroup"
     points: ClassVar[frozenset[str]] = frozenset(("predicate", "node_order"))
@@ -63,21 +69,26 @@ class NodeGroup(Plugin):
             for name in world.queues
         }
 
-    def node_refusal(self, queue: QueueView, labels: Mapping[str, str]) -> No | None:
-        group = labels.get(LABEL)
+    def node_rule(self, queue: QueueView) -> NodeRule | None:
         groups = self._groups[queue.name]
         if groups is None:
-            if group is None and not self._strict:
-                return None
-            why = f"queue {queue.name} has no affinity to any node group"
-        elif group is None:
-            why = "node has no node group"
-        elif is_allowed(groups, group):
-            return None
-        else:
-            why = f"queue {queue.name} may not use node group {group}"
-        return No(NODE_GROUP, why, queue.name)
+            but = "" if self._strict else ", and may use only nodes without one"
+            text = f"queue {queue.name} has no affinity to any node group{but}"
+            return NodeRule(NODE_GROUP, LABEL, (), not self._strict, text)
+        allowed = tuple(group for group in named(groups) if is_allowed(groups, group))
+        text = f"queue {queue.name} may use {_node_groups(allowed)}"
+        return NodeRule(NODE_GROUP, LABEL, allowed, False, text)
 
-    def node_points_micro(self, queue: QueueView, labels: Mapping[str, str]) -> int:
-        group, groups = labels.get(LABEL), self._groups[queue.name]
-        return points_micro(groups, group) if group is not None and groups is not None else 0
+    def node_points(self, queue: QueueView) -> NodePoints | None:
+        groups = self._groups[queue.name]
+        if groups is None:
+            return None
+        return NodePoints(
+            self.name, LABEL, tuple((g, points_micro(groups, g)) for g in named(groups))
+        )
+
+
+def _node_groups(names: Sequence[str]) -> str:
+    if not names:
+        return "no node group"
+    return f"only node group{'s' * (len(names) > 1)} {', '.join(names)}"

@@ -5,11 +5,12 @@ of two keys the smaller comes first, and equal keys leave it to the next plugin,
 as comparing pair by pair and cheaper.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
 from allotment.core.queues.answers import ABSTAIN, No, Vote
+from allotment.core.queues.limits import NodePoints, NodeRule
 from allotment.core.queues.model import QueueView, Task
 from allotment.core.queues.work import Job
 
@@ -117,10 +118,10 @@ class Plugin:
     def release(self, job: Job, task: Task, card: str) -> None:
         """What `charge` did, undone."""
 
-    def node_refusal(self, queue: QueueView, labels: Mapping[str, str]) -> No | None:
-        """Why tasks of the queue may not go to a node with these labels."""
+    def node_rule(self, queue: QueueView) -> NodeRule | None:
+        """Which nodes tasks of the queue may go to; None: any."""
         return None
 
-    def node_points_micro(self, queue: QueueView, labels: Mapping[str, str]) -> int:
-        """What the plugin adds to a node's score, in millionths of a point."""
-        return 0
+    def node_points(self, queue: QueueView) -> NodePoints | None:
+        """What the plugin adds to the nodes' scores for tasks of the queue."""
+        return None

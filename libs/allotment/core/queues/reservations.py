@@ -4,10 +4,11 @@ A group that needs much at once may wait for ever while each piece that becomes 
 somebody small behind it. Volcano has no remedy but `sla`. Ours counts, and has no clock:
 
 1. **Counting.** From the round in which a group that is not ready was tried and refused, every pod
-   of others that is committed counts as one that passed it, unless the other *outranks* it (by its
+   of others that is placed counts as one that passed it, unless the other *outranks* it (by its
    queue's priority, or with equal queues' by its job's). A group refused by quota counts only pods
-   in the queue whose quota was short, or below it.
-2. **Holding.** When as many as `patience` pods have passed, a hold is made for it. Refused for want
+   in the queue whose quota was short, or below it. The fold counts (`fold_groups`).
+2. **Holding.** When as many as `patience` pods have passed a group that is *big* (it needs several
+   pods or several cards at once), a hold is made for it. Refused for want
    of room, it gets *nodes*: the shortest row of nodes on which it would fit if they were emptied
    of what ends by itself, nodes with the least left to end first, then by name. Refused for want
    of quota, it gets the *queue*. At most `most` groups have a hold at a time: the highest in rank,
@@ -31,7 +32,9 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from allotment.core.queues.answers import HELD_FOR_GANG, QUOTA_CODES, No
+from allotment.core.bounds import Barred
+from allotment.core.queues.answers import HELD_FOR_GANG, KEPT_FOR_PREEMPTOR, No
+from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import ROOT, Status, Task
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
@@ -40,11 +43,12 @@ T = TypeVar("T")
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`patience`: pods that may pass; `members_least`: from which minimum on a group counts as big;
-    `most`: how many groups may have a hold at a time (0 turns reservations off)."""
+    """`patience`: pods that may pass; `pieces_least`: how many pods at once make a group big, each
+    counted as often as it asks for cards; `most`: how many groups may have a hold at a time (0
+    turns reservations off)."""
 
     patience: int = 64
-    members_least: int = 2
+    pieces_least: int = 2
     most: int = 1
 
 
@@ -79,20 +83,6 @@ class Candidate(NamedTuple):
     to_end: int
 
 
-class Refusal(NamedTuple):
-    """A group that was tried and refused in a round, and the first reason why."""
-
-    job: str
-    no: No
-
-
-class Commit(NamedTuple):
-    """A job that was given places in a round, how many, and whether it has its minimum now."""
-
-    job: str
-    pods: int
-
-
 def outranks(session: Session, other: Job, waiting: Job) -> bool:
     """Whether a job may take what is held for another."""
     return _rank(session, other) > _rank(session, waiting)
@@ -100,41 +90,6 @@ def outranks(session: Session, other: Job, waiting: Job) -> bool:
 
 def _rank(session: Session, job: Job) -> tuple[int, int]:
     return session.queue(job.queue).priority, job.view.priority
-
-
-def count(
-    session: Session,
-    waits: Mapping[str, Wait],
-    events: Sequence[Refusal | Commit],
-    seq: int,
-    rule: Rule,
-) -> dict[str, Wait]:
-    """The waits after a round whose endings, in order, were `events`, decided at sequence `seq`."""
-    out = {uid: wait for uid, wait in waits.items() if uid in session.jobs}
-    for event in events:
-        if isinstance(event, Refusal):
-            job = session.jobs[event.job]
-            if job.view.min_member >= rule.members_least and not session.job_ready(job):
-                queue = event.no.queue if event.no.code in QUOTA_CODES else ""
-                known = out.get(event.job)
-                out[event.job] = (
-                    Wait(seq, 0, queue)
-                    if known is None
-                    else msgspec.structs.replace(known, queue=queue)
-                )
-            continue
-        out.pop(event.job, None)
-        passing = session.jobs[event.job]
-        for uid, wait in out.items():
-            if _passes(session, passing, session.jobs[uid], wait):
-                out[uid] = msgspec.structs.replace(wait, passed=wait.passed + event.pods)
-    return out
-
-
-def _passes(session: Session, passing: Job, waiting: Job, wait: Wait) -> bool:
-    if wait.queue and wait.queue not in session.world.chain(passing.queue):
-        return False
-    return not outranks(session, passing, waiting)
 
 
 def entitled(session: Session, waits: Mapping[str, Wait], rule: Rule) -> list[str]:
@@ -231,6 +186,20 @@ class Fence:
             node for hold in self._holds if self._binds(hold, job) for node in hold.nodes
         )
 
+    def limits(self, job: Job) -> Limits:
+        """Where the job's tasks may go: what its queue may use, without what is others'."""
+        session = self._session
+        barred = tuple(
+            Barred(
+                KEPT_FOR_PREEMPTOR if hold.promised else HELD_FOR_GANG,
+                frozenset(hold.nodes),
+                whose_text(session, hold),
+            )
+            for hold in self._holds
+            if hold.nodes and self._binds(hold, job)
+        )
+        return Limits(None, session.node_rules(job), session.node_points(job), barred)
+
     def closed(self, job: Job) -> No | None:
         """Why a job gets nothing of its queue's quota for now."""
         for hold in self._holds:
@@ -311,9 +280,16 @@ def fence(session: Session, holds: Sequence[Hold]) -> Fence:
 
 def hold_text(session: Session, hold: Hold) -> str:
     """What is held for whom, and since when, in one line."""
-    view = session.jobs[hold.job].view
     what = f"the quota of queue {hold.queue}" if hold.queue else f"nodes {', '.join(hold.nodes)}"
+    return f"{what} {'is' if hold.queue else 'are'} {whose_text(session, hold)}"
+
+
+def whose_text(session: Session, hold: Hold) -> str:
+    """For whom something is held, and since when."""
+    view = session.jobs[hold.job].view
+    name = f"{view.namespace}/{view.name}"
+    if hold.promised:
+        return f"kept for {name} until the pods that it evicts are gone"
     return (
-        f"{what} {'is' if hold.queue else 'are'} held for {view.namespace}/{view.name}, "
-        f"which waits since decision {hold.since} and was passed by too many pods"
+        f"held for {name}, which waits since decision {hold.since} and was passed by too many pods"
     )

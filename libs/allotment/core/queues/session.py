@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import QUEUE_UNKNOWN, No
+from allotment.core.queues.limits import NodePoints, NodeRule
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
 from allotment.core.queues.plugin import Order, Plugin
 from allotment.core.queues.registry import Configured
@@ -25,13 +26,13 @@ class _Entry(NamedTuple):
 
 
 class Session:
-    """Plugins of all tiers over one world. `unplaced` are jobs whose queue does not exist."""
+    """Plugins of all tiers over one world. `unplaced` are jobs whose queue does not exist: they
+    have no part in the order, and what waits of them waits for the queue.
+    """
 
     def __init__(self, world: World, tiers: Iterable[Iterable[Configured]]) -> None:
         self.world = world
-        self.unplaced: dict[str, No] = {
-            uid: _unknown_queue(job) for uid, job in world.unplaced.items()
-        }
+        self.unplaced: Mapping[str, JobView] = world.unplaced
         self._opened = [
             [(configured, configured.open(self.world)) for configured in tier] for tier in tiers
         ]
@@ -44,6 +45,8 @@ class Session:
         self._gate: dict[tuple[Hashable, ...], No | None] = {}
         """Votes at the gate as the books are now."""
         self._queue_keys: dict[str, Order] = {}
+        self._node_rules: dict[str, tuple[NodeRule, ...]] = {}
+        self._node_points: dict[str, NodePoints | None] = {}
 
     @property
     def jobs(self) -> Mapping[str, Job]:
@@ -149,15 +152,23 @@ class Session:
             self._at("reclaimable"), lambda plugin: plugin.reclaimable(taker, candidates)
         )
 
-    def node_refusal(self, job: Job, labels: Mapping[str, str]) -> No | None:
-        queue = self.world.queues[job.queue]
-        return votes.first_no(
-            self._at("predicate"), lambda plugin: plugin.node_refusal(queue, labels)
-        )
+    def node_rules(self, job: Job) -> tuple[NodeRule, ...]:
+        """Which nodes the job may use: those that all of the rules allow."""
+        known = self._node_rules.get(job.queue)
+        if known is None:
+            queue = self.world.queues[job.queue]
+            rules = (plugin.node_rule(queue) for plugin in self._flat("predicate"))
+            known = tuple(rule for rule in rules if rule is not None)
+            self._node_rules[job.queue] = known
+        return known
 
-    def node_points_micro(self, job: Job, labels: Mapping[str, str]) -> int:
-        queue = self.world.queues[job.queue]
-        return sum(p.node_points_micro(queue, labels) for p in self._flat("node_order"))
+    def node_points(self, job: Job) -> NodePoints | None:
+        """What nodes are worth to the job's queue, by the first plugin that says so."""
+        if job.queue not in self._node_points:
+            queue = self.world.queues[job.queue]
+            found = (plugin.node_points(queue) for plugin in self._flat("node_order"))
+            self._node_points[job.queue] = next((p for p in found if p is not None), None)
+        return self._node_points[job.queue]
 
     def due_tasks(self, job: Job) -> list[Task]:
         """A job's tasks that want a place with resources, in task order."""
@@ -237,7 +248,8 @@ class Session:
         return (plugin for tier in self._at(point) for plugin in tier)
 
 
-def _unknown_queue(job: JobView) -> No:
+def unknown_queue(job: JobView) -> No:
+    """Why nothing is done about a job whose queue does not exist."""
     return No(
         QUEUE_UNKNOWN, f"queue {job.queue} of {job.namespace}/{job.name} does not exist", job.queue
     )

@@ -1,0 +1,147 @@
+"""What a round decides, as the log says it: placements, wholes, and who waits and why."""
+
+from collections.abc import Iterable, Sequence
+
+from allotment.core.batch.oracle import Places
+from allotment.core.cycle import Outcome, same_refusal
+from allotment.core.model import ClusterState
+from allotment.core.pod_views import GROUP_MISSING
+from allotment.core.queues.allocate import (
+    COMMITTED,
+    DISCARDED,
+    INVALID,
+    OVERUSED,
+    Turn,
+    cause_of,
+)
+from allotment.core.queues.answers import EXPLANATIONS, QUOTA_CODES, No
+from allotment.core.queues.model import JobView, Status
+from allotment.core.queues.session import Session, unknown_queue
+from allotment.core.queues.texts import attempt_of, gang_unschedulable
+from allotment.core.queues.work import Job
+from allotment_proto.events import Admission, Held, Refusal, Short
+from allotment_proto.facts import Problem
+
+
+def waiting_in(view: JobView) -> list[str]:
+    """The pods of a job that want a place."""
+    return [task.uid for task in view.tasks if task.status is Status.PENDING and not task.gated]
+
+
+def group_missing(group: str) -> Problem:
+    """Why a pod waits whose group nobody has seen."""
+    return Problem(
+        GROUP_MISSING,
+        f"PodGroup {group}",
+        "does not exist; the pod waits for it, as its annotation scheduling.k8s.io/group-name says",
+    )
+
+
+class Findings:
+    """What a round amounts to for the log, collected turn by turn."""
+
+    def __init__(self, state: ClusterState, session: Session, places: Places) -> None:
+        self._state = state
+        self._session = session
+        self._places = places
+        self._wholes: dict[str, tuple[str, ...]] = {}
+        """By group: what makes up its minimum, pods that ask for nothing included."""
+        self._shorts: dict[str, Short] = {}
+        self._refusals: dict[str, Refusal] = {}
+        self._started: set[str] = set()
+
+    def take(self, turn: Turn) -> None:
+        """What became of a job at its turn."""
+        job = self._session.jobs.get(turn.job)
+        if job is None:
+            return
+        if turn.ending == COMMITTED and turn.placed:
+            uids = tuple(uid for uid, _ in turn.placed)
+            if not turn.was_ready and job.view.min_member > 1:
+                self._wholes[turn.job] = self._wholes.get(turn.job, ()) + uids
+            self._started.add(turn.job)
+        elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
+            self._short(turn, job)
+        self._refuse(turn.refused)
+        if turn.no is not None:
+            no = turn.no
+            if turn.ending == INVALID:  # its message counts the group's pods, as they come
+                no = No(no.code, EXPLANATIONS[no.code])
+            self._refuse((task.uid, no) for task in self._session.due_tasks(job))
+
+    def take_unplaced(self, view: JobView) -> None:
+        """A job has pods that wait, and its queue does not exist."""
+        no = unknown_queue(view)
+        waiting = waiting_in(view)
+        self._shorts[view.uid] = Short(
+            group=view.uid,
+            code=no.code,
+            message=no.message,
+            waiting=len(waiting),
+            wanted=min(len(waiting), view.min_member) or 1,
+            together=0,
+            tried=False,
+        )
+        self._refuse((uid, no) for uid in waiting)
+
+    def take_without_group(self, uid: str) -> None:
+        """A pod waits whose PodGroup does not exist."""
+        pod = self._state.pods[uid].fact
+        self._refusals[uid] = Refusal(uid, pod.namespace, pod.name, 0, (), group_missing(pod.group))
+
+    def _short(self, turn: Turn, job: Job) -> None:
+        if turn.job not in self._state.groups:
+            return  # a pod without a group is told by its refusal
+        no = cause_of(turn)
+        self._shorts[turn.job] = Short(
+            group=turn.job,
+            code=no.code if no is not None else "",
+            message=gang_unschedulable(job, attempt_of([turn])),
+            waiting=len(self._session.due_tasks(job)),
+            wanted=max(job.view.min_member - job.ready_count, 1),
+            together=turn.together,
+            tried=bool(turn.placed) or (turn.no is None and not turn.untried),
+            queue=no.queue if no is not None and no.code in QUOTA_CODES else "",
+        )
+
+    def _refuse(self, said: Iterable[tuple[str, No]]) -> None:
+        for uid, no in said:
+            pod = self._state.pods[uid].fact
+            known = self._places.refusals.get(uid)
+            if known is None:
+                place = f"queue {no.queue}" if no.queue else "its group"
+                problem = Problem(no.code, place, no.message.removeprefix(f"{place} "))
+                known = Refusal(uid, pod.namespace, pod.name, 0, (), problem)
+            self._refusals[uid] = known
+
+    def outcome(
+        self,
+        batch: Sequence[str],
+        admissions: tuple[Admission, ...],
+        holds: tuple[Held, ...] | None,
+    ) -> Outcome:
+        """All of it; what the log says already is left out. Placements in the batch's order."""
+        order = {uid: number for number, uid in enumerate(batch)}
+        placements = sorted(
+            self._places.placements.values(), key=lambda p: (order.get(p.uid, len(order)), p.uid)
+        )
+        pods = self._state.pods
+        told_before = [u for u, r in self._refusals.items() if same_refusal(pods[u].refusal, r)]
+        placed = self._places.placements
+        return Outcome(
+            tuple(placements),
+            tuple(
+                refusal
+                for uid, refusal in self._refusals.items()
+                if uid not in placed and not same_refusal(pods[uid].refusal, refusal)
+            ),
+            tuple(told_before),
+            tuple(self._wholes.values()),
+            tuple(
+                short
+                for key, short in self._shorts.items()
+                if self._state.groups[key].short != short
+            ),
+            admissions,
+            holds,
+        )

@@ -1,0 +1,39 @@
+"""What is asked of nodes for a waiting pod: its own request, within the bounds that its queue sets.
+
+Made afresh from a state, by the code that opens a round; a round that finds the same state asks the
+same.
+"""
+
+import msgspec
+
+from allotment.core.batch.bounding import Bounding
+from allotment.core.batch.views import SINGLE
+from allotment.core.bounds import bounded
+from allotment.core.explain_batch import open_bench
+from allotment.core.model import ClusterState
+from allotment.core.queues.reservations import fence
+from allotment_proto.events import PodObserved
+
+
+def asked_for(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]:
+    """The pod as its round looks for a place: once for each card that it may have, the preferred
+    first, and first on the node that it was promised. As it is, if no queue has a say.
+    """
+    if not state.is_batched or fact.uid not in state.pending:
+        return (fact,)
+    bench = open_bench(state)
+    session = bench.session
+    job = session.jobs.get(fact.group or SINGLE + fact.uid)
+    if job is None or fact.uid not in job.tasks:
+        return (fact,)
+    task = job.tasks[fact.uid]
+    fenced = fence(session, bench.holds)
+    cards = fenced.cards(job, task) if fenced.allocatable(job, task) is None else None
+    anywhere = fenced.limits(job)._replace(cards=cards)
+    promised = fenced.node_of(job, task)
+    bounding = Bounding(state)
+    return tuple(
+        msgspec.structs.replace(fact, request=bounded(fact.request, bounding.bounds(limits, card)))
+        for limits in ((anywhere._replace(node=promised), anywhere) if promised else (anywhere,))
+        for card in cards or ("",)
+    )

@@ -1,0 +1,70 @@
+"""Who waits but has no part in the order: groups without their queue, pods without their PodGroup.
+
+They are worth a cycle for one thing, to be told so, and again only when something about them or the
+order changed.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from allotment.core.batch.findings import waiting_in
+from allotment.core.batch.views import SINGLE
+from allotment.core.model import ClusterState, Pod
+from allotment.core.pod_views import GROUP_MISSING
+from allotment.core.queues.answers import QUEUE_UNKNOWN
+from allotment.core.queues.model import WAITING, JobView
+from allotment.core.queues.session import Session
+
+
+class Stray(NamedTuple):
+    """A group or single pod to tell, by the name of its job, and its pods that hear it."""
+
+    key: str
+    pods: tuple[str, ...]
+
+
+def strays(state: ClusterState, session: Session, tried: Mapping[str, int]) -> Iterator[Stray]:
+    """Whom to tell; `tried` is at which sequence jobs were last in a batch."""
+    if not state.is_batched:
+        return  # pods are placed one by one, whatever group they name
+    for key, view in sorted(session.unplaced.items()):
+        if key in state.groups:
+            yield from _without_queue(state, key, view, tried.get(key, 0))
+    for uid in orphans(state):
+        pod, key = state.pods[uid], SINGLE + uid
+        changed_seq = max(pod.changed_seq, state.groups[pod.fact.group].changed_seq)
+        if not tried.get(key) or tried[key] < changed_seq:
+            yield Stray(key, (uid,))
+
+
+def orphans(state: ClusterState) -> Iterator[str]:
+    """Pods that wait for a PodGroup that does not exist, and were not told so."""
+    for key in state.unseen:
+        for uid in state.groups[key].members:
+            if uid in state.pending and not _is_told(state.pods[uid]):
+                yield uid
+
+
+def _without_queue(state: ClusterState, key: str, view: JobView, tried_seq: int) -> Iterator[Stray]:
+    """At the gate the group itself is told, later those of its pods that wait; who runs, runs."""
+    group, pods = state.groups[key], tuple(waiting_in(view))
+    known_seq = tried_seq
+    if view.phase in WAITING and "enqueue" in state.policy.actions:
+        if group.gate is not None and group.gate.code == QUEUE_UNKNOWN:
+            return
+        pods = ()
+    elif not pods:
+        return
+    else:
+        known_seq = max(tried_seq, group.short_basis)
+    if known_seq < max(state.order_seq, group.changed_seq):
+        yield Stray(key, pods)
+
+
+def _is_told(pod: Pod) -> bool:
+    refusal = pod.refusal
+    return (
+        refusal is not None
+        and refusal.problem is not None
+        and refusal.problem.code == GROUP_MISSING
+    )
