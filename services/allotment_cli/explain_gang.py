@@ -66,12 +66,15 @@ def gang(
 async def _explain(origin: Origin, namespace: str, name: str, at: str | None) -> GangExplanation:
     async with open_source(origin) as source:
         folded = await fold_at(source, at)
-    key = _key(folded.state, namespace, name, folded.seq)
+    key = group_key(folded.state, namespace, name)
     return explain_gang(folded.state, key, folded.time_ms)
 
 
-def _key(state: ClusterState, namespace: str, name: str, seq: int) -> str:
-    """The group of this name, or the one that the controller made for a Job of this name."""
+def group_key(state: ClusterState, namespace: str, name: str) -> str:
+    """The group of this name, or the one that the controller made for a Job of this name.
+
+    Raises `CliError` if the log knows neither.
+    """
     key = f"{namespace}/{name}"
     if key in state.groups:
         return key
@@ -80,7 +83,7 @@ def _key(state: ClusterState, namespace: str, name: str, seq: int) -> str:
         return of_job[0]
     close = get_close_matches(key, list(state.groups), n=1)
     raise CliError(
-        f"group {key} is not in the log up to seq {seq}",
+        f"group {key} is not in the log up to seq {state.seq}",
         f"did you mean {close[0]}?" if close else "see: allot job list, kubectl get podgroups",
     )
 
