@@ -100,6 +100,7 @@ def _expose(ctx: Context, work: Binder) -> None:
     }
     for name, (text, read) in counts.items():
         ctx.metrics.expose(name, text, read, kind="counter")
+    ctx.metrics.expose_histograms(work.times.histograms())
     ctx.metrics.expose(
         "allot_bind_unacknowledged",
         "bound pods that the node's device plugin is not through with; others may wait for them",

@@ -20,6 +20,7 @@ from allotment.core.logport import Record
 from allotment.core.queues.texts import bind_error
 from allotment.core.texts import refusal_text
 from allotment_binder import notices
+from allotment_binder.bind_times import BindTime, BindTimes
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_binder.claims import tell_claims
 from allotment_binder.decider import Decider
@@ -68,6 +69,7 @@ class Binder:
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
         self.locks = NodeLocks(client, self._lock_problem, time.time)
+        self.times = BindTimes()
         self.pacer: Pacer | None = None
         """Of the life that is being lived; what it is not told of, its successor looks at."""
         world.fold.listeners.append(self._on_record)
@@ -171,7 +173,8 @@ class Binder:
                 uid = allocation.uid
                 fact = state.pods[uid].fact
                 target = Target(fact.namespace, fact.name, allocation)
-                group.start_soon(self._bind, target, outcomes, pacer, uid in inherited)
+                timed = self.times.begin(fact.created_ms)
+                group.start_soon(self._bind, target, outcomes, pacer, uid in inherited, timed)
             await self.world.fold.changed()
 
     async def _watch_waits(self, pacer: Pacer) -> None:
@@ -180,7 +183,7 @@ class Binder:
             self.troubles.look_at_waits(self.world.fold.state, pacer, time.monotonic())
 
     async def _bind(
-        self, target: Target, outcomes: Recorder, pacer: Pacer, look_first: bool
+        self, target: Target, outcomes: Recorder, pacer: Pacer, look_first: bool, timed: BindTime
     ) -> None:
         uid = target.allocation.uid
         bind_time_s = time.time_ns() // 1_000_000_000
@@ -190,7 +193,7 @@ class Binder:
                 target,
                 bind_time_s,
                 look_first=look_first,
-                prepare=lambda: self._prepare(target),
+                prepare=lambda: timed.prepared(lambda: self._prepare(target)),
                 on_problem=lambda text: self.ctx.log.warning(
                     "whether the pod is bound cannot be read, asking again",
                     namespace=target.namespace,
@@ -202,6 +205,7 @@ class Binder:
         pacer.ended(uid)
         if isinstance(ending, Bound):
             self.bound += 1
+            timed.bound()
             self.notices.put(
                 notices.Scheduled(uid, target.namespace, target.name, target.allocation.node)
             )

@@ -105,7 +105,7 @@ def test_evictions_are_counted_when_they_came_about() -> None:
     gauges = counts.gauges()
     assert rows(gauges, "pod_preemption_victims") == {(): 3}
     assert rows(gauges, "total_preemption_attempts") == {(): 1}
-    assert rows(gauges, "eviction_transactions") == {("preempt",): 1, ("reclaim",): 1}
+    assert rows(gauges, "eviction_transactions_total") == {("preempt",): 1, ("reclaim",): 1}
 
 
 def test_every_name_is_known_before_there_is_a_queue_and_can_be_scraped() -> None:

@@ -20,6 +20,7 @@ from functools import partial
 
 from allotment.core.batch.books import Books, Choice, Rank
 from allotment.core.batch.oracle import Places
+from allotment.core.laps import ACTION, Lap, untimed
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import Limits
 from allotment.core.queues.enqueue import WAITING
@@ -61,16 +62,15 @@ class Hunt:
         self._books: Books | None = None
         self._evictable: list[tuple[Job, Task]] = []
 
-    def run(self, actions: Collection[str]) -> list[Eviction]:
+    def run(self, actions: Collection[str], lap: Lap = untimed) -> list[Eviction]:
         """Victims for the wanted groups, in their order, first by preemption."""
         mark = self._places.mark()
-        found = [
-            eviction
-            for action in ACTIONS
-            if action in actions
-            for job in self._takers(actions)
-            for eviction in self._for_job(job, action)
-        ]
+        found: list[Eviction] = []
+        for action in ACTIONS:
+            if action in actions:
+                for job in self._takers(actions):
+                    found += self._for_job(job, action)
+                lap(ACTION, action)
         self._places.undo(mark)
         return found
 

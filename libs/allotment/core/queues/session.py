@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from allotment.core.laps import PLUGIN, Lap, untimed
 from allotment.core.queues import votes
 from allotment.core.queues.answers import QUEUE_UNKNOWN, No
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
@@ -34,18 +35,22 @@ class Session:
         view: View,
         tiers: Iterable[Iterable[Configured]],
         known: Mapping[str, Job] | None = None,
+        lap: Lap = untimed,
     ) -> None:
         """`known` are jobs of a session that was closed, on the same cluster and queues and with
-        the same tiers.
+        the same tiers. `lap` hears of each plugin that is open.
         """
         self._view = view
         self.world = World(view, known)
         self.unplaced: dict[str, No] = {
             job.uid: _unknown_queue(job) for job in view.jobs if job.queue not in self.world.queues
         }
-        self._opened = [
-            [(configured, configured.open(self.world)) for configured in tier] for tier in tiers
-        ]
+        self._opened: list[list[tuple[Configured, Plugin]]] = []
+        for tier in tiers:
+            self._opened.append([])
+            for configured in tier:
+                self._opened[-1].append((configured, configured.open(self.world)))
+                lap(PLUGIN, configured.name)
         self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
         self._charged = [p for p in self._all if type(p).charge is not Plugin.charge]
         """Those who keep books of what tasks take."""
