@@ -5,7 +5,7 @@ together in order. Its position in the stream is its sequence.
 
 * facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `GroupObserved`,
   `GroupGone`, `QueueObserved`, `QueueGone`, `PriorityClassObserved`, `PriorityClassGone`,
-  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`
+  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `ConfigurationChecked`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`, `Evicted`
 
@@ -134,6 +134,22 @@ class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
     config: DeviceConfig
     source: str
     text_sha256: str
+
+
+SCHEDULER_CONFIG, DEVICE_CONFIG = "scheduler", "devices"
+"""Kinds of configuration: the scheduler's (`PolicyLoaded`), the devices' (`DevicesConfigured`)."""
+
+
+class ConfigurationChecked(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The newest text of a configuration was read and, with `problems`, refused: what was in force
+    before stays so. Without any the refusal is over: what is written is in force.
+
+    `source` says where the text is, `problems` what is wrong with it, each with its place there.
+    """
+
+    kind: str
+    source: str
+    problems: tuple[Problem, ...] = ()
 
 
 class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -398,6 +414,7 @@ Event = (
     | PolicyLoaded
     | MixLearned
     | DevicesConfigured
+    | ConfigurationChecked
     | GroupObserved
     | GroupGone
     | QueueObserved
@@ -413,6 +430,7 @@ SINCE_V2 = (MixLearned,)
 """Events that releases which read version 1 only do not know."""
 SINCE_V3 = (
     DevicesConfigured,
+    ConfigurationChecked,
     GroupObserved,
     GroupGone,
     QueueObserved,

@@ -37,8 +37,8 @@ def doctor(
     at: str | None,
     output: str,
 ) -> None:
-    """What somebody should look at: nodes and configuration that disagree, cards that are ill,
-    oversold or in quarantine, pods that a device plugin does not serve.
+    """What somebody should look at: configuration that is refused, nodes that disagree with it,
+    cards that are ill, oversold or in quarantine, pods that a device plugin does not serve.
 
     Exit code 1 if there is anything.
     """

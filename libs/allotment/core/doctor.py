@@ -10,6 +10,7 @@ import msgspec
 from allotment.core.check import check
 from allotment.core.model import ACTIVE, ENDED, ClusterState, Node
 from allotment.core.views import device_name, node_problems
+from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG
 from allotment_proto.volcano import keys
 
 ERROR, WARNING = "error", "warning"
@@ -43,6 +44,7 @@ def findings(state: ClusterState) -> list[Finding]:
     """Everything that stands out, errors first, then by code and subject."""
     found = [
         *(_books(state)),
+        *_of_configuration(state),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
         *_of_pods(state),
         *_of_groups(state),
@@ -60,6 +62,22 @@ def _books(state: ClusterState) -> Iterator[Finding]:
             remedy="this is a fault of Allotment: keep the log and report it",
             seq=state.seq,
         )
+
+
+def _of_configuration(state: ClusterState) -> Iterator[Finding]:
+    in_force = {SCHEDULER_CONFIG: state.policy_seq, DEVICE_CONFIG: state.devices_seq}
+    for kind, (seq, refused) in state.config_refusals.items():
+        older = in_force.get(kind, 0)
+        what = f"that of seq {older} (allot log show {older})" if older else "what is built in"
+        for problem in refused.problems:
+            yield Finding(
+                severity=ERROR,
+                code=problem.code,
+                subject=f"{kind} configuration {refused.source}",
+                message=f"{problem.place} {problem.message}",
+                remedy=f"mend it; until then {what} stays in force",
+                seq=seq,
+            )
 
 
 def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Evicted,
@@ -44,6 +45,7 @@ FACTS = (
     PolicyLoaded,
     MixLearned,
     DevicesConfigured,
+    ConfigurationChecked,
 )
 
 
@@ -106,7 +108,7 @@ CHANNELS = (
     Channel(
         "logConfig",
         subjects.CONFIG,
-        (PolicyLoaded, MixLearned, DevicesConfigured),
+        (PolicyLoaded, MixLearned, DevicesConfigured, ConfigurationChecked),
         ("watcher",),
         SERVICES,
     ),

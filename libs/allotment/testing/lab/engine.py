@@ -27,6 +27,7 @@ from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Envelope,
@@ -251,5 +252,5 @@ def _subject(event: Event) -> str:
             return subjects.queue(event.name)
         case PriorityClassObserved() | PriorityClassGone():
             return subjects.priority_class(event.name)
-        case PolicyLoaded() | MixLearned() | DevicesConfigured():
+        case PolicyLoaded() | MixLearned() | DevicesConfigured() | ConfigurationChecked():
             return subjects.CONFIG
