@@ -6,7 +6,7 @@ and one that now and then tells of pods that have been waiting for long.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 from anyio.abc import TaskGroup
@@ -76,8 +76,17 @@ class Binder:
 
     def unacknowledged(self) -> dict[tuple[str, ...], int]:
         """By node, the bound pods that its device plugin is not through with."""
-        counts = {} if self.pacer is None else self.pacer.unacknowledged()
-        return {(node,): count for node, count in counts.items()}
+        return {} if self.pacer is None else _by_node(self.pacer.unacknowledged())
+
+    def waiting(self) -> dict[tuple[str, ...], int]:
+        """By node, the reserved pods that wait until its device plugin is through with another."""
+        return {} if self.pacer is None else _by_node(self.pacer.waiting())
+
+    def unacknowledged_s(self) -> dict[tuple[str, ...], int]:
+        """By node, for how long its device plugin has not been through with a bound pod."""
+        now_s = time.time_ns() // 1_000_000_000
+        oldest = {} if self.pacer is None else self.pacer.oldest_s()
+        return _by_node({node: max(now_s - since_s, 0) for node, since_s in oldest.items()})
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
         if self.pacer is None:
@@ -294,3 +303,7 @@ class Binder:
                 uid, target.namespace, target.name, said.message, is_news, reason=said.reason
             )
         )
+
+
+def _by_node(values: Mapping[str, int]) -> dict[tuple[str, ...], int]:
+    return {(node,): value for node, value in values.items()}

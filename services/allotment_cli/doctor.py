@@ -43,7 +43,7 @@ def doctor(
     Exit code 1 if there is anything.
     """
     folded = anyio.run(_fold, Origin(home, nats, file), at)
-    found = findings(folded.state)
+    found = findings(folded.state, folded.time_ms)
     if output == "json":
         emit_json(Report("allotment.dev/doctor/v1", as_of(folded), found, folded.unreadable))
     else:

@@ -82,7 +82,7 @@ def test_a_change_is_an_event_and_reads_nodes_and_pods_again(tmp_path: Path) -> 
         assert "ConfigMap kube-system/volcano-vgpu-device-config" in said
         assert stack.is_ready("watcher")
         stack.until(lambda: len(stack.records()) == seq + 1, "the refusal is in the log")
-        found, _ = findings(fold(stack.records()))  # and the node's problem
+        found, _ = findings(fold(stack.records()), 0)  # and the node's problem
         assert (found.severity, found.code) == ("error", "InvalidDeviceConfig")
         assert found.subject == f"devices configuration ConfigMap kube-system/{NAME}"
         assert "stays in force" in found.remedy
@@ -97,7 +97,7 @@ def test_a_change_is_an_event_and_reads_nodes_and_pods_again(tmp_path: Path) -> 
         stack.until(lambda: card_mib(stack) == 16000, "what is built in is in force again")
         stack.until(lambda: asks_mib(stack) == 0, "for pods, too")
         assert stack.metric("watcher", "allot_device_config_problems") == 0
-        assert not findings(fold(stack.records()))
+        assert not findings(fold(stack.records()), 0)
         stack.until(lambda: not problems(stack), "the node has no problem any more")
         assert (told(stack, DevicesConfigured), told(stack, NodeObserved)) == (3, 3)
 

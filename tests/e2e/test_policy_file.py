@@ -53,7 +53,7 @@ def test_broken_later_the_old_policy_stays_and_a_good_one_takes_effect(tmp_path:
         config.write_text("tiers: [: not yaml")
         told(stack, "watcher", "policy not loaded, the old one stays in force")
         stack.until(lambda: len(stack.records()) == seq + 1, "the refusal is in the log")
-        (found,) = findings(fold(stack.records()))
+        (found,) = findings(fold(stack.records()), 0)
         assert (found.severity, found.code) == ("error", "InvalidSchedulerConfig")
         assert found.subject == f"scheduler configuration {config}"
         assert found.message.startswith(f"{config}:1:")  # where in the file
@@ -65,7 +65,7 @@ def test_broken_later_the_old_policy_stays_and_a_good_one_takes_effect(tmp_path:
         assert stack.start("watcher", wait=False).wait(20) == 2
         config.write_text(configuration("binpack"))  # as it was: no other policy, and no problem
         stack.start("watcher")
-        stack.until(lambda: not findings(fold(stack.records())), "the refusal is over")
+        stack.until(lambda: not findings(fold(stack.records()), 0), "the refusal is over")
         assert stack.metric("watcher", "allot_policy_problems") == 0
         config.write_text(configuration("spread"))
         stack.until(lambda: policy_of(stack).device_policy == "spread", "the new policy")

@@ -74,16 +74,16 @@ def test_the_doctor_says_what_is_wrong_and_what_is_in_force() -> None:
     loaded = PolicyLoaded(policy=Policy(), source="file", text_sha256="")
     by_policy = msgspec.structs.replace(refused(BAD, kind=SCHEDULER_CONFIG), source="file")
     state = state_of(loaded, by_policy, refused(BAD))
-    devices, scheduler = findings(state)
+    devices, scheduler = findings(state, 0)
     assert (devices.subject, devices.seq) == ("devices configuration config", 3)
     assert "what is built in stays in force" in devices.remedy
     assert (scheduler.subject, scheduler.seq) == ("scheduler configuration file", 2)
     assert scheduler.message == "config:3: migStrategy is 7"
     assert "that of seq 1 (allot log show 1) stays in force" in scheduler.remedy
     restored = snapshot.decode(snapshot.encode(state))
-    assert findings(restored) == findings(state)
+    assert findings(restored, 0) == findings(state, 0)
     apply(state, refused(), 4)
-    assert [found.subject for found in findings(state)] == ["scheduler configuration file"]
+    assert [found.subject for found in findings(state, 0)] == ["scheduler configuration file"]
 
 
 def test_it_decides_nothing_and_is_a_line_in_the_log() -> None:

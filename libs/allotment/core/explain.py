@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from allotment.core.acknowledgement import ahead_of, plugin_question, wait_text
 from allotment.core.closest import closest, fragmentation
 from allotment.core.company import look_around, situated
 from allotment.core.competition import competition, decided_by
@@ -184,6 +185,7 @@ def _status(
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
         group=group_cause(state, pod)[1] if waits and pod is not None else "",
+        waits=_waits(state, pod),
         node=_where(story, pod),
         since_seconds=max(as_of_ms - first_ms, 0) // 1000,
         attempts=story.attempts_total,
@@ -198,6 +200,15 @@ def _status(
             fits_empty_cluster(state, fact.request) if waits and fact.problem is None else None
         ),
     )
+
+
+def _waits(state: ClusterState, pod: Pod | None) -> str:
+    """Why a pod that has its place is not bound yet, if another one is in its way."""
+    ahead = None if pod is None else ahead_of(state, pod)
+    if ahead is None or pod is None or pod.allocation is None:
+        return ""
+    question = plugin_question(pod.allocation.holdings)
+    return "" if question is None else wait_text(pod.allocation.node, question, ahead)
 
 
 def _where(story: PodStory, pod: Pod | None) -> str:
