@@ -446,7 +446,7 @@ def events() -> st.SearchStrategy[Event]:
         st.builds(MixLearned, policy=names, mix=mixes, pods=numbers),
         st.builds(
             ConfigurationChecked,
-            kind=st.sampled_from(("scheduler", "devices")),
+            kind=st.sampled_from(("scheduler", "device")),
             source=names,
             problems=st.lists(st.builds(Problem, names, names, names), max_size=2).map(tuple),
         ),

@@ -136,7 +136,7 @@ class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
     text_sha256: str
 
 
-SCHEDULER_CONFIG, DEVICE_CONFIG = "scheduler", "devices"
+SCHEDULER_CONFIG, DEVICE_CONFIG = "scheduler", "device"
 """Kinds of configuration: the scheduler's (`PolicyLoaded`), the devices' (`DevicesConfigured`)."""
 
 

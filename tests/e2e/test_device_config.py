@@ -84,7 +84,7 @@ def test_a_change_is_an_event_and_reads_nodes_and_pods_again(tmp_path: Path) -> 
         stack.until(lambda: len(stack.records()) == seq + 1, "the refusal is in the log")
         found, _ = findings(fold(stack.records()), 0)  # and the node's problem
         assert (found.severity, found.code) == ("error", "InvalidDeviceConfig")
-        assert found.subject == f"devices configuration ConfigMap kube-system/{NAME}"
+        assert found.subject == f"device configuration ConfigMap kube-system/{NAME}"
         assert "stays in force" in found.remedy
 
         stack.kill("watcher")

@@ -75,7 +75,7 @@ def test_the_doctor_says_what_is_wrong_and_what_is_in_force() -> None:
     by_policy = msgspec.structs.replace(refused(BAD, kind=SCHEDULER_CONFIG), source="file")
     state = state_of(loaded, by_policy, refused(BAD))
     devices, scheduler = findings(state, 0)
-    assert (devices.subject, devices.seq) == ("devices configuration config", 3)
+    assert (devices.subject, devices.seq) == ("device configuration config", 3)
     assert "what is built in stays in force" in devices.remedy
     assert (scheduler.subject, scheduler.seq) == ("scheduler configuration file", 2)
     assert scheduler.message == "config:3: migStrategy is 7"
@@ -92,7 +92,7 @@ def test_it_decides_nothing_and_is_a_line_in_the_log() -> None:
     assert (before.policy, before.room_seq) == (after.policy, after.room_seq)
     assert version_of((refused(BAD),)) == 3
     assert story.line(refused(BAD, BAD)) == (
-        "devices configuration from config refused: "
+        "device configuration from config refused: "
         "InvalidDeviceConfig: config:3: migStrategy is 7 (and 1 more)"
     )
-    assert story.line(refused()) == "devices configuration from config: in force as written"
+    assert story.line(refused()) == "device configuration from config: in force as written"

@@ -94,7 +94,7 @@ def test_a_pod_that_waits_for_it_says_for_whom() -> None:
     (line,) = [line for line in explanation_lines(found) if line.startswith("Waits ")]
     assert "to be bound to node n1" in line
     assert "has not acknowledged pod default/pod-a yet" in line
-    assert "asks it for 1 devices (vgpu) too" in line
+    assert "asks it for 1 device (vgpu) too" in line
     apply(state, PodGone(uid="a", namespace="default", name="pod-a", rv=3), state.seq + 1)
     assert pod_status(state, state.pods["b0"]) == ("Reserved", "")
     assert explain(state, story, NOW_MS).status.waits == ""

@@ -116,7 +116,8 @@ def waiting_for(state: ClusterState, pod: Pod) -> list[Pod]:
 def wait_text(node: str, question: Question, ahead: Pod) -> str:
     """Why a pod waits that has its place."""
     family, unit, amount = question
-    asked = f"for {family} devices" if unit == "pods" else f"for {amount} {unit} ({family})"
+    counted = unit.removesuffix("s") if amount == 1 else unit
+    asked = f"for {family} devices" if unit == "pods" else f"for {amount} {counted} ({family})"
     return (
         f"to be bound to node {node}: its device plugin has not acknowledged pod "
         f"{ahead.fact.namespace}/{ahead.fact.name} yet, which asks it {asked} too, and it cannot "

@@ -180,11 +180,16 @@ def _status(
     waits = phase == "Pending" and pod is not None
     answers = codes(state, situated(fact, state)) if waits and fact.problem is None else []
     refused = story.refused
+    is_gang = _is_gang(state, fact.group)
+    group = group_cause(state, pod)[1] if waits and pod is not None else ""
+    if not is_gang and pod is not None and pod.refusal is not None:
+        group = ""  # of a pod that is by itself its refusal says it all
     return Status(
         phase=phase,
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
-        group=group_cause(state, pod)[1] if waits and pod is not None else "",
+        group=group,
+        group_name=fact.group if group and is_gang else "",
         waits=_waits(state, pod),
         node=_where(story, pod),
         since_seconds=max(as_of_ms - first_ms, 0) // 1000,
@@ -200,6 +205,11 @@ def _status(
             fits_empty_cluster(state, fact.request) if waits and fact.problem is None else None
         ),
     )
+
+
+def _is_gang(state: ClusterState, key: str) -> bool:
+    group = state.groups.get(key)
+    return group is not None and group.fact is not None and group.fact.min_member > 1
 
 
 def _waits(state: ClusterState, pod: Pod | None) -> str:

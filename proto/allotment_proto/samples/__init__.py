@@ -178,7 +178,7 @@ EVENTS: tuple[Event, ...] = (
         pods=1_200,
     ),
     ConfigurationChecked(
-        kind="devices",
+        kind="device",
         source="ConfigMap kube-system/volcano-vgpu-device-config",
         problems=(
             Problem(
