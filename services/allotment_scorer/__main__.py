@@ -49,7 +49,7 @@ class Scorer:
         self._schedules.take(envelope, fold.state, is_ours=is_ours)
         for event in envelope.events:
             if isinstance(event, Decided | Evicted):
-                self._preemptions.take(event)
+                self._preemptions.take(event, is_ours=is_ours)
 
     async def on_feasible(self, message: Message) -> None:
         received_us = _now_us()

@@ -132,7 +132,7 @@ def _namespace_gauges(shares: Rows) -> list[Gauge]:
 
 
 class Preemptions:
-    """Counts what the log tells of evictions, from when it is listened to."""
+    """Counts what the log tells of evictions."""
 
     def __init__(self) -> None:
         self._attempts = 0
@@ -140,15 +140,15 @@ class Preemptions:
         self._evicted: Counter[str] = Counter()
         self._open: dict[str, str] = {}
 
-    def take(self, event: Event) -> None:
-        """Take note of one event, in log order."""
+    def take(self, event: Event, *, is_ours: bool) -> None:
+        """Take note of one event, in log order; see `Schedules.take`."""
         if isinstance(event, Decided) and event.evictions:
-            self._attempts += 1
+            self._attempts += is_ours
             self._victims = len(event.evictions)
             self._open.update((eviction.uid, eviction.action) for eviction in event.evictions)
         elif isinstance(event, Evicted):
             action = self._open.pop(event.uid, "")
-            if action and not event.code:
+            if action and not event.code and is_ours:
                 self._evicted[action] += 1
 
     def gauges(self) -> list[Gauge]:
