@@ -74,7 +74,7 @@ class _Pod(msgspec.Struct):
         return next((each.value for each in env if each.name == INDEX), "")
 
 
-class _Scene(NamedTuple):
+class Scene(NamedTuple):
     """Log and API server at about one moment."""
 
     folded: Folded
@@ -112,7 +112,7 @@ async def batch_sections(origin: Origin, kubeconfig: Path, examples: Path) -> li
             while True:
                 try:
                     scene = await _look(source, Access(origin.home, kubeconfig))
-                    missing = list(_missing(scene))
+                    missing = list(missing_of(scene))
                 except CliError as error:  # what is asked about may not be there yet
                     missing = [error.message]
                 if not missing:
@@ -121,7 +121,7 @@ async def batch_sections(origin: Origin, kubeconfig: Path, examples: Path) -> li
     raise CliError(f"not so within {SETTLED_WITHIN_S:g} s: {'; '.join(missing)}")
 
 
-async def _look(source: Source, access: Access) -> _Scene:
+async def _look(source: Source, access: Access) -> Scene:
     async with open_cluster(access) as cluster:
         pods = await cluster.list(f"/api/v1/namespaces/{NAMESPACE}/pods", "pods", _Pod)
     jobs = [job_row(job) for job in await read_jobs(access, NAMESPACE)]
@@ -138,10 +138,10 @@ async def _look(source: Source, access: Access) -> _Scene:
 
     folded = await fold(source, None, observe)
     indexes = {pod.metadata.uid: pod.index for pod in pods}
-    return _Scene(folded, placements, decisions, indexes, jobs, queues)
+    return Scene(folded, placements, decisions, indexes, jobs, queues)
 
 
-def _missing(scene: _Scene) -> Iterator[str]:
+def missing_of(scene: Scene) -> Iterator[str]:
     """What is not as the examples say, in words."""
     rows = {row.name: row for row in scene.jobs}
     for job, number in WHOLE.items():
@@ -161,7 +161,7 @@ def _missing(scene: _Scene) -> Iterator[str]:
     yield from _missing_of_quota(scene, rows)
 
 
-def _missing_of_quota(scene: _Scene, rows: dict[str, JobRow]) -> Iterator[str]:
+def _missing_of_quota(scene: Scene, rows: dict[str, JobRow]) -> Iterator[str]:
     queue = _small(scene)
     reasons = [group.reason.code for group in queue.waiting if group.reason is not None]
     if reasons != [QUEUE_QUOTA] or rows[OVER_QUOTA].phase != "Pending":
@@ -173,13 +173,13 @@ def _missing_of_quota(scene: _Scene, rows: dict[str, JobRow]) -> Iterator[str]:
         yield f"the queues count other PodGroups than there are: {counts}"
 
 
-def _small(scene: _Scene) -> QueueExplanation:
+def _small(scene: Scene) -> QueueExplanation:
     if SMALL_QUEUE not in scene.state.queues:
         raise CliError(f"queue {SMALL_QUEUE} is not in the log")
     return explain_queue(scene.state, SMALL_QUEUE, scene.folded.time_ms)
 
 
-def _sections(scene: _Scene) -> list[Section]:
+def _sections(scene: Scene) -> list[Section]:
     names = " and ".join(WHOLE)
     return [
         (f"Jobs that run whole: {names}", _worker_lines(scene)),
@@ -190,7 +190,7 @@ def _sections(scene: _Scene) -> list[Section]:
     ]
 
 
-def _worker_lines(scene: _Scene) -> list[str]:
+def _worker_lines(scene: Scene) -> list[str]:
     rows = []
     for job in WHOLE:
         for uid in scene.workers(job):
