@@ -9,6 +9,7 @@ from allotment.core.policies import POLICIES
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Event,
     MixLearned,
     NodeGone,
@@ -449,6 +450,12 @@ def events() -> st.SearchStrategy[Event]:
         st.builds(PodGone, **named, rv=numbers),
         st.builds(PolicyLoaded, policy=every_policy, source=names, text_sha256=names),
         st.builds(MixLearned, policy=names, mix=mixes, pods=numbers),
+        st.builds(
+            ConfigurationChecked,
+            kind=st.sampled_from(("scheduler", "device")),
+            source=names,
+            problems=st.lists(st.builds(Problem, names, names, names), max_size=2).map(tuple),
+        ),
         st.builds(TimePassed, at_ms=numbers),
         st.builds(Bound, **named, node=names, decision=numbers),
         st.builds(

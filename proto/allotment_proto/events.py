@@ -5,7 +5,7 @@ together in order. Its position in the stream is its sequence.
 
 * facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `GroupObserved`,
   `GroupGone`, `QueueObserved`, `QueueGone`, `PriorityClassObserved`, `PriorityClassGone`,
-  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `TimePassed`
+  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `ConfigurationChecked`, `TimePassed`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`, `Evicted`
 
@@ -136,6 +136,22 @@ class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
     config: DeviceConfig
     source: str
     text_sha256: str
+
+
+SCHEDULER_CONFIG, DEVICE_CONFIG = "scheduler", "device"
+"""Kinds of configuration: the scheduler's (`PolicyLoaded`), the devices' (`DevicesConfigured`)."""
+
+
+class ConfigurationChecked(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The newest text of a configuration was read and, with `problems`, refused: what was in force
+    before stays so. Without any the refusal is over: what is written is in force.
+
+    `source` says where the text is, `problems` what is wrong with it, each with its place there.
+    """
+
+    kind: str
+    source: str
+    problems: tuple[Problem, ...] = ()
 
 
 class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -424,6 +440,7 @@ Event = (
     | PolicyLoaded
     | MixLearned
     | DevicesConfigured
+    | ConfigurationChecked
     | GroupObserved
     | GroupGone
     | QueueObserved
@@ -448,7 +465,7 @@ SINCE_V3 = (
     PriorityClassGone,
     Evicted,
 )
-SINCE_V4 = (TimePassed,)
+SINCE_V4 = (TimePassed, ConfigurationChecked)
 
 
 def version_of(events: tuple[Event, ...]) -> int:

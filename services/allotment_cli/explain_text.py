@@ -77,6 +77,8 @@ def _head(found: Explanation) -> Iterator[str]:
         yield _field("Problem", status.problem)
     elif status.cause:
         yield _field("Cause", status.cause + _ever(status))
+    if status.waits:
+        yield _field("Waits", status.waits)
     if status.group and not status.problem:
         yield _field("Group", status.group)
     if status.nominated:

@@ -12,6 +12,7 @@ from allotment.core.logport import Record
 from allotment.core.state import ClusterState
 from allotment_proto import subjects
 from allotment_proto.events import (
+    ConfigurationChecked,
     DevicesConfigured,
     Envelope,
     Event,
@@ -148,7 +149,7 @@ def subject_of(facts: tuple[Event, ...]) -> str:
             return subjects.queue(name)
         case PriorityClassObserved(name=name) | PriorityClassGone(name=name):
             return subjects.priority_class(name)
-        case PolicyLoaded() | MixLearned() | DevicesConfigured():
+        case PolicyLoaded() | MixLearned() | DevicesConfigured() | ConfigurationChecked():
             return subjects.CONFIG
         case TimePassed():
             return subjects.TIME

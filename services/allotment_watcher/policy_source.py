@@ -22,11 +22,15 @@ Fingerprint = tuple[int, int]
 
 
 class Loaded(NamedTuple):
-    """A policy, and the file's fingerprint from just before it was read."""
+    """A policy, and the file's fingerprint from just before it was read.
+
+    With `problems` it is an older one, because the file as it is now is broken.
+    """
 
     event: PolicyLoaded
     warnings: tuple[str, ...]
     seen: Fingerprint | None = None
+    problems: tuple[str, ...] = ()
 
 
 async def load_policy(path: Path | None, scheduler_names: tuple[str, ...]) -> Loaded:

@@ -8,6 +8,7 @@ import msgspec
 
 from allotment.core.model import ACTIVE
 from allotment_proto.events import (
+    ConfigurationChecked,
     DevicesConfigured,
     Evicted,
     GroupGone,
@@ -121,6 +122,7 @@ Event = (
     | PolicyLoaded
     | MixLearned
     | DevicesConfigured
+    | ConfigurationChecked
     | GroupObserved
     | GroupGone
     | QueueObserved

@@ -37,6 +37,8 @@ class Gauge(NamedTuple):
     labels: tuple[str, ...]
     rows: Rows
     divisor: int = 1
+    is_counter: bool = False
+    """It only grows; its name ends in ``_total``."""
 
 
 def card_gauges(state: ClusterState) -> list[Gauge]:

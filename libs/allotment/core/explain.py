@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from allotment.core.acknowledgement import ahead_of, plugin_question, wait_text
 from allotment.core.closest import closest, fragmentation
 from allotment.core.company import look_around, situated
 from allotment.core.competition import competition, decided_by
@@ -181,11 +182,17 @@ def _status(
     answers = codes(state, situated(fact, state)) if waits and fact.problem is None else []
     refused, eviction = story.refused, state.evicting.get(fact.uid)
     nominated = state.nominated.values() if waits else ()
+    is_gang = _is_gang(state, fact.group)
+    group = group_cause(state, pod)[1] if waits and pod is not None else ""
+    if not is_gang and pod is not None and pod.refusal is not None:
+        group = ""  # of a pod that is by itself its refusal says it all
     return Status(
         phase=phase,
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
-        group=group_cause(state, pod)[1] if waits and pod is not None else "",
+        group=group,
+        group_name=fact.group if group and is_gang else "",
+        waits=_waits(state, pod),
         nominated=next((n.nodes[fact.uid] for n in nominated if fact.uid in n.nodes), ""),
         evicted_for="" if eviction is None else preemptor_name(state, eviction.preemptor),
         never_preempts=waits and is_never(state, fact),
@@ -203,6 +210,20 @@ def _status(
             fits_empty_cluster(state, fact.request) if waits and fact.problem is None else None
         ),
     )
+
+
+def _is_gang(state: ClusterState, key: str) -> bool:
+    group = state.groups.get(key)
+    return group is not None and group.fact is not None and group.fact.min_member > 1
+
+
+def _waits(state: ClusterState, pod: Pod | None) -> str:
+    """Why a pod that has its place is not bound yet, if another one is in its way."""
+    ahead = None if pod is None else ahead_of(state, pod)
+    if ahead is None or pod is None or pod.allocation is None:
+        return ""
+    question = plugin_question(pod.allocation.holdings)
+    return "" if question is None else wait_text(pod.allocation.node, question, ahead)
 
 
 def _where(story: PodStory, pod: Pod | None) -> str:

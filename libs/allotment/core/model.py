@@ -14,6 +14,7 @@ from allotment.core.trail import Trail
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
+    ConfigurationChecked,
     Eviction,
     GroupObserved,
     Held,
@@ -255,6 +256,9 @@ class ClusterState:
         self.devices = DeviceConfig()
         self.devices_seq = 0
         """The device configuration in force, and the sequence at which it took effect."""
+        self.config_refusals: dict[str, tuple[int, ConfigurationChecked]] = {}
+        """By kind, the configuration that is not in force because something is wrong with it, and
+        the sequence at which that was said."""
         self.shunned: dict[str, dict[str, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""

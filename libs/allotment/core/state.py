@@ -34,6 +34,7 @@ from allotment.core.model import (
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Event,
@@ -389,6 +390,13 @@ def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
     state.order_seq = seq
 
 
+def _configuration_checked(state: ClusterState, event: ConfigurationChecked, seq: int) -> None:
+    if event.problems:
+        state.config_refusals[event.kind] = (seq, event)
+    else:
+        state.config_refusals.pop(event.kind, None)
+
+
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.decision_seq = seq
     minimum, surplus = fold_groups.wholes_of(state, event)
@@ -533,6 +541,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PolicyLoaded: _policy_loaded,
     MixLearned: _mix_learned,
     DevicesConfigured: _devices_configured,
+    ConfigurationChecked: _configuration_checked,
     TimePassed: _time_passed,
     Decided: _decided,
     Bound: _bound,

@@ -15,6 +15,7 @@ from allotment.core.views import plain
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Event,
@@ -46,6 +47,7 @@ EVENT_TYPES = tuple(
         PolicyLoaded,
         MixLearned,
         DevicesConfigured,
+        ConfigurationChecked,
         GroupObserved,
         GroupGone,
         QueueObserved,
@@ -203,6 +205,8 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
             )
         case DevicesConfigured():
             return _devices_line(event)
+        case ConfigurationChecked():
+            return _checked_line(event)
         case TimePassed():
             return f"it is {rfc3339(event.at_ms)}"
         case Decided():
@@ -223,6 +227,15 @@ def _devices_line(event: DevicesConfigured) -> str:
     if config.nodes:
         words.append(f"{len(config.nodes)} nodes of their own")
     return ", ".join(words)
+
+
+def _checked_line(event: ConfigurationChecked) -> str:
+    subject = f"{event.kind} configuration from {event.source}"
+    if not event.problems:
+        return f"{subject}: in force as written"
+    first, more = event.problems[0], len(event.problems) - 1
+    others = f" (and {more} more)" if more else ""
+    return f"{subject} refused: {problem_text(first)}{others}"
 
 
 def _node_line(event: NodeObserved) -> str:
