@@ -344,8 +344,8 @@ def _same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
     )
 
 
-def _by_card(holding: Holding) -> tuple[str, int, str]:
-    return holding.family, holding.container, holding.card
+def _by_card(holding: Holding) -> tuple[str, int, str, str]:
+    return holding.family, holding.container, holding.card, holding.instance
 
 
 def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
