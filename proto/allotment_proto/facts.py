@@ -138,8 +138,12 @@ ALONE = Company()
 """Nothing is said of other pods, as is usual."""
 
 
-class Selection(msgspec.Struct, frozen=True, gc=False):
-    """Which cards a pod accepts. ``None`` means the pod said nothing about it."""
+class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Which cards a pod accepts. ``None`` means the pod said nothing about it.
+
+    `shunned` are single cards (node, family, card id) on which pods of its owner could not start: a
+    cycle fills them in, the log never holds them.
+    """
 
     mode: str | None = None
     use_types: tuple[str, ...] | None = None
@@ -147,6 +151,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False):
     use_ids: tuple[str, ...] | None = None
     nouse_ids: tuple[str, ...] | None = None
     indexes: tuple[int, ...] | None = None
+    shunned: tuple[tuple[str, str, str], ...] = ()
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):

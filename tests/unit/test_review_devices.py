@@ -291,15 +291,16 @@ def test_a_pod_that_runs_for_long_says_nothing_of_its_card() -> None:
     world = World(share_node(), started("old", 1, ""), started("old", 2))
     failing = msgspec.structs.replace(started("x", 3, ""), owner="rs", phase="Pending")
     world.tell(failing, msgspec.structs.replace(failing, rv=4, bind_phase="failed"))
-    assert world.state.shunned == {"rs": {"GPU-0": 5}}
+    shunned = {"rs": {("n1", "vgpu", "GPU-0"): 5}}
+    assert world.state.shunned == shunned
     world.tell(started("old", 5))
-    assert world.state.shunned == {"rs": {"GPU-0": 5}}, "it started before"
+    assert world.state.shunned == shunned, "it started before"
     world.tell(started("new", 6, ""), started("new", 7))
     assert world.state.shunned == {}
     world.tell(msgspec.structs.replace(failing, rv=8, bind_phase="failed"))
     assert world.state.shunned == {}, "it failed before"
     pod = build.pod("b", owner="rs")
-    assert careful(pod, world.state).selection.nouse_ids is None
+    assert careful(pod, world.state).selection.shunned == ()
 
 
 def test_a_pod_that_kubelet_refuses_did_not_start_whatever_the_plugin_says() -> None:
@@ -307,7 +308,7 @@ def test_a_pod_that_kubelet_refuses_did_not_start_whatever_the_plugin_says() -> 
     world = World(share_node(), started("x", 1, ""), served)
     refused = {"reason": "UnexpectedAdmissionError", "phase": "Failed"}
     world.tell(msgspec.structs.replace(served, rv=3, **refused))
-    assert world.state.shunned == {"rs": {"GPU-0": 4}}
+    assert world.state.shunned == {"rs": {("n1", "vgpu", "GPU-0"): 4}}
 
 
 # ---- kinds

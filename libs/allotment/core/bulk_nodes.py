@@ -201,9 +201,7 @@ def same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
     if len(ours) != len(seen):
         return False
     return all(
-        _key(a) == _key(b)
-        and a.cores_pct == b.cores_pct
-        and b.memory_mib in (0, a.memory_mib)
+        _key(a) == _key(b) and a.cores_pct == b.cores_pct and b.memory_mib in (0, a.memory_mib)
         for a, b in zip(sorted(ours, key=_key), sorted(seen, key=_key), strict=True)
     )
 

@@ -88,6 +88,9 @@ class Allocation:
         """The pod as it was last seen: its labels, and what it says about other pods."""
 
 
+CardPlace = tuple[str, str, str]
+"""Node, family, card id: of some families ids tell cards apart on one node only."""
+
 Change = tuple[int, Allocation | None, int]
 """A node's row, and the allocation that was booked (1) or released (−1) there, if that is all."""
 
@@ -272,7 +275,7 @@ class ClusterState:
         self.devices = DeviceConfig()
         self.devices_seq = 0
         """The device configuration in force, and the sequence at which it took effect."""
-        self.shunned: dict[str, dict[str, int]] = {}
+        self.shunned: dict[str, dict[CardPlace, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
         self.groups: dict[str, Group] = {}

@@ -20,7 +20,7 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
     around = look_around(list(state.nodes.values()), request)
     switches = switches_of(state.policy)
     answer = fits(node, request, state.policy, around=around)
-    rules = rules_of(request, state.policy)
+    rules = rules_of(request, state.policy, node.name)
     cards = []
     for family, wanted in by_family(request).items():
         ledger = node.ledgers.get(family)

@@ -133,7 +133,7 @@ def fits(
         if ledger is None or family not in policy.families:
             return reasons.NO_GPU
         sort = _card_order(node, request, FAMILIES[family], policy)
-        rules = rules_of(request, policy)
+        rules = rules_of(request, policy, node.name)
         cards = choose_cards(ledger, wanted, rules, FAMILIES[family], sort, only)
         if isinstance(cards, str):
             return cards

@@ -136,16 +136,22 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
 
 
 def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
-    """Which single cards (N, D) the selection admits by id and index; None if it names none."""
-    if selection.use_ids is None and selection.nouse_ids is None and selection.indexes is None:
+    """Which single cards (N, D) the selection admits one by one; None if it names none."""
+    named = selection.use_ids, selection.nouse_ids, selection.indexes
+    if named == (None, None, None) and not selection.shunned:
         return None
     allowed = np.ones((len(columns), columns.depth), np.bool_)
     if selection.indexes is not None:
         allowed &= np.isin(columns.index, selection.indexes)
     for ids, keeps in ((selection.use_ids, True), (selection.nouse_ids, False)):
         if ids is not None:
-            named = _named_cards(columns, ids)
-            allowed &= named if keeps else ~named
+            found = _named_cards(columns, ids)
+            allowed &= found if keeps else ~found
+    for node, family, card in selection.shunned:
+        at = columns.position(node)
+        slot = None if at is None else columns.slots[at].get((family, card))
+        if slot is not None:
+            allowed[at, slot] = False
     return allowed
 
 

@@ -5,7 +5,7 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 
 import msgspec
 
-from allotment.core.model import Group
+from allotment.core.model import CardPlace, Group
 from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -22,7 +22,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSION = 5
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -77,7 +77,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     policy: Policy
     devices_seq: int
     devices: DeviceConfig
-    shunned: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    shunned: tuple[tuple[str, tuple[tuple[CardPlace, int], ...]], ...]
     order_seq: int
     groups: tuple[_Group, ...]
     queues: tuple[QueueObserved, ...]

@@ -73,8 +73,6 @@ __all__ = [
 
 STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
 """What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
-INDEXED = frozenset(("gpushare",))
-"""Families whose cards are known by index only: their ids say nothing about one node."""
 
 
 def apply(state: ClusterState, event: Event, seq: int) -> None:
@@ -297,7 +295,7 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
     fact, held = pod.fact, pod.allocation
     if held is None or before is None or _start_of(before) == _start_of(fact):
         return
-    cards = [h.card for h in held.holdings if h.family not in INDEXED]
+    cards = [(held.node, h.family, h.card) for h in held.holdings]
     if _start_of(fact) == STARTED:
         if state.shunned:
             state.shunned = {
