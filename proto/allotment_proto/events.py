@@ -17,14 +17,18 @@ import msgspec
 
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import (
+    Amount,
     Amounts,
     Holding,
+    Int64,
     Inventory,
     PodRequest,
     Policy,
     Problem,
+    Seq,
     Taint,
     Typical,
+    refuse_twins,
 )
 
 ENVELOPE_VERSION = 3
@@ -39,23 +43,27 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False
 
     name: str
     uid: str
-    rv: int
+    rv: Seq
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    pods: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    pods: Amount = 0
     extended: Amounts = ()
     inventories: tuple[Inventory, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_twins("family", [inventory.family for inventory in self.inventories])
+        refuse_twins("resource", [name for name, _ in self.extended])
 
 
 class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     name: str
     uid: str
-    rv: int
+    rv: Seq
 
 
 class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -76,11 +84,11 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     uid: str
     namespace: str
     name: str
-    rv: int
-    created_ms: int
+    rv: Seq
+    created_ms: Int64
     scheduler: str
     request: PodRequest
-    priority: int = 0
+    priority: Int64 = 0
     gated: bool = False
     deleting: bool = False
     phase: str = "Pending"
@@ -106,7 +114,7 @@ class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     namespace: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class PolicyLoaded(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -125,7 +133,7 @@ class MixLearned(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
 
     policy: str
     mix: tuple[Typical, ...]
-    pods: int
+    pods: Amount
 
 
 class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -148,17 +156,17 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     uid: str
     namespace: str
     name: str
-    rv: int
-    created_ms: int = 0
+    rv: Seq
+    created_ms: Int64 = 0
     queue: str = "default"
     priority_class: str = ""
-    min_member: int = 1
-    min_task_member: tuple[tuple[str, int], ...] = ()
+    min_member: Int64 = 1
+    min_task_member: tuple[tuple[str, Int64], ...] = ()
     min_resources: Amounts | None = None
     phase: str = ""
     preemptable: bool = False
     card_request: Amounts = ()
-    waiting_most_ms: int = -1
+    waiting_most_ms: Int64 = -1
     problem: Problem | None = None
 
 
@@ -166,7 +174,7 @@ class GroupGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     namespace: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -178,13 +186,13 @@ class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
 
     uid: str
     name: str
-    rv: int
-    created_ms: int = 0
-    weight: int = 1
+    rv: Seq
+    created_ms: Int64 = 0
+    weight: Int64 = 1
     capability: Amounts = ()
     deserved: Amounts = ()
     guarantee: Amounts = ()
-    priority: int = 0
+    priority: Int64 = 0
     parent: str = "root"
     reclaimable: bool = True
     state: str = "Open"
@@ -196,7 +204,7 @@ class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
 class QueueGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -204,22 +212,22 @@ class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True,
 
     uid: str
     name: str
-    rv: int
-    value: int
+    rv: Seq
+    value: Int64
     is_default: bool = False
 
 
 class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A node that would also have fit, and its total in micro-points (10⁻⁶ of a point)."""
 
     node: str
-    score_micro: int
+    score_micro: Int64
     cards: tuple[str, ...]
 
 
@@ -235,15 +243,15 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str
     node: str
     holdings: tuple[Holding, ...]
-    cpu_milli: int
-    memory_bytes: int
+    cpu_milli: Amount
+    memory_bytes: Amount
     extended: Amounts
-    score_micro: int
-    terms: tuple[tuple[str, int], ...]
+    score_micro: Int64
+    terms: tuple[tuple[str, Int64], ...]
     runners_up: tuple[RunnerUp, ...]
-    feasible: int
-    nodes: int
-    stamp_s: int = 0
+    feasible: Amount
+    nodes: Amount
+    stamp_s: Seq = 0
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -262,8 +270,8 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     uid: str
     namespace: str
     name: str
-    nodes: int
-    reasons: tuple[tuple[str, int], ...]
+    nodes: Amount
+    reasons: tuple[tuple[str, Amount], ...]
     problem: Problem | None = None
 
 
@@ -277,9 +285,9 @@ class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: str
     code: str
     message: str
-    waiting: int
-    wanted: int
-    together: int
+    waiting: Amount
+    wanted: Amount
+    together: Amount
     tried: bool
     queue: str = ""
 
@@ -307,7 +315,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is held for a PodGroup that others passed by too often: nodes, or a queue's quota."""
 
     group: str
-    since: int
+    since: Seq
     nodes: tuple[str, ...]
     queue: str
 
@@ -317,8 +325,8 @@ class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     stage: str
     instance: str
-    received_us: int
-    finished_us: int
+    received_us: Int64
+    finished_us: Int64
 
 
 class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -336,9 +344,9 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """
 
     cycle: str
-    basis: int
-    checked: int
-    policy: int
+    basis: Seq
+    checked: Seq
+    policy: Seq
     batch: tuple[str, ...]
     placements: tuple[Placement, ...] = ()
     dropped: tuple[Dropped, ...] = ()
@@ -359,7 +367,7 @@ class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     namespace: str
     name: str
     node: str
-    decision: int
+    decision: Seq
     code: str = ""
     message: str = ""
 
@@ -371,7 +379,7 @@ class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     namespace: str
     name: str
     node: str
-    decision: int
+    decision: Seq
 
 
 class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -381,12 +389,12 @@ class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     namespace: str
     name: str
     node: str
-    decision: int
+    decision: Seq
     code: str
     message: str
     holdings: tuple[Holding, ...] = ()
-    cpu_milli: int = 0
-    memory_bytes: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
     extended: Amounts = ()
 
 
@@ -440,7 +448,7 @@ def _has_v3(event: Event) -> bool:
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record of the log. `by` is the appending service and instance, `at_ms` its Unix time."""
 
-    v: int
-    at_ms: int
+    v: Int64
+    at_ms: Int64
     by: str
     events: tuple[Event, ...]
