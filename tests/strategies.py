@@ -378,6 +378,7 @@ def _policies(
         device_weight=st.sampled_from((0, 10)),
         host_policy=st.sampled_from(("binpack", "spread", "none")),
         host_weight=st.sampled_from((0, 1, 100)),
+        fit_weight=st.sampled_from((0, 10, 100)),
         families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),
         mix=learned,
         mig_order=st.sampled_from(("least-stranded", "listed")),

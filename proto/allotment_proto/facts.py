@@ -340,7 +340,8 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     when empty. `exclusive_rules` are label maps, sorted by label: pods that carry all labels of a
     rule share no card with one another. `mig_order` is how the geometry of an empty card is chosen:
     ``least-stranded`` or ``listed`` (the table's first that fits). `device_config` names the
-    ConfigMap of the device configuration, namespace and name.
+    ConfigMap of the device configuration, namespace and name. `fit_weight` is what a pod is worth
+    that needs all it is given of a card; logs from before there was such a score have none.
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -360,3 +361,4 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     exclusive_rules: tuple[tuple[tuple[str, str], ...], ...] = ()
     mig_order: str = "least-stranded"
     namespace_in_metrics: bool = False
+    fit_weight: Int64 = 0

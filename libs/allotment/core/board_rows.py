@@ -59,6 +59,10 @@ class Row:
         ]
         """Per device request the slots of the cards that each node would give."""
         self._views = [slots.data for slots in self.slots]
+        self.wastes = any(ask.wastes for ask in shape.asks)
+        self.fit_micro: Ints = np.zeros(len(columns) if self.wastes else 1, np.int64)
+        """Points for how much is asked for of what is given: by position, or one entry for all if
+        no card gives more than is asked for."""
         self.more: More | None = None
         """Set if plugins count, or totals can be cut off."""
         self.rules: Rules | None = None
@@ -70,6 +74,10 @@ class Row:
             shape.unlisted or shape.unknown_family or len(self.slots) < len(shape.asks)
         )
         """No node can have what is asked for, whatever is free."""
+
+    def fit_at(self, position: int) -> int:
+        """The entry of `fit_micro` for a position."""
+        return int(self.fit_micro[position if self.wastes else 0])
 
     def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
         """The slots of the cards that a node would give, with the device request they serve."""

@@ -1,6 +1,6 @@
 """Ranks of nodes for one request: whether it fits, its points, its best fit, in one integer.
 
-    rank = (device weight × device points + host weight × host points) · 2²³ + (2²³ − 1 − leftover)
+    rank = (weight × points of device, fit and host) · 2²³ + (2²³ − 1 − leftover)
 
 −1 where the request does not fit. Where plugins count, their terms are added to the points. Totals
 end at `TOTAL_MOST`, so that ranks fit 63 bits; whether weights can reach that is known beforehand,
@@ -26,7 +26,7 @@ from allotment.core.points import (
     TOTAL_MOST,
 )
 from allotment.core.policies.base import DevicePolicy, View
-from allotment.core.shapes import HOST_ROWS, Shape
+from allotment.core.shapes import HOST_ROWS, Ask, Shape
 from allotment.core.switches import switches_of
 from allotment.core.term_weights import NONE, most_micro, weights_of
 from allotment_proto.facts import ALONE, Policy
@@ -41,6 +41,7 @@ _host_bits = np.array(HOST_BITS + 1)
 _leftover_max = np.array(LEFTOVER_MOST)
 _no_fit = np.array(NO_FIT)
 _nothing = np.array(0)
+_points_most = np.array(POINTS_MOST)
 _total_most = np.array(TOTAL_MOST)
 _leftover_bits = np.array(LEFTOVER_BITS)
 
@@ -58,11 +59,14 @@ class Scorer:
         self._all: Ints = np.arange(len(columns))
         self._weights = weights_of(policy)
         self._switches = switches_of(policy)
-        self._plain_device_weight = np.array(policy.device_weight)
-        self._plain_host_weight = np.array(policy.host_weight)
+        self._fit_weight: Ints = np.array(policy.fit_weight)
+        self._weighs_fit = policy.fit_weight > 0
+        self._plain_device_weight: Ints = np.array(policy.device_weight)
+        self._plain_host_weight: Ints = np.array(policy.host_weight)
         order = self._weights.nodeorder
         self._constant = np.array(0 if order is None else constant_micro(order))
-        most = policy.device_weight * POINTS_MOST + policy.host_weight * FULL_MICRO
+        most = (policy.device_weight + policy.fit_weight) * POINTS_MOST
+        most += policy.host_weight * FULL_MICRO
         self._is_cut = most + most_micro(self._weights) > TOTAL_MOST
         self._is_plain = self._weights == NONE and not self._is_cut
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
@@ -89,6 +93,7 @@ class Scorer:
         if row.rules is not None:
             fit &= row.rules.numbers.take(at) == 0
         points, leftover = self._device.bare(view, shape)
+        fit_micro: Ints = _nothing
         for ask, stored in zip(shape.asks, row.slots, strict=True):
             good, keys = good_cards(row, ask, view), view.keys
             if ask.order == "preferred":
@@ -102,14 +107,22 @@ class Scorer:
                 of_cards, left = of_cards.sum(axis=1), left.sum(axis=1)
             points = of_cards if points is None else points + of_cards
             leftover = left if leftover is None else leftover + left
+            if self._weighs_fit:
+                fit_micro = fit_micro + self._fit_of(ask, best)
             if len(shape.asks) > 1:
                 take(view, ask, best, flat)
-        if points is not None and shape.may_exceed:
-            points = np.minimum(points, POINTS_MOST)
+        if shape.may_exceed:
+            points = None if points is None else np.minimum(points, _points_most)
+            fit_micro = np.minimum(fit_micro, _points_most)
+        if self._weighs_fit and shape.asks:
+            row.fit_micro[at if row.wastes else 0] = fit_micro
+            fit_micro = fit_micro * self._fit_weight
         if row.more is not None:
-            self._score_more(row, row.more, view, fit, points, leftover)
+            micro = fit_micro if points is None else points * self._plain_device_weight + fit_micro
+            self._score_more(row, row.more, view, fit, micro, leftover)
             return
         total = _nothing if points is None else points * self._device_weight
+        total = total + (fit_micro << _leftover_bits)
         if leftover is not None:
             total = total + np.maximum(_leftover_max - leftover, _zero)
         else:
@@ -124,10 +137,10 @@ class Scorer:
         more: More,
         view: View,
         fit: Bools,
-        points: Ints | None,
+        micro: Ints,
         leftover: Ints | None,
     ) -> None:
-        """The same where plugins count or totals can be cut off."""
+        """The same where plugins count or totals can be cut off; `micro` is what the cards earn."""
         at, order = view.at, self._weights.nodeorder
         compares = order is not None and is_relative(row)
         if compares != more.is_relative:
@@ -135,7 +148,6 @@ class Scorer:
             if len(at) < len(self._all):
                 self.score(row, self._all)
                 return
-        micro = _nothing if points is None else points * self._plain_device_weight
         if self._host_policy != "none":
             micro = micro + self._plain_host_weight * self._host_points(row.shape, view.host)
         for part, term in zip(more.parts, more.terms.micro(view), strict=True):
@@ -155,6 +167,13 @@ class Scorer:
             self._store(row, at, rank[at], row.fit[at])
         else:
             self._store(row, at, self._ranks(micro + self._constant, kept, fit), fit)
+
+    def _fit_of(self, ask: Ask, best: Ints) -> Ints:
+        """The points of the chosen cards for what is asked for of what they give."""
+        if not ask.wastes:
+            return np.array(ask.number * FULL_MICRO)
+        micro: Ints = ask.fit_micro[best & self._columns.kind_mask]
+        return micro if ask.number == 1 else micro.sum(axis=1)
 
     def _ranks(self, micro: Ints, kept: Ints, fit: Bools) -> Ints:
         if self._is_cut:

@@ -22,7 +22,7 @@ from allotment.core.devices.base import (
     need_memory_mib,
 )
 from allotment.core.packing import CORES_MOST, MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
-from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST
+from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 HOST_ROWS = HOST_MEMORY + 1
@@ -74,6 +74,10 @@ class Ask(NamedTuple):
     """(K,) the memory that a card has."""
     divisor_mib: Ints
     """(K,) the same, at least 1."""
+    fit_micro: Ints
+    """(K,) points for how much of what is charged is asked for."""
+    wastes: bool
+    """Whether some kind gives more than is asked for."""
     slots: Ints
     """(K,) how many holders a card may have."""
     spare_mib: Ints
@@ -185,6 +189,10 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     need[~(is_family & accepted & healthy & fits_mode & unblocked & has_piece)] = NEVER
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
     ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
+    fits_micro = [
+        FULL_MICRO if kind.cutter is None else fit_share_micro(asked, taken)
+        for kind, asked, taken in zip(kinds, memory_mib, charged, strict=True)
+    ]
     charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])
     ask = Ask(
         request=wanted,
@@ -210,6 +218,8 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         amount=np.array([amount(int(n), c) for n, c in zip(charge, cores, strict=True)], np.int64),
         size_mib=size,
         divisor_mib=np.maximum(size, 1),
+        fit_micro=np.array(fits_micro, np.int64),
+        wastes=any(micro < FULL_MICRO for micro in fits_micro),
         slots=np.array([k.slots for k in kinds], np.int64),
         spare_mib=size - charge,
         memory_by_kind=memory_mib,
