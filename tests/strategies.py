@@ -21,6 +21,7 @@ from allotment_proto.facts import (
     ALONE,
     BUILT_IN_TIERS,
     NO_TABLE,
+    Attachment,
     CardFact,
     Company,
     Constraints,
@@ -130,6 +131,7 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
         cpu_milli=draw(st.sampled_from((0, 300, 8_000))),
         extended=draw(st.sampled_from(((), (("example.com/x", 1), ("nvidia.com/gpu", 2))))),
         inventories=tuple(inventories),
+        volume_limits=draw(st.sampled_from(((), (("d1", 1),), (("d1", 2), ("d2", 0))))),
     )
 
 
@@ -281,8 +283,14 @@ def _requests(where: st.SearchStrategy[Constraints], **more: Any) -> st.SearchSt
 
 
 requests = _requests(constraints)
+attachments = st.lists(
+    st.builds(Attachment, st.sampled_from(("d1", "d2")), st.sampled_from(("ns/a", "ns/b", "ns/c"))),
+    max_size=2,
+    unique=True,
+).map(lambda volumes: tuple(sorted(volumes, key=repr)))
 every_request = _requests(
     placed_constraints,
+    attachments=st.one_of(st.just(()), attachments),
     company=company,
     unsaid=st.sampled_from(((0, 0), (0, 0), (100, 200 << 20))),
 )

@@ -54,6 +54,8 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False
     extended: Amounts = ()
     inventories: tuple[Inventory, ...] = ()
     problems: tuple[Problem, ...] = ()
+    volume_limits: Amounts = ()
+    """By driver, sorted: how many volumes can be attached. What is not named has no limit."""
 
     def __post_init__(self) -> None:
         refuse_twins("family", [inventory.family for inventory in self.inventories])

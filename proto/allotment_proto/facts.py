@@ -192,6 +192,16 @@ class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     templates: tuple[str, ...] = ()
 
 
+class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A volume that has to be attached to the pod's node by a driver, known by its claim
+    (``namespace/name``). Without a claim: so many that no other pod has, as a cycle asks for them.
+    """
+
+    driver: str
+    claim: str
+    count: Amount = 1
+
+
 class PodRequest(msgspec.Struct, frozen=True, gc=False):
     """Everything that decides where a pod fits. Pods with an equal request share all work."""
 
@@ -207,6 +217,8 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
     unsaid: tuple[Amount, Amount] = (0, 0)
     """Milli-CPUs and bytes that Kubernetes' scores add for containers that request none: 100
     mCPU and 200 MiB each."""
+    attachments: tuple[Attachment, ...] = ()
+    """Volumes of drivers that some node has a limit for, sorted."""
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -92,7 +92,12 @@ class Turn:
         )
         self.batch = BatchWatch(ctx, state, self.recorder)
         self.npu = NpuWatch(ctx, client, policy, lambda nodes: self.observer.told_of(nodes))
-        self.volumes = VolumeWatch(ctx, client, lambda: self.observer.volumes_changed())
+        self.volumes = VolumeWatch(
+            ctx,
+            client,
+            lambda: self.observer.volumes_changed(),
+            lambda node: self.observer.limits_changed(node),
+        )
         self.observer = Observer(ctx, policy, diary, self.recorder, self.npu, self.volumes)
         in_force = state.devices if state.devices_seq else None
         self.devices = DeviceWatch(ctx, client, policy, in_force, self._configured)

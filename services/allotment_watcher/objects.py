@@ -230,6 +230,10 @@ class VolumeNodeAffinity(msgspec.Struct):
     required: NodeSelector | None = None
 
 
+class CsiSource(msgspec.Struct):
+    driver: str = ""
+
+
 class VolumeSpec(msgspec.Struct, rename="camel"):
     capacity: Amounts = None
     access_modes: list[str] | None = None
@@ -237,6 +241,7 @@ class VolumeSpec(msgspec.Struct, rename="camel"):
     storage_class_name: str | None = None
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
 
 
 class VolumeStatus(msgspec.Struct):
@@ -263,6 +268,24 @@ class ClassObject(msgspec.Struct, rename="camel"):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologyTerm] | None = None
+
+
+class CsiAllocatable(msgspec.Struct):
+    count: int | None = None
+
+
+class CsiDriver(msgspec.Struct):
+    name: str = ""
+    allocatable: CsiAllocatable | None = None
+
+
+class CsiNodeSpec(msgspec.Struct):
+    drivers: list[CsiDriver] | None = None
+
+
+class CsiNodeObject(msgspec.Struct):
+    metadata: Meta
+    spec: CsiNodeSpec | None = None
 
 
 class ConfigMapObject(msgspec.Struct):

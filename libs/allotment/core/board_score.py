@@ -74,7 +74,7 @@ class Scorer:
     def prepare(self, row: Row) -> None:
         """What a new row needs beside its columns."""
         request = row.shape.request
-        if request.company != ALONE:
+        if request.company != ALONE or request.attachments:
             row.rules = Rules(self._columns, request, self._switches)
         if not self._is_plain:
             terms = Terms(self._columns, request, self._weights)

@@ -208,7 +208,8 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
             fold_groups.join(state, event)
         if pod.fact.request != event.request or pod.fact.problem != event.problem:
             pod.changed_seq = seq
-        if pod.fact.request.company != event.request.company:
+        was, now = pod.fact.request, event.request
+        if (was.company, was.attachments) != (now.company, now.attachments):
             state.note_company(pod.fact, -1)
             state.note_company(event, 1)
         pod.fact = event
@@ -269,8 +270,8 @@ def _look_again(state: ClusterState, pod: Pod) -> None:
         return
     node = state.nodes[held.node]
     if was is not None:
-        node.book_unsaid(was, -1)
-    node.book_unsaid(fact, 1)
+        node.book_said(was, -1)
+    node.book_said(fact, 1)
     if state.followers or state.keep_away:
         state.room_seq = state.seq
     state.touch(node)
@@ -284,6 +285,7 @@ def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
         and was.deleting == fact.deleting
         and before.company == now.company
         and before.unsaid == now.unsaid
+        and before.attachments == now.attachments
     )
 
 

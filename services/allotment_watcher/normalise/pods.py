@@ -21,7 +21,7 @@ from allotment_watcher.normalise import devices, membership
 from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unsaid
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
-from allotment_watcher.normalise.volumes import NOTHING, Reach, Wanted
+from allotment_watcher.normalise.volumes import NOTHING, Wanted
 
 REQUEST_BYTES_MAX = 128 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
@@ -56,7 +56,7 @@ def pod_through(
         request = _request_of_kind(_kind(pod), lens)
         if isinstance(wanted, Problem):
             raise Invalid(wanted)
-        request = _placed(request, pod, wanted.reach)
+        request = _placed(request, pod, wanted)
         apart = devices.apart(lens, source, on_cards, request, is_bound=bool(node))
         if apart:
             request = msgspec.structs.replace(request, apart=apart)
@@ -194,13 +194,17 @@ def _bounded(request: PodRequest) -> None:
         )
 
 
-def _placed(request: PodRequest, pod: objects.PodObject, reach: tuple[Reach, ...]) -> PodRequest:
+def _placed(request: PodRequest, pod: objects.PodObject, wanted: Wanted) -> PodRequest:
     """The request of a kind with what is about this pod: others near it, and its volumes."""
     company = company_of(pod)
-    if company == ALONE and not reach:
+    if company == ALONE and not wanted.reach and not wanted.attachments:
         return request
-    constraints = msgspec.structs.replace(request.constraints, volumes=reach)
-    request = msgspec.structs.replace(request, company=company, constraints=constraints)
+    request = msgspec.structs.replace(
+        request,
+        company=company,
+        constraints=msgspec.structs.replace(request.constraints, volumes=wanted.reach),
+        attachments=wanted.attachments,
+    )
     _bounded(request)
     return request
 
