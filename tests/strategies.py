@@ -131,6 +131,7 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
         cpu_milli=draw(st.sampled_from((0, 300, 8_000))),
         extended=draw(st.sampled_from(((), (("example.com/x", 1), ("nvidia.com/gpu", 2))))),
         inventories=tuple(inventories),
+        images=draw(st.sampled_from(((), (("a:1", 900),), (("a:1", 2_000), ("b:1", 40))))),
         volume_limits=draw(st.sampled_from(((), (("d1", 1),), (("d1", 2), ("d2", 0))))),
     )
 
@@ -290,6 +291,7 @@ attachments = st.lists(
 ).map(lambda volumes: tuple(sorted(volumes, key=repr)))
 every_request = _requests(
     placed_constraints,
+    images=st.sampled_from(((), (), ("a:1",), ("a:1", "b:1"))),
     attachments=st.one_of(st.just(()), attachments),
     company=company,
     unsaid=st.sampled_from(((0, 0), (0, 0), (100, 200 << 20))),
@@ -330,6 +332,7 @@ _placing_uses = st.one_of(
             ("nodeaffinity.weight", _WEIGHTS),
             ("podaffinity.weight", _WEIGHTS),
             ("podtopologyspread.weight", _WEIGHTS),
+            ("imagelocality.weight", _WEIGHTS),
             ("tainttoleration.weight", _WEIGHTS),
         ),
     ),

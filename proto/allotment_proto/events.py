@@ -56,6 +56,8 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False
     problems: tuple[Problem, ...] = ()
     volume_limits: Amounts = ()
     """By driver, sorted: how many volumes can be attached. What is not named has no limit."""
+    images: Amounts = ()
+    """Sizes in MiB by name, sorted, of images here that pods of ours have asked for."""
 
     def __post_init__(self) -> None:
         refuse_twins("family", [inventory.family for inventory in self.inventories])

@@ -219,6 +219,8 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
     mCPU and 200 MiB each."""
     attachments: tuple[Attachment, ...] = ()
     """Volumes of drivers that some node has a limit for, sorted."""
+    images: tuple[str, ...] = ()
+    """The image of each container, if the policy weighs where images are."""
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):

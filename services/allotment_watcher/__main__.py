@@ -99,6 +99,7 @@ class Turn:
             lambda node: self.observer.limits_changed(node),
         )
         self.observer = Observer(ctx, policy, diary, self.recorder, self.npu, self.volumes)
+        self.observer.images.begin(state)
         in_force = state.devices if state.devices_seq else None
         self.devices = DeviceWatch(ctx, client, policy, in_force, self._configured)
         if state.policy_seq == 0 or as_in_file(state.policy) != policy:

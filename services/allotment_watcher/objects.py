@@ -42,6 +42,7 @@ class Port(msgspec.Struct):
 
 class Container(msgspec.Struct, rename="camel"):
     name: str = ""
+    image: str | None = None
     resources: Resources | None = None
     restart_policy: str | None = None
     ports: list[Port] | None = None
@@ -190,10 +191,16 @@ class Condition(msgspec.Struct):
     status: str = ""
 
 
+class Image(msgspec.Struct, rename="camel"):
+    names: list[str] | None = None
+    size_bytes: int | None = None
+
+
 class NodeStatus(msgspec.Struct):
     capacity: Amounts = None
     allocatable: Amounts = None
     conditions: list[Condition] | None = None
+    images: list[Image] | None = None
 
 
 class NodeObject(msgspec.Struct):

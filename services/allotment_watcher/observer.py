@@ -24,6 +24,7 @@ from allotment_watcher.normalise import (
     pod_through,
     unreadable_pod_fact,
 )
+from allotment_watcher.normalise.images import WantedImages
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
 from allotment_watcher.npu_watch import NpuWatch, has_chips
@@ -58,6 +59,8 @@ class Observer:
         """Without, nodes have no device information."""
         self.volumes = volumes
         """Without, pods are told as if they had no volumes."""
+        self.images = WantedImages()
+        """What pods of ours asked for, of the images that nodes have."""
         self._waiting: dict[str, objects.PodObject] = {}
         """Pods of ours that wait and have claims, and others whose claims are not known, whole, to
         read them again when those change."""
@@ -179,7 +182,10 @@ class Observer:
             wanted = self._attached(pod, claims, self.volumes)
         else:
             self._waiting.pop(uid, None)
-        self.recorder.put(self.diary.pod_seen(pod_through(self._lens, pod, wanted)))
+        fact = pod_through(self._lens, pod, wanted)
+        if is_ours:
+            self.images.add(fact.request.images)
+        self.recorder.put(self.diary.pod_seen(fact))
 
     def _attached(
         self, pod: objects.PodObject, claims: tuple[str, ...], volumes: VolumeWatch
@@ -205,7 +211,8 @@ class Observer:
             info = self.npu.info.of(name)
         else:
             self._npu_nodes.pop(name, None)
-        fact = self._with_limits(node_fact(node, self._lens.config, info))
+        images = self.images if self._lens.weighs_images else ()
+        fact = self._with_limits(node_fact(node, self._lens.config, info, images))
         self.recorder.put(self.diary.node_seen(fact))
 
     def _all_listed(self, kind: str) -> None:

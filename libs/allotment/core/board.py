@@ -163,6 +163,10 @@ class Board:
             differs = before != row.rules.numbers
             differs[at] = True
             at = differs.nonzero()[0]
+        if row.images is not None:
+            differs = row.images.changed()
+            differs[at] = True
+            at = differs.nonzero()[0]
         return at
 
     def _score(self, row: Row, at: Ints) -> None:

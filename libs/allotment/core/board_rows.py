@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from allotment.core import packing
+from allotment.core.board_images import Images
 from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
 from allotment.core.board_top import Top
@@ -67,6 +68,8 @@ class Row:
         """Set if plugins count, or totals can be cut off."""
         self.rules: Rules | None = None
         """Set if the request has rules about other pods."""
+        self.images: Images | None = None
+        """Set if the policy weighs where the request's images are."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0

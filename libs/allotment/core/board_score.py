@@ -9,6 +9,7 @@ and what cannot be does not cost anything.
 
 import numpy as np
 
+from allotment.core.board_images import Images, ImageSizes
 from allotment.core.board_more import More
 from allotment.core.board_relative import constant_micro, is_relative, relative_micro
 from allotment.core.board_rows import Row, best_cards, good_cards, take
@@ -22,6 +23,7 @@ from allotment.core.points import (
     HOST_BITS,
     LEFTOVER_BITS,
     LEFTOVER_MOST,
+    POINT_MICRO,
     POINTS_MOST,
     TOTAL_MOST,
 )
@@ -63,6 +65,7 @@ class Scorer:
         self._weighs_fit = policy.fit_weight > 0
         self._plain_device_weight: Ints = np.array(policy.device_weight)
         self._plain_host_weight: Ints = np.array(policy.host_weight)
+        self._sizes = ImageSizes(columns)
         order = self._weights.nodeorder
         self._constant = np.array(0 if order is None else constant_micro(order))
         most = (policy.device_weight + policy.fit_weight) * POINTS_MOST
@@ -76,6 +79,9 @@ class Scorer:
         request = row.shape.request
         if request.company != ALONE or request.attachments:
             row.rules = Rules(self._columns, request, self._switches)
+        order = self._weights.nodeorder
+        if request.images and order is not None and order.images:
+            row.images = Images(self._columns, self._sizes, request)
         if not self._is_plain:
             terms = Terms(self._columns, request, self._weights)
             constant = int(self._constant)
@@ -150,7 +156,10 @@ class Scorer:
                 return
         if self._host_policy != "none":
             micro = micro + self._plain_host_weight * self._host_points(row.shape, view.host)
-        for part, term in zip(more.parts, more.terms.micro(view), strict=True):
+        terms = more.terms.micro(view)
+        if row.images is not None and order is not None:  # its term is the first
+            terms[0] = terms[0] + row.images.points.take(at) * (order.images * POINT_MICRO)
+        for part, term in zip(more.parts, terms, strict=True):
             part[at] = term
             micro = micro + term
         kept = _leftover_max if leftover is None else np.maximum(_leftover_max - leftover, _zero)
