@@ -7,7 +7,7 @@
 
 from allotment.core.acknowledgement import WAITING, wait_text
 from allotment.core.model import ENDED
-from allotment.core.state import INDEXED, NOT_ADMITTED, ClusterState
+from allotment.core.state import NOT_ADMITTED, ClusterState
 from allotment.core.views import device_name
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
@@ -94,7 +94,7 @@ def _failed_text(state: ClusterState, fact: PodObserved) -> str:
     said = [f"{who} of node {fact.node} did not start this pod on {cards}"]
     if fact.phase in ENDED:
         said.append("what was reserved for it is free again")
-    if fact.owner and any(held.family not in INDEXED for held in fact.holdings):
+    if fact.owner and fact.holdings:
         said.append(
             "the next pod of its owner goes elsewhere if it can, until a pod starts there again"
         )

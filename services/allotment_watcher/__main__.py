@@ -98,8 +98,14 @@ class Turn:
         self.checks = ConfigChecks(state, self.recorder.put)
         self.batch = BatchWatch(ctx, state, self.recorder)
         self.npu = NpuWatch(ctx, client, policy, lambda nodes: self.observer.told_of(nodes))
-        self.volumes = VolumeWatch(ctx, client, lambda: self.observer.volumes_changed())
+        self.volumes = VolumeWatch(
+            ctx,
+            client,
+            lambda: self.observer.volumes_changed(),
+            lambda node: self.observer.limits_changed(node),
+        )
         self.observer = Observer(ctx, policy, diary, self.recorder, self.npu, self.volumes)
+        self.observer.images.begin(state)
         in_force = state.devices if state.devices_seq else None
         self.devices = DeviceWatch(
             ctx, client, policy, in_force, self._configured, self.checks.checked

@@ -48,6 +48,14 @@ class Diary:
             name: node.fact for name, node in state.nodes.items() if node.fact is not None
         }
 
+    def pod(self, uid: str) -> PodObserved | None:
+        """What was last told of a pod."""
+        return self._pods.get(uid)
+
+    def node(self, name: str) -> NodeObserved | None:
+        """What was last told of a node."""
+        return self._nodes.get(name)
+
     def pod_seen(self, fact: PodObserved) -> list[Fact]:
         """The facts to append for a pod as it is now: one, or none if nothing changed."""
         told = self._pods.get(fact.uid)

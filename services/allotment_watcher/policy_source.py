@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment.core.policy import Parsed, PolicyError, parse
+from allotment.core.policy import Parsed, PolicyError, built_in, parse
 from allotment_proto.events import PolicyLoaded
-from allotment_proto.facts import Policy
 
 POLL_S = 2.0
 BUILT_IN = "built in"
@@ -36,7 +35,7 @@ class Loaded(NamedTuple):
 async def load_policy(path: Path | None, scheduler_names: tuple[str, ...]) -> Loaded:
     """The policy of the file, or the built-in one. Raises PolicyError naming every mistake."""
     if path is None:
-        return _loaded("", BUILT_IN, Parsed(Policy(scheduler_names=scheduler_names), ()))
+        return _loaded("", BUILT_IN, Parsed(built_in(scheduler_names), ()))
     seen = await fingerprint(path)
     try:
         text = await anyio.Path(path).read_text(encoding="utf-8")

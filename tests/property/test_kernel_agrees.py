@@ -72,6 +72,7 @@ def node(random: Random, number: int) -> NodeObserved:
         cpu_milli=random.choice((0, 300, 8_000, 64_000)),
         extended=random.choice(((), (("example.com/x", 9), ("nvidia.com/gpu", 8)))),
         inventories=tuple(inventories),
+        images=random.choice(((), (("a:1", 900),), (("a:1", 2_000), ("b:1", 40)))),
     )
 
 
@@ -139,3 +140,5 @@ def test_same_rows(seed: int, policy: Policy, request: PodRequest) -> None:
             if plain.more is not None and found.more is not None:
                 for one, other in zip(found.more.parts, plain.more.parts, strict=True):
                     assert one[fit].tolist() == other[fit].tolist()
+            for position in fit.nonzero()[0].tolist():
+                assert found.fit_at(position) == plain.fit_at(position)

@@ -16,6 +16,7 @@ STEP_KEYS = (
     "nodeConstraints",
     "volumes",
     "otherPods",
+    "volumeLimits",
     "hostRoom",
     "devices",
     "gpuModel",
@@ -25,7 +26,7 @@ STEP_KEYS = (
     "otherResources",
 )
 """The stable names of `predicates.STEPS`, in the same order."""
-SAID_IF_LOST = frozenset(("volumes", "otherPods"))
+SAID_IF_LOST = frozenset(("volumes", "otherPods", "volumeLimits"))
 """Steps that few pods have: left out where they cost no node."""
 
 

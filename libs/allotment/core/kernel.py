@@ -27,9 +27,12 @@ from allotment.core.kernel_layout import (
     EXTENDED_COLUMN,
     EXTENDED_NEED,
     EXTENDED_ROW,
+    FIT_MICRO,
+    FIT_WEIGHT,
     HAS_MASK,
     HOST_POLICY,
     HOST_WEIGHT,
+    IMAGE_MICRO,
     IS_CUT_OFF,
     KIND_MASK,
     MAY_EXCEED,
@@ -80,6 +83,7 @@ def score_positions(
     codes: Ints,
     numbers: Ints,
     mask: Bools,
+    images: Ints,
     plan: Ints,
     asks: Ints,
     extended: Ints,
@@ -89,6 +93,7 @@ def score_positions(
     rank: Ints,
     fit: Bools,
     chosen: Shorts,
+    given: Ints,
     parts: Ints,
     floor_rank: int,
     moved: Ints,
@@ -96,10 +101,12 @@ def score_positions(
     """Score the positions `at` (M,) one after the other, and store ranks, fit, cards and terms.
 
     `codes` and `numbers` (N,) are reasons that speak against nodes, 0 for none; `mask` (N, D) the
-    cards that are admitted, if the plan has one. From `plan` on what `kernel_layout.Plan` holds.
-    Written to are `rank` and `fit` (N,), `chosen` (N, T) the slots of all cards that are asked for,
-    `parts` (P + 1, N) the plugins' terms and the sum of all, and `moved` (2, X): positions from or
-    to `floor_rank` or above whose rank or cards changed, and their ranks.
+    cards that are admitted, if the plan has one; `images` (N,) the points of images, or (0,). From
+    `plan` on what `kernel_layout.Plan` holds. Written to are `rank` and `fit` (N,), `chosen` (N, T)
+    the slots of all cards that are asked for, `given` (N,) or (1,) the points for how much of what
+    they give is asked for, if that counts, `parts` (P + 1, N) the plugins' terms and the sum of
+    all, and `moved` (2, X): positions from or to `floor_rank` or above whose rank or cards changed,
+    and their ranks.
 
     Returns how many have moved (more than X if they do not go in), and by how much the number of
     nodes that fit grew.
@@ -125,13 +132,13 @@ def score_positions(
                     taken[slot] = not mask[position, slot]
             elif asks.shape[0] > 1:
                 taken[:] = False
-            points, leftover, differs = _cards(
+            points, of_given, leftover, differs = _cards(
                 position, free, used, taken, wanted, plan, asks, chosen
             )
             if points >= 0:
                 total = _total(
-                    position, points, leftover, host, sizes, unsaid, plan, asks, extended,
-                    terms, means, shares, parts,
+                    position, points, of_given, leftover, host, sizes, unsaid, images, plan, asks,
+                    extended, terms, means, shares, given, parts,
                 )  # fmt: skip
         if total != before:
             rank[position] = total
@@ -168,11 +175,12 @@ def _cards(
     plan: Ints,
     asks: Ints,
     chosen: Shorts,
-) -> tuple[int, int, bool]:
-    """Choose the cards of every device request: points (−1 if some are missing), leftover, and
-    whether they are others than before. All but the tables and `chosen` are copies to work on.
+) -> tuple[int, int, int, bool]:
+    """Choose the cards of every device request: points (−1 if some are missing), points for how
+    much is asked for of what is given, leftover, and whether the cards are others than before. All
+    but the tables and `chosen` are copies to work on.
     """
-    points, leftover, differs, column = 0, 0, False, 0
+    points, of_given, leftover, differs, column = 0, 0, 0, False, 0
     kind_mask, depth, last = plan[KIND_MASK], len(free), asks.shape[0] - 1
     for ask in range(asks.shape[0]):
         for slot in range(depth):
@@ -187,10 +195,11 @@ def _cards(
                 if wanted[candidate] > best:
                     best, slot = wanted[candidate], candidate
             if best < 0:
-                return -1, 0, differs
+                return -1, 0, 0, differs
             wanted[slot] = -1
             of_card, left = _card(best, free[slot], ask, plan, asks)
             points += of_card
+            of_given += asks[ask, FIT_MICRO, best & kind_mask]
             leftover += left
             if chosen[position, column] != slot:
                 chosen[position, column] = slot
@@ -198,7 +207,7 @@ def _cards(
             column += 1
         if ask < last:
             _take(position, first, column, ask, free, used, taken, plan, asks, chosen)
-    return points, leftover, differs
+    return points, of_given, leftover, differs
 
 
 @part
@@ -254,24 +263,30 @@ def _take(
 def _total(
     position: int,
     points: int,
+    of_given: int,
     leftover: int,
     host: Ints,
     sizes: Ints,
     unsaid: Ints,
+    images: Ints,
     plan: Ints,
     asks: Ints,
     extended: Ints,
     terms: Ints,
     means: Ints,
     shares: Ints,
+    given: Ints,
     parts: Ints,
 ) -> int:
     """The rank of a node that the pod fits on."""
     if asks.shape[0] == 0:
         points = _counted(position, host, sizes, plan, extended)
     if plan[MAY_EXCEED] == 1:
-        points = min(points, POINTS_MOST)
+        points, of_given = min(points, POINTS_MOST), min(of_given, POINTS_MOST)
     micro = points * plan[DEVICE_WEIGHT]
+    if plan[FIT_WEIGHT] > 0 and asks.shape[0] > 0:
+        given[min(position, len(given) - 1)] = of_given
+        micro += of_given * plan[FIT_WEIGHT]
     if plan[HOST_POLICY] != NONE:
         in_use = (
             host[position, CPU_WEIGHT] * plan[CHARGE_CPU]
@@ -282,7 +297,8 @@ def _total(
         micro += plan[HOST_WEIGHT] * mean
     last = parts.shape[0] - 1
     if last >= 0:
-        micro += terms_micro(position, host, sizes, unsaid, terms, means, shares, parts)
+        of_images = images[position] * plan[IMAGE_MICRO] if len(images) > 0 else 0
+        micro += terms_micro(position, host, sizes, unsaid, terms, means, shares, of_images, parts)
         parts[last, position] = micro
         micro += plan[CONSTANT_MICRO]
         if plan[IS_CUT_OFF] == 1:
@@ -311,8 +327,8 @@ def _counted(position: int, host: Ints, sizes: Ints, plan: Ints, extended: Ints)
 SIGNATURE = (
     "UniTuple(int64, 2)("
     "int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[:,::1], "
-    "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[:,:,::1], int64[:,::1], "
+    "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[::1], int64[:,:,::1], int64[:,::1], "
     "int64[::1], int64[:,::1], int64[:,::1], int64[::1], boolean[::1], uint16[:,::1], "
-    "int64[:,::1], int64, int64[:,::1])"
+    "int64[::1], int64[:,::1], int64, int64[:,::1])"
 )
 """The types of what `score_positions` takes, in numba's words."""

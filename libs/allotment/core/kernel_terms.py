@@ -45,12 +45,15 @@ def terms_micro(
     terms: Ints,
     means: Ints,
     shares: Ints,
+    of_images: int,
     parts: Ints,
 ) -> int:
-    """The sum of the plugins' terms at a position; each is stored in its row of `parts`."""
+    """The sum of the plugins' terms at a position, `of_images` for its images among them; each is
+    stored in its row of `parts`.
+    """
     total, part = 0, 0
     if terms[HAS_NODEORDER] == 1:
-        micro = _nodeorder(position, host, sizes, unsaid, terms)
+        micro = of_images + _nodeorder(position, host, sizes, unsaid, terms)
         parts[part, position] = micro
         total += micro
         part += 1

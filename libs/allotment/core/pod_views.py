@@ -19,6 +19,7 @@ CURED_BY_ROOM = frozenset(
         reasons.POD_ANTI_AFFINITY,
         reasons.REPELLED_BY_POD,
         reasons.SPREAD_MISMATCH,
+        reasons.VOLUME_LIMIT_REACHED,
         reasons.POD_LIMIT_REACHED,
         reasons.INSUFFICIENT_CPU,
         reasons.INSUFFICIENT_MEMORY,

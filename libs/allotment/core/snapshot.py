@@ -5,7 +5,7 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 
 import msgspec
 
-from allotment.core.model import Group, Nominated
+from allotment.core.model import CardPlace, Group, Nominated
 from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -79,7 +79,7 @@ class _Snapshot(msgspec.Struct, frozen=True):
     devices_seq: int
     devices: DeviceConfig
     config_refusals: tuple[tuple[int, ConfigurationChecked], ...]
-    shunned: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    shunned: tuple[tuple[str, tuple[tuple[CardPlace, int], ...]], ...]
     order_seq: int
     time_ms: int
     groups: tuple[_Group, ...]

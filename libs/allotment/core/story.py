@@ -196,7 +196,8 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
             policy = event.policy
             return (
                 f"policy from {event.source}: cards {policy.device_policy} × "
-                f"{policy.device_weight}, hosts {policy.host_policy} × {policy.host_weight}"
+                f"{policy.device_weight}, fit × {policy.fit_weight}, "
+                f"hosts {policy.host_policy} × {policy.host_weight}"
             )
         case MixLearned():
             return (

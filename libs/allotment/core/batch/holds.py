@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from allotment.core.attachments import merged
 from allotment.core.batch.books import placement_of
 from allotment.core.capacity import node_holds_at_most
 from allotment.core.model import ClusterState, Group, Node
@@ -150,7 +151,7 @@ class Emptied:
 
     def _requests(self, session: Session, job: Job) -> list[PodRequest]:
         tasks = session.due_tasks(job)[: _needed(job)]
-        return [self._state.pods[task.uid].fact.request for task in tasks]
+        return [merged(self._state.pods[task.uid].fact.request, self._state) for task in tasks]
 
     def _note_too_small(self, key: str) -> None:
         groups = self._state.groups

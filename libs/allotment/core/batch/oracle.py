@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from allotment.core.attachments import merged
 from allotment.core.company import situated
 from allotment.core.cycle import careful, place, refuse
 from allotment.core.gang import WholeRanker
@@ -62,7 +63,8 @@ class Places:
     def hopeless(self, tasks: Sequence[Task], needed: int) -> Hopeless | None:
         """By an upper bound for each request, counted on the nodes as they are now."""
         pods = [self._state.pods[task.uid].fact for task in tasks]
-        wanted = Counter(pod.request for pod in pods if pod.problem is None)
+        asked = {pod.uid: merged(pod.request, self._state) for pod in pods}
+        wanted = Counter(asked[pod.uid] for pod in pods if pod.problem is None)
         most = {
             request: min(self._holds_at_most(request, count), count)
             for request, count in wanted.items()
@@ -73,7 +75,7 @@ class Places:
         short = next(
             pod
             for pod in pods
-            if pod.problem is not None or most[pod.request] < wanted[pod.request]
+            if pod.problem is not None or most[asked[pod.uid]] < wanted[asked[pod.uid]]
         )
         answer = self._place(short)
         if isinstance(answer, Placement):
