@@ -251,7 +251,7 @@ class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     as long as the plugin `sla` lets it: decisions go by recorded moments only.
     """
 
-    at_ms: int
+    at_ms: Int64
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):

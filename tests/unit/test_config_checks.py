@@ -90,7 +90,7 @@ def test_it_decides_nothing_and_is_a_line_in_the_log() -> None:
     before = ClusterState()
     after = state_of(refused(BAD))
     assert (before.policy, before.room_seq) == (after.policy, after.room_seq)
-    assert version_of((refused(BAD),)) == 3
+    assert version_of((refused(BAD),)) == 4
     assert story.line(refused(BAD, BAD)) == (
         "device configuration from config refused: "
         "InvalidDeviceConfig: config:3: migStrategy is 7 (and 1 more)"
