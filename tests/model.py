@@ -115,16 +115,16 @@ class Model:
     def used(self, key: CardKey) -> tuple[int, int, int]:
         """Slots, MiB and cores that are held of a card."""
         node, family, card = key
-        seen: set[tuple[str, int]] = set()
+        seen: set[tuple[str, int, str]] = set()
         pieces = self.pieces(key)
         slots = memory_mib = cores_pct = 0
         for share in self.shares:
             for held in share.holdings:
                 if share.node != node or (held.family, held.card) != (family, card):
                     continue
-                if (share.uid, held.container) in seen:
+                if (share.uid, held.container, held.instance) in seen:
                     continue
-                seen.add((share.uid, held.container))
+                seen.add((share.uid, held.container, held.instance))
                 slots += 1
                 memory_mib += pieces.get(held.instance, ("", held.memory_mib))[1]
                 cores_pct += held.cores_pct

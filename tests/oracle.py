@@ -144,6 +144,7 @@ def _node(
     elif policy.host_policy != "binpack":
         host_micro = 0
     total = policy.device_weight * device_micro + policy.host_weight * host_micro
+    total += policy.fit_weight * 100_000_000 * len(holdings)  # a share is all that is given
     return total, left_mib, tuple(holdings)
 
 

@@ -9,6 +9,7 @@ from allotment.core.policies import POLICIES
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Event,
     MixLearned,
     NodeGone,
@@ -22,6 +23,7 @@ from allotment_proto.facts import (
     ALONE,
     BUILT_IN_TIERS,
     NO_TABLE,
+    Attachment,
     CardFact,
     Company,
     Constraints,
@@ -128,6 +130,8 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
         cpu_milli=draw(st.sampled_from((0, 300, 8_000))),
         extended=draw(st.sampled_from(((), (("example.com/x", 1), ("nvidia.com/gpu", 2))))),
         inventories=tuple(inventories),
+        images=draw(st.sampled_from(((), (("a:1", 900),), (("a:1", 2_000), ("b:1", 40))))),
+        volume_limits=draw(st.sampled_from(((), (("d1", 1),), (("d1", 2), ("d2", 0))))),
     )
 
 
@@ -279,8 +283,15 @@ def _requests(where: st.SearchStrategy[Constraints], **more: Any) -> st.SearchSt
 
 
 requests = _requests(constraints)
+attachments = st.lists(
+    st.builds(Attachment, st.sampled_from(("d1", "d2")), st.sampled_from(("ns/a", "ns/b", "ns/c"))),
+    max_size=2,
+    unique=True,
+).map(lambda volumes: tuple(sorted(volumes, key=repr)))
 every_request = _requests(
     placed_constraints,
+    images=st.sampled_from(((), (), ("a:1",), ("a:1", "b:1"))),
+    attachments=st.one_of(st.just(()), attachments),
     company=company,
     unsaid=st.sampled_from(((0, 0), (0, 0), (100, 200 << 20))),
 )
@@ -320,6 +331,7 @@ _placing_uses = st.one_of(
             ("nodeaffinity.weight", _WEIGHTS),
             ("podaffinity.weight", _WEIGHTS),
             ("podtopologyspread.weight", _WEIGHTS),
+            ("imagelocality.weight", _WEIGHTS),
             ("tainttoleration.weight", _WEIGHTS),
         ),
     ),
@@ -376,6 +388,7 @@ def _policies(
         device_weight=st.sampled_from((0, 10)),
         host_policy=st.sampled_from(("binpack", "spread", "none")),
         host_weight=st.sampled_from((0, 1, 100)),
+        fit_weight=st.sampled_from((0, 10, 100)),
         families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),
         mix=learned,
         mig_order=st.sampled_from(("least-stranded", "listed")),
@@ -449,6 +462,12 @@ def events() -> st.SearchStrategy[Event]:
         st.builds(PodGone, **named, rv=numbers),
         st.builds(PolicyLoaded, policy=every_policy, source=names, text_sha256=names),
         st.builds(MixLearned, policy=names, mix=mixes, pods=numbers),
+        st.builds(
+            ConfigurationChecked,
+            kind=st.sampled_from(("scheduler", "device")),
+            source=names,
+            problems=st.lists(st.builds(Problem, names, names, names), max_size=2).map(tuple),
+        ),
         st.builds(TimePassed, at_ms=numbers),
         st.builds(Bound, **named, node=names, decision=numbers),
         st.builds(

@@ -4,6 +4,7 @@ Encoding is deterministic (fields in declared order, no floats), decoding refuse
 know with the reason: a newer version, an unknown type, a damaged record.
 """
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -14,6 +15,9 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settle
 Message = Feasible | Proposal | Settled
 M = TypeVar("M", Feasible, Proposal, Settled)
 
+FOUND_MOST = 80
+_PLACE = re.compile(r"- at `\$((?:\.\w+|\[\d+\])+)`$")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that are not what we expect."""
 
@@ -44,7 +48,7 @@ def encode(value: Envelope | Message) -> bytes:
 
 
 def decode_envelope(payload: bytes) -> Envelope:
-    """Raises `UndecodableError` naming the version or the first offending field."""
+    """Raises `UndecodableError` naming the version, or the first offending field and its value."""
     try:
         envelope = _envelope.decode(payload)
     except _UNREADABLE as error:
@@ -68,10 +72,28 @@ def decode_message(kind: type[M], payload: bytes) -> M:
 
 def _why(payload: bytes, known: int, error: Exception) -> str:
     try:
-        found = _version.decode(payload).v
+        version = _version.decode(payload).v
     except _UNREADABLE:
         return f"not readable: {error}"
-    return str(error) if 1 <= found <= known else _version_text(found, known)
+    if not 1 <= version <= known:
+        return _version_text(version, known)
+    found = _found(payload, str(error))
+    return f"{error}; found {found}" if found else str(error)
+
+
+def _found(payload: bytes, message: str) -> str:
+    """The number or text at the place that msgspec names (``$.events[0].pods``), if it is one."""
+    place = _PLACE.search(message)
+    if place is None:
+        return ""
+    try:
+        value = msgspec.json.decode(payload)
+        for name, index in _STEP.findall(place[1]):
+            value = value[int(index)] if index else value[name]
+    except (*_UNREADABLE, LookupError, TypeError):  # what is missing has no value
+        return ""
+    is_plain = isinstance(value, (str, int, float)) or value is None
+    return msgspec.json.encode(value).decode()[:FOUND_MOST] if is_plain else ""
 
 
 def _version_text(found: int, known: int) -> str:

@@ -7,7 +7,7 @@ thousandths, so that nothing is a fraction.
 
 import msgspec
 
-from allotment_proto.facts import Geometry
+from allotment_proto.facts import Amount, Geometry
 from allotment_proto.volcano import keys
 
 
@@ -26,25 +26,25 @@ class Nvidia(msgspec.Struct, frozen=True, gc=False):
     memory_name: str = keys.VGPU_MEMORY
     memory_percentage_name: str = keys.VGPU_MEMORY_PERCENTAGE
     cores_name: str = keys.VGPU_CORES
-    memory_factor: int = 1
+    memory_factor: Amount = 1
     """How many MiB one unit of registered and requested memory is."""
-    default_memory: int = 0
+    default_memory: Amount = 0
     """What a request without an amount gets, in units; 0: the whole card's."""
-    default_cores_pct: int = 0
-    default_count: int = 1
-    split_count: int = 0
+    default_cores_pct: Amount = 0
+    default_count: Amount = 1
+    split_count: Amount = 0
     """How many pods may share a card; 0: as the node registers."""
-    memory_scaling_milli: int = 1000
-    cores_scaling_milli: int = 1000
+    memory_scaling_milli: Amount = 1000
+    cores_scaling_milli: Amount = 1000
     disable_core_limit: bool = False
     mig: tuple[MigModel, ...] = ()
 
 
 class AscendTemplate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str
-    memory_mib: int
-    ai_core: int
-    ai_cpu: int
+    memory_mib: Amount
+    ai_core: Amount
+    ai_cpu: Amount
 
 
 class AscendChip(msgspec.Struct, frozen=True, gc=False):
@@ -54,10 +54,10 @@ class AscendChip(msgspec.Struct, frozen=True, gc=False):
     chip_name: str
     resource_name: str
     resource_memory_name: str
-    memory_allocatable_mib: int
-    memory_capacity_mib: int
-    ai_core: int
-    ai_cpu: int
+    memory_allocatable_mib: Amount
+    memory_capacity_mib: Amount
+    ai_core: Amount
+    ai_cpu: Amount
     templates: tuple[AscendTemplate, ...] = ()
     """By memory, the smallest in front."""
 
@@ -71,11 +71,11 @@ class NodeConfig(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     mode: str = ""
-    split_count: int = 0
-    memory_scaling_milli: int = 0
-    cores_scaling_milli: int = 0
+    split_count: Amount = 0
+    memory_scaling_milli: Amount = 0
+    cores_scaling_milli: Amount = 0
     hidden_ids: tuple[str, ...] = ()
-    hidden_indexes: tuple[int, ...] = ()
+    hidden_indexes: tuple[Amount, ...] = ()
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ together in order. Its position in the stream is its sequence.
 
 * facts (watcher): `NodeObserved`, `NodeGone`, `PodObserved`, `PodGone`, `GroupObserved`,
   `GroupGone`, `QueueObserved`, `QueueGone`, `PriorityClassObserved`, `PriorityClassGone`,
-  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `TimePassed`
+  `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `ConfigurationChecked`, `TimePassed`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`, `Evicted`
 
@@ -17,14 +17,18 @@ import msgspec
 
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import (
+    Amount,
     Amounts,
     Holding,
+    Int64,
     Inventory,
     PodRequest,
     Policy,
     Problem,
+    Seq,
     Taint,
     Typical,
+    refuse_twins,
 )
 
 ENVELOPE_VERSION = 4
@@ -39,23 +43,31 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False
 
     name: str
     uid: str
-    rv: int
+    rv: Seq
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    pods: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    pods: Amount = 0
     extended: Amounts = ()
     inventories: tuple[Inventory, ...] = ()
     problems: tuple[Problem, ...] = ()
+    volume_limits: Amounts = ()
+    """By driver, sorted: how many volumes can be attached. What is not named has no limit."""
+    images: Amounts = ()
+    """Sizes in MiB by name, sorted, of images here that pods of ours have asked for."""
+
+    def __post_init__(self) -> None:
+        refuse_twins("family", [inventory.family for inventory in self.inventories])
+        refuse_twins("resource", [name for name, _ in self.extended])
 
 
 class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     name: str
     uid: str
-    rv: int
+    rv: Seq
 
 
 class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -77,11 +89,11 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     uid: str
     namespace: str
     name: str
-    rv: int
-    created_ms: int
+    rv: Seq
+    created_ms: Int64
     scheduler: str
     request: PodRequest
-    priority: int = 0
+    priority: Int64 = 0
     gated: bool = False
     deleting: bool = False
     phase: str = "Pending"
@@ -108,7 +120,7 @@ class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     namespace: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class PolicyLoaded(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -127,7 +139,7 @@ class MixLearned(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
 
     policy: str
     mix: tuple[Typical, ...]
-    pods: int
+    pods: Amount
 
 
 class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -136,6 +148,22 @@ class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
     config: DeviceConfig
     source: str
     text_sha256: str
+
+
+SCHEDULER_CONFIG, DEVICE_CONFIG = "scheduler", "device"
+"""Kinds of configuration: the scheduler's (`PolicyLoaded`), the devices' (`DevicesConfigured`)."""
+
+
+class ConfigurationChecked(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The newest text of a configuration was read and, with `problems`, refused: what was in force
+    before stays so. Without any the refusal is over: what is written is in force.
+
+    `source` says where the text is, `problems` what is wrong with it, each with its place there.
+    """
+
+    kind: str
+    source: str
+    problems: tuple[Problem, ...] = ()
 
 
 class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -150,17 +178,17 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     uid: str
     namespace: str
     name: str
-    rv: int
-    created_ms: int = 0
+    rv: Seq
+    created_ms: Int64 = 0
     queue: str = "default"
     priority_class: str = ""
-    min_member: int = 1
-    min_task_member: tuple[tuple[str, int], ...] = ()
+    min_member: Int64 = 1
+    min_task_member: tuple[tuple[str, Int64], ...] = ()
     min_resources: Amounts | None = None
     phase: str = ""
     preemptable: bool = False
     card_request: Amounts = ()
-    waiting_most_ms: int = -1
+    waiting_most_ms: Int64 = -1
     problem: Problem | None = None
 
 
@@ -168,7 +196,7 @@ class GroupGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     namespace: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -180,13 +208,13 @@ class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
 
     uid: str
     name: str
-    rv: int
-    created_ms: int = 0
-    weight: int = 1
+    rv: Seq
+    created_ms: Int64 = 0
+    weight: Int64 = 1
     capability: Amounts = ()
     deserved: Amounts = ()
     guarantee: Amounts = ()
-    priority: int = 0
+    priority: Int64 = 0
     parent: str = "root"
     reclaimable: bool = True
     state: str = "Open"
@@ -198,7 +226,7 @@ class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
 class QueueGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -206,8 +234,8 @@ class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True,
 
     uid: str
     name: str
-    rv: int
-    value: int
+    rv: Seq
+    value: Int64
     is_default: bool = False
     preempts: bool = True
 
@@ -215,7 +243,7 @@ class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True,
 class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     uid: str
     name: str
-    rv: int
+    rv: Seq
 
 
 class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -223,14 +251,14 @@ class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     as long as the plugin `sla` lets it: decisions go by recorded moments only.
     """
 
-    at_ms: int
+    at_ms: Int64
 
 
 class RunnerUp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A node that would also have fit, and its total in micro-points (10⁻⁶ of a point)."""
 
     node: str
-    score_micro: int
+    score_micro: Int64
     cards: tuple[str, ...]
 
 
@@ -246,15 +274,15 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str
     node: str
     holdings: tuple[Holding, ...]
-    cpu_milli: int
-    memory_bytes: int
+    cpu_milli: Amount
+    memory_bytes: Amount
     extended: Amounts
-    score_micro: int
-    terms: tuple[tuple[str, int], ...]
+    score_micro: Int64
+    terms: tuple[tuple[str, Int64], ...]
     runners_up: tuple[RunnerUp, ...]
-    feasible: int
-    nodes: int
-    stamp_s: int = 0
+    feasible: Amount
+    nodes: Amount
+    stamp_s: Seq = 0
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -274,8 +302,8 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     uid: str
     namespace: str
     name: str
-    nodes: int
-    reasons: tuple[tuple[str, int], ...]
+    nodes: Amount
+    reasons: tuple[tuple[str, Amount], ...]
     problem: Problem | None = None
     notes: tuple[str, ...] = ()
 
@@ -290,9 +318,9 @@ class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: str
     code: str
     message: str
-    waiting: int
-    wanted: int
-    together: int
+    waiting: Amount
+    wanted: Amount
+    together: Amount
     tried: bool
     queue: str = ""
 
@@ -333,7 +361,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is held for a PodGroup that others passed by too often: nodes, or a queue's quota."""
 
     group: str
-    since: int
+    since: Seq
     nodes: tuple[str, ...]
     queue: str
 
@@ -343,8 +371,8 @@ class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     stage: str
     instance: str
-    received_us: int
-    finished_us: int
+    received_us: Int64
+    finished_us: Int64
 
 
 class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -363,9 +391,9 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """
 
     cycle: str
-    basis: int
-    checked: int
-    policy: int
+    basis: Seq
+    checked: Seq
+    policy: Seq
     batch: tuple[str, ...]
     placements: tuple[Placement, ...] = ()
     dropped: tuple[Dropped, ...] = ()
@@ -387,7 +415,7 @@ class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     namespace: str
     name: str
     node: str
-    decision: int
+    decision: Seq
     code: str = ""
     message: str = ""
 
@@ -399,7 +427,7 @@ class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     namespace: str
     name: str
     node: str
-    decision: int
+    decision: Seq
 
 
 class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -409,12 +437,12 @@ class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     namespace: str
     name: str
     node: str
-    decision: int
+    decision: Seq
     code: str
     message: str
     holdings: tuple[Holding, ...] = ()
-    cpu_milli: int = 0
-    memory_bytes: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
     extended: Amounts = ()
 
 
@@ -426,6 +454,7 @@ Event = (
     | PolicyLoaded
     | MixLearned
     | DevicesConfigured
+    | ConfigurationChecked
     | GroupObserved
     | GroupGone
     | QueueObserved
@@ -450,7 +479,7 @@ SINCE_V3 = (
     PriorityClassGone,
     Evicted,
 )
-SINCE_V4 = (TimePassed,)
+SINCE_V4 = (TimePassed, ConfigurationChecked)
 
 
 def version_of(events: tuple[Event, ...]) -> int:
@@ -472,7 +501,7 @@ def _has_v3(event: Event) -> bool:
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record of the log. `by` is the appending service and instance, `at_ms` its Unix time."""
 
-    v: int
-    at_ms: int
+    v: Int64
+    at_ms: Int64
     by: str
     events: tuple[Event, ...]

@@ -5,10 +5,28 @@ units in doubt (``cpu_milli``, ``memory_bytes``, ``memory_mib``, ``cores_pct``).
 many times in one record are array-like, so their fields may only ever be appended.
 """
 
+from collections.abc import Sequence
+from typing import Annotated
+
 import msgspec
 
-Amounts = tuple[tuple[str, int], ...]
+AMOUNT_MOST = 1 << 62
+"""More than there is of anything; free and used amounts still fit 64 bits."""
+Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MOST)]
+"""How much or how many. A record that says less than nothing cannot be read."""
+Seq = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""A place in the log, or a resourceVersion."""
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A whole number that may be below 0."""
+Amounts = tuple[tuple[str, Amount], ...]
 """Extended resources, sorted by name: ``(("nvidia.com/gpu", 2),)``. Plain integer counts."""
+
+
+def refuse_twins(what: str, names: Sequence[str]) -> None:
+    """Raise ValueError if a name that tells things apart occurs twice."""
+    if len(set(names)) < len(names):
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{what} {twin!r} occurs twice; each may occur once")
 
 
 class Problem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -52,7 +70,7 @@ class NodeTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Preference(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A node selector term that earns its weight (1 … 100) on nodes that match it."""
 
-    weight: int
+    weight: Int64
     term: NodeTerm
 
 
@@ -75,7 +93,7 @@ class HostPort(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     protocol: str
     ip: str
-    port: int
+    port: Int64
 
 
 class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,7 +110,7 @@ class PodTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class PodPreference(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a pod near such pods is worth: below 0 if it would rather be away from them."""
 
-    weight: int
+    weight: Int64
     term: PodTerm
 
 
@@ -107,10 +125,10 @@ class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     term: PodTerm
-    max_skew: int
+    max_skew: Int64
     is_required: bool
     counts_self: bool
-    min_domains: int = 1
+    min_domains: Int64 = 1
     honors_affinity: bool = True
     honors_taints: bool = False
 
@@ -138,15 +156,20 @@ ALONE = Company()
 """Nothing is said of other pods, as is usual."""
 
 
-class Selection(msgspec.Struct, frozen=True, gc=False):
-    """Which cards a pod accepts. ``None`` means the pod said nothing about it."""
+class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Which cards a pod accepts. ``None`` means the pod said nothing about it.
+
+    `shunned` are single cards (node, family, card id) on which pods of its owner could not start: a
+    cycle fills them in, the log never holds them.
+    """
 
     mode: str | None = None
     use_types: tuple[str, ...] | None = None
     nouse_types: tuple[str, ...] | None = None
     use_ids: tuple[str, ...] | None = None
     nouse_ids: tuple[str, ...] | None = None
-    indexes: tuple[int, ...] | None = None
+    indexes: tuple[Int64, ...] | None = None
+    shunned: tuple[tuple[str, str, str], ...] = ()
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -159,21 +182,31 @@ class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     family: str
-    container: int
+    container: Amount
     container_name: str
-    count: int
-    memory_mib: int
-    memory_pct: int
-    cores_pct: int
+    count: Amount
+    memory_mib: Amount
+    memory_pct: Amount
+    cores_pct: Amount
     chip: str = ""
     templates: tuple[str, ...] = ()
+
+
+class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A volume that has to be attached to the pod's node by a driver, known by its claim
+    (``namespace/name``). Without a claim: so many that no other pod has, as a cycle asks for them.
+    """
+
+    driver: str
+    claim: str
+    count: Amount = 1
 
 
 class PodRequest(msgspec.Struct, frozen=True, gc=False):
     """Everything that decides where a pod fits. Pods with an equal request share all work."""
 
-    cpu_milli: int = 0
-    memory_bytes: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
     extended: Amounts = ()
     devices: tuple[DeviceRequest, ...] = ()
     selection: Selection = Selection()
@@ -181,9 +214,13 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False):
     apart: tuple[str, ...] = ()
     """Tags (`PodObserved.tags`) of pods with which no card may be shared."""
     company: Company = ALONE
-    unsaid: tuple[int, int] = (0, 0)
+    unsaid: tuple[Amount, Amount] = (0, 0)
     """Milli-CPUs and bytes that Kubernetes' scores add for containers that request none: 100
     mCPU and 200 MiB each."""
+    attachments: tuple[Attachment, ...] = ()
+    """Volumes of drivers that some node has a limit for, sorted."""
+    images: tuple[str, ...] = ()
+    """The image of each container, if the policy weighs where images are."""
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -197,10 +234,10 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     family: str
-    container: int
+    container: Amount
     card: str
-    memory_mib: int
-    cores_pct: int
+    memory_mib: Amount
+    cores_pct: Amount
     instance: str = ""
 
 
@@ -211,8 +248,8 @@ class Profile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     name: str
-    memory_mib: int
-    count: int
+    memory_mib: Amount
+    count: Amount
 
 
 class Geometry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -234,15 +271,15 @@ class CardFact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     id: str
-    index: int
+    index: Int64
     model: str
-    slots: int
-    memory_mib: int
-    cores_pct: int
+    slots: Amount
+    memory_mib: Amount
+    cores_pct: Amount
     healthy: bool
     mode: str
-    table: int = -1
-    network: int = -1
+    table: Int64 = -1
+    network: Int64 = -1
 
 
 class Inventory(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -253,6 +290,9 @@ class Inventory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cards: tuple[CardFact, ...]
     tables: tuple[tuple[Geometry, ...], ...] = ()
 
+    def __post_init__(self) -> None:
+        refuse_twins("card id", [card.id for card in self.cards])
+
 
 class Typical(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One shape of a mix: what such pods ask for, how many of a million have it, and what one of
@@ -262,8 +302,8 @@ class Typical(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     request: PodRequest
-    weight_ppm: int
-    worth_milli: int
+    weight_ppm: Int64
+    worth_milli: Amount
 
     @property
     def ask(self) -> DeviceRequest | None:
@@ -314,14 +354,15 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     when empty. `exclusive_rules` are label maps, sorted by label: pods that carry all labels of a
     rule share no card with one another. `mig_order` is how the geometry of an empty card is chosen:
     ``least-stranded`` or ``listed`` (the table's first that fits). `device_config` names the
-    ConfigMap of the device configuration, namespace and name.
+    ConfigMap of the device configuration, namespace and name. `fit_weight` is what a pod is worth
+    that needs all it is given of a card; logs from before there was such a score have none.
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
     device_policy: str = "binpack"
-    device_weight: int = 10
+    device_weight: Int64 = 10
     host_policy: str = "binpack"
-    host_weight: int = 1
+    host_weight: Int64 = 1
     families: tuple[str, ...] = ("vgpu", "gpushare", "ascend", "mindcluster")
     multi_container: bool = False
     mix: tuple[Typical, ...] = ()
@@ -334,3 +375,4 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     exclusive_rules: tuple[tuple[tuple[str, str], ...], ...] = ()
     mig_order: str = "least-stranded"
     namespace_in_metrics: bool = False
+    fit_weight: Int64 = 0

@@ -100,12 +100,23 @@ def _expose(ctx: Context, work: Binder) -> None:
     }
     for name, (text, read) in counts.items():
         ctx.metrics.expose(name, text, read, kind="counter")
-    ctx.metrics.expose(
-        "allot_bind_unacknowledged",
-        "bound pods that the node's device plugin is not through with; others may wait for them",
-        work.unacknowledged,
-        ("node",),
-    )
+    ctx.metrics.expose_histograms(work.times.histograms())
+    by_node = {
+        "allot_bind_unacknowledged": (
+            "bound pods that the node's device plugin is not through with; others may wait",
+            work.unacknowledged,
+        ),
+        "allot_bind_unacknowledged_seconds": (
+            "since when the node's device plugin is not through with a bound pod, of the oldest",
+            work.unacknowledged_s,
+        ),
+        "allot_bind_waiting": (
+            "reserved pods that wait until the node's device plugin is through with another",
+            work.waiting,
+        ),
+    }
+    for name, (text, ask) in by_node.items():
+        ctx.metrics.expose(name, text, ask, ("node",))
 
 
 def _expose_decisions(ctx: Context, decider: Decider) -> None:

@@ -6,7 +6,7 @@ and one that now and then tells of pods that have been waiting for long.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,6 +21,7 @@ from allotment.core.logport import Record
 from allotment.core.queues.texts import bind_error
 from allotment.core.texts import refusal_text
 from allotment_binder import notices
+from allotment_binder.bind_times import BindTime, BindTimes
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_binder.claims import tell_claims
 from allotment_binder.decider import Decider
@@ -70,14 +71,24 @@ class Binder:
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
         self.locks = NodeLocks(client, self._lock_problem, time.time)
+        self.times = BindTimes()
         self.pacer: Pacer | None = None
         """Of the life that is being lived; what it is not told of, its successor looks at."""
         world.fold.listeners.append(self._on_record)
 
     def unacknowledged(self) -> dict[tuple[str, ...], int]:
         """By node, the bound pods that its device plugin is not through with."""
-        counts = {} if self.pacer is None else self.pacer.unacknowledged()
-        return {(node,): count for node, count in counts.items()}
+        return {} if self.pacer is None else _by_node(self.pacer.unacknowledged())
+
+    def waiting(self) -> dict[tuple[str, ...], int]:
+        """By node, the reserved pods that wait until its device plugin is through with another."""
+        return {} if self.pacer is None else _by_node(self.pacer.waiting())
+
+    def unacknowledged_s(self) -> dict[tuple[str, ...], int]:
+        """By node, for how long its device plugin has not been through with a bound pod."""
+        now_s = time.time_ns() // 1_000_000_000
+        oldest = {} if self.pacer is None else self.pacer.oldest_s()
+        return _by_node({node: max(now_s - since_s, 0) for node, since_s in oldest.items()})
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
         if self.pacer is None:
@@ -176,7 +187,8 @@ class Binder:
                 uid = allocation.uid
                 fact = state.pods[uid].fact
                 target = Target(fact.namespace, fact.name, allocation)
-                group.start_soon(self._bind, target, outcomes, pacer, uid in inherited)
+                timed = self.times.begin(fact.created_ms)
+                group.start_soon(self._bind, target, outcomes, pacer, uid in inherited, timed)
             await self.world.fold.changed()
 
     async def _watch_waits(self, pacer: Pacer) -> None:
@@ -185,7 +197,7 @@ class Binder:
             self.troubles.look_at_waits(self.world.fold.state, pacer, time.monotonic())
 
     async def _bind(
-        self, target: Target, outcomes: Recorder, pacer: Pacer, look_first: bool
+        self, target: Target, outcomes: Recorder, pacer: Pacer, look_first: bool, timed: BindTime
     ) -> None:
         uid = target.allocation.uid
         bind_time_s = time.time_ns() // 1_000_000_000
@@ -195,7 +207,7 @@ class Binder:
                 target,
                 bind_time_s,
                 look_first=look_first,
-                prepare=lambda: self._prepare(target),
+                prepare=lambda: timed.prepared(lambda: self._prepare(target)),
                 on_problem=lambda text: self.ctx.log.warning(
                     "whether the pod is bound cannot be read, asking again",
                     namespace=target.namespace,
@@ -207,6 +219,7 @@ class Binder:
         pacer.ended(uid)
         if isinstance(ending, Bound):
             self.bound += 1
+            timed.bound()
             self.notices.put(
                 notices.Scheduled(uid, target.namespace, target.name, target.allocation.node)
             )
@@ -295,3 +308,7 @@ class Binder:
                 uid, target.namespace, target.name, said.message, is_news, reason=said.reason
             )
         )
+
+
+def _by_node(values: Mapping[str, int]) -> dict[tuple[str, ...], int]:
+    return {(node,): value for node, value in values.items()}

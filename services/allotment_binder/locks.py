@@ -9,7 +9,9 @@ here when the pod was not bound, ended, is gone, or was acknowledged by a plugin
 
 Beside the lock stands who took it (`holder_key`: the lock's value and the reservation). That makes
 taking it repeatable after an answer that was lost, lets a new binder find the locks of the one
-before, and keeps anybody's lock but one's own from being deleted.
+before, and keeps anybody's lock but one's own from being deleted. It goes with the lock; where the
+plugin deleted that, or somebody else has the lock now, it is taken away alone. What a binder that
+died left of it goes with the next pod of the node.
 
 The handshake annotation (`volcano.sh/node-vgpu-handshake`) is not answered. Plugins up to v1.12
 write it every 30 s and never read it; it was how schedulers noticed a plugin that had died. Here
@@ -28,10 +30,10 @@ import msgspec
 
 from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
+from allotment.core.acknowledgement import is_acknowledged, shares_memory
 from allotment.core.state import ENDED, Allocation, ClusterState
 from allotment.core.texts import problem_text
 from allotment_binder.bindings import Obstacle, Target
-from allotment_binder.pacing import is_acknowledged, shares_memory
 from allotment_proto.facts import Holding, Problem
 from allotment_proto.volcano import ascend, keys, node_lock, vgpu
 
@@ -202,7 +204,9 @@ class NodeLocks:
         return await self._patch(held.node, node, {key: stamp, holder_key(key): held.mark(stamp)})
 
     async def release(self, held: Held, after_s: float = 0.0) -> None:
-        """Give back what a reservation still has; what somebody else has by now stays."""
+        """Give back what a reservation still has, and take away what says that it had it; what
+        somebody else has by now stays.
+        """
         await anyio.sleep(after_s)
         for key in held.keys:
             with anyio.move_on_after(GIVE_UP_AFTER_S):
@@ -215,11 +219,10 @@ class NodeLocks:
         while True:
             node = await self._read(held.node)
             if isinstance(node, _Node):
-                annotations = node.metadata.annotations or {}
-                text = annotations.get(key)
-                if text is None or annotations.get(holder_key(key)) != held.mark(text):
+                leftovers = _leftovers(node.metadata.annotations or {}, key, held)
+                if not leftovers:
                     return
-                answer = await self._patch(held.node, node, {key: None, holder_key(key): None})
+                answer = await self._patch(held.node, node, dict.fromkeys(leftovers))
             else:
                 answer = node
             if isinstance(answer, Ok) or (isinstance(answer, Refused) and answer.status == 404):
@@ -250,6 +253,20 @@ class NodeLocks:
             "annotations": annotations,
         }
         return await self._client.patch(_path(name), {"metadata": metadata})
+
+
+def _leftovers(annotations: dict[str, str], key: str, held: Held) -> tuple[str, ...]:
+    """The annotations that are to go once a reservation is through with a lock.
+
+    A mark that does not begin with the lock that is there proves nothing, whoever wrote it: both
+    are always written at once.
+    """
+    lock, mark = annotations.get(key), annotations.get(holder_key(key))
+    if mark is None:
+        return ()
+    if lock is None or not mark.startswith(f"{lock} "):
+        return (holder_key(key),)
+    return (key, holder_key(key)) if mark == held.mark(lock) else ()
 
 
 def _path(name: str) -> str:

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from allotment.core.acknowledgement import Age, age, is_awaited, plugin_question
 from allotment.core.state import RESERVED, Allocation, ClusterState
-from allotment_binder.pacing import Age, Answer, Place, age, answer, is_awaited, plugin_question
+from allotment_binder.pacing import Answer, Place, answer
 
 
 class Wait(NamedTuple):
@@ -161,6 +162,21 @@ class Pacer:
             if bound:
                 counts[node] += bound
         return counts
+
+    def waiting(self) -> Counter[str]:
+        """By node, how many reserved pods wait until its device plugin is through with another."""
+        return Counter(wait.place[0] for wait in self.waits())
+
+    def oldest_s(self) -> dict[str, int]:
+        """By node, the Unix time of the oldest decision about a pod that is not acknowledged."""
+        oldest: dict[str, int] = {}
+        for (node, _), queue in self._queues.items():
+            for uid in queue.served():
+                pod = self._state.pods[uid]
+                if uid not in self._state.reserved and pod.allocation and pod.allocation.stamp_s:
+                    stamp_s = pod.allocation.stamp_s
+                    oldest[node] = min(stamp_s, oldest.get(node, stamp_s))
+        return oldest
 
     def _enter(self, uid: str, spot: _Spot) -> None:
         self._spots[uid] = spot

@@ -1,10 +1,9 @@
 """Which reserved pods may be bound now: pure.
 
-A node's device plugin is told only *how much* a container wants (a number of devices, or of MiB),
-and picks the oldest pod of the node that wants as much. HAMi's plugin for Ascend is told even less
-and picks the first pod of the node that waits. So of the pods of one node with the same question
-one at a time is bound: the next waits until the plugin is through with it (the plugin marked it, or
-it runs), until it ended or is gone, or until the plugin itself is.
+A node's device plugin cannot tell pods apart that ask it the same (`acknowledgement`). So of the
+pods of one node with the same question one at a time is bound: the next waits until the plugin is
+through with it (the plugin marked it, or it runs), until it ended or is gone, or until the plugin
+itself is.
 
 Two pods with the very same assignment wait for each other as well. Swapped they would get the right
 cards, but the vGPU plugin mounts a directory that is named after the pod it took them for, and its
@@ -17,46 +16,14 @@ same from what each record of the log changed.
 
 from collections.abc import Collection
 
-from allotment.core.model import Node
-from allotment.core.state import Allocation, ClusterState, Pod
-from allotment_proto.facts import Holding
-from allotment_proto.volcano import ascend, gpushare, keys
+from allotment.core.acknowledgement import Question, age, is_awaited, plugin_question
+from allotment.core.state import Allocation, ClusterState
+from allotment_proto.volcano import ascend
 
-Question = tuple[str, str, int]
-"""Device family, unit and amount."""
 Place = tuple[str, Question]
 """A node, and what its plugin would be asked."""
 Answer = tuple[object, ...]
 """What the plugin must answer. Pods with the same question and answer need not wait."""
-PENDING = "Pending"
-
-
-def is_acknowledged(pod: Pod) -> bool:
-    """Whether the device plugin is through with a pod that was bound.
-
-    HAMi's plugin for Ascend takes a pod that it has served for one that waits as long as the pod
-    is pending, so there only the pod's start counts.
-    """
-    fact = pod.fact
-    if not fact.node:
-        return False
-    if fact.phase != PENDING or fact.bind_phase == keys.PHASE_FAILED:
-        return True
-    holdings = fact.holdings or (() if pod.allocation is None else pod.allocation.holdings)
-    return fact.bind_phase == keys.PHASE_SUCCESS and not any(
-        held.family == ascend.FAMILY for held in holdings
-    )
-
-
-def is_awaited(pod: Pod, node: Node) -> bool:
-    """Whether the plugin of the pod's node may still serve the pod: others have to wait for that.
-
-    A plugin that is gone (kubelet lists none of its devices any more) serves nobody.
-    """
-    held = pod.allocation
-    if held is None or not held.holdings or is_acknowledged(pod):
-        return False
-    return held.holdings[0].family in node.ledgers
 
 
 def bindable(
@@ -92,23 +59,6 @@ def bindable(
     return out
 
 
-def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
-    """What the device plugin will be asked; None if no plugin of ours is involved."""
-    if not holdings:
-        return None
-    first = holdings[0]
-    if first.family == ascend.FAMILY:
-        return first.family, "pods", 1
-    if shares_memory(first):
-        return first.family, "MiB", first.memory_mib
-    return first.family, "devices", len(holdings)
-
-
-def shares_memory(held: Holding) -> bool:
-    """Whether it is a share of a GPU by the older protocol (`volcano.sh/gpu-memory`)."""
-    return held.family == gpushare.FAMILY and held.cores_pct == 0
-
-
 def answer(allocation: Allocation, swap_equal: bool) -> Answer:
     """What the plugin must answer: this pod, or anything that hands out the same."""
     holdings = allocation.holdings
@@ -135,11 +85,3 @@ def _awaited(
             mine = answer(allocation, swap_equal)
             taken[question] = mine if taken.get(question, mine) == mine else ()
     return taken
-
-
-Age = tuple[int, int, str]
-
-
-def age(allocation: Allocation) -> Age:
-    """Sorts reservations, the oldest decision in front."""
-    return allocation.seq, allocation.stamp_s, allocation.uid

@@ -15,8 +15,9 @@ from collections.abc import Callable
 import anyio
 
 from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, pod_path
+from allotment.core.acknowledgement import plugin_question
 from allotment.core.state import ENDED, ClusterState
-from allotment_binder.pacing import Place, plugin_question
+from allotment_binder.pacing import Place
 from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys, vgpu
 

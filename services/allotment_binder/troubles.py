@@ -5,13 +5,13 @@
 * A pod that waits for a node lock.
 """
 
+from allotment.core.acknowledgement import WAITING, wait_text
 from allotment.core.model import ENDED
-from allotment.core.state import INDEXED, NOT_ADMITTED, ClusterState
+from allotment.core.state import NOT_ADMITTED, ClusterState
 from allotment.core.views import device_name
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
-from allotment_binder.pacing import Question
 from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys
 
@@ -65,8 +65,8 @@ class Troubles:
             self._waits[wait] = float("inf")
             waiting, ahead = state.pods.get(wait.uid), state.pods.get(wait.ahead)
             if waiting is not None and ahead is not None:
-                text = _wait_text(wait, ahead.fact, now_s - since_s)
-                self._put(waiting.fact, "WaitingForDevicePlugin", "Binding", text)
+                text = f"waits since {round(now_s - since_s)} s {wait_text(*wait.place, ahead)}"
+                self._put(waiting.fact, WAITING, "Binding", text)
 
     def lock_wait(self, target: Target, text: str) -> None:
         """A pod has been waiting for a node lock for long."""
@@ -94,24 +94,8 @@ def _failed_text(state: ClusterState, fact: PodObserved) -> str:
     said = [f"{who} of node {fact.node} did not start this pod on {cards}"]
     if fact.phase in ENDED:
         said.append("what was reserved for it is free again")
-    if fact.owner and any(held.family not in INDEXED for held in fact.holdings):
+    if fact.owner and fact.holdings:
         said.append(
             "the next pod of its owner goes elsewhere if it can, until a pod starts there again"
         )
     return "; ".join(said)
-
-
-def _wait_text(wait: Wait, ahead: PodObserved, waited_s: float) -> str:
-    node, question = wait.place
-    return (
-        f"waits since {round(waited_s)} s to be bound to node {node}: its device plugin has not "
-        f"acknowledged pod {ahead.namespace}/{ahead.name} yet, which asks it {_asked(question)} "
-        "too, and it cannot tell the two apart. If that pod will not start, delete it"
-    )
-
-
-def _asked(question: Question) -> str:
-    family, unit, amount = question
-    if unit == "pods":
-        return f"for {family} devices"
-    return f"for {amount} {unit} ({family})"

@@ -175,7 +175,9 @@ def _read(answer: KubeResult, what: str, kind: type[T]) -> T:
         case Refused(status=404, details=details) if details.get("kind") == "namespaces":
             raise CliError(f"{what}: {answer.message}")
         case Refused(status=404, details=details) if details.get("name"):
-            raise CliError(f"{what} does not exist")
+            word = what.partition(" ")[0]
+            remedy = f"see: allot {word} list" if word in ("job", "queue") else ""
+            raise CliError(f"{what} does not exist", remedy)
         case Refused(status=404):
             raise CliError(
                 f"{what}: the cluster knows no such kind of object",

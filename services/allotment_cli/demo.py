@@ -14,8 +14,8 @@ import anyio
 import click
 
 from allotment.core.state import ClusterState
-from allotment_cli import demo_env, demo_watch, explain, replay
-from allotment_cli.demo_apply import apply_examples
+from allotment_cli import demo_batch, demo_env, demo_watch, explain, replay
+from allotment_cli.demo_apply import apply_examples, manifests_in
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
 from allotment_cli.ledger import ledger_lines, ledgers
@@ -45,15 +45,17 @@ class DemoFailed(Exception):
 )
 @click.pass_context
 def demo(ctx: click.Context, examples: Path | None) -> None:
-    """Local mode, the examples, two explanations, the card map, a verified replay.
+    """Local mode, the examples, explanations, the card map, a verified replay.
 
-    The examples show every device family, and what its device plugin tells the containers.
+    The examples show every device family, and what its device plugin tells the containers; then
+    Jobs that run whole, a gang that cannot and a quota that refuses. Exit code 1 unless all of it
+    is as it should. With --examples only your own are shown.
     """
     place = examples or next((path for path in PLACES if path.is_dir()), None)
     if place is None:
         raise CliError("the examples are not installed", "say where they are: --examples DIR")
     home = Path(tempfile.mkdtemp(prefix="allotment-demo-"))
-    reason = anyio.run(_guarded, lambda: _demo(home, place), home)
+    reason = anyio.run(_guarded, lambda: _demo(home, place, examples is None), home)
     if reason:
         note(f"demo: failed: {reason}")
         note(f"demo: the logs are in {home / 'logs'}")
@@ -98,19 +100,22 @@ async def _end(home: Path) -> str:
     return ""
 
 
-async def _demo(home: Path, examples: Path) -> None:
+async def _demo(home: Path, examples: Path, is_complete: bool) -> None:
+    """`is_complete`: the examples are ours, and must show all that they are to show."""
     note(f"demo: starting local mode in {home}")
     rules = examples / RULES
     policy = rules if rules.is_file() else None
     found: dict[str, Any] = await up(home, policy_file=policy, detach=True, say=note)
     origin = Origin(home, nats=found["nats"])
-    applied = await apply_examples(Path(found["kubeconfig"]), examples)
+    kubeconfig = Path(found["kubeconfig"])
+    applied = await apply_examples(kubeconfig, manifests_in(examples))
     note(f"demo: {len(applied)} pods applied from {examples}")
     settled = await demo_watch.settle(origin, applied)
     _title("Placements")
     emit(_placements(settled))
+    _check(settled, is_complete)
     _title("What device plugins told the containers")
-    told = await demo_env.environments(Path(found["kubeconfig"]), applied)
+    told = await demo_env.environments(kubeconfig, applied)
     emit(table(("POD", "VARIABLE", "VALUE"), demo_env.lines_of(told)))
     placed = next((pod for pod in settled.pods if pod.placement is not None), None)
     waiting = next((pod for pod in settled.pods if pod.never), None)
@@ -121,12 +126,25 @@ async def _demo(home: Path, examples: Path) -> None:
         emit(explanation_lines(await explain.run(origin, pod.namespace, pod.name, None, None)))
     _title("allot ledger")
     emit(ledger_lines(ledgers(settled.state)))
+    if is_complete:
+        for title, lines in await demo_batch.batch_sections(origin, kubeconfig, examples):
+            _title(title)
+            emit(lines)
     _title("allot replay --verify")
     document = await replay.run(origin, True, None, None)
     emit(replay.report_lines(document))
     report = document.report
     if report.identical != report.decisions or not report.decisions:
         raise DemoFailed("the replay differs from what was recorded")
+
+
+def _check(settled: demo_watch.Settled, is_complete: bool) -> None:
+    """Raises `DemoFailed` for a pod that failed, and for a kind of device that nobody got."""
+    if failed := [pod.name for pod in settled.pods if pod.status == "Failed"]:
+        raise DemoFailed(f"these pods failed: {', '.join(failed)}")
+    shown = {kind for pod in settled.pods for kind in demo_watch.kinds(settled.state, pod)}
+    if is_complete and (missing := sorted(demo_watch.KINDS - shown)):
+        raise DemoFailed(f"no example got a device of: {', '.join(missing)}")
 
 
 def _title(text: str) -> None:
@@ -139,11 +157,12 @@ def _placements(settled: demo_watch.Settled) -> list[str]:
             f"{pod.namespace}/{pod.name}",
             pod.status,
             pod.placement.node if pod.placement is not None else "",
+            ", ".join(sorted(demo_watch.kinds(settled.state, pod))),
             *_cards(settled.state, pod),
         ]
         for pod in settled.pods
     ]
-    headers = ("POD", "STATUS", "NODE", "CARDS", "MEMORY", "CORES", "WHY NOT")
+    headers = ("POD", "STATUS", "NODE", "KIND", "CARDS", "MEMORY", "CORES", "WHY NOT")
     return table(headers, rows)
 
 

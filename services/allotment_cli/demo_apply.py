@@ -1,5 +1,7 @@
 """Apply the example manifests through the API server, as any client would."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import msgspec
 import yaml
 
 from allotment.adapters.kube import Ok, connect
+from allotment_cli.apiserver import GROUPS, JOBS, QUEUES, path_of
 from allotment_cli.errors import CliError
 
-PATHS = {
-    "Pod": "/api/v1/namespaces/{}/pods",
-    "PodGroup": "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups",
+PATHS: dict[str, Callable[[str], str]] = {
+    "Pod": lambda namespace: f"/api/v1/namespaces/{namespace}/pods",
+    "PodGroup": partial(path_of, GROUPS),
+    "Job": partial(path_of, JOBS),
+    "Queue": lambda _: path_of(QUEUES, ""),
 }
 """What examples hold, and where it is created."""
 
@@ -26,17 +31,25 @@ class Applied(msgspec.Struct, frozen=True):
     uid: str
 
 
-async def apply_examples(kubeconfig: Path, directory: Path) -> list[Applied]:
-    """Create everything in the manifests in the order of file names; returns the pods.
+def manifests_in(directory: Path) -> list[Path]:
+    """The manifests of a directory, in the order of their names. Raises `CliError` without any."""
+    files = sorted(directory.glob("*.yaml"))
+    if not files:
+        raise CliError(f"{directory} holds no *.yaml")
+    return files
+
+
+async def apply_examples(kubeconfig: Path, files: Sequence[Path]) -> list[Applied]:
+    """Create everything in the manifests, in order; returns the pods.
 
     Raises `CliError` naming the file for what examples do not hold, or what is refused.
     """
-    manifests = await anyio.to_thread.run_sync(_read, directory)
+    manifests = await anyio.to_thread.run_sync(_read, files)
     applied = []
     async with connect(kubeconfig) as client:
         for place, body in manifests:
             namespace = body["metadata"].get("namespace", "default")
-            answer = await client.create(PATHS[body["kind"]].format(namespace), body)
+            answer = await client.create(PATHS[body["kind"]](namespace), body)
             if not isinstance(answer, Ok):
                 raise CliError(f"{place}: the API server says: {answer.message}")
             if body["kind"] == "Pod":
@@ -45,19 +58,18 @@ async def apply_examples(kubeconfig: Path, directory: Path) -> list[Applied]:
     return applied
 
 
-def _read(directory: Path) -> list[tuple[str, dict[str, Any]]]:
-    files = sorted(directory.glob("*.yaml"))
-    if not files:
-        raise CliError(f"{directory} holds no *.yaml")
+def _read(files: Sequence[Path]) -> list[tuple[str, dict[str, Any]]]:
     manifests = []
     for file in files:
         try:
             documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise CliError(f"{file} cannot be read: {error.strerror}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise CliError(f"{file} is not YAML: {error}") from error
         for number, body in enumerate(documents, 1):
             if not isinstance(body, dict) or body.get("kind") not in PATHS:
-                wanted = "examples hold pods and their PodGroups"
+                wanted = "examples hold pods, PodGroups, Jobs and Queues"
                 raise CliError(f"{file}, document {number} is something else", wanted)
             manifests.append((f"{file}, document {number}", body))
     return manifests

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import anyio
 
+from allotment.core.devices import FAMILIES
 from allotment.core.explain import fits_empty_cluster
 from allotment.core.figures import mib_text
 from allotment.core.logport import Record
@@ -17,11 +18,13 @@ from allotment_cli.folding import fold
 from allotment_cli.source import Origin, open_source
 from allotment_proto.events import Decided, Envelope, Placement
 from allotment_proto.facts import Holding
-from allotment_proto.volcano import mindcluster
+from allotment_proto.volcano import mindcluster, vgpu
 
 SETTLED_WITHIN_S = 60.0
 POLL_S = 0.25
 AT_REST = frozenset(("Running", "Succeeded", "Failed"))
+KINDS = frozenset((*(FAMILIES.keys() - {vgpu.FAMILY}), *(f"{vgpu.FAMILY} {m}" for m in vgpu.MODES)))
+"""Every kind of device: a family, and what is handed out in modes by its modes."""
 
 
 class DemoPod(NamedTuple):
@@ -57,7 +60,7 @@ async def settle(origin: Origin, applied: list[Applied]) -> Settled:
                     state: ClusterState,
                     found: dict[str, Placement] = placements,
                 ) -> None:
-                    found.update(_upheld(record, envelope, state))
+                    found.update(upheld(record, envelope, state))
 
                 folded = await fold(source, None, observe)
                 pods = [_pod(folded.state, each, placements) for each in applied]
@@ -68,7 +71,7 @@ async def settle(origin: Origin, applied: list[Applied]) -> Settled:
     raise CliError(f"not settled within {SETTLED_WITHIN_S:g} s: {late}")
 
 
-def _upheld(record: Record, envelope: Envelope, state: ClusterState) -> dict[str, Placement]:
+def upheld(record: Record, envelope: Envelope, state: ClusterState) -> dict[str, Placement]:
     """The placements of a record that the fold upheld."""
     return {
         placement.uid: placement
@@ -92,6 +95,18 @@ def _pod(state: ClusterState, applied: Applied, placements: dict[str, Placement]
         cause,
         refused and status == "Pending" and not fits_empty_cluster(state, pod.fact.request),
         placements.get(applied.uid),
+    )
+
+
+def kinds(state: ClusterState, pod: DemoPod) -> frozenset[str]:
+    """Of which of `KINDS` the pod got devices."""
+    if pod.placement is None:
+        return frozenset()
+    ledgers = state.nodes[pod.placement.node].ledgers
+    families = {holding.family for holding in pod.placement.holdings}
+    return frozenset(
+        f"{family} {ledgers[family].mode}" if family == vgpu.FAMILY else family
+        for family in families
     )
 
 

@@ -37,13 +37,13 @@ def doctor(
     at: str | None,
     output: str,
 ) -> None:
-    """What somebody should look at: nodes and configuration that disagree, cards that are ill,
-    oversold or in quarantine, pods that a device plugin does not serve.
+    """What somebody should look at: configuration that is refused, nodes that disagree with it,
+    cards that are ill, oversold or in quarantine, pods that a device plugin does not serve.
 
     Exit code 1 if there is anything.
     """
     folded = anyio.run(_fold, Origin(home, nats, file), at)
-    found = findings(folded.state)
+    found = findings(folded.state, folded.time_ms)
     if output == "json":
         emit_json(Report("allotment.dev/doctor/v1", as_of(folded), found, folded.unreadable))
     else:

@@ -1,6 +1,5 @@
 """`allot explain`, and `allot explain pod`: why a pod is where it is, or why it waits."""
 
-from difflib import get_close_matches
 from pathlib import Path
 
 import anyio
@@ -16,7 +15,7 @@ from allotment_cli.explain_text import explanation_lines
 from allotment_cli.folding import Folded, fold, fold_at
 from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
-from allotment_cli.names import pod_name
+from allotment_cli.names import near, pod_name
 from allotment_cli.output import emit, emit_json, suggest
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.events import Envelope
@@ -106,14 +105,16 @@ async def _before(source: Source, story: PodStory) -> ClusterState:
 
 def _similar(folded: Folded, namespace: str, name: str) -> str:
     known = [f"{p.fact.namespace}/{p.fact.name}" for p in folded.state.pods.values()]
-    close = get_close_matches(f"{namespace}/{name}", known, n=1)
-    return f"did you mean {close[0]}?" if close else "see: allot get pods"
+    close = near(namespace, name, known)
+    return f"did you mean {close}?" if close else "see: allot get pods"
 
 
 def _next(found: Explanation) -> str:
     name = f"{found.subject.namespace}/{found.subject.name}"
     if found.placement is not None:
         return f"allot ledger --node {found.placement.node}"
+    if found.status.group_name:
+        return f"allot explain gang {found.status.group_name}"
     if found.closest and found.node_steps is None:
         return f"allot explain pod {name} --node {found.closest[0].node}"
     return f"allot log --pod {name}"

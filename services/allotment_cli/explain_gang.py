@@ -1,7 +1,6 @@
 """`allot explain gang`: why a group of pods runs, or what it waits for."""
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import anyio
@@ -20,7 +19,7 @@ from allotment.core.figures import age_text
 from allotment.core.state import ClusterState
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
-from allotment_cli.names import pod_name
+from allotment_cli.names import near, pod_name
 from allotment_cli.output import emit, emit_json, heading, suggest, table
 from allotment_cli.source import Origin, open_source, source_options
 
@@ -66,22 +65,25 @@ def gang(
 async def _explain(origin: Origin, namespace: str, name: str, at: str | None) -> GangExplanation:
     async with open_source(origin) as source:
         folded = await fold_at(source, at)
-    key = _key(folded.state, namespace, name, folded.seq)
+    key = group_key(folded.state, namespace, name)
     return explain_gang(folded.state, key, folded.time_ms)
 
 
-def _key(state: ClusterState, namespace: str, name: str, seq: int) -> str:
-    """The group of this name, or the one that the controller made for a Job of this name."""
+def group_key(state: ClusterState, namespace: str, name: str) -> str:
+    """The group of this name, or the one that the controller made for a Job of this name.
+
+    Raises `CliError` if the log knows neither.
+    """
     key = f"{namespace}/{name}"
     if key in state.groups:
         return key
     of_job = [k for k in state.groups if k[:-UID_CHARS] == f"{key}-"]
     if len(of_job) == 1:
         return of_job[0]
-    close = get_close_matches(key, list(state.groups), n=1)
+    close = near(namespace, name, state.groups)
     raise CliError(
-        f"group {key} is not in the log up to seq {seq}",
-        f"did you mean {close[0]}?" if close else "see: allot job list, kubectl get podgroups",
+        f"group {key} is not in the log up to seq {state.seq}",
+        f"did you mean {close}?" if close else "see: allot job list, kubectl get podgroups",
     )
 
 

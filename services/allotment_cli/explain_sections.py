@@ -75,6 +75,8 @@ def _decided_by(by: DecidedBy) -> str:
                 said = f"Deciding term: {by.term} (without it, a tie at {points_text(winner)})."
             else:
                 said = f"Most of it: {by.term} (without it, still ahead {with_})."
+            if by.term == "fit":
+                said += f" {by.second} would give away more of its cards than is asked for."
             return f"{won} {said}"
 
 

@@ -79,6 +79,8 @@ def _head(found: Explanation) -> Iterator[str]:
         yield _field("Cause", status.cause + _ever(status))
     for note in status.notes:
         yield _field("Because", note)
+    if status.waits:
+        yield _field("Waits", status.waits)
     if status.group and not status.problem:
         yield _field("Group", status.group)
     if status.nominated:

@@ -148,7 +148,8 @@ def list_(
     output: str,
 ) -> None:
     """Jobs, and how many of their pods are where."""
-    found = anyio.run(_list, Access(home, kubeconfig, context), "" if all_namespaces else namespace)
+    access = Access(home, kubeconfig, context)
+    found = anyio.run(read_jobs, access, "" if all_namespaces else namespace)
     rows = [
         job_row(each)
         for each in found
@@ -164,7 +165,8 @@ def list_(
         note("No resources found")
 
 
-async def _list(access: Access, namespace: str) -> list[Job]:
+async def read_jobs(access: Access, namespace: str) -> list[Job]:
+    """The Jobs of a namespace, without one all. Raises `CliError`."""
     async with open_cluster(access) as cluster:
         return await cluster.list(path_of(JOBS, namespace), "jobs", Job)
 

@@ -196,13 +196,19 @@ def view_lines(found: JobView) -> list[str]:
         ]
     if found.events:
         shown = found.events[-EVENTS_SHOWN:]
-        rows = [[e.time, e.type, e.reason, e.about, e.message] for e in shown]
+        rows = [[_to_the_second(e.time), e.type, e.reason, e.about, e.message] for e in shown]
         hidden = len(found.events) - len(shown)
         lines += ["", heading(f"Events:{f' ({hidden} earlier in -o json)' * bool(hidden)}")]
         lines += table(("Time", "Type", "Reason", "About", "Message"), rows, indent="  ")
     else:
         lines += ["", "Events:         <none>"]
     return lines
+
+
+def _to_the_second(time: str) -> str:
+    """Events may be told to the microsecond; everything else here is not."""
+    whole, dot, _ = time.partition(".")
+    return f"{whole}Z" if dot else time
 
 
 def _head(found: JobView) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,8 @@
 """Names of pods and groups as users type them."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from allotment_cli.errors import CliError
 
 
@@ -11,3 +14,17 @@ def pod_name(text: str, kind: str = "pod") -> tuple[str, str]:
     if not namespace or not name or "/" in namespace:
         raise CliError(f"{text!r} names no {kind}", "give NAMESPACE/NAME, or NAME in default")
     return namespace, name
+
+
+def near(namespace: str, name: str, known: Iterable[str]) -> str:
+    """The nearest of the known ``ns/name``: in the namespace one alike, or else the same in
+    another. Empty if none is near.
+    """
+    pairs = [tuple(each.partition("/")[::2]) for each in known]
+    here = [other for space, other in pairs if space == namespace]
+    if close := get_close_matches(name, here, n=1):
+        return f"{namespace}/{close[0]}"
+    begins = [other for other in here if other.startswith(name)]
+    if begins:
+        return f"{namespace}/{min(begins)}"
+    return next((f"{space}/{other}" for space, other in sorted(pairs) if other == name), "")

@@ -103,7 +103,7 @@ def _one_queue(command: Any) -> Any:
 @click.option("-o", "--output", type=OUTPUTS, default="text")
 def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str) -> None:
     """All queues, and how many PodGroups of each are where."""
-    _show(anyio.run(_rows, Access(home, kubeconfig, context)), output)
+    _show(anyio.run(read_queues, Access(home, kubeconfig, context)), output)
 
 
 @queue.command()
@@ -112,7 +112,7 @@ def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str)
 def get(name: str | None, flag: str | None, output: str, **access: Any) -> None:
     """One queue, as `list` shows it."""
     named = only_name(name, flag, "queue")
-    rows = [row for row in anyio.run(_rows, Access(**access)) if row.name == named]
+    rows = [row for row in anyio.run(read_queues, Access(**access)) if row.name == named]
     if not rows:
         raise CliError(f"queue {named} does not exist", "see: allot queue list")
     _show(rows, output)
@@ -124,14 +124,20 @@ def _show(rows: Sequence[QueueRow], output: str) -> None:
     if output == "json":
         emit_json(QueueList("allotment.dev/queues/v1", rows))
     elif rows:
-        cells = [[str(cell) for cell in msgspec.structs.astuple(row)] for row in rows]
-        first, *rest = table(HEADERS, cells, right=("Weight", *HEADERS[4:]))
-        emit([heading(first), *rest])
+        emit(queue_list_lines(rows))
     else:
         note("No resources found")
 
 
-async def _rows(access: Access) -> list[QueueRow]:
+def queue_list_lines(rows: Sequence[QueueRow]) -> list[str]:
+    """vcctl's columns."""
+    cells = [[str(cell) for cell in msgspec.structs.astuple(row)] for row in rows]
+    first, *rest = table(HEADERS, cells, right=("Weight", *HEADERS[4:]))
+    return [heading(first), *rest]
+
+
+async def read_queues(access: Access) -> list[QueueRow]:
+    """The lines of all queues. Raises `CliError`."""
     async with open_cluster(access) as cluster:
         queues = await cluster.list(path_of(QUEUES, ""), "queues", ShownQueue)
         groups = await cluster.list(path_of(GROUPS, ""), "podgroups", PodGroup)

@@ -16,6 +16,7 @@ from allotment.adapters.nats_client import Credentials
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.core.jobs.groups import counted
 from allotment_controller.controller import Controller
+from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.settings import ControllerSettings
 from allotment_controller.volcano import Presence
 
@@ -32,6 +33,7 @@ class Counters:
     def __init__(self) -> None:
         self.past = {"created": 0, "ended": 0, "groups": 0, "lost": 0, "defects": 0}
         self.present: Controller | None = None
+        self.jobs = JobMetrics()
 
     def begin(self, controller: Controller) -> None:
         self.past = self.totals()
@@ -110,7 +112,8 @@ async def _live(
             ctx.log.info("Volcano's controllers are gone, taking over")
             return
     ctx.ready("objects", False, "not listed yet")
-    controller = Controller(ctx, client)
+    counters.jobs.begin()
+    controller = Controller(ctx, client, counters.jobs)
     counters.begin(controller)
     async with anyio.create_task_group() as group:
         group.start_soon(controller.run)
@@ -155,6 +158,8 @@ def _expose(ctx: Context, counters: Counters) -> None:
             partial(_by_queue, counters, phase),
             labels=("queue_name",),
         )
+    ctx.metrics.expose_histograms([counters.jobs.creation])
+    ctx.metrics.expose_gauges(counters.jobs.gauges, JobMetrics().gauges())
 
 
 def _total(counters: Counters, key: str) -> int:

@@ -22,6 +22,7 @@ from allotment.adapters.service import ServiceContext
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Command, Job, Meta, Notice, PodGroup, Queue
 from allotment_controller import objects
+from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.jobs import Jobs
 from allotment_controller.objects import PodObject, PriorityClass, is_of_interest, kept
 from allotment_controller.pod_groups import PodGroups
@@ -49,14 +50,14 @@ WATCHED = (
 class Controller:
     """See the module. Make it anew for each life: what an earlier one knew may be wrong by now."""
 
-    def __init__(self, ctx: Context, client: KubeClient) -> None:
+    def __init__(self, ctx: Context, client: KubeClient, metrics: JobMetrics) -> None:
         self.ctx = ctx
         self.known = Known()
         self.work: Work[WorkKey] = Work(Random(secrets.randbits(64)), self._failed)
         self.teller = Teller(client, ctx.settings.instance)
         random = Random(secrets.randbits(64))
         self.desk = Desk(client, ctx.settings, self.known, self.work, self.teller, random)
-        self.jobs = Jobs(self.desk)
+        self.jobs = Jobs(self.desk, metrics)
         self.groups = PodGroups(self.desk)
         self.queues = Queues(self.desk, self.jobs)
         self._client = client

@@ -19,6 +19,7 @@ from allotment.core.jobs.pods import build
 from allotment.core.jobs.policies import POD_EVICTED, Happened
 from allotment.core.jobs.seats import Seat
 from allotment.core.jobs.status import Moment
+from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.objects import Pod, PodObject, kept, seconds, shown
 from allotment_controller.plugin_objects import PluginObjects
 from allotment_controller.state import JOB, Desk, place_of
@@ -37,9 +38,10 @@ from allotment_controller.writes import (
 class Jobs:
     """The part of the controller that makes and ends pods."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, metrics: JobMetrics) -> None:
         self.created = 0
         self.ended = 0
+        self._metrics = metrics
         self._desk = desk
         self._objects = PluginObjects(desk)
         self._happened: dict[str, list[Happened]] = {}
@@ -72,6 +74,7 @@ class Jobs:
             known.pop(uid, None)
         self._taken = {place for place in self._taken if place[0] != uid}
         self._objects.forget(uid)
+        self._metrics.forget(uid)
 
     def on_pod_gone(self, pod: Pod) -> None:
         """A pod of a Job is gone: an event for its policies, unless we ended it."""
@@ -161,6 +164,7 @@ class Jobs:
             if written is None:
                 return
             desk.known.jobs.observe(written)
+            self._metrics.phase(job, written)
             desk.stir_job(*place_of(metadata))
             job = msgspec.structs.replace(written, spec=job.spec)
         desk.teller.job(metadata, *plan.notices)
@@ -214,6 +218,7 @@ class Jobs:
             if isinstance(answer, Ok):
                 self.created += 1
                 made = msgspec.json.decode(answer.body, type=PodObject)
+                self._metrics.pod(job.metadata, made.metadata)
                 self._desk.known.observe_pod(kept(made))
             elif _is_taken(answer) and (job.metadata.uid, seat) not in self._taken:
                 # Our own pod, of a request whose answer was lost; told if it stays so.

@@ -15,6 +15,7 @@ from allotment.core.board import Board
 from allotment.core.card_metrics import Gauge, card_gauges
 from allotment.core.logport import Record
 from allotment.core.queue_metrics import Preemptions, job_gauges, queue_gauges
+from allotment.core.schedule_metrics import Laps, Schedules
 from allotment.core.state import ClusterState
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
@@ -38,12 +39,18 @@ class Scorer:
         self._board: Board | None = None
         self._rounds: Rounds | None = None
         self._preemptions = Preemptions()
+        self._schedules = Schedules()
+        self._laps = Laps(lambda: time.perf_counter_ns() // 1000)
+        ctx.metrics.expose_histograms([*self._schedules.histograms(), *self._laps.histograms()])
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
+        fold = self.world.fold
+        is_ours = self.world.lease.is_held and fold.caught_up.is_set()
+        self._schedules.take(envelope, fold.state, is_ours=is_ours)
         for event in envelope.events:
             if isinstance(event, Decided | Evicted):
-                self._preemptions.take(event)
+                self._preemptions.take(event, is_ours=is_ours)
 
     async def on_feasible(self, message: Message) -> None:
         received_us = _now_us()
@@ -81,7 +88,8 @@ class Scorer:
     def _propose(self, opened: Feasible, received_us: int) -> Proposal:
         state = self.world.fold.state
         board = self._ready_board()
-        outcome = self._ready_rounds().run(opened.batch, board)
+        self._laps.begin()
+        outcome = self._ready_rounds().run(opened.batch, board, lap=self._laps.lap)
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         return Proposal(
             v=MESSAGE_VERSION,
@@ -128,6 +136,7 @@ class Scorer:
             *queue_gauges(session),
             *job_gauges(state, session),
             *self._preemptions.gauges(),
+            *self._schedules.gauges(state),
         ]
 
     def _ready_rounds(self) -> Rounds:
@@ -162,6 +171,7 @@ async def run(ctx: Context) -> None:
                 *queue_gauges(None),
                 *job_gauges(ClusterState(), None),
                 *Preemptions().gauges(),
+                *Schedules().gauges(ClusterState()),
             ],
         )
         if ctx.settings.card_metrics:

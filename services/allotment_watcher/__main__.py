@@ -14,24 +14,26 @@ from allotment.adapters.settings import SettingsError
 from allotment.adapters.world import World, full_reporter, open_world, too_large_reporter
 from allotment.core.policy import PolicyError
 from allotment.core.state import ClusterState
-from allotment_proto.events import DevicesConfigured
+from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured
 from allotment_proto.facts import Policy, Problem
 from allotment_watcher.batch_watch import READY as BATCH
 from allotment_watcher.batch_watch import BatchWatch
+from allotment_watcher.config_checks import ConfigChecks, policy_problems
 from allotment_watcher.device_source import DeviceTexts, places_of_files
-from allotment_watcher.device_watch import READY, DeviceWatch
+from allotment_watcher.device_watch import READY, DeviceWatch, detail_of
 from allotment_watcher.diary import Diary, subject_of
 from allotment_watcher.learner import keep_learning
 from allotment_watcher.npu_watch import NpuWatch
 from allotment_watcher.observer import Observer
-from allotment_watcher.policy_source import POLL_S, Loaded, fingerprint, load_policy
+from allotment_watcher.policy_source import BUILT_IN, POLL_S, Loaded, fingerprint, load_policy
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.timekeeper import keep_time
 from allotment_watcher.volume_watch import VolumeWatch
 
 STANDBY_AFTER_S = 3.0
 """Longer than taking a free lease: who still waits then has an active one before it."""
-CONDITIONS = ("kubernetes", READY, BATCH, "pods", "nodes")
+POLICY = "policy"
+CONDITIONS = ("kubernetes", POLICY, READY, BATCH, "pods", "nodes")
 
 Context = ServiceContext[WatcherSettings]
 
@@ -84,6 +86,7 @@ class Turn:
 
     def __init__(self, ctx: Context, world: World, client: kube.KubeClient, loaded: Loaded) -> None:
         self._client = client
+        self._ctx = ctx
         state, policy = world.fold.state, loaded.event.policy
         diary = Diary()
         diary.begin(state)
@@ -92,14 +95,24 @@ class Turn:
         self.recorder = Recorder(
             world.log, by, subject_of, full_reporter(ctx), too_large_reporter(ctx)
         )
+        self.checks = ConfigChecks(state, self.recorder.put)
         self.batch = BatchWatch(ctx, state, self.recorder)
         self.npu = NpuWatch(ctx, client, policy, lambda nodes: self.observer.told_of(nodes))
-        self.volumes = VolumeWatch(ctx, client, lambda: self.observer.volumes_changed())
+        self.volumes = VolumeWatch(
+            ctx,
+            client,
+            lambda: self.observer.volumes_changed(),
+            lambda node: self.observer.limits_changed(node),
+        )
         self.observer = Observer(ctx, policy, diary, self.recorder, self.npu, self.volumes)
+        self.observer.images.begin(state)
         in_force = state.devices if state.devices_seq else None
-        self.devices = DeviceWatch(ctx, client, policy, in_force, self._configured)
+        self.devices = DeviceWatch(
+            ctx, client, policy, in_force, self._configured, self.checks.checked
+        )
         if state.policy_seq == 0 or as_in_file(state.policy) != policy:
             self.recorder.put([loaded.event])
+        self.policy_checked(loaded.problems)
 
     async def observe(self) -> None:
         """Nodes and pods, once it is known under which configuration to read them, and all groups
@@ -109,6 +122,13 @@ class Turn:
         await self.batch.settled.wait()
         self.observer.configure(self.devices.config)
         await self.observer.run(self._client)
+
+    def policy_checked(self, problems: Sequence[str]) -> None:
+        """The policy's file was read, with these problems."""
+        source = str(self._ctx.settings.policy_file or BUILT_IN)
+        found = policy_problems(source, problems)
+        self.checks.checked(SCHEDULER_CONFIG, source, found)
+        self._ctx.ready(POLICY, True, detail_of(found))
 
     def use(self, loaded: Loaded) -> None:
         """Another policy takes effect."""
@@ -143,7 +163,7 @@ async def _current_policy(ctx: Context, state: ClusterState, earlier: Loaded) ->
         _say_not_loaded(ctx, error)
         policy = as_in_file(state.policy) if state.policy_seq else earlier.event.policy
         event = msgspec.structs.replace(earlier.event, policy=policy)
-        return earlier._replace(event=event)
+        return earlier._replace(event=event, problems=error.problems)
 
 
 def as_in_file(policy: Policy) -> Policy:
@@ -193,6 +213,7 @@ async def _reload_policy(ctx: Context, turn: Turn, first: Loaded) -> None:
             loaded = await load_policy(path, ctx.settings.scheduler_names)
         except PolicyError as error:
             _say_not_loaded(ctx, error)
+            turn.policy_checked(error.problems)
             continue
         for warning in loaded.warnings:
             ctx.log.warning(warning)
@@ -200,6 +221,7 @@ async def _reload_policy(ctx: Context, turn: Turn, first: Loaded) -> None:
             in_force = loaded
             ctx.log.info("policy loaded", source=loaded.event.source)
             turn.use(loaded)
+        turn.policy_checked(())
 
 
 def _expose(ctx: Context, world: World, problems: Callable[[], Sequence[Problem]]) -> None:
@@ -209,11 +231,22 @@ def _expose(ctx: Context, world: World, problems: Callable[[], Sequence[Problem]
         lambda: len(problems()),
     )
     ctx.metrics.expose(
+        "allot_policy_problems",
+        "what is wrong with the newest scheduler configuration, so that it is not in force",
+        lambda: policy_problem_count(world.fold.state),
+    )
+    ctx.metrics.expose(
         "allot_node_device_problems",
         "what is wrong with what a node says of its devices, for nodes with problems",
         lambda: node_device_problems(world.fold.state),
         ("node", "code"),
     )
+
+
+def policy_problem_count(state: ClusterState) -> int:
+    """How many problems the log tells of the newest scheduler configuration."""
+    refused = state.config_refusals.get(SCHEDULER_CONFIG)
+    return 0 if refused is None else len(refused[1].problems)
 
 
 def node_device_problems(state: ClusterState) -> Counter[tuple[str, ...]]:

@@ -50,6 +50,7 @@ class Read(NamedTuple):
     """What is to be in force. With `problems` the newest text is not."""
 
     event: DevicesConfigured | None
+    source: str
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
@@ -150,13 +151,14 @@ def _read(devices: _Found, nodes: _Found, in_force: DeviceConfig | None) -> Read
         warnings += of_nodes.warnings
         if config is not None and of_nodes.nodes is not None:
             config = msgspec.structs.replace(config, nodes=of_nodes.nodes)
-    if problems or config is None:
-        event = _event(device_config.default(), ()) if in_force is None else None
-        return Read(event, tuple(problems), tuple(warnings))
-    if config == in_force:
-        return Read(None, (), tuple(warnings))
     texts = [(place.text, text) for found in (devices, nodes) if found for place, text in [found]]
-    return Read(_event(config, texts), (), tuple(warnings))
+    source = ", ".join(place for place, _ in texts) or BUILT_IN
+    event: DevicesConfigured | None = None
+    if problems or config is None:
+        event = _event(device_config.default(), BUILT_IN, ()) if in_force is None else None
+    elif config != in_force:
+        event = _event(config, source, (text for _, text in texts))
+    return Read(event, source, tuple(problems), tuple(warnings))
 
 
 def _usable(found: _Found, problems: list[Problem]) -> str | None:
@@ -173,11 +175,8 @@ def _usable(found: _Found, problems: list[Problem]) -> str | None:
     return text
 
 
-def _event(config: DeviceConfig, texts: Iterable[tuple[str, object]]) -> DevicesConfigured:
-    sources, digest = [], hashlib.sha256()
-    for source, text in texts:
-        sources.append(source)
+def _event(config: DeviceConfig, source: str, texts: Iterable[object]) -> DevicesConfigured:
+    digest = hashlib.sha256()
+    for text in texts:
         digest.update(str(text).encode())
-    return DevicesConfigured(
-        config=config, source=", ".join(sources) or BUILT_IN, text_sha256=digest.hexdigest()
-    )
+    return DevicesConfigured(config=config, source=source, text_sha256=digest.hexdigest())

@@ -1,6 +1,6 @@
 """Keeps the device configuration in force: follows its ConfigMaps or files, and tells changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -10,7 +10,7 @@ from allotment.adapters import kube
 from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service import ServiceContext
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import DevicesConfigured
+from allotment_proto.events import DEVICE_CONFIG, DevicesConfigured
 from allotment_proto.facts import Policy, Problem
 from allotment_watcher import objects
 from allotment_watcher.device_source import (
@@ -42,7 +42,9 @@ class DeviceWatch:
         policy: Policy,
         in_force: DeviceConfig | None,
         tell: Callable[[DevicesConfigured], None],
+        checked: Callable[[str, str, Sequence[Problem]], None],
     ) -> None:
+        """`checked` hears of each text that was read: its kind, where it is, what is wrong."""
         self.settled = anyio.Event()
         self.problems: tuple[Problem, ...] = ()
         """Why the newest text is not in force; empty if it is."""
@@ -50,6 +52,7 @@ class DeviceWatch:
         self._client = client
         self._in_force = in_force
         self._tell = tell
+        self._checked = checked
         settings = ctx.settings
         files = places_of_files(settings.device_config_file, settings.node_config_file)
         self._from_files = bool(files.all)
@@ -104,7 +107,8 @@ class DeviceWatch:
             for warning in read.warnings:
                 self._ctx.log.warning(f"{warning.place} {warning.message}")
             self._tell(read.event)
-        self._ctx.ready(READY, True, _detail(read.problems))
+        self._checked(DEVICE_CONFIG, read.source, read.problems)
+        self._ctx.ready(READY, True, detail_of(read.problems))
         self.settled.set()
 
     async def _follow(self, place: Place) -> None:
@@ -149,7 +153,8 @@ class DeviceWatch:
             await anyio.sleep(POLL_S)
 
 
-def _detail(problems: tuple[Problem, ...]) -> str:
+def detail_of(problems: tuple[Problem, ...]) -> str:
+    """What readiness says of a configuration."""
     if not problems:
         return "in force as written"
     first, others = problems[0], len(problems) - 1

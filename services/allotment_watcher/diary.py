@@ -12,6 +12,7 @@ from allotment.core.logport import Record
 from allotment.core.state import ClusterState
 from allotment_proto import subjects
 from allotment_proto.events import (
+    ConfigurationChecked,
     DevicesConfigured,
     Envelope,
     Event,
@@ -47,9 +48,13 @@ class Diary:
             name: node.fact for name, node in state.nodes.items() if node.fact is not None
         }
 
-    def told(self, uid: str) -> PodObserved | None:
-        """What was told last of a pod."""
+    def pod(self, uid: str) -> PodObserved | None:
+        """What was last told of a pod."""
         return self._pods.get(uid)
+
+    def node(self, name: str) -> NodeObserved | None:
+        """What was last told of a node."""
+        return self._nodes.get(name)
 
     def pod_seen(self, fact: PodObserved) -> list[Fact]:
         """The facts to append for a pod as it is now: one, or none if nothing changed."""
@@ -152,7 +157,7 @@ def subject_of(facts: tuple[Event, ...]) -> str:
             return subjects.queue(name)
         case PriorityClassObserved(name=name) | PriorityClassGone(name=name):
             return subjects.priority_class(name)
-        case PolicyLoaded() | MixLearned() | DevicesConfigured():
+        case PolicyLoaded() | MixLearned() | DevicesConfigured() | ConfigurationChecked():
             return subjects.CONFIG
         case TimePassed():
             return subjects.TIME

@@ -42,6 +42,7 @@ class Port(msgspec.Struct):
 
 class Container(msgspec.Struct, rename="camel"):
     name: str = ""
+    image: str | None = None
     resources: Resources | None = None
     restart_policy: str | None = None
     ports: list[Port] | None = None
@@ -191,10 +192,16 @@ class Condition(msgspec.Struct):
     status: str = ""
 
 
+class Image(msgspec.Struct, rename="camel"):
+    names: list[str] | None = None
+    size_bytes: int | None = None
+
+
 class NodeStatus(msgspec.Struct):
     capacity: Amounts = None
     allocatable: Amounts = None
     conditions: list[Condition] | None = None
+    images: list[Image] | None = None
 
 
 class NodeObject(msgspec.Struct):
@@ -231,6 +238,10 @@ class VolumeNodeAffinity(msgspec.Struct):
     required: NodeSelector | None = None
 
 
+class CsiSource(msgspec.Struct):
+    driver: str = ""
+
+
 class VolumeSpec(msgspec.Struct, rename="camel"):
     capacity: Amounts = None
     access_modes: list[str] | None = None
@@ -238,6 +249,7 @@ class VolumeSpec(msgspec.Struct, rename="camel"):
     storage_class_name: str | None = None
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
 
 
 class VolumeStatus(msgspec.Struct):
@@ -264,6 +276,24 @@ class ClassObject(msgspec.Struct, rename="camel"):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologyTerm] | None = None
+
+
+class CsiAllocatable(msgspec.Struct):
+    count: int | None = None
+
+
+class CsiDriver(msgspec.Struct):
+    name: str = ""
+    allocatable: CsiAllocatable | None = None
+
+
+class CsiNodeSpec(msgspec.Struct):
+    drivers: list[CsiDriver] | None = None
+
+
+class CsiNodeObject(msgspec.Struct):
+    metadata: Meta
+    spec: CsiNodeSpec | None = None
 
 
 class ConfigMapObject(msgspec.Struct):

@@ -13,6 +13,7 @@ from allotment.adapters.service import ServiceContext
 from allotment.core.devices.base import NOTHING
 from allotment.core.state import ClusterState
 from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import NodeObserved
 from allotment_proto.facts import Policy, Problem
 from allotment_watcher import objects
 from allotment_watcher.auditing import keep_right
@@ -24,6 +25,7 @@ from allotment_watcher.normalise import (
     pod_through,
     unreadable_pod_fact,
 )
+from allotment_watcher.normalise.images import WantedImages
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
 from allotment_watcher.npu_watch import NpuWatch, has_chips
@@ -58,8 +60,11 @@ class Observer:
         """Without, nodes have no device information."""
         self.volumes = volumes
         """Without, pods are told as if they had no volumes."""
+        self.images = WantedImages()
+        """What pods of ours asked for, of the images that nodes have."""
         self._waiting: dict[str, objects.PodObject] = {}
-        """Pods of ours that wait and have claims, whole, to read them again when those change."""
+        """Pods of ours that wait and have claims, and others whose claims are not known, whole, to
+        read them again when those change."""
         self._lens = Lens(policy)
         self._pods: set[str] = set()
         self._nodes: dict[str, str] = {}
@@ -149,6 +154,21 @@ class Observer:
         for pod in list(self._waiting.values()):
             self._see_pod(pod)
 
+    def limits_changed(self, name: str | None) -> None:
+        """A node can have other numbers of volumes attached; None: others count now, everywhere."""
+        if name is None:
+            self._again()
+        elif (told := self.diary.node(name)) is not None:
+            self.recorder.put(self.diary.node_seen(self._with_limits(told)))
+
+    def _with_limits(self, fact: NodeObserved) -> NodeObserved:
+        """The node with its volume limits; while nobody knows, with those that were told last."""
+        limits = None if self.volumes is None else self.volumes.limits_of(fact.name)
+        if limits is None:
+            told = self.diary.node(fact.name)
+            limits = () if told is None or told.uid != fact.uid else told.volume_limits
+        return msgspec.structs.replace(fact, volume_limits=limits)
+
     def _see_pod(self, pod: objects.PodObject) -> None:
         uid, claims = pod.metadata.uid, claims_of(pod)
         scheduler = pod.spec.scheduler_name or ""
@@ -159,11 +179,30 @@ class Observer:
             if not self.volumes.has_answered():
                 return  # it is told once that is known, so that it is not placed out of reach
             wanted = self.volumes.wanted(pod.metadata.namespace, claims)
+        elif claims and pod.spec.node_name and self.volumes is not None:
+            wanted = self._attached(pod, claims, self.volumes)
         else:
             self._waiting.pop(uid, None)
         fact = pod_through(self._lens, pod, wanted)
-        awaited = is_awaited(self.diary.told(uid), fact, self._lens.policy.scheduler_names)
+        if is_ours:
+            self.images.add(fact.request.images)
+        awaited = is_awaited(self.diary.pod(uid), fact, self._lens.policy.scheduler_names)
         self.recorder.put(self.diary.pod_seen(fact), awaited=awaited)
+
+    def _attached(
+        self, pod: objects.PodObject, claims: tuple[str, ...], volumes: VolumeWatch
+    ) -> Wanted:
+        """What is attached for a pod that has a node; while nobody knows, what was told last."""
+        uid = pod.metadata.uid
+        found, is_complete = volumes.attached(pod.metadata.namespace, claims)
+        if not volumes.knows_limits():
+            told = self.diary.pod(uid)
+            found = () if told is None else told.request.attachments
+        if is_complete or not volumes.knows_limits():
+            self._waiting.pop(uid, None)  # once limits are known everything is listed again
+        else:
+            self._waiting[uid] = pod
+        return Wanted(attachments=found)
 
     def _see(self, node: objects.NodeObject) -> None:
         name, info = node.metadata.name, NOTHING
@@ -174,7 +213,9 @@ class Observer:
             info = self.npu.info.of(name)
         else:
             self._npu_nodes.pop(name, None)
-        self.recorder.put(self.diary.node_seen(node_fact(node, self._lens.config, info)))
+        images = self.images if self._lens.weighs_images else ()
+        fact = self._with_limits(node_fact(node, self._lens.config, info, images))
+        self.recorder.put(self.diary.node_seen(fact))
 
     def _all_listed(self, kind: str) -> None:
         """What a large list left in memory stays: the collector need not look at it for ever."""

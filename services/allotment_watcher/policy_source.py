@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment.core.policy import Parsed, PolicyError, parse
+from allotment.core.policy import Parsed, PolicyError, built_in, parse
 from allotment_proto.events import PolicyLoaded
-from allotment_proto.facts import Policy
 
 POLL_S = 2.0
 BUILT_IN = "built in"
@@ -22,17 +21,21 @@ Fingerprint = tuple[int, int]
 
 
 class Loaded(NamedTuple):
-    """A policy, and the file's fingerprint from just before it was read."""
+    """A policy, and the file's fingerprint from just before it was read.
+
+    With `problems` it is an older one, because the file as it is now is broken.
+    """
 
     event: PolicyLoaded
     warnings: tuple[str, ...]
     seen: Fingerprint | None = None
+    problems: tuple[str, ...] = ()
 
 
 async def load_policy(path: Path | None, scheduler_names: tuple[str, ...]) -> Loaded:
     """The policy of the file, or the built-in one. Raises PolicyError naming every mistake."""
     if path is None:
-        return _loaded("", BUILT_IN, Parsed(Policy(scheduler_names=scheduler_names), ()))
+        return _loaded("", BUILT_IN, Parsed(built_in(scheduler_names), ()))
     seen = await fingerprint(path)
     try:
         text = await anyio.Path(path).read_text(encoding="utf-8")

@@ -1,10 +1,12 @@
-"""Follows claims, volumes and storage classes, from when a pod is seen whose place depends on them.
+"""Follows claims, volumes, storage classes and CSINodes, from when a pod is seen whose place
+depends on them.
 
 Clusters without such pods are not asked. Where one kind cannot be read, pods with claims are
-refused and say why: bound without a look, they could end where their volumes are not.
+refused and say why: bound without a look, they could end where their volumes are not. Only without
+CSINodes they are placed, as if nodes had no limits: a log line says so.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -13,7 +15,7 @@ from allotment.adapters import kube
 from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service import ServiceContext
 from allotment.core import reasons
-from allotment_proto.facts import Problem
+from allotment_proto.facts import Amounts, Attachment, Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.volumes import NotReady, Volumes, Wanted
 from allotment_watcher.reflecting import reflect
@@ -22,11 +24,13 @@ from allotment_watcher.settings import WatcherSettings
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 REMEDY = "apply deploy/base/rbac.yaml if the watcher has no right to list and watch them"
 
 
 class VolumeWatch:
-    """Follows all three until it is cancelled. `changed` hears when claims may have other answers.
+    """Follows all four until it is cancelled. `changed` hears when claims may have other answers,
+    `limits_changed` which nodes may have other limits: None if all may, and other volumes count.
 
     What is learned stays while a watch is interrupted: it is news that is missing then.
     """
@@ -36,10 +40,14 @@ class VolumeWatch:
         ctx: ServiceContext[WatcherSettings],
         client: kube.KubeClient,
         changed: Callable[[], None],
+        limits_changed: Callable[[str | None], None],
     ) -> None:
         self._ctx = ctx
         self._client = client
         self._changed = changed
+        self._limits_changed = limits_changed
+        self._limited: frozenset[str] = frozenset()
+        """The drivers that some node has a limit for, once that is known."""
         self._wanted = anyio.Event()
         self._volumes = Volumes()
         self._listed: set[str] = set()
@@ -49,6 +57,7 @@ class VolumeWatch:
             (CLAIMS, objects.ClaimObject, self._volumes.claims),
             (VOLUMES, objects.VolumeObject, self._volumes.volumes),
             (CLASSES, objects.ClassObject, self._volumes.classes),
+            (CSI_NODES, objects.CsiNodeObject, self._volumes.nodes),
         )
 
     def has_answered(self) -> bool:
@@ -58,18 +67,36 @@ class VolumeWatch:
         self._wanted.set()
         return len(self._listed) + len(self._failed) == len(self._kinds)
 
-    def wanted(self, namespace: str, claims: Iterable[str]) -> Wanted | Problem:
+    def wanted(self, namespace: str, claims: tuple[str, ...]) -> Wanted | Problem:
         """What a pod's claims want of its node, or why it cannot be placed now."""
         for path, reason in self._failed.items():
+            if path == CSI_NODES:
+                continue
             return Problem(
                 reasons.VOLUME_NOT_READY,
                 "spec.volumes",
                 f"cannot be looked up, {path} cannot be read: {reason}; {REMEDY}",
             )
         try:
-            return self._volumes.wanted(namespace, claims)
+            wanted = self._volumes.wanted(namespace, claims)
+            return wanted._replace(attachments=self.attached(namespace, claims)[0])
         except NotReady as error:
             return error.problem
+
+    def attached(
+        self, namespace: str, claims: tuple[str, ...]
+    ) -> tuple[tuple[Attachment, ...], bool]:
+        """The volumes of a pod that nodes have limits for, and whether that is all known."""
+        found, is_complete = self._volumes.attached(namespace, claims, self._limited)
+        return found, is_complete and self.knows_limits()
+
+    def knows_limits(self) -> bool:
+        """Whether all kinds are listed, so that it is known what is attached where."""
+        return len(self._listed) == len(self._kinds)
+
+    def limits_of(self, node: str) -> Amounts | None:
+        """By driver how many volumes a node can have attached; None while nobody knows."""
+        return self._volumes.limits_of(node) if CSI_NODES in self._listed else None
 
     async def run(self) -> None:
         await self._wanted.wait()
@@ -106,6 +133,8 @@ class VolumeWatch:
                         del known[key]
                     self._listed.add(path)
                     self._failed.pop(path, None)
+            if self.knows_limits() and (path == CSI_NODES or isinstance(event, Synced)):
+                self._look_at_limits(event)
             self._tell()
 
         def on_problem(text: str) -> None:
@@ -118,6 +147,14 @@ class VolumeWatch:
                 self._tell()
 
         return on_event, on_problem
+
+    def _look_at_limits(self, event: WatchEvent[Any]) -> None:
+        limited = self._volumes.limited()
+        if limited != self._limited:
+            self._limited = limited
+            self._limits_changed(None)
+        elif isinstance(event, Added | Modified | Deleted):
+            self._limits_changed(event.identity.name)
 
     def _tell(self) -> None:
         if self.has_answered():

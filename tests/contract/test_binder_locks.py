@@ -210,7 +210,27 @@ async def test_nobody_elses_lock_is_given_back(tmp_path: Path) -> None:
         assert await binder.take(target(), always) is None
         await at.write(**{KEY: since(-0.1)})
         await binder.release(Held.of(target().allocation))
-        assert (await at.annotations())[KEY] == since(-0.1)
+        assert await at.annotations() == {KEY: since(-0.1)}, "what said that it was ours is gone"
+
+
+async def test_nothing_stays_on_a_node_whose_plugin_deleted_the_lock(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        (binder,) = at.binders
+        assert await binder.take(target(), always) is None
+        await at.write(**{KEY: None})
+        await binder.release(Held.of(target().allocation))
+        assert await at.annotations() == {}
+
+
+async def test_what_a_dead_binder_left_goes_and_what_another_holds_stays(tmp_path: Path) -> None:
+    async with scene(tmp_path, binders=2) as at:
+        first, second = at.binders
+        await at.write(**{holder_key(KEY): f"{since(60)} x/3"})
+        await first.release(Held.of(target().allocation))
+        assert await at.annotations() == {}
+        assert await second.take(target("b", seq=8), always) is None
+        await first.release(Held.of(target().allocation))
+        assert await at.annotations() == {KEY: since(0), holder_key(KEY): f"{since(0)} b/8"}
 
 
 async def test_a_node_that_is_gone_is_no_place_for_a_lock(tmp_path: Path) -> None:

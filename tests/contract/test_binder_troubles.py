@@ -128,11 +128,14 @@ async def test_a_pod_that_waits_for_a_plugin_is_told_for_whom_and_goes_when_that
         assert "node n1" in note
         assert "default/pod-a" in note
         assert scene.binder.unacknowledged() == {("n1",): 1}
+        assert scene.binder.waiting() == {("n1",): 1}
+        assert set(scene.binder.unacknowledged_s()) == {("n1",)}
         await anyio.sleep(0.1)
         assert len(api.said("WaitingForDevicePlugin")) == 1
         assert api.bindings == ["pod-a"]
         await scene.add(PodGone(uid="a", namespace="default", name="pod-a", rv=3))
         await until(lambda: api.bindings == ["pod-a", "pod-b"])
+        assert scene.binder.waiting() == {}
 
 
 async def test_what_waits_for_a_plugin_that_died_is_given_back_and_not_bound(

@@ -20,6 +20,7 @@ from allotment.adapters.service import ServiceContext
 from allotment.adapters.service_log import Logger, LogSink
 from allotment.adapters.telemetry import start_tracing
 from allotment_controller.controller import Controller
+from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.settings import ControllerSettings
 from allotment_controller.volcano import Presence
 from allotment_local.apiserver.app import build_app
@@ -63,6 +64,7 @@ class Scene:
         self.asked: set[Right] = set()
         self.log = io.StringIO()
         self.nodes: set[str] = set()
+        self.metrics = JobMetrics()
 
     def context(self, **settings: Any) -> ServiceContext[ControllerSettings]:
         told = ControllerSettings(
@@ -81,7 +83,9 @@ class Scene:
     @contextlib.asynccontextmanager
     async def controller(self, **settings: Any) -> AsyncIterator[Controller]:
         """A controller that stands in for the scheduler at the gate, unless told otherwise."""
-        made = Controller(self.context(**{"admit": True, **settings}), self.client)
+        context = self.context(**{"admit": True, **settings})
+        self.metrics = JobMetrics()
+        made = Controller(context, self.client, self.metrics)
         async with anyio.create_task_group() as group:
             group.start_soon(made.run)
             yield made
@@ -337,10 +341,15 @@ async def test_an_invalid_job_says_what_is_wrong_and_begins_when_it_is_mended(sc
 
 
 async def test_a_finished_job_is_deleted_after_its_time(scene: Scene) -> None:
+    completed, failed = (gauge.name for gauge in JobMetrics().gauges())
     async with scene.controller():
         scene.apply(JOB.replace("minAvailable: 3", "ttlSecondsAfterFinished: 1"))
         await scene.runs(3)
         scene.run_pods("Succeeded")
+        await scene.until(lambda: scene.phase() == "Completed", "it is over")
+        rows = {gauge.name: gauge.rows for gauge in scene.metrics.gauges()}
+        assert rows == {completed: {("default/j", "default"): 1}, failed: {}}
+        assert sum(scene.metrics.creation.rows[()].counts) == 3
         await scene.until(lambda: not scene.store.list(JOBS)[0], "the Job is gone")
         await scene.until(lambda: not scene.pods(), "and its pods")
 

@@ -48,7 +48,7 @@ from allotment_watcher.device_source import places_of
 from allotment_watcher.npu_info import path_of
 from allotment_watcher.observer import NODES, PODS
 from allotment_watcher.reflecting import config_map_path
-from allotment_watcher.volume_watch import CLAIMS, CLASSES, VOLUMES
+from allotment_watcher.volume_watch import CLAIMS, CLASSES, CSI_NODES, VOLUMES
 
 PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/[^/]+)?"
@@ -128,7 +128,7 @@ async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None
 async def watcher_asks(client: KubeClient) -> None:
     places = [config_map_path(p.namespace, p.name) for p in places_of(Policy()).all]
     kinds = [kind.path for kind in KINDS]
-    volumes = (CLAIMS, VOLUMES, CLASSES)
+    volumes = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
     await lists_and_watches(client, NODES, PODS, *kinds, *volumes, *places)
 
 

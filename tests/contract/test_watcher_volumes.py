@@ -5,16 +5,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 from aiohttp import web
 from tests.contract.kube_server import client_of, listing, refuse, scripted, stream
-from tests.unit.kube_json import Json, container, pod_json
+from tests.unit.kube_json import Json, container, node_json, pod_json
 
 from allotment.adapters.recorder import Recorder
 from allotment.core import reasons
-from allotment_proto.facts import Expression, NodeTerm, Policy
+from allotment.core.state import ClusterState, apply
+from allotment_proto.facts import Attachment, Expression, NodeTerm, Policy
 from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
+from allotment_watcher.normalise import Lens, node_fact, pod_through
+from allotment_watcher.normalise.volumes import Wanted
+from allotment_watcher.objects import NodeObject, PodObject
 from allotment_watcher.observer import Observer
 from allotment_watcher.volume_watch import VolumeWatch
 
@@ -72,7 +77,9 @@ VOLUME: Json = {
 }
 
 
-async def told(server: Server, tmp_path: Path, number: int) -> list[Any]:
+async def told(
+    server: Server, tmp_path: Path, number: int, diary: Diary | None = None, news_after: int = 1
+) -> list[Any]:
     """The first facts that the watcher tells of the server's pods."""
     facts: list[Any] = []
     async with scripted() as script, client_of(script, tmp_path) as client:
@@ -81,15 +88,20 @@ async def told(server: Server, tmp_path: Path, number: int) -> list[Any]:
         context = cast(Context, SimpleNamespace(log=log, ready=lambda *_: None))
         put = lambda events, *, awaited=True: facts.extend(events)  # noqa: E731
         recorder = cast(Recorder, SimpleNamespace(put=put))
-        volumes = VolumeWatch(context, client, lambda: observer.volumes_changed())
-        observer = Observer(context, Policy(), Diary(), recorder, None, volumes)
+        volumes = VolumeWatch(
+            context,
+            client,
+            lambda: observer.volumes_changed(),
+            lambda node: observer.limits_changed(node),
+        )
+        observer = Observer(context, Policy(), diary or Diary(), recorder, None, volumes)
         async with anyio.create_task_group() as group:
             group.start_soon(volumes.run)
             group.start_soon(observer.run, client)
             with anyio.fail_after(10):
                 while len(facts) < number:
                     await anyio.sleep(0.02)
-                    if facts:
+                    if len(facts) >= news_after:
                         server.stirred.set()
             group.cancel_scope.cancel()
     return facts
@@ -157,3 +169,77 @@ async def test_nobody_asks_for_volumes_while_no_pod_of_ours_waits_for_one(tmp_pa
     facts = await told(server, tmp_path, 3)
     assert all(fact.problem is None for fact in facts)
     assert set(server.lists) == {"pods", "nodes"}
+
+
+def csi_node(name: str, count: int | None) -> Json:
+    allocatable = None if count is None else {"count": count}
+    drivers = [{"name": "ebs", "nodeID": "i-1", "allocatable": allocatable}]
+    return named({"metadata": {}, "spec": {"drivers": drivers}}, name)
+
+
+EBS: Json = {
+    "metadata": {"name": "pv", "uid": "v", "resourceVersion": "6"},
+    "spec": {"csi": {"driver": "ebs", "volumeHandle": "vol-1"}},
+}
+VOLUMES = (Attachment("ebs", "team-a/data"),)
+
+
+def attaching(*csi_nodes: Json) -> Server:
+    """A node, a pod that runs there and one that waits, with the same claim."""
+    return Server(
+        nodes=[named(node_json(), "n1")],
+        pods=[
+            named(pod_json(container(), volumes=CLAIM, nodeName="n1"), "runs"),
+            named(pod_json(container(), volumes=CLAIM), "waits"),
+        ],
+        persistentvolumeclaims=[claim(volumeName="pv")],
+        persistentvolumes=[EBS],
+        csinodes=list(csi_nodes),
+    )
+
+
+async def test_limits_of_nodes_are_told_and_so_are_the_volumes_that_count(tmp_path: Path) -> None:
+    facts = await told(attaching(csi_node("n1", 25)), tmp_path, 5)
+    last = {fact.name: fact for fact in facts}
+    assert last["n1"].volume_limits == (("ebs", 25),)
+    assert [last[pod].request.attachments for pod in ("runs", "waits")] == [VOLUMES, VOLUMES]
+    assert [fact.name for fact in facts].count("waits") == 1
+
+
+async def test_volumes_without_a_limit_anywhere_do_not_reach_the_log(tmp_path: Path) -> None:
+    facts = await told(attaching(csi_node("n1", None)), tmp_path, 3)
+    assert {fact.name for fact in facts} == {"n1", "runs", "waits"}
+    assert not any(f.request.attachments for f in facts if f.name != "n1")
+
+
+async def test_a_limit_that_changes_is_news_of_the_node_alone(tmp_path: Path) -> None:
+    server = attaching(csi_node("n1", 25))
+    fewer = csi_node("n1", 3)
+    fewer["metadata"]["resourceVersion"] = "79"
+    server.news["csinodes"] = [("MODIFIED", fewer)]
+    facts = await told(server, tmp_path, 6, news_after=5)
+    assert facts[-1].name == "n1"
+    assert facts[-1].volume_limits == (("ebs", 3),)
+
+
+async def test_without_the_right_to_read_csi_nodes_pods_are_placed(tmp_path: Path) -> None:
+    server = attaching(csi_node("n1", 25))
+    server.forbidden = "csinodes"
+    facts = await told(server, tmp_path, 3)
+    assert [fact.problem for fact in facts if fact.name == "waits"] == [None]
+
+
+async def test_what_was_told_before_stays_while_nobody_knows_better(tmp_path: Path) -> None:
+    """After a restart nothing is told twice, only because volumes are not listed yet."""
+    node = node_fact(msgspec.convert(named(node_json(), "n1"), NodeObject))
+    runs = msgspec.convert(
+        named(pod_json(container(), volumes=CLAIM, nodeName="n1"), "runs"), PodObject
+    )
+    state = ClusterState()
+    apply(state, msgspec.structs.replace(node, volume_limits=(("ebs", 25),)), 1)
+    apply(state, pod_through(Lens(Policy()), runs, Wanted(attachments=VOLUMES)), 2)
+    diary = Diary()
+    diary.begin(state)
+    server = attaching(csi_node("n1", 25))
+    (fact,) = await told(server, tmp_path, 1, diary)
+    assert fact.name == "waits"

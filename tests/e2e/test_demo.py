@@ -1,10 +1,12 @@
 """`allot demo` as `make demo` calls it: all in order, `demo: ok` last, nothing left behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,11 @@ HEADINGS = (
     "=== allot explain pod default/hami-core",
     "=== allot explain pod default/never-fits",
     "=== allot ledger",
+    "=== Jobs that run whole: distributed and three-workers",
+    "=== allot explain gang default/too-big",
+    "=== allot explain queue small",
+    "=== allot job list",
+    "=== allot queue list",
     "=== allot replay --verify",
 )
 
@@ -58,18 +65,41 @@ def test_the_demo(tmp_path: Path) -> None:
     assert rows.count(" Running ") == 26 - ended
     shares = {line.split("GPU-")[1][0] for line in rows.splitlines() if "default/share-" in line}
     assert len(shares) == 1
-    placed = {line.split()[0]: line.split()[2:4] for line in rows.splitlines() if " Runn" in line}
+    cells = [re.split(" {2,}", line) for line in rows.splitlines() if " Running " in line]
+    placed = {pod: (node, cards) for pod, _, node, _, cards, *_ in cells}
     assert placed["default/mig-slice"][0] == "gpu-mig"
     assert placed["default/mps-share"][0] == "gpu-mps"
     assert placed["default/ascend-share-1"] == placed["default/ascend-share-2"]
     assert placed["default/ascend-pair"][0] == "npu-910b"
-    assert placed["default/ascend-310p"] == ["npu-310p", "NPU-0[vir02]"]
+    assert placed["default/ascend-310p"] == ("npu-310p", "NPU-0[vir02]")
     for apart in ("exclusive", "spread"):
         assert placed[f"default/{apart}-1"] != placed[f"default/{apart}-2"]
+    for kind in ("hami-core", "mig", "mps"):
+        assert f"vgpu {kind} " in rows
     told = out[places[1] : places[2]]
     for variable in ("CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT", "ASCEND_VNPU_SPECS"):
         assert variable in told
     assert "MIG-" in told
+    workers, gang, queue, jobs, queues = (out[start:end] for start, end in pairwise(places[5:11]))
+    decided = {line.split()[0]: line.split()[1] for line in workers.splitlines() if " d-" in line}
+    assert len(decided) == 4 + 3
+    for job in ("distributed", "three-workers"):
+        assert len({by for pod, by in decided.items() if f"/{job}-" in pod}) == 1
+    assert "2 of 4 can be placed together now, 2 short" in gang
+    assert "InsufficientGPUMemory 1" in gang
+    assert "QueueQuotaInsufficient" in queue
+    phases = {line.split()[0]: line.split()[2] for line in jobs.splitlines()[3:] if line}
+    assert phases == {
+        "distributed": "Running",
+        "over-quota": "Pending",
+        "three-workers": "Running",
+        "too-big": "Pending",
+    }
+    assert {line.split()[0] for line in queues.splitlines()[3:] if line} == {
+        "default",
+        "root",
+        "small",
+    }
     assert left_behind(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 

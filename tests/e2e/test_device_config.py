@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+from allotment.core.doctor import findings
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import DevicesConfigured, NodeObserved, PodObserved
 from tests.e2e.audit import fold
@@ -80,18 +81,23 @@ def test_a_change_is_an_event_and_reads_nodes_and_pods_again(tmp_path: Path) -> 
         assert "device configuration not loaded, the old one stays in force" in said
         assert "ConfigMap kube-system/volcano-vgpu-device-config" in said
         assert stack.is_ready("watcher")
-        assert len(stack.records()) == seq
+        stack.until(lambda: len(stack.records()) == seq + 1, "the refusal is in the log")
+        found, _ = findings(fold(stack.records()), 0)  # and the node's problem
+        assert (found.severity, found.code) == ("error", "InvalidDeviceConfig")
+        assert found.subject == f"device configuration ConfigMap kube-system/{NAME}"
+        assert "stays in force" in found.remedy
 
         stack.kill("watcher")
         stack.start("watcher")  # broken still: what the log says stays in force
         time.sleep(0.5)
-        assert len(stack.records()) == seq
+        assert len(stack.records()) == seq + 1
         assert stack.metric("watcher", "allot_device_config_problems") == 1
 
         stack.call("DELETE", f"{MAPS}/{NAME}")
         stack.until(lambda: card_mib(stack) == 16000, "what is built in is in force again")
         stack.until(lambda: asks_mib(stack) == 0, "for pods, too")
         assert stack.metric("watcher", "allot_device_config_problems") == 0
+        assert not findings(fold(stack.records()), 0)
         stack.until(lambda: not problems(stack), "the node has no problem any more")
         assert (told(stack, DevicesConfigured), told(stack, NodeObserved)) == (3, 3)
 

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from allotment.core.doctor import findings
 from allotment_proto.facts import Policy
 from tests.e2e.audit import fold
 from tests.e2e.stack import Stack
@@ -51,8 +52,21 @@ def test_broken_later_the_old_policy_stays_and_a_good_one_takes_effect(tmp_path:
         seq = len(stack.records())
         config.write_text("tiers: [: not yaml")
         told(stack, "watcher", "policy not loaded, the old one stays in force")
-        assert len(stack.records()) == seq
+        stack.until(lambda: len(stack.records()) == seq + 1, "the refusal is in the log")
+        (found,) = findings(fold(stack.records()), 0)
+        assert (found.severity, found.code) == ("error", "InvalidSchedulerConfig")
+        assert found.subject == f"scheduler configuration {config}"
+        assert found.message.startswith(f"{config}:1:")  # where in the file
+        assert "that of seq 1 (allot log show 1) stays in force" in found.remedy
+        assert policy_of(stack).device_policy == "binpack"
         assert stack.is_ready("watcher")
+        assert stack.metric("watcher", "allot_policy_problems") == 1
+        stack.kill("watcher")
+        assert stack.start("watcher", wait=False).wait(20) == 2
+        config.write_text(configuration("binpack"))  # as it was: no other policy, and no problem
+        stack.start("watcher")
+        stack.until(lambda: not findings(fold(stack.records()), 0), "the refusal is over")
+        assert stack.metric("watcher", "allot_policy_problems") == 0
         config.write_text(configuration("spread"))
         stack.until(lambda: policy_of(stack).device_policy == "spread", "the new policy")
 

@@ -91,7 +91,7 @@ def _card(node: Node, card: Card) -> str:
 
 def _holders(state: ClusterState, card: Card) -> str:
     out = []
-    for (uid, _), holding in sorted(card.holders.items()):
+    for (uid, _, _), holding in sorted(card.holders.items()):
         held = state.pods[uid].allocation
         if held is not None:
             piece = f" {holding.instance}" if holding.instance else ""

@@ -49,6 +49,7 @@ COMMANDS = {
     "explain-gone": "explain pod half",
     "explain-before": "explain pod half --at 10",
     "explain-unknown": "explain pod halve",
+    "doctor": "doctor",
     "replay": "replay --verify",
     "replay-range": "replay --verify --from 12 --to 25 -o json",
 }
@@ -62,6 +63,10 @@ BATCH_COMMANDS = {
     "explain-gang-lost": "explain gang lost",
     "explain-gang-never": "explain gang huge",
     "explain-gang-unknown": "explain gang hugh",
+    "explain-pod-of-gang": "explain pod big-worker-0",
+    "get-pods-batch": "get pods",
+    "log-batch": "log --type decided --type GroupObserved",
+    "log-pod-of-gang": "log --pod big-worker-0",
     "explain-queue": "explain queue default",
     "explain-queue-quota": "explain queue training",
     "explain-queue-json": "explain queue training -o json",

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from functools import cache
 from random import Random
 
+import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ from allotment.core.cycle import run_cycle
 from allotment.core.kernel_plan import MachineCode, ScorePositions
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Event, NodeObserved, Placement, PolicyLoaded
-from allotment_proto.facts import Inventory, PodRequest, Policy, Taint
+from allotment_proto.facts import Inventory, PluginUse, PodRequest, Policy, Taint
 from tests import build
 from tests import strategies as own
 
@@ -72,6 +74,7 @@ def node(random: Random, number: int) -> NodeObserved:
         cpu_milli=random.choice((0, 300, 8_000, 64_000)),
         extended=random.choice(((), (("example.com/x", 9), ("nvidia.com/gpu", 8)))),
         inventories=tuple(inventories),
+        images=random.choice(((), (("a:1", 900),), (("a:1", 2_000), ("b:1", 40)))),
     )
 
 
@@ -125,6 +128,10 @@ def rows(
 @settings(max_examples=max(30, settings().max_examples // 4))
 @given(st.integers(0, 3), own.terms_policies, own.every_request)
 def test_same_rows(seed: int, policy: Policy, request: PodRequest) -> None:
+    check(seed, policy, request)
+
+
+def check(seed: int, policy: Policy, request: PodRequest) -> None:
     state, then = cluster(seed)
     apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), 1_000)
     for road in roads():
@@ -139,3 +146,23 @@ def test_same_rows(seed: int, policy: Policy, request: PodRequest) -> None:
             if plain.more is not None and found.more is not None:
                 for one, other in zip(found.more.parts, plain.more.parts, strict=True):
                     assert one[fit].tolist() == other[fit].tolist()
+            for position in fit.nonzero()[0].tolist():
+                assert found.fit_at(position) == plain.fit_at(position)
+
+
+@pytest.mark.parametrize("fit_weight", [0, 10])
+@pytest.mark.parametrize("image_weight", [0, 7])
+@pytest.mark.parametrize("asked", [*ASKED, build.request()])
+def test_what_is_wasted_and_which_images_are_there(
+    asked: PodRequest, image_weight: int, fit_weight: int
+) -> None:
+    """The loops know both: nobody leaves them for a file that weighs the one or the other."""
+    order = PluginUse("nodeorder", arguments=(("imagelocality.weight", image_weight),))
+    policy = Policy(tiers=((order,),), fit_weight=fit_weight)
+    request = msgspec.structs.replace(asked, images=("a:1", "b:1"))
+    for seed in range(4):
+        check(seed, policy, request)
+        state, _ = cluster(seed)
+        [row, _] = rows(state, request, [], kernel.score_positions)
+        assert row.plan is not None
+        assert (row.images is not None) == (image_weight > 0)

@@ -48,6 +48,7 @@ def a_policy(dice: random.Random) -> Policy:
         device_policy=dice.choice(("binpack", "spread", "none")),
         host_policy=dice.choice(("binpack", "spread", "none")),
         host_weight=dice.choice((0, 1, 50)),
+        fit_weight=dice.choice((0, 10)),
     )
 
 

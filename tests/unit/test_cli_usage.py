@@ -8,6 +8,7 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.core import model
 from allotment.core.bulk import picture_of
 from allotment.core.journal import Journal
 from allotment.core.logport import Record
@@ -148,9 +149,10 @@ def test_an_empty_log(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "nothing was held\n")
 
 
-def test_a_number_that_no_journal_can_hold(tmp_path: Path) -> None:
+def test_a_record_that_no_journal_can_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Recorder()
-    log.append("allot.log.node.n1", "watcher", build.node(memory_bytes=1 << 70))
-    result = usage(log.write(tmp_path / "huge.jsonl"))
+    log.append("allot.log.facts", "watcher", *(build.node(f"n{n}") for n in range(3)))
+    monkeypatch.setattr(model, "CHANGES_MAX", 2)
+    result = usage(log.write(tmp_path / "wide.jsonl"))
     assert result.exit_code == 2
-    assert "this log cannot be summed up: a number is too large for a journal" in result.stderr
+    assert "this log cannot be summed up: the record at 1 changed more than is" in result.stderr

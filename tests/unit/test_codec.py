@@ -2,11 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
 
+from allotment.core import bulk_events
 from allotment_proto.codec import UndecodableError, decode_envelope, decode_message, encode
-from allotment_proto.events import Bound, Envelope
+from allotment_proto.events import Bound, Envelope, Event
 from allotment_proto.messages import Proposal, Settled
+from tests import build
 
 BOUND = Bound(uid="u", namespace="ns", name="p", node="n", decision=7)
 ENVELOPE = Envelope(v=1, at_ms=5, by="binder", events=(BOUND,))
@@ -56,6 +59,51 @@ def test_unreadable_records(payload: bytes, why: str) -> None:
         decode_envelope(payload)
     assert why in caught.value.reason
     assert "\n" not in caught.value.reason
+
+
+NODE = build.node("n1", rv=1)
+POD = build.pod("a", node="n1", holdings=(build.holding(),), phase="Running")
+AT = "$.events[0]"
+
+
+@pytest.mark.parametrize(
+    ("event", "path", "value", "why"),
+    [
+        (NODE, ("pods",), -1, f"Expected `int` >= 0 - at `{AT}.pods`; found -1"),
+        (NODE, ("cpu_milli",), 1 << 63, f"<= {1 << 62} - at `{AT}.cpu_milli`; found {1 << 63}"),
+        (NODE, ("memory_bytes",), 10**30, f"`{AT}.memory_bytes`; found {10**30}"),
+        (NODE, ("rv",), 1 << 63, f"<= {(1 << 63) - 1} - at `{AT}.rv`; found {1 << 63}"),
+        (NODE, ("pods",), "9", f'Expected `int`, got `str` - at `{AT}.pods`; found "9"'),
+        (NODE, ("extended",), [["x/y", -2]], f">= 0 - at `{AT}.extended[0][1]`; found -2"),
+        (NODE, ("extended",), [["x/y", 1], ["x/y", 2]], "resource 'x/y' occurs twice; each may"),
+        (NODE, ("inventories", 0, 2, 1, 4), -5, f"`{AT}.inventories[0][2][1][4]`; found -5"),
+        (
+            NODE,
+            ("inventories", 0, 2, 1, 0),
+            "GPU-0",
+            f"card id 'GPU-0' occurs twice; each may occur once - at `{AT}.inventories[0]`",
+        ),
+        (NODE, ("inventories",), [["vgpu", "", []]] * 2, "family 'vgpu' occurs twice"),
+        (POD, ("request", "memory_bytes"), -1, f"`{AT}.request.memory_bytes`; found -1"),
+        (POD, ("holdings", 0, 3), -4, f"`{AT}.holdings[0][3]`; found -4"),
+        (BOUND, ("decision",), -7, f"`{AT}.decision`; found -7"),
+    ],
+)
+def test_absurd_amounts_are_refused_by_name(
+    event: Event, path: tuple[str | int, ...], value: object, why: str
+) -> None:
+    """With the place, what is there and what would be right; the second reader agrees."""
+    document = json.loads(encode(Envelope(v=1, at_ms=5, by="hand", events=(event,))))
+    at = document["events"][0]
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    payload = json.dumps(document).encode()
+    with pytest.raises(UndecodableError) as caught:
+        decode_envelope(payload)
+    assert why in caught.value.reason
+    with pytest.raises(msgspec.ValidationError):
+        bulk_events.decode(payload)
 
 
 def test_messages() -> None:

@@ -1,18 +1,26 @@
 """What the doctor finds in a state, and that a healthy one has nothing."""
 
 from allotment.core.doctor import ERROR, findings
+from allotment.core.explain import explain
+from allotment.core.pod_story import PodStory
+from allotment.core.pod_views import pod_status
+from allotment.core.state import ClusterState, apply
+from allotment_cli.explain_text import explanation_lines
+from allotment_proto.events import Envelope, Event, PodGone
 from allotment_proto.facts import Problem
 from tests import build
 from tests.build import node, pod, state_of
 
+NOW_MS = 1_000_000
+
 
 def test_a_healthy_cluster_has_nothing() -> None:
-    assert findings(state_of(node("n1", 2), pod("a"))) == []
+    assert findings(state_of(node("n1", 2), pod("a")), NOW_MS) == []
 
 
 def test_what_a_node_and_its_configuration_disagree_about() -> None:
     mismatch = Problem("DeviceConfigMismatch", "deviceSplitCount", "is 10 here, 5 there")
-    (found,) = findings(state_of(node("n1", 1, problems=(mismatch,))))
+    (found,) = findings(state_of(node("n1", 1, problems=(mismatch,))), NOW_MS)
     assert (found.code, found.subject) == ("DeviceConfigMismatch", "node n1")
     assert "is 10 here, 5 there" in found.message
 
@@ -24,7 +32,7 @@ def test_quarantine_names_the_pod_and_comes_first() -> None:
     inventories = node("n1", 1).inventories
     cards = (ill, *inventories[0].cards[1:])
     sick = node("n1", 1, inventories=(type(inventories[0])("vgpu", "hami-core", cards),))
-    first, second = findings(state_of(sick, held))
+    first, second = findings(state_of(sick, held), NOW_MS)
     assert (first.severity, first.code) == (ERROR, "CardsQuarantined")
     assert "default/pod-a" in first.message
     assert second.code == "CardUnhealthy"
@@ -32,12 +40,72 @@ def test_quarantine_names_the_pod_and_comes_first() -> None:
 
 def test_a_card_that_its_node_does_not_list() -> None:
     held = pod("a", node="n1", phase="Running", holdings=(build.holding("GPU-gone"),))
-    (found,) = findings(state_of(node("n1", 1), held))
+    (found,) = findings(state_of(node("n1", 1), held), NOW_MS)
     assert (found.code, found.subject) == ("CardNotListed", "node n1, card GPU-gone")
 
 
 def test_pods_that_a_plugin_does_not_serve() -> None:
     waits = pod("a", node="n1", holdings=(build.holding("GPU-0"),), bind_phase="allocating")
     refused = pod("b", node="n1", holdings=(build.holding("GPU-0"),), bind_phase="failed")
-    found = findings(state_of(node("n1", 1), waits, refused))
+    found = findings(state_of(node("n1", 1), waits, refused), NOW_MS)
     assert [f.code for f in found] == ["DevicesNotAssigned", "NotAcknowledged"]
+
+
+def bound_and_waiting(others: int, story: PodStory | None = None) -> ClusterState:
+    """A pod is bound since second 900, and so many equal ones are reserved on its node."""
+    uids = ["a", *(f"b{number}" for number in range(others))]
+    places = [
+        build.placement(uid, "n1", build.holding(f"GPU-{number % 2}"), stamp_s=900 + number)
+        for number, uid in enumerate(uids)
+    ]
+    held = (build.holding("GPU-0"),)
+    events: list[Event] = [node("n1", 2), *(pod(uid) for uid in uids)]
+    events.append(build.decided(*places, batch=tuple(uids)))
+    events.append(pod("a", rv=2, node="n1", holdings=held, bind_phase="allocating"))
+    state = ClusterState()
+    for seq, event in enumerate(events, 1):
+        apply(state, event, seq)
+        if story is not None:
+            story.follow(seq, 900_000, Envelope(v=1, at_ms=900_000, by="x", events=(event,)), state)
+    return state
+
+
+def test_a_pod_that_is_not_acknowledged_and_who_waits_for_that() -> None:
+    state = bound_and_waiting(5)
+    (found,) = findings(state, NOW_MS)
+    assert (found.code, found.subject) == ("NotAcknowledged", "pod default/pod-a")
+    assert found.message == (
+        "is bound to n1, whose device plugin has not served it for 1m40s; "
+        "default/pod-b0, default/pod-b1, default/pod-b2, 2 more wait for that"
+    )
+    assert "delete it" in found.remedy
+    assert findings(state, 905_000) == []  # a plugin needs its time
+    served = pod("a", rv=3, node="n1", holdings=(build.holding("GPU-0"),), bind_phase="success")
+    apply(state, served, state.seq + 1)
+    assert findings(state, NOW_MS) == []
+
+
+def test_a_pod_that_waits_for_it_says_for_whom() -> None:
+    story = PodStory("default", "pod-b0")
+    state = bound_and_waiting(1, story)
+    assert pod_status(state, state.pods["a"]) == ("Bound", "NotAcknowledged")
+    found = explain(state, story, NOW_MS)
+    assert (found.status.phase, found.status.cause) == ("Reserved", "WaitingForDevicePlugin")
+    (line,) = [line for line in explanation_lines(found) if line.startswith("Waits ")]
+    assert "to be bound to node n1" in line
+    assert "has not acknowledged pod default/pod-a yet" in line
+    assert "asks it for 1 device (vgpu) too" in line
+    apply(state, PodGone(uid="a", namespace="default", name="pod-a", rv=3), state.seq + 1)
+    assert pod_status(state, state.pods["b0"]) == ("Reserved", "")
+    assert explain(state, story, NOW_MS).status.waits == ""
+
+
+def test_a_pod_with_another_question_waits_for_nobody() -> None:
+    state = bound_and_waiting(0)
+    two = build.request(build.wants(count=2))
+    cards = build.holding("GPU-0"), build.holding("GPU-1")
+    apply(state, pod("two", two), state.seq + 1)
+    apply(state, build.decided(build.placement("two", "n1", *cards)), state.seq + 1)
+    assert pod_status(state, state.pods["two"]) == ("Reserved", "")
+    (found,) = findings(state, NOW_MS)
+    assert "wait" not in found.message

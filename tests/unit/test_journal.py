@@ -12,6 +12,7 @@ from allotment.core.journal import Journal, JournalError, Segment, Writer, decod
 from allotment.core.journal.segment import CARD, ENTRY, HOLDING, HOST, Cut
 from allotment.core.state import ClusterState, apply_all
 from allotment_proto.events import Event, NodeGone, PodGone
+from allotment_proto.facts import Geometry, Holding, Inventory, Profile
 from tests import build
 from tests.journaling import Journaled
 
@@ -63,6 +64,19 @@ def test_a_container_that_names_one_card_twice_is_charged_once() -> None:
     journaled.check()
     cards = journaled.journal().books().picture().cards["n1"]
     assert cards["vgpu/GPU-0"][1] == NODE.inventories[0].cards[0].memory_mib - 1_000
+
+
+def test_a_container_that_has_two_pieces_of_one_card_is_charged_for_both() -> None:
+    table = (Geometry("g1", (Profile("1g", 2_000, 7),)),)
+    mig = build.node(
+        inventories=(Inventory("vgpu", "mig", (build.card(0, mode="mig", table=0),), (table,)),)
+    )
+    two = tuple(Holding("vgpu", 0, "GPU-0", 1_000, 0, name) for name in ("g1-0", "g1-1"))
+    _, journaled = told(mig, build.pod("s", node="n1", holdings=two, phase="Running"))
+    journaled.check()
+    listed = mig.inventories[0].cards[0].memory_mib
+    cards = journaled.journal().books().picture().cards["n1"]
+    assert cards["vgpu/GPU-0"][1] == listed - 2 * 2_000
 
 
 def test_resources_that_are_counted() -> None:

@@ -30,7 +30,7 @@ def problems(text: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("text", ["", "{}", "# nothing", "---\n"])
 def test_a_file_without_content_is_what_is_built_in(text: str) -> None:
-    assert parsed(text) == policy.Parsed(Policy(scheduler_names=("allotment",)), ())
+    assert parsed(text) == policy.Parsed(policy.built_in(("allotment",)), ())
 
 
 def test_what_a_file_leaves_out_is_as_built_in() -> None:
@@ -53,7 +53,7 @@ tiers:
   - name: proportion
   - name: nodeorder
 """
-    assert parsed(text) == policy.Parsed(Policy(scheduler_names=("allotment",)), ())
+    assert parsed(text) == policy.Parsed(policy.built_in(("allotment",)), ())
     assert Policy().families == ("vgpu", "gpushare", "ascend", "mindcluster")
 
 
@@ -190,6 +190,7 @@ def test_our_own_arguments() -> None:
         "allotment",
         "allotment.HostPolicy: spread",
         "allotment.HostWeight: 3",
+        "allotment.FitWeight: 7",
         "allotment.MultiContainerEnable: true",
         "allotment.MigGeometryOrder: listed",
         "allotment.NamespaceLabelInMetrics: 't'",
@@ -200,6 +201,7 @@ def test_our_own_arguments() -> None:
         scheduler_names=("allotment",),
         host_policy="spread",
         host_weight=3,
+        fit_weight=7,
         multi_container=True,
         mig_order="listed",
         namespace_in_metrics=True,
@@ -256,6 +258,10 @@ def test_policies_that_look_ahead_weigh_the_host_themselves() -> None:
         ),
         (file_of("allotment", "allotment.HostPolicy: x"), "is 'x'; wanted: one of binpack"),
         (file_of("allotment", "allotment.HostWeight: '1'"), "is '1'; wanted: a whole number from"),
+        (
+            file_of("allotment", "allotment.FitWeight: -1"),
+            "is -1; wanted: a whole number from",
+        ),
         (
             file_of("allotment", "allotment.MultiContainerEnable: maybe"),
             "is 'maybe'; wanted: true or false",

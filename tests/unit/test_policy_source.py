@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allotment.core.policy import PolicyError
+from allotment.core.policy import PolicyError, built_in
 from allotment_proto.facts import PluginUse, Policy
 from allotment_watcher.policy_source import fingerprint, load_policy
 
@@ -23,7 +23,7 @@ tiers:
 
 async def test_without_a_file_the_built_in_policy_answers_to_the_given_names() -> None:
     loaded = await load_policy(None, NAMES)
-    assert loaded.event.policy == Policy(scheduler_names=NAMES)
+    assert loaded.event.policy == built_in(NAMES)
     assert loaded.event.source == "built in"
     assert (loaded.warnings, loaded.seen) == ((), None)
 
@@ -35,6 +35,7 @@ async def test_a_file_is_read_with_its_hash_and_warnings(tmp_path: Path) -> None
     assert loaded.event.policy == Policy(
         scheduler_names=NAMES,
         device_policy="spread",
+        fit_weight=10,
         actions=("allocate",),
         tiers=((PluginUse("deviceshare"), PluginUse("usage")),),
     )
@@ -47,7 +48,7 @@ async def test_a_file_is_read_with_its_hash_and_warnings(tmp_path: Path) -> None
 async def test_an_empty_file_is_the_built_in_policy(tmp_path: Path) -> None:
     path = tmp_path / "policy.conf"
     path.write_text("# nothing\n")
-    assert (await load_policy(path, NAMES)).event.policy == Policy(scheduler_names=NAMES)
+    assert (await load_policy(path, NAMES)).event.policy == built_in(NAMES)
 
 
 @pytest.mark.parametrize(

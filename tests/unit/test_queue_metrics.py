@@ -91,21 +91,25 @@ def test_groups_that_found_no_place() -> None:
 
 
 def test_evictions_are_counted_when_they_came_about() -> None:
-    counts = Preemptions()
+    counts, others = Preemptions(), Preemptions()
     victims = tuple(
         Eviction(uid, "default", uid, "n1", action, "default/top")
         for uid, action in (("a", "preempt"), ("b", "preempt"), ("c", "reclaim"))
     )
-    counts.take(build.decided(evictions=victims))
+    decided = build.decided(evictions=victims)
+    counts.take(decided, is_ours=True)
+    others.take(decided, is_ours=False)
     for uid, code in (("a", ""), ("a", ""), ("b", "DisruptionBudget"), ("c", ""), ("d", "")):
-        counts.take(
-            Evicted(uid=uid, namespace="default", name=uid, node="n1", decision=1, code=code)
-        )
-    counts.take(build.decided(build.placement()))
+        evicted = Evicted(uid=uid, namespace="default", name=uid, node="n1", decision=1, code=code)
+        counts.take(evicted, is_ours=True)
+        others.take(evicted, is_ours=False)
+    counts.take(build.decided(build.placement()), is_ours=True)
     gauges = counts.gauges()
     assert rows(gauges, "pod_preemption_victims") == {(): 3}
     assert rows(gauges, "total_preemption_attempts") == {(): 1}
-    assert rows(gauges, "eviction_transactions") == {("preempt",): 1, ("reclaim",): 1}
+    assert rows(gauges, "eviction_transactions_total") == {("preempt",): 1, ("reclaim",): 1}
+    assert rows(others.gauges(), "eviction_transactions_total") == {}
+    assert rows(others.gauges(), "total_preemption_attempts") == {(): 0}
 
 
 def test_every_name_is_known_before_there_is_a_queue_and_can_be_scraped() -> None:

@@ -102,6 +102,22 @@ def test_others_gave_one_instance_twice_and_the_card_still_takes_pods() -> None:
     assert world.place("c") == ["g1-3"], "y still has the first"
 
 
+def test_every_instance_that_a_container_got_of_one_card_is_charged() -> None:
+    """Ours gives one a card; others may give more, and all of them are in use."""
+    two = msgspec.structs.replace(
+        adopted("x", instance("g1-0")), holdings=(instance("g1-0"), instance("g1-1"))
+    )
+    world = World(mig_node(), two)
+    card = world.state.nodes["n1"].ledgers["vgpu"].cards[0]
+    assert (card.used_slots, sorted(card.held)) == (2, ["g1-0", "g1-1"])
+    assert card.used_memory_mib == 2 * card.charged_mib(instance("g1-0"))
+    world.tell(wanting("a", 1_500))
+    assert world.place("a") == ["g1-2"]
+    world.tell(PodGone(uid="x", namespace="", name="", rv=9))
+    world.tell(wanting("b", 1_500), wanting("c", 1_500))
+    assert world.place("b", "c") == ["g1-0", "g1-1"]
+
+
 def test_a_table_with_more_memory_than_the_card_registers() -> None:
     """An A100 40GB registers 40,536 MiB, and the shipped table says 7g.40gb has 40,960."""
     source = NodeSource(
@@ -275,15 +291,16 @@ def test_a_pod_that_runs_for_long_says_nothing_of_its_card() -> None:
     world = World(share_node(), started("old", 1, ""), started("old", 2))
     failing = msgspec.structs.replace(started("x", 3, ""), owner="rs", phase="Pending")
     world.tell(failing, msgspec.structs.replace(failing, rv=4, bind_phase="failed"))
-    assert world.state.shunned == {"rs": {"GPU-0": 5}}
+    shunned = {"rs": {("n1", "vgpu", "GPU-0"): 5}}
+    assert world.state.shunned == shunned
     world.tell(started("old", 5))
-    assert world.state.shunned == {"rs": {"GPU-0": 5}}, "it started before"
+    assert world.state.shunned == shunned, "it started before"
     world.tell(started("new", 6, ""), started("new", 7))
     assert world.state.shunned == {}
     world.tell(msgspec.structs.replace(failing, rv=8, bind_phase="failed"))
     assert world.state.shunned == {}, "it failed before"
     pod = build.pod("b", owner="rs")
-    assert careful(pod, world.state).selection.nouse_ids is None
+    assert careful(pod, world.state).selection.shunned == ()
 
 
 def test_a_pod_that_kubelet_refuses_did_not_start_whatever_the_plugin_says() -> None:
@@ -291,7 +308,7 @@ def test_a_pod_that_kubelet_refuses_did_not_start_whatever_the_plugin_says() -> 
     world = World(share_node(), started("x", 1, ""), served)
     refused = {"reason": "UnexpectedAdmissionError", "phase": "Failed"}
     world.tell(msgspec.structs.replace(served, rv=3, **refused))
-    assert world.state.shunned == {"rs": {"GPU-0": 4}}
+    assert world.state.shunned == {"rs": {("n1", "vgpu", "GPU-0"): 4}}
 
 
 # ---- kinds

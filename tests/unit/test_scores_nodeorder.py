@@ -6,6 +6,7 @@ import pytest
 
 from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.images import points_of
 from allotment.core.points import POINT_MICRO, TOTAL_MOST
 from allotment.core.relative import (
     log_weight,
@@ -15,7 +16,7 @@ from allotment.core.relative import (
     scaled_up,
     soft_taints,
 )
-from allotment.core.state import ClusterState
+from allotment.core.state import ClusterState, apply
 from allotment.core.term_weights import weights_of
 from allotment.core.terms import (
     Amount,
@@ -25,7 +26,7 @@ from allotment.core.terms import (
     most_points,
     nodeorder_points,
 )
-from allotment_proto.events import Placement
+from allotment_proto.events import NodeGone, Placement
 from allotment_proto.facts import (
     BUILT_IN_TIERS,
     Company,
@@ -59,6 +60,7 @@ def policy(**weights: int) -> Policy:
         "taints": "tainttoleration",
         "pods": "podaffinity",
         "spread": "podtopologyspread",
+        "images": "imagelocality",
     }
     arguments = {f"{word}.weight": weights.pop(name, 0) for name, word in names.items()}
     arguments.update((f"balancedresource.{name}", value) for name, value in weights.items())
@@ -194,6 +196,50 @@ def test_ex_sum() -> None:
     (placed,) = decide(state, rules, "a")
     assert placed.terms == (("device", 0), ("host", 0), ("nodeorder", 424 * POINT_MICRO))
     assert placed.score_micro == 424 * POINT_MICRO
+
+
+def test_ex_image() -> None:
+    """One container: 2,000 MiB on one of four nodes count as 500, 10 MiB are not worth a look."""
+    assert points_of(500 * 1_024, 1) == 48
+    assert [points_of(kib, 2) for kib in (0, 10 * 1_024, 23 * 1_024, 9_999 * 1_024)] == [
+        0,
+        0,
+        0,
+        100,
+    ]
+    state = build.state_of(
+        build.node("n1"),
+        build.node("n2"),
+        build.node("n3", images=(("big:1", 2_000), ("small:1", 10))),
+        build.node("n4"),
+        build.pod("a", build.request(images=("big:1",))),
+        build.pod("b", build.request(images=("small:1",))),
+    )
+    first, second = decide(state, policy(images=2), "a", "b")
+    assert (first.node, dict(first.terms)["nodeorder"]) == ("n3", 96 * POINT_MICRO)
+    assert (second.node, dict(second.terms)["nodeorder"]) == ("n1", 0)
+
+
+def test_an_image_that_comes_or_goes_somewhere_counts_everywhere() -> None:
+    """The board's row is older than the news, on a node of which it heard nothing itself."""
+    rules = policy(images=1)
+    image = (("big:1", 900),)
+    state = build.state_of(build.node("n1"), build.node("n2", images=image))
+    state.policy = rules
+    board = Board(state)
+    wanted = build.pod("a", build.request(images=("big:1", "big:1")))
+    for news in (
+        wanted,
+        build.node("n3", images=image),
+        build.node("n1", rv=2, images=image),
+        build.node("n2", rv=2),
+        NodeGone(name="n3", uid="uid-n3", rv=3),
+    ):
+        apply(state, news, state.seq + 1)
+        plain = run_cycle(state, ["a"], Evaluator(state))
+        assert run_cycle(state, ["a"], board) == plain
+    (placed,) = plain.placements
+    assert (placed.node, dict(placed.terms)["nodeorder"]) == ("n1", 44 * POINT_MICRO)
 
 
 def test_preferred_node_affinity_decides_and_is_told() -> None:

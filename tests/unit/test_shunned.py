@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, careful, place, recheck, run_cycle
 from allotment.core.evaluator import Trial
+from allotment.core.snapshot import decode, encode
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Placement, Refusal
-from allotment_proto.facts import Selection
-from tests.build import holding, node, pod, policy, request, state_of, wants
+from allotment_proto.facts import Holding, Inventory, Selection
+from tests.build import card, holding, node, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
 from tests.unit.test_replay import verify
 
@@ -33,8 +34,8 @@ def failed(uid: str, on: str, card: str, owner: str = "rs") -> Any:
 def shunning(*cards: tuple[str, str], nodes: int = 1) -> ClusterState:
     """Nodes of two cards, and an owner `rs` whose pods could not start on these."""
     state = state_of(policy(), *(node(f"n{n}", rv=1) for n in range(1, nodes + 1)))
-    for number, (on, card) in enumerate(cards):
-        bound = failed(f"x{number}", on, card)
+    for number, (on, failing) in enumerate(cards):
+        bound = failed(f"x{number}", on, failing)
         apply(state, msgspec.structs.replace(bound, rv=1, bind_phase="allocating"), state.seq + 1)
         apply(state, bound, state.seq + 1)
         ended = msgspec.structs.replace(bound, rv=3, phase="Failed")
@@ -63,6 +64,30 @@ def test_the_owners_next_pod_avoids_the_card_and_nobody_else_does() -> None:
     assert card_of(chosen(state, pod("b", owner="rs"))) == "GPU-1"
     assert card_of(chosen(state, pod("c", owner="other"))) == "GPU-0"
     assert card_of(chosen(state, pod("d"))) == "GPU-0"
+
+
+def numbered(name: str, family: str) -> Any:
+    """A node with one card of a family, known by its number."""
+    only = card(0, id="0", slots=8, cores_pct=8, mode="")
+    return node(name, inventories=(Inventory(family, "", (only,)),))
+
+
+def test_a_card_of_the_same_id_on_another_node_is_not_avoided() -> None:
+    """Chips and shared cards are known by their numbers, and every node has a card 0."""
+    for family in ("vgpu", "gpushare", "mindcluster"):
+        state = state_of(policy(), *(numbered(f"n{n}", family) for n in (1, 2)))
+        wanted = request(wants(family=family, memory_mib=0, cores_pct=8))
+        bound = pod(
+            "x", wanted, owner="rs", node="n1", holdings=(Holding(family, 0, "0", 0, 8),), rv=1
+        )
+        apply(state, bound, state.seq + 1)
+        failing = msgspec.structs.replace(bound, rv=2, bind_phase="failed", phase="Pending")
+        apply(state, failing, state.seq + 1)
+        apply(state, msgspec.structs.replace(failing, rv=3, phase="Failed"), state.seq + 1)
+        answer = chosen(state, pod("b", wanted, owner="rs"))
+        assert isinstance(answer, Placement), (family, answer)
+        assert (answer.node, card_of(answer)) == ("n2", "0")
+        assert decode(encode(state)).shunned == state.shunned
 
 
 def test_if_nothing_else_fits_the_card_will_do() -> None:
@@ -94,7 +119,8 @@ def test_what_the_pod_itself_excludes_stays_excluded() -> None:
     state = shunning(("n1", "GPU-0"))
     mine = request(wants(), selection=Selection(nouse_ids=("GPU-7",)))
     found = careful(pod("b", mine, owner="rs"), state)
-    assert found.selection.nouse_ids == ("GPU-0", "GPU-7")
+    assert found.selection.nouse_ids == ("GPU-7",)
+    assert found.selection.shunned == (("n1", "vgpu", "GPU-0"),)
     plain = pod("b", request(), owner="rs")
     assert careful(plain, state) is plain.request
 

@@ -16,11 +16,13 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from allotment.core.card_metrics import Gauge
+from allotment.core.histograms import US_PER_MS
+from allotment.core.histograms import Histogram as Counted
 
 STAGE_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -70,16 +72,42 @@ class _Gauges(Collector):
         self._read = read
         self._known = known
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
+    def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """The names alone, so that registering asks for no value."""
         for gauge in self._known:
-            yield GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            yield _family(gauge)
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for gauge in self._read():
-            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            family = _family(gauge)
             for values, value in gauge.rows.items():
                 family.add_metric(values, value if gauge.divisor == 1 else value / gauge.divisor)
+            yield family
+
+
+def _family(gauge: Gauge) -> CounterMetricFamily | GaugeMetricFamily:
+    if gauge.is_counter:
+        return CounterMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+    return GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+
+
+class _Histograms(Collector):
+    """Histograms that are counted elsewhere."""
+
+    def __init__(self, counted: Sequence[Counted]) -> None:
+        self._counted = counted
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        for each in self._counted:
+            yield HistogramMetricFamily(each.name, each.text, labels=each.labels)
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        for each in self._counted:
+            family = HistogramMetricFamily(each.name, each.text, labels=each.labels)
+            bounds = [*map(str, each.bounds_ms), "+Inf"]
+            for values, row in each.rows.items():
+                buckets = list(zip(bounds, map(float, row.cumulative()), strict=True))
+                family.add_metric(values, buckets, row.sum_us / US_PER_MS)
             yield family
 
 
@@ -129,6 +157,13 @@ class ServiceMetrics:
         `known` are the names it can give. Raises ValueError if the registry has one of them.
         """
         self.registry.register(_Gauges(read, known))
+
+    def expose_histograms(self, counted: Sequence[Counted]) -> None:
+        """Publish histograms that their owners go on counting.
+
+        Raises ValueError if the registry already has a metric of one of the names.
+        """
+        self.registry.register(_Histograms(counted))
 
     def expose_sequences(self, head: Callable[[], int], applied: Callable[[], int]) -> None:
         """Where the log ends and how far this service has folded it; the difference is its lag."""

@@ -167,6 +167,10 @@ class Board:
             differs = before != row.rules.numbers
             differs[at] = True
             at = differs.nonzero()[0]
+        if row.images is not None:
+            differs = row.images.changed()
+            differs[at] = True
+            at = differs.nonzero()[0]
         return at
 
     def _score(self, row: Row, at: Ints) -> None:
@@ -246,10 +250,17 @@ class Board:
         ]
         total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)
         host = self._host_term(row.shape.request, position)
-        terms: tuple[tuple[str, int], ...] = (("device", total - host), ("host", host))
+        terms = [("host", host)]
+        weight = self.state.policy.fit_weight
+        if weight and row.shape.asks:
+            terms.insert(0, ("fit", weight * row.fit_at(position)))
+        sum_of_terms = total
         if row.more is not None:
-            terms = row.more.terms_at(position, total, host)
-        return Place((-total, leftover, name), Score(total, terms, leftover), tuple(holdings))
+            sum_of_terms = row.more.sum_at(position, total)
+            terms += row.more.terms_at(position)
+        terms.insert(0, ("device", sum_of_terms - sum(micro for _, micro in terms)))
+        score = Score(total, tuple(terms), leftover)
+        return Place((-total, leftover, name), score, tuple(holdings))
 
     def _host_term(self, request: PodRequest, position: int) -> int:
         policy = self.state.policy

@@ -40,21 +40,24 @@ class More:
         self.relative_micro: Ints = np.zeros(positions, np.int64)
         """What a node earns beside the others."""
 
-    def terms_at(
-        self, position: int, total_micro: int, host_micro: int
-    ) -> tuple[tuple[str, int], ...]:
-        """The terms of the score at a position, by name."""
-        earned = int(self.relative_micro[position]) if self.is_relative else self.constant_micro
-        if self.is_relative or self.is_cut:
-            total_micro = int(self.alone_micro[position]) + earned
+    def terms_at(self, position: int) -> list[tuple[str, int]]:
+        """The plugins' terms of the score at a position, by name."""
         plugins = {
             name: int(part[position])
             for name, part in zip(self.terms.names, self.parts, strict=True)
         }
         if "nodeorder" in plugins:
-            plugins["nodeorder"] += earned
+            plugins["nodeorder"] += self._earned(position)
         if self.worth is not None:
             name, micro = self.worth
             plugins[name] = int(micro[position])
-        device = total_micro - host_micro - sum(plugins.values())
-        return (("device", device), ("host", host_micro), *plugins.items())
+        return list(plugins.items())
+
+    def sum_at(self, position: int, total_micro: int) -> int:
+        """The sum of all terms at a position, also where the total of its rank was cut off."""
+        if self.is_relative or self.is_cut:
+            return int(self.alone_micro[position]) + self._earned(position)
+        return total_micro
+
+    def _earned(self, position: int) -> int:
+        return int(self.relative_micro[position]) if self.is_relative else self.constant_micro

@@ -5,6 +5,7 @@ from itertools import accumulate
 import numpy as np
 
 from allotment.core import packing
+from allotment.core.board_images import Images
 from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
 from allotment.core.board_top import Top
@@ -65,10 +66,16 @@ class Row:
         """The same by device request."""
         self._chosen = self.chosen.reshape(-1).data
         self._asks = [ask for ask in shape.asks for _ in range(ask.number)]
+        self.wastes = any(ask.wastes for ask in shape.asks)
+        self.fit_micro: Ints = np.zeros(len(columns) if self.wastes else 1, np.int64)
+        """Points for how much is asked for of what is given: by position, or one entry for all if
+        no card gives more than is asked for."""
         self.more: More | None = None
         """Set if plugins count, or totals can be cut off."""
         self.rules: Rules | None = None
         """Set if the request has rules about other pods."""
+        self.images: Images | None = None
+        """Set if the policy weighs where the request's images are."""
         self.plan: Plan | None = None
         """Set if the compiled loops can score the request, once that was asked."""
         self.is_planned = False
@@ -83,6 +90,10 @@ class Row:
             or any(ask.number > columns.depth for ask in shape.asks)
         )
         """No node can have what is asked for, whatever is free."""
+
+    def fit_at(self, position: int) -> int:
+        """The entry of `fit_micro` for a position."""
+        return int(self.fit_micro[position if self.wastes else 0])
 
     def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
         """The slots of the cards that a node would give, with the device request they serve."""

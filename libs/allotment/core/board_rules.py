@@ -12,6 +12,7 @@ from allotment.core.columns import Columns
 from allotment.core.company import (
     KeepsAway,
     Meets,
+    Mounts,
     Question,
     Takes,
     is_spread_over,
@@ -88,7 +89,23 @@ class Rules:
         if self._switches.spread:
             for rule, over in self._required:
                 _refuse(out, self._too_many(rule, over.where()), reasons.SPREAD_MISMATCH)
+        if self._switches.limits:
+            for driver in sorted({a.driver for a in self._request.attachments}):
+                new = self._new_volumes(driver)
+                short = (new > 0) & (new > self._columns.crowd.room(driver))
+                _refuse(out, short, reasons.VOLUME_LIMIT_REACHED)
         return out
+
+    def _new_volumes(self, driver: str) -> Ints:
+        """`attachments.new_volumes` of one driver."""
+        new: Ints = np.zeros(len(self._columns), np.int64)
+        for volume in self._request.attachments:
+            if volume.driver == driver:
+                if volume.claim:
+                    new += self._columns.crowd.tally(Mounts(volume)) == 0
+                else:
+                    new += volume.count
+        return new
 
     def pods_raw(self) -> Ints:
         """`relative.pods_raw` of all positions."""

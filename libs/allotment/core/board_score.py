@@ -1,6 +1,6 @@
 """Ranks of nodes for one request: whether it fits, its points, its best fit, in one integer.
 
-    rank = (device weight × device points + host weight × host points) · 2²³ + (2²³ − 1 − leftover)
+    rank = (weight × points of device, fit and host) · 2²³ + (2²³ − 1 − leftover)
 
 −1 where the request does not fit. Where plugins count, their terms are added to the points. Totals
 end at `TOTAL_MOST`, so that ranks fit 63 bits; whether weights can reach that is known beforehand,
@@ -9,6 +9,7 @@ and what cannot be does not cost anything.
 
 import numpy as np
 
+from allotment.core.board_images import Images, ImageSizes
 from allotment.core.board_more import More
 from allotment.core.board_relative import constant_micro, is_relative, relative_micro
 from allotment.core.board_rows import Row, admitted_cards, best_cards, good_cards, take
@@ -25,11 +26,12 @@ from allotment.core.points import (
     HOST_BITS,
     LEFTOVER_BITS,
     LEFTOVER_MOST,
+    POINT_MICRO,
     POINTS_MOST,
     TOTAL_MOST,
 )
 from allotment.core.policies.base import DevicePolicy, View
-from allotment.core.shapes import HOST_ROWS, Shape
+from allotment.core.shapes import HOST_ROWS, Ask, Shape
 from allotment.core.switches import switches_of
 from allotment.core.term_weights import NONE, most_micro, weights_of
 from allotment_proto.facts import ALONE, Policy
@@ -44,8 +46,10 @@ _host_bits = np.array(HOST_BITS + 1)
 _leftover_max = np.array(LEFTOVER_MOST)
 _no_fit = np.array(NO_FIT)
 _nothing = np.array(0)
+_points_most = np.array(POINTS_MOST)
 _total_most = np.array(TOTAL_MOST)
 _leftover_bits = np.array(LEFTOVER_BITS)
+_no_images: Ints = np.zeros(0, np.int64)
 _no_mask = np.zeros((0, 0), np.bool_)
 _no_parts = np.zeros((0, 0), np.int64)
 
@@ -64,11 +68,16 @@ class Scorer:
         self._all: Ints = np.arange(len(columns))
         self._weights = weights_of(policy)
         self._switches = switches_of(policy)
-        self._plain_device_weight = np.array(policy.device_weight)
-        self._plain_host_weight = np.array(policy.host_weight)
+        self._fit_weight: Ints = np.array(policy.fit_weight)
+        self._weighs_fit = policy.fit_weight > 0
+        self._plain_device_weight: Ints = np.array(policy.device_weight)
+        self._plain_host_weight: Ints = np.array(policy.host_weight)
+        self._sizes = ImageSizes(columns)
         order = self._weights.nodeorder
         self._constant = np.array(0 if order is None else constant_micro(order))
-        most = policy.device_weight * POINTS_MOST + policy.host_weight * FULL_MICRO
+        self._image_micro = 0 if order is None else order.images * POINT_MICRO
+        most = (policy.device_weight + policy.fit_weight) * POINTS_MOST
+        most += policy.host_weight * FULL_MICRO
         self._most = most + most_micro(self._weights)
         self._is_plain = self._weights == NONE and self._most <= TOTAL_MOST
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
@@ -77,8 +86,10 @@ class Scorer:
     def prepare(self, row: Row) -> None:
         """What a new row needs beside its columns."""
         request = row.shape.request
-        if request.company != ALONE:
+        if request.company != ALONE or request.attachments:
             row.rules = Rules(self._columns, request, self._switches)
+        if request.images and self._image_micro:
+            row.images = Images(self._columns, self._sizes, request)
         worth = bounds_of(request).worth
         if not self._is_plain or worth is not None:
             terms = Terms(self._columns, request, self._weights)
@@ -107,9 +118,14 @@ class Scorer:
     def _plan(self, row: Row) -> Plan | None:
         if not row.is_planned:
             row.is_planned = True
-            policy, device = self._policy, self._device.name
-            is_cut = row.more is not None and row.more.is_cut
-            row.plan = plan_of(self._columns, row, policy, device, is_cut=is_cut)
+            row.plan = plan_of(
+                self._columns,
+                row,
+                self._policy,
+                self._device.name,
+                image_micro=self._image_micro,
+                is_cut=row.more is not None and row.more.is_cut,
+            )
         return row.plan
 
     def _run(self, score_positions: ScorePositions, row: Row, plan: Plan, at: Ints) -> None:
@@ -127,10 +143,12 @@ class Scorer:
             codes,
             _numbers(row),
             _no_mask if mask is None else mask,
+            _no_images if row.images is None else row.images.points,
             *plan,
             row.rank,
             row.fit,
             row.chosen,
+            row.fit_micro,
             _no_parts if row.more is None else row.more.micro,
             int(top.floor_rank),
             self._moved,
@@ -156,6 +174,7 @@ class Scorer:
         if row.barred is not None:
             fit &= row.barred.take(at) == 0
         points, leftover = self._device.bare(view, shape)
+        fit_micro: Ints = _nothing
         for ask, stored in zip(shape.asks, row.slots, strict=True):
             good, keys = good_cards(row, ask, view), view.keys
             if ask.order == "preferred":
@@ -169,14 +188,22 @@ class Scorer:
                 of_cards, left = of_cards.sum(axis=1), left.sum(axis=1)
             points = of_cards if points is None else points + of_cards
             leftover = left if leftover is None else leftover + left
+            if self._weighs_fit:
+                fit_micro = fit_micro + self._fit_of(ask, best)
             if len(shape.asks) > 1:
                 take(view, ask, best, flat)
-        if points is not None and shape.may_exceed:
-            points = np.minimum(points, POINTS_MOST)
+        if shape.may_exceed:
+            points = None if points is None else np.minimum(points, _points_most)
+            fit_micro = np.minimum(fit_micro, _points_most)
+        if self._weighs_fit and shape.asks:
+            row.fit_micro[at if row.wastes else 0] = fit_micro
+            fit_micro = fit_micro * self._fit_weight
         if row.more is not None:
-            self._score_more(row, row.more, view, fit, points, leftover)
+            micro = fit_micro if points is None else points * self._plain_device_weight + fit_micro
+            self._score_more(row, row.more, view, fit, micro, leftover)
             return
         total = _nothing if points is None else points * self._device_weight
+        total = total + (fit_micro << _leftover_bits)
         if leftover is not None:
             total = total + np.maximum(_leftover_max - leftover, _zero)
         else:
@@ -191,15 +218,17 @@ class Scorer:
         more: More,
         view: View,
         fit: Bools,
-        points: Ints | None,
+        micro: Ints,
         leftover: Ints | None,
     ) -> None:
-        """The same where plugins count or totals can be cut off."""
+        """The same where plugins count or totals can be cut off; `micro` is what the cards earn."""
         at, order, compares = view.at, self._weights.nodeorder, more.is_relative
-        micro = _nothing if points is None else points * self._plain_device_weight
         if self._host_policy != "none":
             micro = micro + self._plain_host_weight * self._host_points(row.shape, view.host)
-        for part, term in zip(more.parts, more.terms.micro(view), strict=True):
+        terms = more.terms.micro(view)
+        if row.images is not None:  # part of nodeorder's term, which is the first
+            terms[0] = terms[0] + row.images.points.take(at) * self._image_micro
+        for part, term in zip(more.parts, terms, strict=True):
             part[at] = term
             micro = micro + term
         if more.worth is not None:
@@ -218,6 +247,13 @@ class Scorer:
             self._store(row, at, rank[at], row.fit[at])
         else:
             self._store(row, at, _ranks(more, micro + self._constant, kept, fit), fit)
+
+    def _fit_of(self, ask: Ask, best: Ints) -> Ints:
+        """The points of the chosen cards for what is asked for of what they give."""
+        if not ask.wastes:
+            return np.array(ask.number * FULL_MICRO)
+        micro: Ints = ask.fit_micro[best & self._columns.kind_mask]
+        return micro if ask.number == 1 else micro.sum(axis=1)
 
     def _host_points(self, shape: Shape, host: Ints) -> Ints:
         cpu_milli, memory_kib = shape.host_charge

@@ -8,6 +8,7 @@ import msgspec
 
 from allotment.core.model import ACTIVE
 from allotment_proto.events import (
+    ConfigurationChecked,
     DevicesConfigured,
     Evicted,
     GroupGone,
@@ -20,19 +21,28 @@ from allotment_proto.events import (
     QueueObserved,
     TimePassed,
 )
-from allotment_proto.facts import Amounts, Geometry, Holding, Problem
+from allotment_proto.facts import (
+    Amount,
+    Amounts,
+    Geometry,
+    Holding,
+    Int64,
+    Problem,
+    Seq,
+    refuse_twins,
+)
 
 
 class CardFact(msgspec.Struct, array_like=True, gc=False):
     id: str
-    index: int
+    index: Int64
     model: str
-    slots: int
-    memory_mib: int
-    cores_pct: int
+    slots: Amount
+    memory_mib: Amount
+    cores_pct: Amount
     healthy: bool = True
     mode: str = ""
-    table: int = -1
+    table: Int64 = -1
 
 
 class Inventory(msgspec.Struct, array_like=True):
@@ -41,16 +51,19 @@ class Inventory(msgspec.Struct, array_like=True):
     cards: tuple[CardFact, ...]
     tables: tuple[tuple[Geometry, ...], ...] = ()
 
+    def __post_init__(self) -> None:
+        refuse_twins("card id", [card.id for card in self.cards])
+
 
 class Request(msgspec.Struct, gc=False):
-    cpu_milli: int = 0
-    memory_bytes: int = 0
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
     extended: Amounts = ()
 
 
 class PodObserved(msgspec.Struct, tag="PodObserved", gc=False):
     uid: str
-    rv: int
+    rv: Seq
     scheduler: str
     request: Request
     gated: bool = False
@@ -69,12 +82,16 @@ class PodGone(msgspec.Struct, tag="PodGone", gc=False):
 class NodeObserved(msgspec.Struct, tag="NodeObserved"):
     name: str
     uid: str
-    rv: int
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    pods: int = 0
+    rv: Seq
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    pods: Amount = 0
     extended: Amounts = ()
     inventories: tuple[Inventory, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_twins("family", [inventory.family for inventory in self.inventories])
+        refuse_twins("resource", [name for name, _ in self.extended])
 
 
 class NodeGone(msgspec.Struct, tag="NodeGone", gc=False):
@@ -90,8 +107,8 @@ class Placement(msgspec.Struct, array_like=True, gc=False):
     name: str
     node: str
     holdings: tuple[Holding, ...]
-    cpu_milli: int
-    memory_bytes: int
+    cpu_milli: Amount
+    memory_bytes: Amount
     extended: Amounts
 
 
@@ -102,12 +119,12 @@ class Decided(msgspec.Struct, tag="Decided"):
 
 class Bound(msgspec.Struct, tag="Bound", gc=False):
     uid: str
-    decision: int
+    decision: Seq
 
 
 class BindFailed(msgspec.Struct, tag="BindFailed", gc=False):
     uid: str
-    decision: int
+    decision: Seq
 
 
 Event = (
@@ -121,6 +138,7 @@ Event = (
     | PolicyLoaded
     | MixLearned
     | DevicesConfigured
+    | ConfigurationChecked
     | GroupObserved
     | GroupGone
     | QueueObserved

@@ -185,10 +185,10 @@ def cover_together(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> bool
 
 
 def once(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> Sequence[Card]:
-    """A container's repeated holding of one card is not booked: it goes to a card of no node."""
+    """A container's repeated holding of one piece is not booked: it goes to a card of no node."""
     if len(set(cards)) == len(cards):
         return cards
-    seen: set[tuple[str, int, str]] = set()
+    seen: set[tuple[str, int, str, str]] = set()
     booked = []
     for holding, card in zip(holdings, cards, strict=True):
         booked.append(Card() if _key(holding) in seen else card)
@@ -201,12 +201,10 @@ def same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
     if len(ours) != len(seen):
         return False
     return all(
-        _key(a) == _key(b)
-        and (a.cores_pct, a.instance) == (b.cores_pct, b.instance)
-        and b.memory_mib in (0, a.memory_mib)
+        _key(a) == _key(b) and a.cores_pct == b.cores_pct and b.memory_mib in (0, a.memory_mib)
         for a, b in zip(sorted(ours, key=_key), sorted(seen, key=_key), strict=True)
     )
 
 
-def _key(holding: Holding) -> tuple[str, int, str]:
-    return holding.family, holding.container, holding.card
+def _key(holding: Holding) -> tuple[str, int, str, str]:
+    return holding.family, holding.container, holding.card, holding.instance

@@ -10,6 +10,7 @@ from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     Free,
+    Rules,
     card_refusal,
     need_memory_mib,
     rules_of,
@@ -28,16 +29,16 @@ def node_holds_at_most(node: Node, request: PodRequest, policy: Policy) -> int:
     ):
         if amount:
             bounds.append(free // amount)
+    rules = rules_of(request, policy, node.name)
     for wanted in request.devices:
         cards = node.ledgers[wanted.family].cards
-        times = sum(_times(Free(card), wanted, request, policy) for card in cards)
+        times = sum(_times(Free(card), wanted, rules) for card in cards)
         bounds.append(times // wanted.count)
     return min(bounds)
 
 
-def _times(free: Free, wanted: DeviceRequest, request: PodRequest, policy: Policy) -> int:
+def _times(free: Free, wanted: DeviceRequest, rules: Rules) -> int:
     """How often one card can take one unit of a request."""
-    rules = rules_of(request, policy)
     if card_refusal(free, wanted, rules, FAMILIES[wanted.family]) is not None:
         return 0
     bounds = [1 if wanted.cores_pct == CORES_WHOLE_PCT else free.slots]

@@ -37,6 +37,8 @@ class Gauge(NamedTuple):
     labels: tuple[str, ...]
     rows: Rows
     divisor: int = 1
+    is_counter: bool = False
+    """It only grows; its name ends in ``_total``."""
 
 
 def card_gauges(state: ClusterState) -> list[Gauge]:
@@ -58,10 +60,10 @@ def volcano_gauges(state: ClusterState) -> list[Gauge]:
             continue
         at = card.fact.id, node.name
         limit[at] = card.fact.memory_mib
-        shared[at] = len({uid for uid, _ in card.holders})
+        shared[at] = len({uid for uid, _, _ in card.holders})
         memory[at] = card.used_memory_mib
         cores[at] = card.used_cores_pct
-        for (uid, _), holding in card.holders.items():
+        for (uid, _, _), holding in card.holders.items():
             pod = state.pods[uid].fact
             whose = (*at, pod.name, pod.namespace) if is_named else (*at, pod.name)
             pod_memory[whose] += card.charged_mib(holding)

@@ -12,6 +12,7 @@ FREE = (
     "extended_free",
     "unsaid_milli",
     "unsaid_bytes",
+    "attached",
 )
 
 

@@ -89,11 +89,12 @@ def _cards(
     state: ClusterState, request: PodRequest
 ) -> Iterator[tuple[Node, Card, DeviceRequest, str | None]]:
     """Every card of every node that accepts the pod, with what it answers to each container."""
-    rules, switches = rules_of(request, state.policy), switches_of(state.policy)
+    switches = switches_of(state.policy)
     for node in state.nodes.values():
         fact = node.fact
         if fact is None or not fact.ready or accepts(node, request, switches):
             continue
+        rules = rules_of(request, state.policy, node.name)
         for family, asks in by_family(request).items():
             ledger = node.ledgers.get(family)
             if ledger is None or ledger.blocked or not mode_fits(request.selection, ledger.mode):

@@ -175,9 +175,9 @@ class Columns:
         if not is_known or not self._follow(recent):
             self._rebuild(order)
 
-    def position(self, name: str) -> int:
-        """The position of a node. Raises KeyError for one that was never seen."""
-        return self._position[name]
+    def position(self, name: str) -> int | None:
+        """The position of a node; None for one that has none."""
+        return self._position.get(name)
 
     def positions(self, names: Iterable[str]) -> list[int]:
         """The positions of those nodes that were ever seen."""

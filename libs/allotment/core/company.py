@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.attachments import merged
 from allotment.core.model import ClusterState, Node
 from allotment.core.selectors import (
     affinity_matches,
@@ -25,7 +26,7 @@ from allotment.core.selectors import (
 from allotment.core.switches import Switches, switches_of
 from allotment.core.term_weights import weights_of
 from allotment_proto.events import PodObserved
-from allotment_proto.facts import HostPort, PodPreference, PodRequest, PodTerm, Spread
+from allotment_proto.facts import Attachment, HostPort, PodPreference, PodRequest, PodTerm, Spread
 
 EVERY_ADDRESS = ("", "0.0.0.0")  # what a port binds to, not what this process does
 
@@ -84,6 +85,15 @@ class Takes(msgspec.Struct, frozen=True):
         return int(any(in_conflict(self.port, taken) for taken in pod.request.company.ports))
 
 
+class Mounts(msgspec.Struct, frozen=True):
+    """1 if the pod has this very volume."""
+
+    volume: Attachment
+
+    def count(self, pod: PodObserved) -> int:
+        return int(self.volume in pod.request.attachments)
+
+
 def in_conflict(a: HostPort, b: HostPort) -> bool:
     """Whether two pods on one host cannot both have these ports."""
     if a.port != b.port or a.protocol != b.protocol:
@@ -92,12 +102,12 @@ def in_conflict(a: HostPort, b: HostPort) -> bool:
 
 
 def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The pod's request with what the rules of other pods say about it.
+    """The pod's request with what the rules of other pods say about it, its volumes `merged`.
 
-    The very request of the pod if there are none. Rules of all pods that are known count, also of
-    those that are not placed: whether such a pod is anywhere near is asked later.
+    The very request of the pod if there are neither. Rules of all pods that are known count, also
+    of those that are not placed: whether such a pod is anywhere near is asked later.
     """
-    request = pod.request
+    request = merged(pod.request, state)
     if not state.keep_away and not state.preferences:
         return request
     nodeorder = weights_of(state.policy).nodeorder

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from allotment.core.company import Question, count_on
-from allotment.core.model import ClusterState
+from allotment.core.model import ClusterState, Node
 from allotment.core.packing import Bools, Ints
 from allotment_proto.events import PodObserved
 
 NOWHERE = -1
+ENDLESS = 1 << 61
 
 
 class Domain:
@@ -50,6 +51,30 @@ class Domain:
         return present
 
 
+class _Room:
+    """How many more volumes of one driver positions can have attached: the same as
+    `attachments.exceeds_limits` reckons. A position without a limit has room without end.
+    """
+
+    def __init__(self, positions: int) -> None:
+        self.free = np.full(positions, ENDLESS, np.int64)
+        self._claims: dict[int, dict[str, int]] = {}
+
+    def recount(self, position: int, node: Node | None, driver: str) -> None:
+        claims = {} if node is None else dict(node.attached.get(driver, {}))
+        limits = {} if node is None or node.fact is None else dict(node.fact.volume_limits)
+        self._claims[position] = claims
+        self.free[position] = limits.get(driver, ENDLESS) - len(claims)
+
+    def book(self, position: int, fact: PodObserved, driver: str, sign: int) -> None:
+        claims = self._claims[position]
+        for volume in fact.request.attachments:
+            if volume.driver == driver:
+                pods = claims.get(volume.claim, 0)
+                claims[volume.claim] = pods + sign
+                self.free[position] -= int(pods + sign > 0) - int(pods > 0)
+
+
 class Crowd:
     """Tallies and domains of one epoch of the columns: positions do not move."""
 
@@ -58,6 +83,7 @@ class Crowd:
         self._names = names
         self._tallies: dict[Question, Ints] = {}
         self._domains: dict[str, Domain] = {}
+        self._rooms: dict[str, _Room] = {}
         self._assumed: list[tuple[int, PodObserved]] = []
 
     def tally(self, question: Question) -> Ints:
@@ -82,6 +108,18 @@ class Crowd:
                     domain.put(position, node.labels.get(key))
         return domain
 
+    def room(self, driver: str) -> Ints:
+        """(N,) how many more volumes of a driver each position can have attached. Not to be written
+        to."""
+        known = self._rooms.get(driver)
+        if known is None:
+            known = self._rooms[driver] = _Room(len(self._names))
+            for position in range(len(self._names)):
+                known.recount(position, self._node(position), driver)
+            for position, fact in self._assumed:
+                known.book(position, fact, driver, 1)
+        return known.free
+
     def book(self, position: int, fact: PodObserved | None, sign: int) -> None:
         """A pod came to a position (1) or left it (−1)."""
         if fact is not None:
@@ -89,6 +127,8 @@ class Crowd:
                 answer = question.count(fact)
                 if answer:
                     tally[position] += sign * answer
+            for driver, room in self._rooms.items():
+                room.book(position, fact, driver, sign)
 
     def assume(self, position: int, fact: PodObserved, sign: int) -> None:
         """The same on top of the state; what was assumed last is given back first."""
@@ -103,6 +143,8 @@ class Crowd:
         if position is not None:
             for question, tally in self._tallies.items():
                 tally[position] = self._answer(position, question)
+            for driver, room in self._rooms.items():
+                room.recount(position, self._node(position), driver)
 
     def relabel(self, position: int, labels: Mapping[str, str] | None) -> None:
         """A node has other labels, or is gone (None)."""
@@ -110,5 +152,9 @@ class Crowd:
             domain.put(position, None if labels is None else labels.get(key))
 
     def _answer(self, position: int, question: Question) -> int:
+        node = self._node(position)
+        return 0 if node is None else count_on(node, question)
+
+    def _node(self, position: int) -> Node | None:
         node = self._state.nodes.get(self._names[position])
-        return 0 if node is None or node.fact is None else count_on(node, question)
+        return None if node is None or node.fact is None else node

@@ -150,11 +150,8 @@ def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
     shunned = state.shunned.get(pod.owner) if pod.owner and request.devices else None
     if not shunned:
         return request
-    selection = request.selection
-    excluded = tuple(sorted({*(selection.nouse_ids or ()), *shunned}))
-    return msgspec.structs.replace(
-        request, selection=msgspec.structs.replace(selection, nouse_ids=excluded)
-    )
+    selection = msgspec.structs.replace(request.selection, shunned=tuple(sorted(shunned)))
+    return msgspec.structs.replace(request, selection=selection)
 
 
 def refuse(

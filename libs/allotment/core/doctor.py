@@ -7,12 +7,21 @@ from collections.abc import Iterator
 
 import msgspec
 
+from allotment.core.acknowledgement import (
+    LATE_AFTER_S,
+    NOT_ACKNOWLEDGED,
+    is_acknowledged,
+    waiting_for,
+)
 from allotment.core.check import check
-from allotment.core.model import ACTIVE, ENDED, ClusterState, Node
+from allotment.core.figures import age_text
+from allotment.core.model import ENDED, ClusterState, Node, Pod
 from allotment.core.views import device_name, node_problems
+from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG
 from allotment_proto.volcano import keys
 
 ERROR, WARNING = "error", "warning"
+WAITING_SHOWN = 3
 
 
 ERRORS = frozenset(("CardOversold", "BrokenRegister", "NotAllocatable"))
@@ -39,12 +48,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     seq: int = 0
 
 
-def findings(state: ClusterState) -> list[Finding]:
-    """Everything that stands out, errors first, then by code and subject."""
+def findings(state: ClusterState, time_ms: int) -> list[Finding]:
+    """Everything that stands out at that Unix time, errors first, then by code and subject."""
     found = [
         *(_books(state)),
+        *_of_configuration(state),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
-        *_of_pods(state),
+        *_of_pods(state, time_ms // 1000),
         *_of_groups(state),
     ]
     return sorted(found, key=lambda f: (f.severity != ERROR, f.code, f.subject, f.message))
@@ -60,6 +70,22 @@ def _books(state: ClusterState) -> Iterator[Finding]:
             remedy="this is a fault of Allotment: keep the log and report it",
             seq=state.seq,
         )
+
+
+def _of_configuration(state: ClusterState) -> Iterator[Finding]:
+    in_force = {SCHEDULER_CONFIG: state.policy_seq, DEVICE_CONFIG: state.devices_seq}
+    for kind, (seq, refused) in state.config_refusals.items():
+        older = in_force.get(kind, 0)
+        what = f"that of seq {older} (allot log show {older})" if older else "what is built in"
+        for problem in refused.problems:
+            yield Finding(
+                severity=ERROR,
+                code=problem.code,
+                subject=f"{kind} configuration {refused.source}",
+                message=f"{problem.place} {problem.message}",
+                remedy=f"mend it; until then {what} stays in force",
+                seq=seq,
+            )
 
 
 def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
@@ -97,7 +123,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
                 )
 
 
-def _of_pods(state: ClusterState) -> Iterator[Finding]:
+def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
     for pod in state.pods.values():
         fact, held = pod.fact, pod.allocation
         who = f"pod {fact.namespace}/{fact.name}"
@@ -114,19 +140,31 @@ def _of_pods(state: ClusterState) -> Iterator[Finding]:
             )
         elif (
             held is not None
+            and fact.node == held.node
+            and now_s - held.stamp_s > LATE_AFTER_S
             and held.holdings
-            and fact.node
-            and fact.phase == ACTIVE
-            and fact.bind_phase == keys.PHASE_ALLOCATING
+            and not is_acknowledged(pod)
         ):
+            since = f" for {age_text(now_s - held.stamp_s)}" if held.stamp_s else ""
             yield Finding(
                 severity=WARNING,
-                code="NotAcknowledged",
+                code=NOT_ACKNOWLEDGED,
                 subject=who,
-                message=f"is bound to {fact.node}, whose device plugin has not served it yet",
-                remedy="others with as many devices wait for it there; is the plugin running?",
+                message=f"is bound to {fact.node}, whose device plugin has not served it{since}"
+                + _kept_waiting(waiting_for(state, pod)),
+                remedy=f"is the plugin of {fact.node} running? If the pod cannot start, delete it",
                 seq=held.seq,
             )
+
+
+def _kept_waiting(pods: list[Pod]) -> str:
+    """Who waits with the same question to the plugin, the first of them by name."""
+    if not pods:
+        return ""
+    names = [f"{pod.fact.namespace}/{pod.fact.name}" for pod in pods[:WAITING_SHOWN]]
+    more = len(pods) - len(names)
+    names += [f"{more} more"] if more else []
+    return f"; {', '.join(names)} wait{'s' * (len(pods) == 1)} for that"
 
 
 def _of_groups(state: ClusterState) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from allotment.core.acknowledgement import ahead_of, plugin_question, wait_text
 from allotment.core.batch.holds import cards_of
 from allotment.core.bounds import texts_of, unbarred
 from allotment.core.closest import closest, fragmentation
@@ -204,11 +205,17 @@ def _status(
     told = list(answers) if is_asked else []
     refused, eviction = story.refused, state.evicting.get(fact.uid)
     nominated = state.nominated.values() if waits else ()
+    is_gang = _is_gang(state, fact.group)
+    group = group_cause(state, pod)[1] if waits and pod is not None else ""
+    if not is_gang and pod is not None and pod.refusal is not None:
+        group = ""  # of a pod that is by itself its refusal says it all
     return Status(
         phase=phase,
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
-        group=group_cause(state, pod)[1] if waits and pod is not None else "",
+        group=group,
+        group_name=fact.group if group and is_gang else "",
+        waits=_waits(state, pod),
         nominated=next((n.nodes[fact.uid] for n in nominated if fact.uid in n.nodes), ""),
         evicted_for="" if eviction is None else preemptor_name(state, eviction.preemptor),
         never_preempts=waits and is_never(state, fact),
@@ -225,6 +232,20 @@ def _status(
         fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
         notes=texts_of(asked, Counter(told).items()),
     )
+
+
+def _is_gang(state: ClusterState, key: str) -> bool:
+    group = state.groups.get(key)
+    return group is not None and group.fact is not None and group.fact.min_member > 1
+
+
+def _waits(state: ClusterState, pod: Pod | None) -> str:
+    """Why a pod that has its place is not bound yet, if another one is in its way."""
+    ahead = None if pod is None else ahead_of(state, pod)
+    if ahead is None or pod is None or pod.allocation is None:
+        return ""
+    question = plugin_question(pod.allocation.holdings)
+    return "" if question is None else wait_text(pod.allocation.node, question, ahead)
 
 
 def _where(story: PodStory, pod: Pod | None) -> str:

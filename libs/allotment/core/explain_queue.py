@@ -116,6 +116,8 @@ def _limits(session: Session, name: str) -> tuple[Limit, ...]:
     said = {*queue.capability, *queue.deserved, *queue.guarantee, *quota}
     used = {*book.allocated.named, *found.request.named, *book.inqueue.named} - {PODS}
     names = sorted(said | used, key=lambda n: (n not in FIRST, n))
+    held = book.allocated.plus(found.request).plus(book.inqueue)
+    limited = {*FIRST, *said, *session.world.listed(name, held)}
     return tuple(
         Limit(
             resource=n,
@@ -123,7 +125,7 @@ def _limits(session: Session, name: str) -> tuple[Limit, ...]:
             promised=int(book.inqueue.amount(n)),
             request=int(found.request.amount(n)),
             deserved=None if found.deserved is None else _of(found.deserved, n, found.is_strict),
-            most=None if found.most is None else _most(found, n, quota),
+            most=None if n not in limited else _most(found, n, quota),
             capability=_of(queue.capability, n),
             guarantee=_of(queue.guarantee, n),
             card_quota=_of(quota, n),
@@ -134,7 +136,8 @@ def _limits(session: Session, name: str) -> tuple[Limit, ...]:
 
 def _most(found: _Reckoned, name: str, quota: Resources) -> int | None:
     """Card quotas limit CPU, memory and cards; other plugins what the cluster has."""
-    assert found.most is not None
+    if found.most is None:
+        return None
     if found.is_strict and name not in (*FIRST, *quota):
         return None
     return int(found.most.amount(name))

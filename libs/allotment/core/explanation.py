@@ -51,6 +51,11 @@ class Status(_Sparse, frozen=True, kw_only=True):
     fits_empty_cluster: bool | None = None
     group: str = ""
     """Why the pod's group waits, if it is that."""
+    group_name: str = ""
+    """That group, as ``<namespace>/<name>``, if pods of it start together."""
+    waits: str = ""
+    """Why a reserved pod is not bound yet, if its node's device plugin has to be through with
+    another one first."""
     nominated: str = ""
     """The node that is kept for it, because others had to go for it."""
     evicted_for: str = ""

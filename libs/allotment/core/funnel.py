@@ -17,6 +17,7 @@ STEP_KEYS = (
     "volumes",
     "queueNodes",
     "otherPods",
+    "volumeLimits",
     "hostRoom",
     "devices",
     "gpuModel",
@@ -27,7 +28,9 @@ STEP_KEYS = (
     "keptForOthers",
 )
 """The stable names of `predicates.STEPS`, in the same order."""
-SAID_IF_LOST = frozenset(("volumes", "queueNodes", "otherPods", "keptForOthers"))
+SAID_IF_LOST = frozenset(
+    ("volumes", "queueNodes", "otherPods", "volumeLimits", "keptForOthers")
+)
 """Steps that few pods have: left out where they cost no node."""
 
 

@@ -28,9 +28,12 @@ from allotment.core.kernel_layout import (
     EXTENDED_COLUMN,
     EXTENDED_NEED,
     EXTENDED_ROW,
+    FIT_MICRO,
+    FIT_WEIGHT,
     HAS_MASK,
     HOST_POLICY,
     HOST_WEIGHT,
+    IMAGE_MICRO,
     IS_CUT_OFF,
     KIND_MASK,
     MAY_EXCEED,
@@ -81,6 +84,7 @@ def score_positions(
     codes: Ints,
     numbers: Ints,
     mask: Bools,
+    images: Ints,
     plan: Ints,
     asks: Ints,
     extended: Ints,
@@ -90,6 +94,7 @@ def score_positions(
     rank: Ints,
     fit: Bools,
     chosen: Shorts,
+    given: Ints,
     parts: Ints,
     floor_rank: int,
     moved: Ints,
@@ -97,26 +102,34 @@ def score_positions(
     """Score the positions `at` (M,) one after the other, and store ranks, fit, cards and terms.
 
     `codes` and `numbers` (N,) are reasons that speak against nodes, 0 for none; `mask` (N, D) the
-    cards that are admitted, if the plan has one. From `plan` on what `kernel_layout.Plan` holds.
-    Written to are `rank` and `fit` (N,), `chosen` (N, T) the slots of all cards that are asked for,
-    `parts` (P + 1, N) the plugins' terms and the sum of all, and `moved` (2, X): positions from or
-    to `floor_rank` or above whose rank or cards changed, and their ranks.
+    cards that are admitted, if the plan has one; `images` (N,) the points of images, or (0,). From
+    `plan` on what `kernel_layout.Plan` holds. Written to are `rank` and `fit` (N,), `chosen` (N, T)
+    the slots of all cards that are asked for, `given` (N,) or (1,) the points for how much of what
+    they give is asked for, if that counts, `parts` (P + 1, N) the plugins' terms and the sum of
+    all, and `moved` (2, X): positions from or to `floor_rank` or above whose rank or cards changed,
+    and their ranks.
 
     Returns how many have moved (more than X if they do not go in), and by how much the number of
     nodes that fit grew.
     """
     count = len(at)
     micro, leftover = np.full(count, -1, np.int64), np.zeros(count, np.int64)
-    differs = np.zeros(count, np.bool_)
+    of_given, differs = np.zeros(count, np.int64), np.zeros(count, np.bool_)
     _choose(
-        at, host, packed, keys, codes, numbers, mask, plan, asks, extended, chosen, micro, leftover,
-        differs,
+        at, host, packed, keys, codes, numbers, mask, plan, asks, extended, chosen, micro, of_given,
+        leftover, differs,
     )  # fmt: skip
     if asks.shape[0] == 0 and plan[POLICY] != NONE:
         _count(at, host, sizes, plan, extended, micro)
-    _weigh(at, host, plan, micro)
+    _weigh(at, host, plan, micro, of_given)
+    if plan[FIT_WEIGHT] > 0 and asks.shape[0] > 0:
+        for number in range(count):
+            if micro[number] >= 0:
+                given[min(at[number], len(given) - 1)] = of_given[number]
     if parts.shape[0] > 0:
-        add_terms(at, host, sizes, unsaid, terms, means, shares, micro, parts)
+        add_terms(
+            at, host, sizes, unsaid, images, plan[IMAGE_MICRO], terms, means, shares, micro, parts
+        )
     return _store(at, plan, micro, leftover, differs, rank, fit, floor_rank, moved, parts.shape[0])
 
 
@@ -134,11 +147,13 @@ def _choose(
     extended: Ints,
     chosen: Shorts,
     points: Ints,
+    of_given: Ints,
     leftovers: Ints,
     differs: Bools,
 ) -> None:
     """Choose the cards of every device request: the device points (left at −1 where the pod does
-    not fit), what is left over, and whether the cards are others than before.
+    not fit), the points for how much is asked for of what is given, what is left over, and whether
+    the cards are others than before.
     """
     depth, last = packed.shape[1], asks.shape[0] - 1
     free, used = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
@@ -167,7 +182,7 @@ def _choose(
                 taken[slot] = not mask[position, slot]
         elif last > 0:
             taken[:] = False
-        total, leftover, column = 0, 0, 0
+        total, asked, leftover, column = 0, 0, 0, 0
         for ask in range(last + 1):
             order = asks[ask, ORDER, 0]
             for slot in range(depth):
@@ -186,6 +201,7 @@ def _choose(
                     break
                 wanted[slot] = -1
                 kind, amount = best & kind_mask, best >> shift
+                asked += asks[ask, FIT_MICRO, kind]
                 if order == BY_USE:
                     left = asks[ask, SPARE_MIB, kind] - amount
                 else:
@@ -210,6 +226,7 @@ def _choose(
                 _take(position, first, column, ask, free, used, taken, plan, asks, chosen)
         if fits:
             points[number] = total
+            of_given[number] = asked
             leftovers[number] = leftover
 
 
@@ -259,8 +276,8 @@ def _count(at: Ints, host: Ints, sizes: Ints, plan: Ints, extended: Ints, points
 
 
 @part
-def _weigh(at: Ints, host: Ints, plan: Ints, micro: Ints) -> None:
-    """From device points to the device term and the host term together."""
+def _weigh(at: Ints, host: Ints, plan: Ints, micro: Ints, of_given: Ints) -> None:
+    """From device points to the terms of cards and host together."""
     cpu_milli, memory_kib, policy = plan[CHARGE_CPU], plan[CHARGE_KIB], plan[HOST_POLICY]
     weight, host_weight = plan[DEVICE_WEIGHT], plan[HOST_WEIGHT]
     for number in range(len(at)):
@@ -270,7 +287,8 @@ def _weigh(at: Ints, host: Ints, plan: Ints, micro: Ints) -> None:
         points = micro[number]
         if plan[MAY_EXCEED] == 1:
             points = min(points, POINTS_MOST)
-        points *= weight
+            of_given[number] = min(of_given[number], POINTS_MOST)
+        points = points * weight + of_given[number] * plan[FIT_WEIGHT]
         if policy != NONE:
             in_use = host[position, CPU_WEIGHT] * cpu_milli
             in_use += host[position, KIB_WEIGHT] * memory_kib + host[position, HOST_SUM]
@@ -318,8 +336,8 @@ def _store(
 SIGNATURE = (
     "UniTuple(int64, 2)("
     "int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[:,::1], "
-    "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[:,:,::1], int64[:,::1], "
-    "int64[::1], int64[:,::1], int64[:,::1], int64[::1], boolean[::1], uint16[:,::1], "
-    "int64[:,::1], int64, int64[:,::1])"
+    "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[::1], int64[:,:,::1], "
+    "int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], boolean[::1], "
+    "uint16[:,::1], int64[::1], int64[:,::1], int64, int64[:,::1])"
 )
 """The types of what `score_positions` takes, in numba's words."""

@@ -34,8 +34,10 @@ def part(function: _Part) -> _Part:
     MAY_EXCEED,
     IS_CUT_OFF,
     CONSTANT_MICRO,
+    FIT_WEIGHT,
+    IMAGE_MICRO,
     PLAN_LENGTH,
-) = range(16)
+) = range(18)
 NONE, BINPACK, SPREAD = range(3)
 """What `POLICY` and `HOST_POLICY` say."""
 
@@ -52,8 +54,9 @@ NONE, BINPACK, SPREAD = range(3)
     NUMBER,
     ORDER,
     EACH_ONCE,
+    FIT_MICRO,
     FIELDS,
-) = range(12)
+) = range(13)
 BY_USE, BY_HOLDERS, BY_PLACE = range(3)
 """What `ORDER` says: what a key's amount counts."""
 

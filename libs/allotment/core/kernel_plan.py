@@ -29,8 +29,11 @@ from allotment.core.kernel_layout import (
     EACH_ONCE,
     EXTENDED_FIELDS,
     FIELDS,
+    FIT_MICRO,
+    FIT_WEIGHT,
     HOST_POLICY,
     HOST_WEIGHT,
+    IMAGE_MICRO,
     IS_CUT_OFF,
     KIND_MASK,
     MAY_EXCEED,
@@ -70,11 +73,12 @@ class MachineCode:
 
 
 def plan_of(
-    columns: Columns, row: Row, policy: Policy, device: str, *, is_cut: bool
+    columns: Columns, row: Row, policy: Policy, device: str, *, image_micro: int, is_cut: bool
 ) -> Plan | None:
     """The row's request in numbers; None if the compiled loops do not know something in it.
 
-    `device` names the device policy in use, and `is_cut` says whether totals may be cut off.
+    `device` names the device policy in use, `image_micro` is what a point of the images is worth,
+    and `is_cut` says whether totals may be cut off.
     """
     shape, layout = row.shape, columns.layout
     if device not in POLICY_NUMBERS or row.is_impossible or not all(map(_is_known, shape.asks)):
@@ -86,6 +90,7 @@ def plan_of(
     plan[CHARGE_CPU] = shape.request.cpu_milli
     plan[CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
     plan[POLICY], plan[DEVICE_WEIGHT] = POLICY_NUMBERS[device], policy.device_weight
+    plan[FIT_WEIGHT], plan[IMAGE_MICRO] = policy.fit_weight, image_micro
     if policy.host_weight:
         plan[HOST_POLICY] = POLICY_NUMBERS.get(policy.host_policy, SPREAD)
         plan[HOST_WEIGHT] = policy.host_weight
@@ -120,6 +125,7 @@ def _tell(fields: Ints, ask: Ask) -> None:
     by_holders = BY_HOLDERS if ask.order == "emptiest" else BY_PLACE
     fields[ORDER] = BY_USE if ask.order in USE_ORDERS else by_holders
     fields[EACH_ONCE] = ask.each_once
+    fields[FIT_MICRO] = ask.fit_micro
 
 
 def _extended(shape: Shape) -> Ints:

@@ -42,6 +42,8 @@ def add_terms(
     host: Ints,
     sizes: Ints,
     unsaid: Ints,
+    images: Ints,
+    image_micro: int,
     terms: Ints,
     means: Ints,
     shares: Ints,
@@ -49,11 +51,11 @@ def add_terms(
     parts: Ints,
 ) -> None:
     """Add the plugins' terms to `micro` (M,) where that is at least 0, and store each of them in
-    its row of `parts`, the sum of all in the last.
+    its row of `parts`, the sum of all in the last. A point of the images is worth `image_micro`.
     """
     row = 0
     if terms[HAS_NODEORDER] == 1:
-        _nodeorder(at, host, sizes, unsaid, terms, micro, parts)
+        _nodeorder(at, host, sizes, unsaid, images, image_micro, terms, micro, parts)
         row = 1
     for mean in range(means.shape[0]):
         _mean(at, host, sizes, terms, means, shares, mean, micro, parts, row)
@@ -119,7 +121,15 @@ def share_micro(used: int, scaled: int, half: int, bits: int) -> int:
 
 @part
 def _nodeorder(
-    at: Ints, host: Ints, sizes: Ints, unsaid: Ints, terms: Ints, micro: Ints, parts: Ints
+    at: Ints,
+    host: Ints,
+    sizes: Ints,
+    unsaid: Ints,
+    images: Ints,
+    image_micro: int,
+    terms: Ints,
+    micro: Ints,
+    parts: Ints,
 ) -> None:
     has_load, gpu_row = terms[LEAST] != 0 or terms[MOST] != 0, terms[GPU_ROW]
     lost = np.zeros(2, np.int64)
@@ -127,7 +137,7 @@ def _nodeorder(
         position = at[number]
         if micro[number] < 0:
             continue
-        total = 0
+        total = images[position] * image_micro if len(images) > 0 else 0
         cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
         used_cpu = cpu - host[position, CPU]
         used_memory = memory - host[position, HOST_MEMORY]

@@ -15,8 +15,9 @@ EXCLUSIVE = "exclusive:"
 SHARING = frozenset(("", "hami-core"))
 """Modes in which exclusivity rules hold. Source: volcano `gpuexclusive.go` (deviceshare 4.8)."""
 
-HolderKey = tuple[str, int]
-"""(pod uid, container index): a container never gets the same card twice."""
+HolderKey = tuple[str, int, str]
+"""(pod uid, container index, instance): a container never gets the same piece of a card twice, but
+others may give it several."""
 
 
 class Card:
@@ -129,7 +130,7 @@ class Ledger:
     def charge(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
         """Book a holding. One on a card this node does not (or no longer) have is not booked."""
         card = self.by_id.get(holding.card)
-        key = (uid, holding.container)
+        key = (uid, holding.container, holding.instance)
         if card is None or key in card.holders:
             return
         if holding.card in self._shared:
@@ -153,7 +154,7 @@ class Ledger:
             return
         if holding.card in self._shared:
             card = self._own(card)
-        booked = card.holders.pop((uid, holding.container), None)
+        booked = card.holders.pop((uid, holding.container, holding.instance), None)
         if booked is None:
             return
         card.free_slots += 1

@@ -14,6 +14,7 @@ from allotment.core.trail import Trail
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
+    ConfigurationChecked,
     Eviction,
     GroupObserved,
     Held,
@@ -24,7 +25,15 @@ from allotment_proto.events import (
     Refusal,
     Short,
 )
-from allotment_proto.facts import ALONE, Amounts, Holding, PodPreference, PodTerm, Policy
+from allotment_proto.facts import (
+    ALONE,
+    Amounts,
+    Attachment,
+    Holding,
+    PodPreference,
+    PodTerm,
+    Policy,
+)
 
 K = TypeVar("K")
 
@@ -62,6 +71,9 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
     """The pod as it was last seen: its labels, and what it says about other pods."""
 
 
+CardPlace = tuple[str, str, str]
+"""Node, family, card id: of some families ids tell cards apart on one node only."""
+
 Change = tuple[int, Allocation | None, int]
 """A node's row, and the allocation that was booked (1) or released (−1) there, if that is all."""
 
@@ -74,6 +86,7 @@ class Node:
 
     __slots__ = (
         "allocations",
+        "attached",
         "broken",
         "cpu_milli_free",
         "extended_free",
@@ -105,6 +118,8 @@ class Node:
         """Uids of pods that hold devices here of which nobody can tell which."""
         self.unsaid_milli = self.unsaid_bytes = 0
         """What scores add to what is in use; see `PodRequest.unsaid`."""
+        self.attached: dict[str, dict[str, int]] = {}
+        """Driver → claims of the pods here, with how many pods have each."""
 
     @property
     def blocked(self) -> str | None:
@@ -122,6 +137,7 @@ class Node:
         self.pods_free = fact.pods if fact else 0
         self.extended_free = dict(fact.extended) if fact else {}
         self.unsaid_milli = self.unsaid_bytes = 0
+        self.attached = {}
         for allocation in self.allocations.values():
             self._book(allocation, 1)
 
@@ -151,18 +167,25 @@ class Node:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
         fact = allocation.fact
-        if fact is not None and fact.request.unsaid != SAID:
-            self.book_unsaid(fact, sign)
+        if fact is not None:
+            self.book_said(fact, sign)
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         for holding in allocation.holdings:
             ledger = ledgers.get(holding.family)
             if ledger is not None:
                 (ledger.charge if sign > 0 else ledger.release)(uid, holding, tags)
 
-    def book_unsaid(self, fact: PodObserved, sign: int) -> None:
-        cpu_milli, memory_bytes = fact.request.unsaid
-        self.unsaid_milli += sign * cpu_milli
-        self.unsaid_bytes += sign * memory_bytes
+    def book_said(self, fact: PodObserved, sign: int) -> None:
+        """Book what only a pod's fact says of it: what scores add, and its volumes."""
+        request = fact.request
+        if request.unsaid != SAID:
+            self.unsaid_milli += sign * request.unsaid[0]
+            self.unsaid_bytes += sign * request.unsaid[1]
+        for volume in request.attachments:
+            claims = self.attached.setdefault(volume.driver, {})
+            _add(claims, volume.claim, sign)
+            if not claims:
+                del self.attached[volume.driver]
 
     def fork(self) -> "Node":
         """A copy whose books can be charged without touching this one."""
@@ -177,6 +200,7 @@ class Node:
         twin.last_stamp_s = self.last_stamp_s
         twin.broken = set(self.broken)
         twin.unsaid_milli, twin.unsaid_bytes = self.unsaid_milli, self.unsaid_bytes
+        twin.attached = {driver: dict(claims) for driver, claims in self.attached.items()}
         return twin
 
 
@@ -255,7 +279,10 @@ class ClusterState:
         self.devices = DeviceConfig()
         self.devices_seq = 0
         """The device configuration in force, and the sequence at which it took effect."""
-        self.shunned: dict[str, dict[str, int]] = {}
+        self.config_refusals: dict[str, tuple[int, ConfigurationChecked]] = {}
+        """By kind, the configuration that is not in force because something is wrong with it, and
+        the sequence at which that was said."""
+        self.shunned: dict[str, dict[CardPlace, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
         self.groups: dict[str, Group] = {}
@@ -292,6 +319,8 @@ class ClusterState:
         self.preferences: dict[PodPreference, int] = {}
         """What the pods that are known say about others (required anti-affinity, and preferences),
         with how many of them say it; see `company.situated`."""
+        self.claimed: dict[Attachment, int] = {}
+        """Volumes of the pods that are known, with how many of them have each."""
         self.followers = 0
         """How many pods wait for others to be somewhere: any placement may be room for them."""
         self.rows: list[Node | None] = []
@@ -318,7 +347,9 @@ class ClusterState:
         return bool(self.queues)
 
     def note_company(self, fact: PodObserved, sign: int) -> None:
-        """Note what a pod says about others (1), or that it says it no more (−1)."""
+        """Note what a pod says about others and shares with them (1), or no more (−1)."""
+        for volume in fact.request.attachments:
+            _add(self.claimed, volume, sign)
         company = fact.request.company
         if company == ALONE:
             return

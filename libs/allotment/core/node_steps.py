@@ -1,6 +1,7 @@
 """Every step on one node, for a pod: each check of the host, and each card's first lack."""
 
 from allotment.core import reasons
+from allotment.core.attachments import attached, new_volumes
 from allotment.core.bounds import bounds_of, kept_back, texts_of
 from allotment.core.closest import holders
 from allotment.core.company import Around, company_refusal, look_around
@@ -21,7 +22,7 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
     around = look_around(list(state.nodes.values()), request)
     switches = switches_of(state.policy)
     answer = fits(node, request, state.policy, around=around)
-    rules = rules_of(request, state.policy)
+    rules = rules_of(request, state.policy, node.name)
     cards = []
     for family, wanted in by_family(request).items():
         ledger = node.ledgers.get(family)
@@ -91,6 +92,13 @@ def _host_steps(
     if request.company != ALONE:
         rules = "host ports, affinity, anti-affinity, spread"
         rows.insert(2, ("otherPods", crowded is not None, crowded or "", rules))
+    limits = dict(fact.volume_limits)
+    for driver, number in sorted(new_volumes(node, request).items()):
+        if driver in limits:
+            has = attached(node, driver)
+            bad = switches.limits and 0 < number > limits[driver] - has
+            detail = f"{number} to attach, {has} of {limits[driver]} attached"
+            rows.append((f"volumes of {driver}", bad, reasons.VOLUME_LIMIT_REACHED, detail))
     for name, amount in request.extended:
         free = node.extended_free.get(name, 0)
         short = reasons.NOT_ENOUGH_GPUS_ON_NODE if name.endswith("/gpu") else ""

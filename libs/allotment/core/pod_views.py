@@ -3,8 +3,9 @@
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.acknowledgement import NOT_ACKNOWLEDGED, WAITING, ahead_of, is_awaited
 from allotment.core.fold_groups import NOT_ADMITTED
-from allotment.core.model import SINGLE
+from allotment.core.model import ACTIVE, SINGLE
 from allotment.core.state import ENDED, RESERVED, ClusterState, Pod
 from allotment.core.views import MIB, compute_whole, device_name, plain
 from allotment_proto.facts import Amounts, DeviceRequest
@@ -18,6 +19,7 @@ CURED_BY_ROOM = frozenset(
         reasons.POD_ANTI_AFFINITY,
         reasons.REPELLED_BY_POD,
         reasons.SPREAD_MISMATCH,
+        reasons.VOLUME_LIMIT_REACHED,
         reasons.POD_LIMIT_REACHED,
         reasons.INSUFFICIENT_CPU,
         reasons.INSUFFICIENT_MEMORY,
@@ -105,8 +107,11 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
         return "Terminating", ""
     if held is not None:
         if held.phase == RESERVED:
-            return "Reserved", ""
-        return ("Bound" if fact.phase == "Pending" else fact.phase), ""
+            return "Reserved", WAITING if ahead_of(state, pod) is not None else ""
+        if fact.phase == ACTIVE:
+            awaited = fact.node == held.node and is_awaited(pod, state.nodes[held.node])
+            return "Bound", NOT_ACKNOWLEDGED if awaited else ""
+        return fact.phase, ""
     if fact.problem is not None:
         return "Pending", fact.problem.code
     if fact.gated:

@@ -23,6 +23,11 @@ def share_micro(used: int, capacity: int) -> int:
     return FULL_MICRO * used // capacity if capacity > 0 else 0
 
 
+def fit_share_micro(need_mib: int, given_mib: int) -> int:
+    """100 points × what is needed ÷ what is given for it; 100 if nothing is given by memory."""
+    return FULL_MICRO * min(need_mib, given_mib) // given_mib if given_mib > 0 else FULL_MICRO
+
+
 def coarse_bits(size: int) -> int:
     """How many low bits `near_share_micro` leaves out, so that its arithmetic fits 64 bits."""
     return max(size.bit_length() - SHARE_BITS, 0)

@@ -2,7 +2,7 @@
 
 The file is Volcano's `volcano-scheduler.conf`: `actions`, `tiers` of `plugins` with switches and
 `arguments`, `configurations` by action, `metrics`; and a plugin `allotment` for what Volcano has no
-word for. What the file leaves out is as built in (`Policy()`): a file without `actions` or without
+word for. What the file leaves out is as built in (`built_in`): a file without `actions` or without
 `tiers` has the built-in ones, a file without content is the built-in policy.
 
 Refused, so that the version before stays in force: what Volcano refuses, names of plugins that
@@ -40,12 +40,17 @@ class Parsed(NamedTuple):
     warnings: tuple[str, ...]
 
 
+def built_in(scheduler_names: tuple[str, ...]) -> Policy:
+    """The policy without a file. `Policy()` alone is that of logs that tell of none."""
+    return Policy(scheduler_names=scheduler_names, fit_weight=Policy().device_weight)
+
+
 def parse(text: str, source: str, scheduler_names: tuple[str, ...]) -> Parsed:
     """The policy of a configuration text. Raises `PolicyError` naming each mistake by its place,
     ``<source>:<line>:<column>``.
     """
     report = Report(source)
-    policy = Policy(scheduler_names=scheduler_names)
+    policy = built_in(scheduler_names)
     try:
         root, doubled = load(text)
     except DocumentError as error:
@@ -84,6 +89,10 @@ def _fields(report: Report, root: Mapping) -> Fields:
                 read_metrics(report, entry.value)
             case _:
                 continue
+    if "fit_weight" not in fields:
+        is_scored = fields.get("device_policy", Policy().device_policy) != "none"
+        weight = fields.get("device_weight", Policy().device_weight)
+        fields["fit_weight"] = weight if is_scored else 0
     is_host_said = fields.keys() & {"host_policy", "host_weight"}
     if not is_host_said and (fields.get("device_policy") in LEARNERS or _weighs_hosts(fields)):
         # they weigh the host's room themselves: another opinion on it would be one too many

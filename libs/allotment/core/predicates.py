@@ -7,6 +7,7 @@ refusal add up to the number of nodes. `fits` answers with the chosen cards, or 
 from typing import NamedTuple
 
 from allotment.core import reasons
+from allotment.core.attachments import exceeds_limits
 from allotment.core.bounds import kept_back, outside
 from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
@@ -59,6 +60,7 @@ STEPS: tuple[tuple[str, frozenset[str]], ...] = (
             )
         ),
     ),
+    ("its volumes can be attached", frozenset((reasons.VOLUME_LIMIT_REACHED,))),
     (
         "room on the host",
         frozenset(
@@ -126,6 +128,8 @@ def fits(
     if code is None and request.company != ALONE:
         around = look_around((node,), request) if around is None else around
         code = company_refusal(node, request, around, switches)
+    if code is None and switches.limits and exceeds_limits(node, request):
+        code = reasons.VOLUME_LIMIT_REACHED
     if code is not None:
         return code
     if node.pods_free < 1:
@@ -142,7 +146,7 @@ def fits(
         if ledger is None or family not in policy.families:
             return reasons.NO_GPU
         sort = _card_order(node, request, FAMILIES[family], policy)
-        rules = rules_of(request, policy)
+        rules = rules_of(request, policy, node.name)
         cards = choose_cards(ledger, wanted, rules, FAMILIES[family], sort, only)
         if isinstance(cards, str):
             return cards

@@ -87,12 +87,18 @@ def job_gauges(state: ClusterState, session: Session | None) -> list[Gauge]:
         if group.short is not None
     }
     shares: Rows = {}
+    spaces: Rows = {}
     if session is not None:
         total = session.world.cluster.total
-        shares = {
-            (job.view.namespace, job.uid): int(dominant_share(job.allocated, total) * MICRO)
-            for job in session.jobs.values()
-            if job.uid in state.groups
+        held: dict[str, list[Resources]] = {}
+        for job in session.jobs.values():
+            held.setdefault(job.view.namespace, []).append(job.allocated)
+            if job.uid in state.groups:
+                share = int(dominant_share(job.allocated, total) * MICRO)
+                shares[(job.view.namespace, job.uid)] = share
+        spaces = {
+            (name,): int(dominant_share(total_of(parts), total) * MICRO)
+            for name, parts in held.items()
         }
     count: Rows = {} if session is None else {(): len(waiting)}
     return [
@@ -110,11 +116,23 @@ def job_gauges(state: ClusterState, session: Session | None) -> list[Gauge]:
             shares,
             MICRO,
         ),
+        *_namespace_gauges(spaces),
+    ]
+
+
+def _namespace_gauges(shares: Rows) -> list[Gauge]:
+    """What namespaces have. All weigh the same, so the weighted share is the share."""
+    text = "the greatest part that a namespace's pods have of anything in the cluster"
+    labels = ("namespace_name",)
+    return [
+        Gauge(f"{PREFIX}_namespace_share", text, labels, shares, MICRO),
+        Gauge(f"{PREFIX}_namespace_weight", "always 1", labels, dict.fromkeys(shares, 1)),
+        Gauge(f"{PREFIX}_namespace_weighted_share", text, labels, shares, MICRO),
     ]
 
 
 class Preemptions:
-    """Counts what the log tells of evictions, from when it is listened to."""
+    """Counts what the log tells of evictions."""
 
     def __init__(self) -> None:
         self._attempts = 0
@@ -122,19 +140,19 @@ class Preemptions:
         self._evicted: Counter[str] = Counter()
         self._open: dict[str, str] = {}
 
-    def take(self, event: Event) -> None:
-        """Take note of one event, in log order."""
+    def take(self, event: Event, *, is_ours: bool) -> None:
+        """Take note of one event, in log order; see `Schedules.take`."""
         if isinstance(event, Decided) and event.evictions:
-            self._attempts += 1
+            self._attempts += is_ours
             self._victims = len(event.evictions)
             self._open.update((eviction.uid, eviction.action) for eviction in event.evictions)
         elif isinstance(event, Evicted):
             action = self._open.pop(event.uid, "")
-            if action and not event.code:
+            if action and not event.code and is_ours:
                 self._evicted[action] += 1
 
     def gauges(self) -> list[Gauge]:
-        """What was counted, under Volcano's names (which do not end in ``_total``)."""
+        """What was counted, under Volcano's names (one of which is a counter by its name only)."""
         evicted: Rows = {(action,): count for action, count in self._evicted.items()}
         return [
             Gauge(
@@ -150,10 +168,11 @@ class Preemptions:
                 {(): self._attempts},
             ),
             Gauge(
-                f"{PREFIX}_eviction_transactions",
+                f"{PREFIX}_eviction_transactions_total",
                 "pods evicted since the start",
                 ("action",),
                 evicted,
+                is_counter=True,
             ),
         ]
 

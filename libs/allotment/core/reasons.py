@@ -16,6 +16,7 @@ POD_AFFINITY_MISMATCH: Final = "PodAffinityMismatch"
 POD_ANTI_AFFINITY: Final = "PodAntiAffinity"
 REPELLED_BY_POD: Final = "RepelledByPod"
 SPREAD_MISMATCH: Final = "SpreadMismatch"
+VOLUME_LIMIT_REACHED: Final = "VolumeLimitReached"
 POD_LIMIT_REACHED: Final = "PodLimitReached"
 INSUFFICIENT_CPU: Final = "InsufficientCPU"
 INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
@@ -69,6 +70,7 @@ EXPLANATIONS: Final[dict[str, str]] = {
     POD_ANTI_AFFINITY: "a pod that the pod must not be near runs in the node's domain",
     REPELLED_BY_POD: "a pod in the node's domain must not be near the pod",
     SPREAD_MISMATCH: "the node's domain would hold too many pods of a topology spread constraint",
+    VOLUME_LIMIT_REACHED: "the node cannot have so many volumes of a driver attached",
     POD_LIMIT_REACHED: "the node already runs as many pods as it may",
     INSUFFICIENT_CPU: "not enough unreserved CPU on the node",
     INSUFFICIENT_MEMORY: "not enough unreserved memory on the node",

@@ -2,8 +2,9 @@
 
 Each term first has a raw value on every such node, then all of them are scaled to 0 … 100 points:
 preferred node affinity, taints that are only to be avoided, preferred pod affinity (the pod's own
-and that of others which are about it), topology spread that is only wished for. Sources:
-Kubernetes' plugins `nodeaffinity`, `tainttoleration`, `interpodaffinity`, `podtopologyspread`.
+and that of others which are about it), topology spread that is only wished for. Images (`images`)
+come in points from the start. Sources: Kubernetes' plugins `nodeaffinity`, `tainttoleration`,
+`interpodaffinity`, `podtopologyspread`.
 
 The logarithm in the last one is taken in fixed point from exact decimal arithmetic, so that it is
 the same on every machine. `board_relative` has the same on columns.
@@ -21,6 +22,7 @@ from allotment.core.company import (
     is_spread_over,
     stays,
 )
+from allotment.core.images import image_points
 from allotment.core.model import Node
 from allotment.core.points import POINT_MICRO
 from allotment.core.selectors import term_matches, tolerates
@@ -44,6 +46,7 @@ def relative_micro(
         (order.taints, scaled_down([taints_raw(n, constraints) for n in feasible])),
         (order.pods, scaled_between(pods_raw(feasible, nodes, request))),
         (order.spread, _spread_points(feasible, nodes, request)),
+        (order.images, image_points(feasible, nodes, request)),
     ):
         points = [sum_ + weight * value for sum_, value in zip(points, earned, strict=True)]
     return [value * POINT_MICRO for value in points]

@@ -1,20 +1,27 @@
 """How good a place is: the device policy's points and the host's, each times its weight, and what
 the plugins of a configuration file add.
 
-Integers only (`points`). The host term is the mean of CPU and memory use after placement (binpack)
-or its complement (spread). Plugins count only if a file gave the tiers (`term_weights`); part of
-`nodeorder` compares a node with the others that fit (`relative`). Totals end at `TOTAL_MOST`.
+Integers only (`points`). The fit term says how much of what a pod is given of its cards it asked
+for: a share is exactly that, a MIG instance may be larger. To the device policy the rest counts as
+in use, so to binpack it is worth as much as use; the fit term weighs it for what it is, waste. It
+is a term of pods with devices, if it has a weight. The host term is the mean of CPU and memory use
+after placement (binpack) or its complement (spread). Plugins count only if a file gave the tiers
+(`term_weights`); part of `nodeorder` compares a node with the others that fit (`relative`). Totals
+end at `TOTAL_MOST`.
 """
 
 from typing import NamedTuple
 
 from allotment.core.bounds import bounds_of, worth_micro
+from allotment.core.devices.base import Pick
 from allotment.core.model import Node
 from allotment.core.points import (
+    FULL_MICRO,
     KIB_BITS,
     LEFTOVER_MOST,
     POINTS_MOST,
     TOTAL_MOST,
+    fit_share_micro,
     host_micro,
     host_sum,
 )
@@ -22,7 +29,7 @@ from allotment.core.policies import device_policy
 from allotment.core.predicates import Fit
 from allotment.core.term_weights import weights_of
 from allotment.core.terms import host_terms
-from allotment_proto.facts import PodRequest, Policy
+from allotment_proto.facts import Holding, PodRequest, Policy
 
 
 class Score(NamedTuple):
@@ -44,6 +51,7 @@ def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
     return total_of(
         (
             ("device", policy.device_weight * device),
+            *_fit_term(fit, policy.fit_weight),
             ("host", policy.host_weight * host),
             *host_terms(node, request, weights_of(policy)),
             *_worth(node, request),
@@ -56,6 +64,19 @@ def _worth(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
     """What the node is worth to the pod's queue."""
     worth = bounds_of(request).worth
     return () if worth is None else ((worth.term, worth_micro(worth, node.labels)),)
+def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:
+    """100 points a card that is asked for all that it gives, less by what it gives beyond."""
+    parts = [
+        _part_micro(pick, holding)
+        for chosen in fit.chosen
+        for pick, holding in zip(chosen.picks, chosen.holdings, strict=True)
+    ]
+    return (("fit", weight * min(sum(parts), POINTS_MOST)),) if weight and parts else ()
+
+
+def _part_micro(pick: Pick, holding: Holding) -> int:
+    is_cut = pick.card.cutter is not None
+    return fit_share_micro(holding.memory_mib, pick.charged_mib) if is_cut else FULL_MICRO
 
 
 def total_of(terms: tuple[tuple[str, int], ...], leftover: int) -> Score:

@@ -22,7 +22,7 @@ from allotment.core.devices.base import (
     need_memory_mib,
 )
 from allotment.core.packing import CORES_MOST, MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
-from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST
+from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 HOST_ROWS = HOST_MEMORY + 1
@@ -74,6 +74,10 @@ class Ask(NamedTuple):
     """(K,) the memory that a card has."""
     divisor_mib: Ints
     """(K,) the same, at least 1."""
+    fit_micro: Ints
+    """(K,) points for how much of what is charged is asked for."""
+    wastes: bool
+    """Whether some kind gives more than is asked for."""
     slots: Ints
     """(K,) how many holders a card may have."""
     spare_mib: Ints
@@ -136,16 +140,22 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
 
 
 def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
-    """Which single cards (N, D) the selection admits by id and index; None if it names none."""
-    if selection.use_ids is None and selection.nouse_ids is None and selection.indexes is None:
+    """Which single cards (N, D) the selection admits one by one; None if it names none."""
+    named = selection.use_ids, selection.nouse_ids, selection.indexes
+    if named == (None, None, None) and not selection.shunned:
         return None
     allowed = np.ones((len(columns), columns.depth), np.bool_)
     if selection.indexes is not None:
         allowed &= np.isin(columns.index, selection.indexes)
     for ids, keeps in ((selection.use_ids, True), (selection.nouse_ids, False)):
         if ids is not None:
-            named = _named_cards(columns, ids)
-            allowed &= named if keeps else ~named
+            found = _named_cards(columns, ids)
+            allowed &= found if keeps else ~found
+    for node, family, card in selection.shunned:
+        at = columns.position(node)
+        slot = None if at is None else columns.slots[at].get((family, card))
+        if slot is not None:
+            allowed[at, slot] = False
     return allowed
 
 
@@ -179,6 +189,10 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     need[~(is_family & accepted & healthy & fits_mode & unblocked & has_piece)] = NEVER
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
     ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
+    fits_micro = [
+        FULL_MICRO if kind.cutter is None else fit_share_micro(asked, taken)
+        for kind, asked, taken in zip(kinds, memory_mib, charged, strict=True)
+    ]
     charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])
     ask = Ask(
         request=wanted,
@@ -204,6 +218,8 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         amount=np.array([amount(int(n), c) for n, c in zip(charge, cores, strict=True)], np.int64),
         size_mib=size,
         divisor_mib=np.maximum(size, 1),
+        fit_micro=np.array(fits_micro, np.int64),
+        wastes=any(micro < FULL_MICRO for micro in fits_micro),
         slots=np.array([k.slots for k in kinds], np.int64),
         spare_mib=size - charge,
         memory_by_kind=memory_mib,

@@ -5,11 +5,12 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 
 import msgspec
 
-from allotment.core.model import Group, Nominated
+from allotment.core.model import CardPlace, Group, Nominated
 from allotment.core.state import RESERVED, Allocation, ClusterState, Node, Pod
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
+    ConfigurationChecked,
     Eviction,
     GroupObserved,
     Held,
@@ -77,7 +78,8 @@ class _Snapshot(msgspec.Struct, frozen=True):
     policy: Policy
     devices_seq: int
     devices: DeviceConfig
-    shunned: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    config_refusals: tuple[tuple[int, ConfigurationChecked], ...]
+    shunned: tuple[tuple[str, tuple[tuple[CardPlace, int], ...]], ...]
     order_seq: int
     time_ms: int
     groups: tuple[_Group, ...]
@@ -111,6 +113,7 @@ def encode(state: ClusterState) -> bytes:
             policy=state.policy,
             devices_seq=state.devices_seq,
             devices=state.devices,
+            config_refusals=tuple(found for _, found in sorted(state.config_refusals.items())),
             shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
             order_seq=state.order_seq,
             time_ms=state.time_ms,
@@ -156,6 +159,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.seq, state.decision_seq, state.room_seq = image.seq, image.decision_seq, image.room_seq
     state.policy, state.policy_seq = image.policy, image.policy_seq
     state.devices, state.devices_seq = image.devices, image.devices_seq
+    state.config_refusals = {found[1].kind: found for found in image.config_refusals}
     state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds

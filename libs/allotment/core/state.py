@@ -34,6 +34,7 @@ from allotment.core.model import (
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Event,
@@ -74,8 +75,6 @@ __all__ = [
 
 STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
 """What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
-INDEXED = frozenset(("gpushare",))
-"""Families whose cards are known by index only: their ids say nothing about one node."""
 
 
 def apply(state: ClusterState, event: Event, seq: int) -> None:
@@ -210,7 +209,8 @@ def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
             fold_groups.join(state, event)
         if pod.fact.request != event.request:
             pod.changed_seq = seq
-            if pod.fact.request.company != event.request.company:
+            was, now = pod.fact.request, event.request
+            if (was.company, was.attachments) != (now.company, now.attachments):
                 state.note_company(pod.fact, -1)
                 state.note_company(event, 1)
         elif pod.fact.problem != event.problem:
@@ -273,8 +273,8 @@ def _look_again(state: ClusterState, pod: Pod) -> None:
         return
     node = state.nodes[held.node]
     if was is not None:
-        node.book_unsaid(was, -1)
-    node.book_unsaid(fact, 1)
+        node.book_said(was, -1)
+    node.book_said(fact, 1)
     if state.followers or state.keep_away:
         state.room_seq = state.seq
     state.touch(node)
@@ -288,6 +288,7 @@ def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
         and was.deleting == fact.deleting
         and before.unsaid == now.unsaid
         and before.company == now.company
+        and before.attachments == now.attachments
     )
 
 
@@ -302,7 +303,7 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
     start = _start_of(fact)
     if _start_of(before) == start or (start == STARTED and not state.shunned):
         return
-    cards = [h.card for h in held.holdings if h.family not in INDEXED]
+    cards = [(held.node, h.family, h.card) for h in held.holdings]
     if start == STARTED:
         state.shunned = {
             owner: left
@@ -348,8 +349,8 @@ def _same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
     )
 
 
-def _by_card(holding: Holding) -> tuple[str, int, str]:
-    return holding.family, holding.container, holding.card
+def _by_card(holding: Holding) -> tuple[str, int, str, str]:
+    return holding.family, holding.container, holding.card, holding.instance
 
 
 def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
@@ -387,6 +388,13 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
 def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
     state.time_ms = max(state.time_ms, event.at_ms)
     state.order_seq = seq
+
+
+def _configuration_checked(state: ClusterState, event: ConfigurationChecked, seq: int) -> None:
+    if event.problems:
+        state.config_refusals[event.kind] = (seq, event)
+    else:
+        state.config_refusals.pop(event.kind, None)
 
 
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:
@@ -533,6 +541,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PolicyLoaded: _policy_loaded,
     MixLearned: _mix_learned,
     DevicesConfigured: _devices_configured,
+    ConfigurationChecked: _configuration_checked,
     TimePassed: _time_passed,
     Decided: _decided,
     Bound: _bound,

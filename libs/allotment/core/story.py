@@ -15,6 +15,7 @@ from allotment.core.views import plain
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Event,
@@ -46,6 +47,7 @@ EVENT_TYPES = tuple(
         PolicyLoaded,
         MixLearned,
         DevicesConfigured,
+        ConfigurationChecked,
         GroupObserved,
         GroupGone,
         QueueObserved,
@@ -194,7 +196,8 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
             policy = event.policy
             return (
                 f"policy from {event.source}: cards {policy.device_policy} × "
-                f"{policy.device_weight}, hosts {policy.host_policy} × {policy.host_weight}"
+                f"{policy.device_weight}, fit × {policy.fit_weight}, "
+                f"hosts {policy.host_policy} × {policy.host_weight}"
             )
         case MixLearned():
             return (
@@ -203,6 +206,8 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
             )
         case DevicesConfigured():
             return _devices_line(event)
+        case ConfigurationChecked():
+            return _checked_line(event)
         case TimePassed():
             return f"it is {rfc3339(event.at_ms)}"
         case Decided():
@@ -223,6 +228,15 @@ def _devices_line(event: DevicesConfigured) -> str:
     if config.nodes:
         words.append(f"{len(config.nodes)} nodes of their own")
     return ", ".join(words)
+
+
+def _checked_line(event: ConfigurationChecked) -> str:
+    subject = f"{event.kind} configuration from {event.source}"
+    if not event.problems:
+        return f"{subject}: in force as written"
+    first, more = event.problems[0], len(event.problems) - 1
+    others = f" (and {more} more)" if more else ""
+    return f"{subject} refused: {problem_text(first)}{others}"
 
 
 def _node_line(event: NodeObserved) -> str:

@@ -16,12 +16,13 @@ _ARGUMENTS = {
     "pods": "predicate.PodAffinityEnable",
     "spread": "predicate.PodTopologySpreadEnable",
     "volumes": "predicate.VolumeBindingEnable",
+    "limits": "predicate.NodeVolumeLimitsEnable",
 }
 
 
 class Switches(NamedTuple):
     """What is checked: node selector and affinity, taints, host ports, rules about other pods,
-    required spread, where volumes can be reached."""
+    required spread, where volumes can be reached and how many can be attached."""
 
     affinity: bool = True
     taints: bool = True
@@ -29,6 +30,7 @@ class Switches(NamedTuple):
     pods: bool = True
     spread: bool = True
     volumes: bool = True
+    limits: bool = True
 
 
 ALL = Switches()

@@ -21,10 +21,7 @@ It was so in 1.36 and not in 1.32; between them it is not known."""
 
 
 class NodeOrder(NamedTuple):
-    """Weights of nodeorder's terms, 0 … 1000; each term is worth 0 … 100 points.
-
-    Image locality is not among them: which images a node has is not observed.
-    """
+    """Weights of nodeorder's terms, 0 … 1000; each term is worth 0 … 100 points."""
 
     least: int
     most: int
@@ -33,6 +30,7 @@ class NodeOrder(NamedTuple):
     taints: int
     pods: int
     spread: int
+    images: int
     balanced_compares: bool
     """Whether `balanced` rewards what makes a node more even, or an even node."""
 
@@ -123,6 +121,7 @@ def _nodeorder(use: PluginUse) -> NodeOrder:
         taints=number(use, "tainttoleration.weight"),
         pods=number(use, "podaffinity.weight"),
         spread=number(use, "podtopologyspread.weight"),
+        images=number(use, "imagelocality.weight"),
         balanced_compares=number(use, "balancedresource.kubernetesMinor")
         >= BALANCED_COMPARES_SINCE,
     )

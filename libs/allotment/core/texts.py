@@ -8,7 +8,8 @@ MESSAGE_CHARS_MAX = 1000
 
 def problem_text(problem: Problem) -> str:
     """One line: the code, the place, the value and what would be right."""
-    return f"{problem.code}: {problem.place} {problem.message}"
+    whose = problem.place == "its group" or problem.place.startswith("queue ")
+    return f"{problem.code}: {problem.place}{':' * whose} {problem.message}"
 
 
 def refusal_text(refusal: Refusal) -> str:

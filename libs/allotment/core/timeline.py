@@ -45,7 +45,7 @@ def _stage_text(number: int, attempt: Attempt, stage: StageTime) -> str:
         said = f"attempt {number} on ledger {decided.basis}"
         if placement is not None:
             return f"{said}: {placement.feasible}/{placement.nodes} nodes fit"
-        if attempt.refusal is not None:
+        if attempt.refusal is not None and attempt.refusal.nodes:
             return f"{said}: 0/{attempt.refusal.nodes} nodes fit"
         return said
     if stage.stage == "scorer":

@@ -190,7 +190,7 @@ def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
     """Who holds parts of a card, the largest part first."""
     return _largest_first(
         _holder_view(state, uid, container, holding)
-        for (uid, container), holding in card.holders.items()
+        for (uid, container, _), holding in card.holders.items()
     )
 
 

@@ -18,6 +18,7 @@ from allotment_proto.device_config import (
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Dropped,
@@ -176,6 +177,17 @@ EVENTS: tuple[Event, ...] = (
             ),
         ),
         pods=1_200,
+    ),
+    ConfigurationChecked(
+        kind="device",
+        source="ConfigMap kube-system/volcano-vgpu-device-config",
+        problems=(
+            Problem(
+                "InvalidDeviceConfig",
+                "ConfigMap kube-system/volcano-vgpu-device-config:",
+                "nvidia.deviceSplitCount is 'many'; wanted: a whole number",
+            ),
+        ),
     ),
     TimePassed(at_ms=1_795_000_000_000),
     DevicesConfigured(

@@ -10,6 +10,7 @@ from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Evicted,
@@ -45,6 +46,7 @@ FACTS = (
     PolicyLoaded,
     MixLearned,
     DevicesConfigured,
+    ConfigurationChecked,
     TimePassed,
 )
 
@@ -108,7 +110,7 @@ CHANNELS = (
     Channel(
         "logConfig",
         subjects.CONFIG,
-        (PolicyLoaded, MixLearned, DevicesConfigured),
+        (PolicyLoaded, MixLearned, DevicesConfigured, ConfigurationChecked),
         ("watcher",),
         SERVICES,
     ),

@@ -1,6 +1,7 @@
 """Under which policy and device configuration objects are read."""
 
 from allotment.core.devices import FAMILIES
+from allotment.core.term_weights import weights_of
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import device_config, keys
@@ -37,6 +38,11 @@ class Lens:
             *(family.unadvertised(config) for family in FAMILIES.values())
         )
 
+    @property
+    def weighs_images(self) -> bool:
+        """Whether nodes earn points for images that they have."""
+        return _weighs_images(self.policy)
+
     def reads_as(self, policy: Policy) -> bool:
         """Whether every object reads the same under another policy."""
         return _read_of(policy) == _read_of(self.policy)
@@ -52,4 +58,14 @@ class Lens:
 
 def _read_of(policy: Policy) -> tuple[object, ...]:
     """All of a policy that a fact can depend on."""
-    return policy.multi_container, policy.gpushare_kind, policy.exclusive_rules
+    return (
+        policy.multi_container,
+        policy.gpushare_kind,
+        policy.exclusive_rules,
+        _weighs_images(policy),
+    )
+
+
+def _weighs_images(policy: Policy) -> bool:
+    order = weights_of(policy).nodeorder
+    return order is not None and order.images > 0

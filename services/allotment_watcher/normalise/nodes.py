@@ -1,6 +1,6 @@
 """A node as the log tells it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from allotment.core import quantities
 from allotment.core.devices import FAMILIES
@@ -10,6 +10,7 @@ from allotment_proto.events import NodeObserved
 from allotment_proto.facts import Problem, Taint
 from allotment_watcher import objects
 from allotment_watcher.normalise.amounts import bounded, texts
+from allotment_watcher.normalise.images import images_of_node
 from allotment_watcher.normalise.lens import BUILT_IN, CPU, MEMORY, NOT_COUNTED, PODS
 
 
@@ -17,6 +18,7 @@ def node_fact(
     node: objects.NodeObject,
     config: DeviceConfig = BUILT_IN,
     device_info: Mapping[str, str] = NOTHING,
+    wanted_images: Container[str] = (),
 ) -> NodeObserved:
     """A node as the log tells it. Broken amounts count as 0 and are listed as problems."""
     meta = node.metadata
@@ -64,6 +66,7 @@ def node_fact(
         extended=tuple((n, v) for n, v in amounts.items() if n not in NOT_COUNTED),
         inventories=tuple(inventories),
         problems=tuple(problems),
+        images=images_of_node(node, wanted_images),
     )
 
 

@@ -20,8 +20,9 @@ from allotment_watcher import objects
 from allotment_watcher.normalise import devices, membership
 from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unsaid
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
+from allotment_watcher.normalise.images import images_of_pod
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
-from allotment_watcher.normalise.volumes import NOTHING, Reach, Wanted
+from allotment_watcher.normalise.volumes import NOTHING, Wanted
 
 REQUEST_BYTES_MAX = 128 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
@@ -56,7 +57,9 @@ def pod_through(
         request = _request_of_kind(_kind(pod), lens)
         if isinstance(wanted, Problem):
             raise Invalid(wanted)
-        request = _placed(request, pod, wanted.reach)
+        is_ours = spec.scheduler_name in lens.policy.scheduler_names and not node
+        images = images_of_pod(pod) if is_ours and lens.weighs_images else ()
+        request = _placed(request, pod, wanted, images)
         apart = devices.apart(lens, source, on_cards, request, is_bound=bool(node))
         if apart:
             request = msgspec.structs.replace(request, apart=apart)
@@ -132,6 +135,8 @@ def _kind(pod: objects.PodObject) -> bytes:
     spec = msgspec.structs.replace(
         pod.spec,
         node_name="bound" if pod.spec.node_name else None,
+        containers=_without_images(pod.spec.containers),
+        init_containers=_without_images(pod.spec.init_containers),
         volumes=None,
         topology_spread_constraints=None,
     )
@@ -143,6 +148,12 @@ def _kind(pod: objects.PodObject) -> bytes:
             {name: labels[name] for name in devices.ASKED_LABELS & labels.keys()},
         )
     )
+
+
+def _without_images(containers: list[objects.Container] | None) -> list[objects.Container] | None:
+    if containers is None:
+        return None
+    return [msgspec.structs.replace(container, image=None) for container in containers]
 
 
 _decode_kind = msgspec.json.Decoder(_Kind).decode
@@ -195,13 +206,20 @@ def _bounded(request: PodRequest) -> None:
         )
 
 
-def _placed(request: PodRequest, pod: objects.PodObject, reach: tuple[Reach, ...]) -> PodRequest:
-    """The request of a kind with what is about this pod: others near it, and its volumes."""
+def _placed(
+    request: PodRequest, pod: objects.PodObject, wanted: Wanted, images: tuple[str, ...]
+) -> PodRequest:
+    """The request of a kind with what is about this pod: others near it, its volumes and images."""
     company = company_of(pod)
-    if company == ALONE and not reach:
+    if company == ALONE and not (wanted.reach or wanted.attachments or images):
         return request
-    constraints = msgspec.structs.replace(request.constraints, volumes=reach)
-    request = msgspec.structs.replace(request, company=company, constraints=constraints)
+    request = msgspec.structs.replace(
+        request,
+        company=company,
+        constraints=msgspec.structs.replace(request.constraints, volumes=wanted.reach),
+        attachments=wanted.attachments,
+        images=images,
+    )
     _bounded(request)
     return request
 

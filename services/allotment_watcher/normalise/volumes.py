@@ -1,18 +1,22 @@
-"""From where a pod's volumes can be reached, by its claims: what PersistentVolumes and classes say.
+"""From where a pod's volumes can be reached, by its claims: what PersistentVolumes and classes say;
+and how many of them a node can have attached, by its CSINode.
 
 A claim that is bound is where its volume is. One that waits for its first consumer can be had where
 its class may make volumes; it is told the node before the pod is bound, so that one is made there.
 Everything else is not ready: the pod is refused with the reason, and told anew once that changes.
 So is a claim of a class that makes no volumes: which of those that are there it gets would have to
 be decided together with the node, and is not.
-Source: Kubernetes' `volumebinding` and `volumezone`.
+
+Of volumes that have to be attached only those count whose driver some node has a limit for. Their
+driver is that of the volume, or of the class that will make it.
+Source: Kubernetes' `volumebinding`, `volumezone` and `nodevolumelimits`.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment_proto.facts import Expression, NodeTerm, Problem
+from allotment_proto.facts import Amounts, Attachment, Expression, NodeTerm, Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.constraints import node_terms
 
@@ -35,10 +39,11 @@ Reach = tuple[NodeTerm, ...]
 
 class Wanted(NamedTuple):
     """What a pod's claims want: all of `reach` from its node, and the names of those that are to be
-    told which node it is."""
+    told which node it is; `attachments` are its volumes that nodes have limits for."""
 
     reach: tuple[Reach, ...] = ()
     waiting: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 NOTHING = Wanted()
@@ -70,6 +75,46 @@ class Volumes:
         self.claims: dict[str, objects.ClaimObject] = {}
         self.volumes: dict[str, objects.VolumeObject] = {}
         self.classes: dict[str, objects.ClassObject] = {}
+        self.nodes: dict[str, objects.CsiNodeObject] = {}
+
+    def limits_of(self, node: str) -> Amounts:
+        """By driver how many volumes a node can have attached, for drivers with a limit."""
+        found = self.nodes.get(node)
+        spec = None if found is None else found.spec
+        limits = {
+            driver.name: max(driver.allocatable.count, 0)
+            for driver in (spec.drivers or () if spec else ())
+            if driver.allocatable is not None and driver.allocatable.count is not None
+        }
+        return tuple(sorted(limits.items()))
+
+    def limited(self) -> frozenset[str]:
+        """The drivers that some node has a limit for."""
+        return frozenset(driver for node in self.nodes for driver, _ in self.limits_of(node))
+
+    def attached(
+        self, namespace: str, claims: Iterable[str], limited: frozenset[str]
+    ) -> tuple[tuple[Attachment, ...], bool]:
+        """The volumes of a pod that count, and whether all of its claims are known."""
+        found = []
+        is_complete = True
+        for name in claims:
+            key = f"{namespace}/{name}"
+            claim = self.claims.get(key)
+            is_complete = is_complete and claim is not None
+            driver = "" if claim is None else self._driver(claim.spec or objects.ClaimSpec())
+            if driver in limited:
+                found.append(Attachment(driver, key))
+        return tuple(sorted(found, key=lambda a: (a.driver, a.claim))), is_complete
+
+    def _driver(self, spec: objects.ClaimSpec) -> str:
+        """Who attaches a claim's volume; empty if nobody does, or nobody knows."""
+        volume = self.volumes.get(spec.volume_name or "")
+        if volume is not None:
+            csi = None if volume.spec is None else volume.spec.csi
+            return "" if csi is None else csi.driver
+        storage = self._class_of(spec)
+        return "" if storage is None else storage.provisioner
 
     def wanted(self, namespace: str, claims: Iterable[str]) -> Wanted:
         """What the claims of one pod want. Raises `NotReady`."""
@@ -121,14 +166,17 @@ class Volumes:
 
     def _class(self, key: str, spec: objects.ClaimSpec) -> objects.ClassObject | None:
         name = spec.storage_class_name
-        if name is None:
-            for known in self.classes.values():
-                if (known.metadata.annotations or {}).get(DEFAULT_CLASS) == "true":
-                    return known
-            return None
         if name and name not in self.classes:
             raise NotReady(key, f"names storage class {name}, which does not exist; create it")
-        return self.classes.get(name)
+        return self._class_of(spec)
+
+    def _class_of(self, spec: objects.ClaimSpec) -> objects.ClassObject | None:
+        if spec.storage_class_name is not None:
+            return self.classes.get(spec.storage_class_name)
+        for known in self.classes.values():
+            if (known.metadata.annotations or {}).get(DEFAULT_CLASS) == "true":
+                return known
+        return None
 
 
 def _of_volume(volume: objects.VolumeObject) -> list[Reach]:

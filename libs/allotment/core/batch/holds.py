@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from allotment.core.attachments import merged
 from allotment.core.batch.books import placement_of
 from allotment.core.batch.bounding import Bounding
 from allotment.core.bounds import bounded
@@ -171,7 +172,8 @@ class Emptied:
     def _requests(self, session: Session, job: Job) -> list[PodRequest]:
         tasks = session.due_tasks(job)[: _needed(job)]
         bounds = self._bounding.bounds(Limits(rules=session.node_rules(job)))
-        return [bounded(self._state.pods[task.uid].fact.request, bounds) for task in tasks]
+        facts = [self._state.pods[task.uid].fact for task in tasks]
+        return [bounded(merged(fact.request, self._state), bounds) for fact in facts]
 
     def _note_too_small(self, session: Session, job: Job) -> None:
         key, groups = job.uid, self._state.groups

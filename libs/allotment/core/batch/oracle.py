@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from allotment.core.attachments import merged
 from allotment.core.batch.bounding import Bounding
 from allotment.core.bounds import OPEN, Bounds, bounded
 from allotment.core.company import situated
@@ -57,7 +58,8 @@ class Places:
         """By an upper bound for each request, counted on the nodes as they are now."""
         bounds = self._bounding.bounds(limits)
         pods = [self._within(self._state.pods[task.uid].fact, bounds) for task in tasks]
-        wanted = Counter(pod.request for pod in pods if pod.problem is None)
+        asked = {pod.uid: merged(pod.request, self._state) for pod in pods}
+        wanted = Counter(asked[pod.uid] for pod in pods if pod.problem is None)
         most = {
             request: min(self._holds_at_most(request, count), count)
             for request, count in wanted.items()
@@ -68,7 +70,7 @@ class Places:
         short = next(
             pod
             for pod in pods
-            if pod.problem is not None or most[pod.request] < wanted[pod.request]
+            if pod.problem is not None or most[asked[pod.uid]] < wanted[asked[pod.uid]]
         )
         answer = self._place(short)
         if isinstance(answer, Placement):

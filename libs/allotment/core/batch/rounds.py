@@ -16,6 +16,7 @@ from allotment.core.batch.views import SINGLE, Views
 from allotment.core.config import is_on
 from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.gang import WholeRanker
+from allotment.core.laps import ACTION, SESSION, Lap, untimed
 from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import allocate
 from allotment.core.queues.answers import No
@@ -47,14 +48,15 @@ class Rounds:
         self._made_from: object = None
         self._session: Session | None = None
 
-    def session(self) -> Session:
+    def session(self, lap: Lap = untimed) -> Session:
         """The plugins of the policy in force, opened on the state; the last session is over."""
         state = self.state
         if self._policy is not state.policy:
             self._policy, self._tiers = state.policy, tiers_of(state.policy)
         if self._session is not None:
             self._session.close()
-        self._session = Session(self._follow(), self._tiers)
+        self._session = Session(self._follow(), self._tiers, lap)
+        lap(SESSION, "")
         return self._session
 
     def _follow(self) -> World:
@@ -74,16 +76,25 @@ class Rounds:
             world.follow(jobs_now, cluster, views.now_ms)
         return world
 
-    def run(self, batch: Sequence[str], ranker: WholeRanker, most: int = BATCH_MAX) -> Outcome:
+    def run(
+        self,
+        batch: Sequence[str],
+        ranker: WholeRanker,
+        most: int = BATCH_MAX,
+        lap: Lap = untimed,
+    ) -> Outcome:
         """Decide about the batch: pod by pod, or while there are queues by groups, until so many
-        pods are placed. The placements are in the batch's order.
+        pods are placed. The placements are in the batch's order. `lap` hears of each step.
         """
         state = self.state
         if not state.is_batched:
             return run_cycle(state, batch, ranker)
-        session = self.session()
+        session = self.session(lap)
         actions = state.policy.actions
-        admissions = self._admit(session) if "enqueue" in actions else ()
+        admissions: tuple[Admission, ...] = ()
+        if "enqueue" in actions:
+            admissions = self._admit(session)
+            lap(ACTION, "enqueue")
         held = holds_now(state, session, self._emptied)
         holds = (*held, *(hold for hold in keeping(state) if hold.job in session.jobs))
         ranker.begin()
@@ -99,13 +110,15 @@ class Rounds:
                 made.take(turn)
                 if len(places.placements) >= most:
                     break
+            lap(ACTION, "allocate")
             if "backfill" in actions:
                 for turn in backfill(
                     session, places, holds=holds, wanted=wanted, pending_too=pending_too
                 ):
                     made.take(turn)
+                lap(ACTION, "backfill")
             hunt = Hunt(state, session, places, fence(session, holds), wanted)
-            victims = hunt.run(actions)
+            victims = hunt.run(actions, lap)
         finally:
             ranker.end()
         found = told(held)

@@ -29,6 +29,7 @@ from typing import NamedTuple
 from allotment.core.batch.books import Books, Choice, Rank
 from allotment.core.batch.oracle import Places
 from allotment.core.bounds import Barred
+from allotment.core.laps import ACTION, Lap, untimed
 from allotment.core.model import ClusterState
 from allotment.core.queues.answers import KEPT_FOR_PREEMPTOR
 from allotment.core.queues.gang import is_pipelined, surplus
@@ -50,12 +51,11 @@ class Source(Enum):
     OTHER_QUEUES = auto()
 
 
-SOURCES = (
-    (PREEMPT, Source.OTHER_GROUPS),
-    (PREEMPT, Source.OWN_GROUP),
-    (RECLAIM, Source.OTHER_QUEUES),
-)
-"""In the order in which they are asked, with the action that asks."""
+SOURCES = {
+    PREEMPT: (Source.OTHER_GROUPS, Source.OWN_GROUP),
+    RECLAIM: (Source.OTHER_QUEUES,),
+}
+"""By the action that asks; all in the order in which they are asked."""
 
 
 def keeping(state: ClusterState) -> tuple[Hold, ...]:
@@ -97,15 +97,15 @@ class Hunt:
         self._books: Books | None = None
         self._evictable: list[tuple[Job, Task]] = []
 
-    def run(self, actions: Collection[str]) -> Victims:
+    def run(self, actions: Collection[str], lap: Lap = untimed) -> Victims:
         """Victims for the wanted groups, in their order, first by preemption."""
         mark = self._places.mark()
-        found = [
-            self._for_job(job, action, source)
-            for action, source in SOURCES
-            if action in actions
-            for job in self._takers(actions)
-        ]
+        found: list[Victims] = []
+        for action, sources in SOURCES.items():
+            if action in actions:
+                for source in sources:
+                    found += [self._for_job(job, action, source) for job in self._takers(actions)]
+                lap(ACTION, action)
         self._places.undo(mark)
         return Victims(
             tuple(eviction for victims in found for eviction in victims.evictions),

@@ -14,6 +14,7 @@ MIG_ORDERS = ("least-stranded", "listed")
 FIELDS = {
     "allotment.HostPolicy": "host_policy",
     "allotment.HostWeight": "host_weight",
+    "allotment.FitWeight": "fit_weight",
     "allotment.MultiContainerEnable": "multi_container",
     "allotment.MigGeometryOrder": "mig_order",
     "allotment.NamespaceLabelInMetrics": "namespace_in_metrics",
@@ -41,7 +42,7 @@ def _value(report: Report, what: str, entry: Entry) -> str | int | bool | None:
             return word(report, what, entry.value, HOST_POLICIES)
         case "allotment.MigGeometryOrder":
             return word(report, what, entry.value, MIG_ORDERS)
-        case "allotment.HostWeight":
+        case "allotment.HostWeight" | "allotment.FitWeight":
             weight = integer(entry.value)
             if weight is None or not 0 <= weight <= WEIGHT_MAX:
                 report.wrong(what, entry.value, f"a whole number from 0 to {WEIGHT_MAX}")

@@ -228,17 +228,21 @@ class Rules(NamedTuple):
     mig_order: str = Policy().mig_order
     by_amount: bool = False
     """Whether a cut card counts as if it were shared by amounts: a rough view, for estimates."""
+    node: str = ""
+    """Whose cards are asked: cards are shunned by node, because an id may occur on several."""
 
 
-def rules_of(request: PodRequest, policy: Policy) -> Rules:
-    """The rules for a pod under a policy."""
-    return Rules(request.selection, request.apart, policy.mig_order)
+def rules_of(request: PodRequest, policy: Policy, node: str) -> Rules:
+    """The rules for a pod under a policy, for the cards of one node."""
+    return Rules(request.selection, request.apart, policy.mig_order, node=node)
 
 
 def card_refusal(free: Free, request: DeviceRequest, rules: Rules, family: Family) -> str | None:
     """Why this card does not take one unit of the request; None if it does."""
     card, fact, selection = free.card, free.card.fact, rules.selection
     if not _selected(fact.id, fact.index, selection):
+        return reasons.GPU_NOT_SELECTED
+    if selection.shunned and (rules.node, family.name, fact.id) in selection.shunned:
         return reasons.GPU_NOT_SELECTED
     if not (
         family.accepts_model(fact.model)

@@ -35,7 +35,7 @@ ENTRY = np.dtype(
 
 HOLDING = np.dtype([("place", "<i4"), ("share", "<i4")])
 """A share of a card, for each booking as many as its entry says. One that is not charged, because
-its container holds that card already, is written as −1 − share."""
+its container holds that piece of it already, is written as −1 − share."""
 
 HOST = np.dtype(
     [

@@ -150,14 +150,15 @@ class Writer:
             self._new.taken.append(Taken(*amounts))
         held = allocation.holdings
         self._entries += _entry(seq, at_ms, self._pod(allocation), node, taken, len(held))
-        seen: set[tuple[int, int]] = set()
+        seen: set[tuple[int, int, str]] = set()
         for holding in held:
             place = self._places[node, self._families[holding.family], holding.card]
             share = self._share(holding)
             if len(held) > 1:
-                if (place, holding.container) in seen:  # a container has a card once
+                piece = place, holding.container, holding.instance
+                if piece in seen:  # a container has a piece of a card once
                     share = NONE - share
-                seen.add((place, holding.container))
+                seen.add(piece)
             self._holdings += _holding(place, share)
 
     def _share(self, holding: Holding) -> int:

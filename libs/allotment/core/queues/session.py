@@ -8,6 +8,7 @@ thrown away; once it is closed, nothing of its changes is left in its world.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from allotment.core.laps import PLUGIN, Lap, untimed
 from allotment.core.queues import votes
 from allotment.core.queues.answers import QUEUE_UNKNOWN, No
 from allotment.core.queues.limits import NodePoints, NodeRule
@@ -30,12 +31,18 @@ class Session:
     have no part in the order, and what waits of them waits for the queue.
     """
 
-    def __init__(self, world: World, tiers: Iterable[Iterable[Configured]]) -> None:
+    def __init__(
+        self, world: World, tiers: Iterable[Iterable[Configured]], lap: Lap = untimed
+    ) -> None:
+        """`lap` hears of each plugin that is open."""
         self.world = world
         self.unplaced: Mapping[str, JobView] = world.unplaced
-        self._opened = [
-            [(configured, configured.open(self.world)) for configured in tier] for tier in tiers
-        ]
+        self._opened: list[list[tuple[Configured, Plugin]]] = []
+        for tier in tiers:
+            self._opened.append([])
+            for configured in tier:
+                self._opened[-1].append((configured, configured.open(self.world)))
+                lap(PLUGIN, configured.name)
         self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
         self._charged = [p for p in self._all if type(p).charge is not Plugin.charge]
         """Those who keep books of what tasks take."""

@@ -66,7 +66,7 @@ class Dice:
     def _any_cards(self, node: Node, request: PodRequest) -> tuple[Holding, ...]:
         (ask,) = request.devices
         family = FAMILIES[ask.family]
-        rules = rules_of(request, self.state.policy)
+        rules = rules_of(request, self.state.policy, node.name)
         good = [
             card.fact
             for card in node.ledgers[ask.family].cards

@@ -27,6 +27,7 @@ from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    ConfigurationChecked,
     Decided,
     DevicesConfigured,
     Envelope,
@@ -254,5 +255,5 @@ def _subject(event: Event) -> str:
             return subjects.priority_class(event.name)
         case TimePassed():
             return subjects.TIME
-        case PolicyLoaded() | MixLearned() | DevicesConfigured():
+        case PolicyLoaded() | MixLearned() | DevicesConfigured() | ConfigurationChecked():
             return subjects.CONFIG

@@ -48,7 +48,7 @@ def _ledger(device: Mapping[str, Any]) -> Ledger:
 
 def _books(ledger: Ledger, pod: str) -> dict[str, Any]:
     card = ledger.cards[0]
-    held = card.holders.get((pod, 0))
+    held = next((h for (uid, _, _), h in card.holders.items() if uid == pod), None)
     return {
         "used_num": card.used_slots,
         "used_mem": card.used_memory_mib,
@@ -56,7 +56,7 @@ def _books(ledger: Ledger, pod: str) -> dict[str, Any]:
         "pod_present": held is not None,
         "pod_used_mem": held.memory_mib if held else 0,
         "pod_used_core": held.cores_pct if held else 0,
-        "pods": sorted({uid for uid, _ in card.holders}),
+        "pods": sorted({uid for uid, _, _ in card.holders}),
     }
 
 
@@ -102,7 +102,7 @@ def add_pod_usage(vector: Vector) -> Fields:
     world: World = node_of({**given, "devices": given["devices"]})
     pod = {"uid": "p", "namespace": given.get("namespace"), "annotations": given["pod_annotations"]}
     world.add(pod)
-    on = [card for card in world.cards if any(uid == "p" for uid, _ in card.holders)]
+    on = [card for card in world.cards if any(uid == "p" for uid, _, _ in card.holders)]
     said = {
         "pod_on_some_device": bool(on),
         "devices": [card.fact.id for card in on],

@@ -164,5 +164,5 @@ def _request(world: World, labels: Mapping[str, str]) -> PodRequest:
 
 
 def _takes(world: World, card: Card, pod: PodRequest) -> bool:
-    rules = rules_of(pod, world.policy)
+    rules = rules_of(pod, world.policy, world.name)
     return card_refusal(Free(card), pod.devices[0], rules, FAMILIES[FAMILY]) is None

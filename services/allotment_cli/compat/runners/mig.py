@@ -65,7 +65,7 @@ def add_pod(vector: Vector) -> Fields:
     if vector.function == "mig_add_then_sub_pod":
         world.remove(uid)
     books = world.state.nodes[world.name].ledgers[FAMILY].by_id[fact.id]
-    held = books.holders.get((uid, 0))
+    held = next((h for (owner, _, _), h in books.holders.items() if owner == uid), None)
     said = {
         "device_used": _device_used(books),
         "pod_used": {

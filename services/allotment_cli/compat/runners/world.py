@@ -286,7 +286,7 @@ def holdings_of(found: Fit) -> tuple[Holding, ...]:
 
 def held_by_pod(card: Card) -> Mapping[str, Sequence[Holding]]:
     found: dict[str, list[Holding]] = {}
-    for (uid, _), held in card.holders.items():
+    for (uid, _, _), held in card.holders.items():
         found.setdefault(uid, []).append(held)
     return found
 

@@ -1,0 +1,53 @@
+"""Tells the log when a configuration is refused, and when that is over: the watcher's pure part."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from allotment.core.state import ClusterState
+from allotment_proto.events import ConfigurationChecked
+from allotment_proto.facts import Problem
+
+INVALID_POLICY = "InvalidSchedulerConfig"
+PROBLEMS_MAX = 20
+"""So many are told of one text; a record has its limits, and so has the reader."""
+
+
+class ConfigChecks:
+    """What the log was told of each kind of configuration; `tell` appends."""
+
+    def __init__(
+        self, state: ClusterState, tell: Callable[[Iterable[ConfigurationChecked]], None]
+    ) -> None:
+        self._told = {kind: event for kind, (_, event) in state.config_refusals.items()}
+        self._tell = tell
+
+    def checked(self, kind: str, source: str, problems: Sequence[Problem]) -> None:
+        """The newest text was read, with these problems; it is told if that is news."""
+        told = self._told.pop(kind, None)
+        if not problems:
+            if told is not None:
+                self._tell([ConfigurationChecked(kind=kind, source=source)])
+            return
+        event = ConfigurationChecked(kind=kind, source=source, problems=_shown(problems))
+        self._told[kind] = event
+        if event != told:
+            self._tell([event])
+
+
+def policy_problems(source: str, problems: Iterable[str]) -> tuple[Problem, ...]:
+    """The mistakes in a scheduler configuration, each of which begins with its place."""
+    found = []
+    for text in problems:
+        place, _, message = text.partition(": ")
+        if not message or not place.startswith(source):
+            place, message = source, text
+        found.append(Problem(INVALID_POLICY, f"{place}:", message))
+    return tuple(found)
+
+
+def _shown(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    shown = tuple(problems[:PROBLEMS_MAX])
+    more = len(problems) - len(shown)
+    if more:
+        last = problems[PROBLEMS_MAX]
+        shown += (Problem(last.code, last.place, f"and {more} more"),)
+    return shown
