@@ -138,7 +138,7 @@ def _node(
             elif policy.device_policy == "spread":
                 device_micro += 100_000_000 - part
     kib = _part(memory // 1024, fact.memory_bytes // 1024)
-    host_micro = (_part(cpu, fact.cpu_milli) + kib) // 2
+    host_micro = (_part(cpu, fact.cpu_milli) + kib + (1 << 33)) >> 34  # the mean, to the nearest
     if policy.host_policy == "spread":
         host_micro = 100_000_000 - host_micro
     elif policy.host_policy != "binpack":
@@ -149,8 +149,8 @@ def _node(
 
 
 def _part(used: int, capacity: int) -> int:
-    """An overbooked host counts as full."""
-    return min(100_000_000 * used // capacity, 100_000_000) if capacity else 0
+    """The share in use with 33 binary digits; an overbooked host counts as full."""
+    return min(used, capacity) * ((100_000_000 << 33) // capacity) if capacity else 0
 
 
 def _cards(

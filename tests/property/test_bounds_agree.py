@@ -1,5 +1,6 @@
 """Within any bounds the board answers as the evaluator that asks node by node, whatever happens."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from allotment_proto.events import Event, PolicyLoaded
 from allotment_proto.facts import Expression, NodeTerm, PodRequest, Policy
 from tests import build
 from tests import strategies as own
+
+pytestmark = pytest.mark.usefixtures("scoring")
 
 TERMS = st.builds(
     NodeTerm,
