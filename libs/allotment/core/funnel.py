@@ -28,9 +28,7 @@ STEP_KEYS = (
     "keptForOthers",
 )
 """The stable names of `predicates.STEPS`, in the same order."""
-SAID_IF_LOST = frozenset(
-    ("volumes", "queueNodes", "otherPods", "volumeLimits", "keptForOthers")
-)
+SAID_IF_LOST = frozenset(("volumes", "queueNodes", "otherPods", "volumeLimits", "keptForOthers"))
 """Steps that few pods have: left out where they cost no node."""
 
 

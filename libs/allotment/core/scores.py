@@ -64,6 +64,8 @@ def _worth(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
     """What the node is worth to the pod's queue."""
     worth = bounds_of(request).worth
     return () if worth is None else ((worth.term, worth_micro(worth, node.labels)),)
+
+
 def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:
     """100 points a card that is asked for all that it gives, less by what it gives beyond."""
     parts = [
