@@ -137,8 +137,9 @@ def _node(
                 device_micro += part
             elif policy.device_policy == "spread":
                 device_micro += 100_000_000 - part
-    kib = _part(memory // 1024, fact.memory_bytes // 1024)
-    host_micro = (_part(cpu, fact.cpu_milli) + kib + (1 << 33)) >> 34  # the mean, to the nearest
+    kib = _host_part(memory // 1024, fact.memory_bytes // 1024)
+    host_micro = _host_part(cpu, fact.cpu_milli) + kib
+    host_micro = (host_micro + (1 << 33)) >> 34  # the mean, to the nearest
     if policy.host_policy == "spread":
         host_micro = 100_000_000 - host_micro
     elif policy.host_policy != "binpack":
@@ -148,9 +149,13 @@ def _node(
     return total, left_mib, tuple(holdings)
 
 
-def _part(used: int, capacity: int) -> int:
+def _host_part(used: int, capacity: int) -> int:
     """The share in use with 33 binary digits; an overbooked host counts as full."""
     return min(used, capacity) * ((100_000_000 << 33) // capacity) if capacity else 0
+
+
+def _part(used: int, capacity: int) -> int:
+    return min(100_000_000 * used // capacity, 100_000_000) if capacity else 0
 
 
 def _cards(
