@@ -244,11 +244,6 @@ def test_what_is_given_goes_before_the_default() -> None:
         ("sla", "sla-waiting-time: -1h", "is '-1h'; wanted: at least 1 ms; the default stays"),
         ("nodegroup", "strickt: true", "did you mean strict?"),
         ("nodegroup", "enablePreferredOrder: true", "plugin nodegroup: read, has no effect"),
-        (  # EX-IMAGE: which images a node has is not observed
-            "nodeorder",
-            "imagelocality.weight: 1",
-            "5:7: imagelocality.weight of plugin nodeorder: read, has no effect",
-        ),
         ("resource-strategy-fit", "resourceStrategyFitWeight: -1", "at least 0; the default 10 st"),
         (
             "resource-strategy-fit",

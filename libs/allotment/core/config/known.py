@@ -116,7 +116,7 @@ PLUGINS: dict[str, dict[str, Argument]] = {
         "podaffinity.weight": _weight(2),
         "balancedresource.weight": _weight(1),
         "tainttoleration.weight": _weight(3),
-        "imagelocality.weight": Argument(Kind.INTEGER, 1, is_used=False),
+        "imagelocality.weight": _weight(1),
         "podtopologyspread.weight": _weight(2),
         "balancedresource.kubernetesMinor": Argument(Kind.INTEGER, 36),
     },
