@@ -64,7 +64,6 @@ class Row:
             for number, end in zip(numbers, accumulate(numbers), strict=True)
         ]
         """The same by device request."""
-        self._chosen = self.chosen.reshape(-1).data
         self._asks = [ask for ask in shape.asks for _ in range(ask.number)]
         self.wastes = any(ask.wastes for ask in shape.asks)
         self.fit_micro: Ints = np.zeros(len(columns) if self.wastes else 1, np.int64)
@@ -97,8 +96,7 @@ class Row:
 
     def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
         """The slots of the cards that a node would give, with the device request they serve."""
-        first = position * len(self._asks)
-        return list(zip(self._asks, self._chosen[first : first + len(self._asks)], strict=True))
+        return list(zip(self._asks, self.chosen[position].tolist(), strict=True))
 
 
 def _barred(columns: Columns, barred: tuple[Barred, ...]) -> Ints | None:

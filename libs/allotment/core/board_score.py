@@ -156,7 +156,7 @@ class Scorer:
         row.feasible += grown
         if moves > MOVED_MAX:
             top.forget()
-        else:
+        elif moves:
             for position, rank in zip(*self._moved[:, :moves].tolist(), strict=True):
                 top.change(position, rank)
 

@@ -9,6 +9,7 @@ binpack picks them whatever the policy is: plain loops that look ahead would tak
 """
 
 from collections.abc import Callable
+from itertools import accumulate
 from random import Random
 
 import msgspec
@@ -159,7 +160,7 @@ class Churn:
         self._is_each_its_own = is_each_its_own
         self._random = random
         self._wanted = wanted
-        self._weights = [1 / request.devices[0].count for request in wanted]
+        self._weights = list(accumulate(1 / request.devices[0].count for request in wanted))
         self._pods = 0
         self._running: list[str] = []
         filling = policy
@@ -209,7 +210,7 @@ class Churn:
         apply(self.state, event, self.state.seq + 1)
 
     def _pick(self) -> PodRequest:
-        request = self._random.choices(self._wanted, self._weights)[0]
+        request = self._random.choices(self._wanted, cum_weights=self._weights)[0]
         if self._is_each_its_own:
             memory_bytes = request.memory_bytes + self._pods
             request = msgspec.structs.replace(request, memory_bytes=memory_bytes)
