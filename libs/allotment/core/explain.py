@@ -207,8 +207,9 @@ def _status(
     nominated = state.nominated.values() if waits else ()
     is_gang = _is_gang(state, fact.group)
     group = group_cause(state, pod)[1] if waits and pod is not None else ""
-    if not is_gang and pod is not None and pod.refusal is not None:
-        group = ""  # of a pod that is by itself its refusal says it all
+    refusal = None if pod is None else pod.refusal
+    if not is_gang and refusal is not None and refusal.problem is None:
+        group = ""  # of a pod that is by itself what its nodes lack says it all
     return Status(
         phase=phase,
         cause=cause,

@@ -4,12 +4,15 @@ from allotment_proto.events import Refusal
 from allotment_proto.facts import Problem
 
 MESSAGE_CHARS_MAX = 1000
+GOES_ON = ("has ", "is ", "may ", "of ", "takes ")
+"""How a message begins that makes one sentence with the queue that it is about."""
 
 
 def problem_text(problem: Problem) -> str:
     """One line: the code, the place, the value and what would be right."""
-    whose = problem.place == "its group" or problem.place.startswith("queue ")
-    return f"{problem.code}: {problem.place}{':' * whose} {problem.message}"
+    is_new = problem.place.startswith("queue ") and not problem.message.startswith(GOES_ON)
+    colon = ":" if is_new or problem.place == "its group" else ""
+    return f"{problem.code}: {problem.place}{colon} {problem.message}"
 
 
 def refusal_text(refusal: Refusal) -> str:
