@@ -1,7 +1,4 @@
-"""A Kubernetes client made of bytes: msgspec for data, answers as values.
-
-Writes, which are many and small, go over connections of our own (kube_http.py), everything else
-over aiohttp.
+"""A Kubernetes client made of bytes: aiohttp for the wire, msgspec for data, answers as values.
 
 Every request ends as Ok, Refused or Unknown (kube_result.py), and whoever asked has to look at all
 of them. Nothing here repeats a write whose fate is unknown. The two cases that are repeated are
@@ -27,7 +24,6 @@ from allotment.adapters.kube_config import (
     KubeConfigError,
     load_access,
 )
-from allotment.adapters.kube_http import Answer, Broken, Pool, Unreachable
 from allotment.adapters.kube_result import (
     ByteStream,
     KubeResult,
@@ -68,15 +64,11 @@ THROTTLE_DEFAULT_S = 1.0
 
 
 class KubeClient:
-    """The way to one API server. Make it with `connect`.
-
-    `pool` is None where a proxy is between.
-    """
+    """One connection pool to one API server. Make it with `connect`."""
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        pool: Pool | None,
         address: ClusterAddress,
         credentials: Credentials,
         *,
@@ -90,7 +82,6 @@ class KubeClient:
         self.unknown = 0
         """Requests since the start whose fate is unknown, for metrics."""
         self._session = session
-        self._pool = pool
         self._credentials = credentials
         self._places = anyio.Semaphore(concurrency, fast_acquire=True)
         self._timeout = _timeout(timeout_s)
@@ -197,41 +188,16 @@ class KubeClient:
         timeout: aiohttp.ClientTimeout,
     ) -> KubeResult:
         try:
-            if self._pool is not None and data is not None and params is None:
-                return self._judge(
-                    await self._write(self._pool, method, path, data, content_type, timeout)
-                )
             response = await self._send(method, path, params, data, content_type, timeout)
-            return self._judge(await _read(response))
+            return self._judge(response, await response.read())
         except KubeConfigError as error:
             return Unknown("credentials", str(error))
-        except (aiohttp.ClientConnectorError, Unreachable) as error:
+        except aiohttp.ClientConnectorError as error:
             return Unknown("unreachable", f"{self.address.url}: {text_of(error)}")
         except TimeoutError:
             return Unknown("timeout", f"{method} {path}: no answer within {timeout.total} s")
-        except (aiohttp.ClientError, Broken, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             return Unknown("connection", f"{method} {path}: {text_of(error)}")
-
-    async def _write(
-        self,
-        pool: Pool,
-        method: str,
-        path: str,
-        data: bytes,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
-    ) -> Answer:
-        """`_send` and the answer, over a connection of ours."""
-        headers = {"Accept": "application/json", "Content-Type": content_type}
-        for is_last in (False, True):
-            token = await self._credentials.header()
-            if token is not None:
-                headers["Authorization"] = token
-            answer = await pool.ask(method, path, headers, data, timeout.total)
-            if answer.status != 401 or token is None or is_last:
-                break
-            self._credentials.drop(token)
-        return answer
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -253,7 +219,7 @@ class KubeClient:
                 if response.status == 200:
                     yield ByteStream(response)
                 else:
-                    answer = self._judge(await _read(response))
+                    answer = self._judge(response, await response.read())
                     yield Unknown("server", "no stream") if isinstance(answer, Ok) else answer
         except KubeConfigError as error:
             if opened:
@@ -300,21 +266,21 @@ class KubeClient:
             response.release()
         return response
 
-    def _judge(self, answer: Answer) -> KubeResult:
-        code, body = answer.status, answer.body
+    def _judge(self, response: aiohttp.ClientResponse, body: bytes) -> KubeResult:
+        code = response.status
         if 200 <= code < 300:
             return Ok(code, body)
         try:
             said = msgspec.json.decode(body, type=Status)
         except msgspec.MsgspecError:  # a proxy's page, a plain text
             said = Status(message=body[:500].decode(errors="replace").strip())
-        reason = said.reason or answer.reason
-        message = said.message or f"HTTP {code} {answer.reason}".rstrip()
+        reason = said.reason or response.reason or ""
+        message = said.message or f"HTTP {code} {response.reason or ''}".rstrip()
         if code >= 500:
             return Unknown("server", message, code)
         if code == 429:
             self.throttled += 1
-            if (after := answer.headers.get("retry-after")) is not None:
+            if (after := response.headers.get("Retry-After")) is not None:
                 return Unknown("throttled", message, code, _seconds(after))
         return Refused(code, reason, message, said.details or {})
 
@@ -340,13 +306,9 @@ async def connect(
         read_bufsize=READ_BUFFER_BYTES,
         headers={"User-Agent": user_agent, "Accept": "application/json"},
     )
-    pool = None
-    if address.proxy is None:
-        pool = Pool(address.url, address.ssl, address.server_name, user_agent, CONNECT_TIMEOUT_S)
     try:
         yield KubeClient(
             session,
-            pool,
             address,
             credentials,
             concurrency=concurrency,
@@ -355,8 +317,6 @@ async def connect(
         )
     finally:
         with anyio.CancelScope(shield=True):  # closing sockets waits for nobody
-            if pool is not None:
-                await pool.close()
             await session.close()
 
 
@@ -364,12 +324,6 @@ def pod_path(namespace: str, pod: str, subresource: str = "") -> str:
     """The path of a pod or of one of its subresources, names escaped."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
     return f"{path}/{subresource}" if subresource else path
-
-
-async def _read(response: aiohttp.ClientResponse) -> Answer:
-    body = await response.read()
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status, response.reason or "", headers, body, is_last=False)
 
 
 def _timeout(total_s: float) -> aiohttp.ClientTimeout:
