@@ -201,6 +201,7 @@ class Board:
             row.facts_cursor = len(refacted)
             if row.allowed is not None:
                 row.allowed = allowed_cards(self._columns, row.shape.request.selection)
+                row.told = None
 
     def _ask_constraints(self, static: Static, request: PodRequest, at: Iterable[int]) -> None:
         """Ask constraints and lasting bounds again where a node's fact is another than before."""
@@ -234,33 +235,35 @@ class Board:
         if said is None:
             columns = self._columns
             cards, name = columns.card_ids[position], columns.names[position]
-            chosen = [cards[slot] for _, slot in row.chosen_at(position)]
-            said = RunnerUp(name, -entry[0] >> LEFTOVER_BITS, tuple(chosen))
+            chosen = tuple([cards[slot] for slot in row.slots_at(position)])
+            said = RunnerUp(name, entry[0] >> LEFTOVER_BITS, chosen)
             row.top.said[position] = said
         return said
 
     def _place(self, row: Row, entry: Entry) -> Place:
-        rank, position = -entry[0], entry[1]
+        rank, position = entry
         columns, name = self._columns, self._columns.names[position]
         cards = columns.card_ids[position]
         pieces = PieceNames(columns, self.state.policy)
-        holdings = [
-            pieces.holding(ask, position, slot, cards[slot])
-            for ask, slot in row.chosen_at(position)
-        ]
+        holdings = tuple(
+            [
+                pieces.holding(ask, position, slot, cards[slot])
+                for ask, slot in row.chosen_at(position)
+            ]
+        )
         total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)
-        host = self._host_term(row.shape.request, position)
-        terms = [("host", host)]
+        device = total
+        terms = [("host", self._host_term(row.shape.request, position))]
         weight = self.state.policy.fit_weight
         if weight and row.shape.asks:
             terms.insert(0, ("fit", weight * row.fit_at(position)))
-        sum_of_terms = total
         if row.more is not None:
-            sum_of_terms = row.more.sum_at(position, total)
+            device = row.more.sum_at(position, total)
             terms += row.more.terms_at(position)
-        terms.insert(0, ("device", sum_of_terms - sum(micro for _, micro in terms)))
-        score = Score(total, tuple(terms), leftover)
-        return Place((-total, leftover, name), score, tuple(holdings))
+        for _, micro in terms:
+            device -= micro
+        score = Score(total, (("device", device), *terms), leftover)
+        return Place((-total, leftover, name), score, holdings)
 
     def _host_term(self, request: PodRequest, position: int) -> int:
         policy = self.state.policy

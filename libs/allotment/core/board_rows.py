@@ -12,7 +12,6 @@ from allotment.core.board_top import Top
 from allotment.core.bounds import Barred, bounds_of
 from allotment.core.codes import NUMBER
 from allotment.core.columns import USE_ORDERS, Columns
-from allotment.core.kernel_layout import Plan
 from allotment.core.packing import Bools, Ints, Shorts
 from allotment.core.policies.base import View
 from allotment.core.shapes import Ask, Shape
@@ -65,6 +64,7 @@ class Row:
         ]
         """The same by device request."""
         self._asks = [ask for ask in shape.asks for _ in range(ask.number)]
+        self._chosen = self.chosen.reshape(-1).data
         self.wastes = any(ask.wastes for ask in shape.asks)
         self.fit_micro: Ints = np.zeros(len(columns) if self.wastes else 1, np.int64)
         """Points for how much is asked for of what is given: by position, or one entry for all if
@@ -75,14 +75,18 @@ class Row:
         """Set if the request has rules about other pods."""
         self.images: Images | None = None
         """Set if the policy weighs where the request's images are."""
-        self.plan: Plan | None = None
+        self.plan: Ints | None = None
         """Set if the compiled loops can score the request, once that was asked."""
         self.is_planned = False
+        self.told: tuple[object, ...] | None = None
+        """What the compiled loops were told last time, while that stands."""
         self.barred = _barred(columns, bounds_of(shape.request).barred)
         """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
+        self.varies = bool(shape.request.apart)
+        """What the compiled loops are told differs from time to time."""
         self.is_impossible = (
             shape.unlisted
             or shape.unknown_family
@@ -96,7 +100,12 @@ class Row:
 
     def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
         """The slots of the cards that a node would give, with the device request they serve."""
-        return list(zip(self._asks, self.chosen[position].tolist(), strict=True))
+        return list(zip(self._asks, self.slots_at(position), strict=True))
+
+    def slots_at(self, position: int) -> list[int]:
+        """The same slots alone."""
+        count = len(self._asks)
+        return self._chosen[count * position : count * (position + 1)].tolist()
 
 
 def _barred(columns: Columns, barred: tuple[Barred, ...]) -> Ints | None:

@@ -15,11 +15,11 @@ from allotment.core.board_relative import constant_micro, is_relative, relative_
 from allotment.core.board_rows import Row, admitted_cards, best_cards, good_cards, take
 from allotment.core.board_rules import Rules
 from allotment.core.board_terms import Terms
-from allotment.core.board_top import KEEP, NO_FIT
 from allotment.core.bounds import bounds_of
 from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
-from allotment.core.kernel_layout import HAS_MASK, Plan
+from allotment.core.kernel_layout import HAS_MASK
 from allotment.core.kernel_plan import MachineCode, ScorePositions, plan_of
+from allotment.core.kernel_top import KEPT_MOST, NO_FIT
 from allotment.core.packing import Bools, Ints
 from allotment.core.points import (
     FULL_MICRO,
@@ -36,7 +36,7 @@ from allotment.core.switches import switches_of
 from allotment.core.term_weights import NONE, most_micro, weights_of
 from allotment_proto.facts import ALONE, Policy
 
-MOVED_MAX = 4 * KEEP
+MOVED_MAX = KEPT_MOST
 """From here on it is cheaper to search the row again than to move rank after rank."""
 
 _all = np.logical_and.reduce
@@ -81,15 +81,16 @@ class Scorer:
         self._most = most + most_micro(self._weights)
         self._is_plain = self._weights == NONE and self._most <= TOTAL_MOST
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
-        self._moved = np.zeros((2, MOVED_MAX), np.int64)
 
     def prepare(self, row: Row) -> None:
         """What a new row needs beside its columns."""
         request = row.shape.request
         if request.company != ALONE or request.attachments:
             row.rules = Rules(self._columns, request, self._switches)
+            row.varies = True
         if request.images and self._image_micro:
             row.images = Images(self._columns, self._sizes, request)
+            row.varies = True
         worth = bounds_of(request).worth
         if not self._is_plain or worth is not None:
             terms = Terms(self._columns, request, self._weights)
@@ -115,7 +116,7 @@ class Scorer:
         else:
             self._run(score_positions, row, plan, at)
 
-    def _plan(self, row: Row) -> Plan | None:
+    def _plan(self, row: Row) -> Ints | None:
         if not row.is_planned:
             row.is_planned = True
             row.plan = plan_of(
@@ -128,37 +129,40 @@ class Scorer:
             )
         return row.plan
 
-    def _run(self, score_positions: ScorePositions, row: Row, plan: Plan, at: Ints) -> None:
+    def _run(self, score_positions: ScorePositions, row: Row, plan: Ints, at: Ints) -> None:
         """Score in machine code."""
-        columns, codes, top = self._columns, row.static.codes, row.top
+        told = row.told
+        if told is None:
+            told = self._tell(row, plan)
+            row.told = None if row.varies else told
+        moves, grown = score_positions(at, *told)
+        row.feasible += grown
+        if moves:
+            row.top.moved(moves)
+
+    def _tell(self, row: Row, plan: Ints) -> tuple[object, ...]:
+        """What the compiled loops take beside the positions."""
+        columns = self._columns
         mask = admitted_cards(row, columns)
-        plan.plan[HAS_MASK] = mask is not None
-        moves, grown = score_positions(
-            at,
+        plan[HAS_MASK] = mask is not None
+        return (
             columns.host,
             columns.packed,
             columns.keys,
             columns.sizes,
             columns.unsaid,
-            codes,
+            row.static.codes,
             _numbers(row),
             _no_mask if mask is None else mask,
             _no_images if row.images is None else row.images.points,
-            *plan,
+            plan,
             row.rank,
             row.fit,
             row.chosen,
             row.fit_micro,
             _no_parts if row.more is None else row.more.micro,
-            int(top.floor_rank),
-            self._moved,
+            row.top.kept,
         )
-        row.feasible += grown
-        if moves > MOVED_MAX:
-            top.forget()
-        elif moves:
-            for position, rank in zip(*self._moved[:, :moves].tolist(), strict=True):
-                top.change(position, rank)
 
     def _score(self, row: Row, at: Ints) -> None:
         """Score in NumPy."""
@@ -264,16 +268,17 @@ class Scorer:
         return points if self._host_policy == "binpack" else _full - points
 
     def _store(self, row: Row, at: Ints, rank: Ints, fit: Bools) -> None:
-        top = row.top
-        moved = (np.maximum(row.rank[at], rank) >= top.floor_rank).nonzero()[0]
+        top, before = row.top, row.rank[at]
+        moved = (np.maximum(before, rank) >= top.floor_rank).nonzero()[0]
         row.rank[at] = rank
         row.fit[at] = fit
         row.feasible = int(np.count_nonzero(row.fit))
         if len(moved) > MOVED_MAX:
             top.forget()
-        else:
-            for position, value in zip(at[moved].tolist(), rank[moved].tolist(), strict=True):
-                top.change(position, value)
+            return
+        of_position = dict(zip(at[moved].tolist(), moved.tolist(), strict=True))
+        for position, number in of_position.items():
+            top.change(position, int(before[number]), int(rank[number]))
 
 
 def _numbers(row: Row) -> Ints:

@@ -2,74 +2,85 @@
 
 A row of ranks has one entry a node, and a decision asks for the best four. Finding them anew costs
 as much as the row is long. So the best `KEEP` positions are kept, with a floor: whatever is not
-kept ranks below the floor. A rank that changes is moved, enters or leaves; only when fewer than
-asked for are left above the floor is the row searched again.
+kept ranks below the floor. A rank that changes is moved, enters or leaves (`kernel_top.keep`, which
+the compiled loops call for themselves); only when fewer than asked for are left above the floor is
+the row searched again.
 """
-
-from bisect import bisect_left, insort
 
 import numpy as np
 
+from allotment.core.kernel_top import (
+    COUNT,
+    FLOOR_POSITION,
+    FLOOR_RANK,
+    KEEP,
+    KEPT_MOST,
+    MOVED,
+    NO_FIT,
+    POSITIONS,
+    RANKS,
+    STANDING,
+    keep,
+)
 from allotment.core.packing import Ints
 from allotment_proto.events import RunnerUp
 
-KEEP = 64
-NO_FIT = -1
-
 Entry = tuple[int, int]
-"""(−rank, position): sorted, the best comes first, and of equals the lowest position."""
+"""(rank, position): the highest rank comes first, and of equals the lowest position."""
 
-NOTHING: Entry = (-(1 << 63) + 1, -1)
-EVERYTHING: Entry = (0, 1 << 63)
-"""Floors above all and below all that fits."""
+ABOVE_ALL: Entry = ((1 << 63) - 1, -1)
+BELOW_ALL: Entry = (NO_FIT, -1)
+"""Floors above and below all that fits."""
+_COUNT_AT = STANDING * KEPT_MOST + COUNT
 
 
 class Top:
-    """The best of a row. `entries` is complete above `floor`: every other entry is greater."""
+    """The best of a row, complete above the floor: every other entry comes after it."""
 
-    __slots__ = ("entries", "floor", "floor_rank", "ranks", "said", "searches")
+    __slots__ = ("_view", "kept", "said", "searches")
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.ranks: dict[int, int] = {}
+        self.kept: Ints = np.zeros((STANDING + 1, KEPT_MOST), np.int64)
+        """What `kernel_top` keeps."""
+        self._view = self.kept.reshape(-1).data
         self.said: dict[int, RunnerUp] = {}
         """What is said of positions that are kept, as long as they do not change."""
-        self._set_floor(NOTHING)
-        """The floor's rank: only changes from or to here or above matter."""
+        self.forget()
         self.searches = 0
         """How often the whole row was searched: the work done, for tests and benches."""
 
     def best(self, rank: Ints, feasible: int, wanted: int) -> list[Entry]:
         """The `wanted` best entries, or all that fit if these are fewer."""
-        wanted = min(wanted, feasible)
-        if len(self.entries) < wanted:
+        wanted, view = min(wanted, feasible), self._view
+        if view[_COUNT_AT] < wanted:
             self._search(rank)
-        return self.entries[:wanted]
+        positions = view[POSITIONS * KEPT_MOST : POSITIONS * KEPT_MOST + wanted]
+        return list(zip(view[:wanted].tolist(), positions.tolist(), strict=True))
 
-    def change(self, position: int, rank: int) -> None:
-        """A position has a new rank (NO_FIT for none)."""
-        entries, known = self.entries, self.ranks.pop(position, None)
-        if known is not None:
+    def change(self, position: int, before: int, rank: int) -> None:
+        """A position has a new rank (NO_FIT for none), or its cards are others."""
+        if keep(self.kept, position, before, rank):
+            self.said.clear()
+        else:
             self.said.pop(position, None)
-            del entries[bisect_left(entries, (-known, position))]
-        entry = (-rank, position)
-        if rank > NO_FIT and entry <= self.floor:
-            insort(entries, entry)
-            self.ranks[position] = rank
-            if len(entries) > 4 * KEEP:
-                self._shrink()
+
+    def moved(self, moves: int) -> None:
+        """So many positions were changed by the compiled loops: the first in the row `MOVED`."""
+        said = self.said
+        if moves > KEPT_MOST:
+            said.clear()
+        elif said:
+            for position in self._view[MOVED * KEPT_MOST : MOVED * KEPT_MOST + moves].tolist():
+                said.pop(position, None)
 
     def forget(self) -> None:
         """Much has changed: search when next asked."""
-        self.entries.clear()
-        self.ranks.clear()
-        self._set_floor(NOTHING)
+        self._keep((), (), ABOVE_ALL)
 
-    def _shrink(self) -> None:
-        for _, position in self.entries[KEEP:]:
-            del self.ranks[position]
-        del self.entries[KEEP:]
-        self._set_floor(self.entries[-1])
+    @property
+    def floor_rank(self) -> int:
+        """Only changes from or to here or above matter."""
+        return int(self.kept[STANDING, FLOOR_RANK])
 
     def _search(self, rank: Ints) -> None:
         self.searches += 1
@@ -77,15 +88,19 @@ class Top:
             least = np.partition(rank, len(rank) - KEEP)[len(rank) - KEEP]
             above = (rank > max(least, NO_FIT)).nonzero()[0]
             equal = (rank == least).nonzero()[0][: KEEP - len(above)]
-            found = np.concatenate((above, equal)).tolist()
+            found = np.concatenate((above, equal))
         else:
-            found = list(range(len(rank)))
-        self.ranks = {p: r for p, r in zip(found, rank[found].tolist(), strict=True) if r > NO_FIT}
-        self.entries = sorted((-r, p) for p, r in self.ranks.items())
-        complete = len(self.entries) < len(found) or len(found) == len(rank)
-        self._set_floor(EVERYTHING if complete else self.entries[-1])
+            found = np.arange(len(rank))
+        positions = found[rank[found] > NO_FIT]
+        positions = positions[np.lexsort((positions, -rank[positions]))]
+        ranks = rank[positions]
+        is_complete = len(positions) < len(found) or len(found) == len(rank)
+        floor = BELOW_ALL if is_complete else (int(ranks[-1]), int(positions[-1]))
+        self._keep(ranks, positions, floor)
 
-    def _set_floor(self, floor: Entry) -> None:
+    def _keep(self, ranks: Ints | tuple[()], positions: Ints | tuple[()], floor: Entry) -> None:
+        count, kept = len(ranks), self.kept
+        kept[RANKS, :count], kept[POSITIONS, :count] = ranks, positions
+        kept[STANDING, COUNT] = count
+        kept[STANDING, FLOOR_RANK], kept[STANDING, FLOOR_POSITION] = floor
         self.said.clear()
-        self.floor = floor
-        self.floor_rank = np.array(-floor[0])

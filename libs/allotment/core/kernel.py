@@ -15,6 +15,7 @@ from allotment.core.kernel_layout import (
     AFTER,
     AMOUNT,
     AMOUNT_SHIFT,
+    ASK_COUNT,
     BINPACK,
     BY_HOLDERS,
     BY_USE,
@@ -26,8 +27,11 @@ from allotment.core.kernel_layout import (
     DIVISOR_MIB,
     EACH_ONCE,
     EXTENDED_COLUMN,
+    EXTENDED_COUNT,
+    EXTENDED_FIELDS,
     EXTENDED_NEED,
     EXTENDED_ROW,
+    FIELDS,
     FIT_MICRO,
     FIT_WEIGHT,
     HAS_MASK,
@@ -35,8 +39,11 @@ from allotment.core.kernel_layout import (
     HOST_WEIGHT,
     IMAGE_MICRO,
     IS_CUT_OFF,
+    KIND_COUNT,
     KIND_MASK,
     MAY_EXCEED,
+    MEAN_COUNT,
+    MEAN_FIELDS,
     NEED,
     NEED_CPU,
     NEED_MEMORY,
@@ -44,14 +51,19 @@ from allotment.core.kernel_layout import (
     NONE,
     NUMBER,
     ORDER,
+    PLAN_LENGTH,
     POLICY,
     RANK,
+    SHARE_COUNT,
+    SHARE_FIELDS,
     SIZE_MIB,
     SPARE_MIB,
     SPREAD,
+    TERMS_LENGTH,
     part,
 )
 from allotment.core.kernel_terms import add_terms
+from allotment.core.kernel_top import FLOOR_RANK, MOVED, STANDING, keep
 from allotment.core.packing import (
     GUARDS,
     HOLDERS_MASK,
@@ -85,33 +97,37 @@ def score_positions(
     numbers: Ints,
     mask: Bools,
     images: Ints,
-    plan: Ints,
-    asks: Ints,
-    extended: Ints,
-    terms: Ints,
-    means: Ints,
-    shares: Ints,
+    told: Ints,
     rank: Ints,
     fit: Bools,
     chosen: Shorts,
     given: Ints,
     parts: Ints,
-    floor_rank: int,
-    moved: Ints,
+    top: Ints,
 ) -> tuple[int, int]:
     """Score the positions `at` (M,) one after the other, and store ranks, fit, cards and terms.
 
     `codes` and `numbers` (N,) are reasons that speak against nodes, 0 for none; `mask` (N, D) the
-    cards that are admitted, if the plan has one; `images` (N,) the points of images, or (0,). From
-    `plan` on what `kernel_layout.Plan` holds. Written to are `rank` and `fit` (N,), `chosen` (N, T)
+    cards that are admitted, if the plan has one; `images` (N,) the points of images, or (0,);
+    `told` is laid out as in `kernel_layout`. Written to are `rank` and `fit` (N,), `chosen` (N, T)
     the slots of all cards that are asked for, `given` (N,) or (1,) the points for how much of what
     they give is asked for, if that counts, `parts` (P + 1, N) the plugins' terms and the sum of
-    all, and `moved` (2, X): positions from or to `floor_rank` or above whose rank or cards changed,
-    and their ranks.
+    all, and `top`, the best of the row (`kernel_top`).
 
-    Returns how many have moved (more than X if they do not go in), and by how much the number of
-    nodes that fit grew.
+    Returns how many of the best changed their rank or cards, from or to the floor or above (more
+    than go into the top's row `MOVED` if it does not say all of them), and by how much the number
+    of nodes that fit grew.
     """
+    plan, start, end = told[:PLAN_LENGTH], PLAN_LENGTH, PLAN_LENGTH
+    end += plan[ASK_COUNT] * FIELDS * plan[KIND_COUNT]
+    asks = told[start:end].reshape((plan[ASK_COUNT], FIELDS, plan[KIND_COUNT]))
+    start, end = end, end + plan[EXTENDED_COUNT] * EXTENDED_FIELDS
+    extended = told[start:end].reshape((plan[EXTENDED_COUNT], EXTENDED_FIELDS))
+    start, end = end, end + TERMS_LENGTH
+    terms = told[start:end]
+    start, end = end, end + plan[MEAN_COUNT] * MEAN_FIELDS
+    means = told[start:end].reshape((plan[MEAN_COUNT], MEAN_FIELDS))
+    shares = told[end:].reshape((plan[SHARE_COUNT], SHARE_FIELDS))
     count = len(at)
     micro, leftover = np.full(count, -1, np.int64), np.zeros(count, np.int64)
     of_given, differs = np.zeros(count, np.int64), np.zeros(count, np.bool_)
@@ -130,7 +146,7 @@ def score_positions(
         add_terms(
             at, host, sizes, unsaid, images, plan[IMAGE_MICRO], terms, means, shares, micro, parts
         )
-    return _store(at, plan, micro, leftover, differs, rank, fit, floor_rank, moved, parts.shape[0])
+    return _store(at, plan, micro, leftover, differs, rank, fit, top, parts.shape[0])
 
 
 @part
@@ -306,8 +322,7 @@ def _store(
     differs: Bools,
     rank: Ints,
     fit: Bools,
-    floor_rank: int,
-    moved: Ints,
+    top: Ints,
     is_more: int,
 ) -> tuple[int, int]:
     """Store the ranks; the rest as `score_positions` returns it."""
@@ -325,19 +340,20 @@ def _store(
             rank[position] = total
             fit[position] = total >= 0
             grown += int(total >= 0) - int(before >= 0)
-        if (total != before or differs[number]) and max(before, total) >= floor_rank:
-            if moves < moved.shape[1]:
-                moved[0, moves] = position
-                moved[1, moves] = total
+        is_among = max(before, total) >= top[STANDING, FLOOR_RANK]
+        if is_among and (total != before or differs[number]):
+            if moves < top.shape[1]:
+                top[MOVED, moves] = position
             moves += 1
+            if keep(top, position, before, total):
+                moves = top.shape[1] + 1
     return moves, grown
 
 
 SIGNATURE = (
     "UniTuple(int64, 2)("
     "int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[:,::1], "
-    "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[::1], int64[:,:,::1], "
-    "int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], boolean[::1], "
-    "uint16[:,::1], int64[::1], int64[:,::1], int64, int64[:,::1])"
+    "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[::1], int64[::1], boolean[::1], "
+    "uint16[:,::1], int64[::1], int64[:,::1], int64[:,::1])"
 )
 """The types of what `score_positions` takes, in numba's words."""

@@ -1,9 +1,14 @@
-"""How a request is told to the compiled loops: numbers only, at places that have names here."""
+"""How a request is told to the compiled loops: numbers only, at places that have names here.
+
+All are in one array, because every array that is handed over costs as much as scoring five nodes:
+first what stands at the places of the plan, then the arrays whose sizes are said there:
+
+    asks[ASK_COUNT, FIELDS, KIND_COUNT], extended[EXTENDED_COUNT, EXTENDED_FIELDS],
+    terms[TERMS_LENGTH], means[MEAN_COUNT, MEAN_FIELDS], shares[SHARE_COUNT, SHARE_FIELDS]
+"""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
-
-from allotment.core.packing import Ints
+from typing import Any, TypeVar
 
 _Part = TypeVar("_Part", bound=Callable[..., Any])
 
@@ -17,7 +22,7 @@ def part(function: _Part) -> _Part:
     return function
 
 
-# Places in `Plan.plan`.
+# Places in the plan.
 (
     NEED_PODS,
     NEED_CPU,
@@ -36,12 +41,17 @@ def part(function: _Part) -> _Part:
     CONSTANT_MICRO,
     FIT_WEIGHT,
     IMAGE_MICRO,
+    ASK_COUNT,
+    KIND_COUNT,
+    EXTENDED_COUNT,
+    MEAN_COUNT,
+    SHARE_COUNT,
     PLAN_LENGTH,
-) = range(18)
+) = range(23)
 NONE, BINPACK, SPREAD = range(3)
 """What `POLICY` and `HOST_POLICY` say."""
 
-# Fields of `Plan.asks`. What is not said by kind stands at every kind.
+# Fields of the asks. What is not said by kind stands at every kind.
 (
     NEED,
     RANK,
@@ -60,10 +70,10 @@ NONE, BINPACK, SPREAD = range(3)
 BY_USE, BY_HOLDERS, BY_PLACE = range(3)
 """What `ORDER` says: what a key's amount counts."""
 
-# Fields of `Plan.extended`.
+# Fields of an extended resource.
 EXTENDED_ROW, EXTENDED_COLUMN, EXTENDED_NEED, EXTENDED_FIELDS = range(4)
 
-# Places in `Plan.terms`.
+# Places in the terms.
 (
     HAS_NODEORDER,
     LEAST,
@@ -79,23 +89,6 @@ EXTENDED_ROW, EXTENDED_COLUMN, EXTENDED_NEED, EXTENDED_FIELDS = range(4)
     TERMS_LENGTH,
 ) = range(12)
 
-# Fields of `Plan.means` and of `Plan.shares`.
+# Fields of the means and of their shares.
 MEAN_CPU, MEAN_MEMORY, MEAN_CONSTANT, MEAN_DIVISOR, MEAN_FIELDS = range(5)
 SHARE_MEAN, SHARE_ROW, SHARE_NEED, SHARE_WEIGHT, SHARE_FIELDS = range(5)
-
-
-class Plan(NamedTuple):
-    """One row's request. `kernel_plan` makes it, `kernel` reads it."""
-
-    plan: Ints
-    """(PLAN_LENGTH,)"""
-    asks: Ints
-    """(A, FIELDS, K)"""
-    extended: Ints
-    """(E, EXTENDED_FIELDS)"""
-    terms: Ints
-    """(TERMS_LENGTH,)"""
-    means: Ints
-    """(M, MEAN_FIELDS)"""
-    shares: Ints
-    """(S, SHARE_FIELDS)"""

@@ -16,6 +16,7 @@ from allotment.core.kernel_layout import (
     AFTER,
     AMOUNT,
     AMOUNT_SHIFT,
+    ASK_COUNT,
     BINPACK,
     BY_HOLDERS,
     BY_PLACE,
@@ -27,6 +28,7 @@ from allotment.core.kernel_layout import (
     DEVICE_WEIGHT,
     DIVISOR_MIB,
     EACH_ONCE,
+    EXTENDED_COUNT,
     EXTENDED_FIELDS,
     FIELDS,
     FIT_MICRO,
@@ -35,8 +37,10 @@ from allotment.core.kernel_layout import (
     HOST_WEIGHT,
     IMAGE_MICRO,
     IS_CUT_OFF,
+    KIND_COUNT,
     KIND_MASK,
     MAY_EXCEED,
+    MEAN_COUNT,
     MEAN_FIELDS,
     NEED,
     NEED_CPU,
@@ -48,12 +52,12 @@ from allotment.core.kernel_layout import (
     PLAN_LENGTH,
     POLICY,
     RANK,
+    SHARE_COUNT,
     SHARE_FIELDS,
     SIZE_MIB,
     SPARE_MIB,
     SPREAD,
     TERMS_LENGTH,
-    Plan,
 )
 from allotment.core.packing import Ints
 from allotment.core.points import KIB_BITS
@@ -74,7 +78,7 @@ class MachineCode:
 
 def plan_of(
     columns: Columns, row: Row, policy: Policy, device: str, *, image_micro: int, is_cut: bool
-) -> Plan | None:
+) -> Ints | None:
     """The row's request in numbers; None if the compiled loops do not know something in it.
 
     `device` names the device policy in use, `image_micro` is what a point of the images is worth,
@@ -105,7 +109,12 @@ def plan_of(
     asks = np.zeros((len(shape.asks), FIELDS, layout.kinds_most), np.int64)
     for number, ask in enumerate(shape.asks):
         _tell(asks[number], ask)
-    return Plan(plan, asks, _extended(shape), terms, means, shares)
+    extended = _extended(shape)
+    plan[[ASK_COUNT, KIND_COUNT, EXTENDED_COUNT]] = len(asks), layout.kinds_most, len(extended)
+    plan[[MEAN_COUNT, SHARE_COUNT]] = len(means), len(shares)
+    return np.concatenate(
+        [plan, *(each.ravel() for each in (asks, extended, terms, means, shares))]
+    )
 
 
 def _is_known(ask: Ask) -> bool:
