@@ -202,7 +202,7 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: Amount = 1
 
 
-class PodRequest(msgspec.Struct, frozen=True, gc=False):
+class PodRequest(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Everything that decides where a pod fits. Pods with an equal request share all work."""
 
     cpu_milli: Amount = 0

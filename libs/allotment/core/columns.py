@@ -23,6 +23,7 @@ are written through flat memory views, which take a Python integer at a quarter 
 """
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,9 @@ SIZE_CPU, SIZE_MEMORY = 0, 1
 SIZE_EXTENDED = 2 - EXTENDED
 """From the host row of an extended resource to its column in `sizes`."""
 HUGE = 1 << 62
+_HOST_IN_USE = Struct("=4q")
+"""The first four columns of a host: all that an allocation changes on most."""
+_ITEM_BYTES = 8
 TOUCHES_MAX = 1 << 17
 USE_ORDERS = ("fullest", "preferred")
 """Orders whose keys hold the memory in use."""
@@ -136,6 +140,8 @@ class Columns:
         self.card_ids: list[list[str]] = []
         """Per position the card in each slot."""
         self._blocked: list[str | None] = []
+        self._weights: list[tuple[int, int]] = []
+        """Per position what a milli-CPU and a KiB in use add to the shares."""
         self.cut: dict[int, list[str]] = {}
         """The pieces that are held of each cut card, by its place in the flattened arrays."""
         self.tagged: dict[str, dict[int, int]] = {}
@@ -266,7 +272,7 @@ class Columns:
         host[at] -= sign
         host[at + CPU] -= sign * placement.cpu_milli
         host[at + HOST_MEMORY] -= sign * placement.memory_bytes
-        self._sum_host(position)
+        host[at + HOST_SUM] = self._shares(position, host[at + CPU], host[at + HOST_MEMORY])
         if pod is not None:
             self._book_pod(position, pod.fact, sign)
         for name, charge in placement.extended:
@@ -319,7 +325,7 @@ class Columns:
 
     def _follow(self, recent: list[Change]) -> bool:
         """Take over changes one by one; False if positions have to be made anew."""
-        rows, positions = self.state.rows, self._position
+        rows, positions, crowd = self.state.rows, self._position, self.crowd
         written: set[int] = set()
         if self._forgotten != self.state.forgotten:
             self._forgotten = self.state.forgotten
@@ -333,7 +339,7 @@ class Columns:
                     written.add(row)
                     if not self._take_over(node):
                         return False
-                    self.crowd.recount(self._position.get(node.name))
+                    crowd.recount(positions.get(node.name))
             elif node.fact is not None:
                 position = positions.get(node.name)
                 if position is None:
@@ -341,10 +347,14 @@ class Columns:
                 if self.facts[position] is not node.fact:
                     continue  # written again by a later change, with other cards perhaps
                 if row not in written:
+                    ledgers = node.ledgers
                     for held in allocation.holdings:
-                        self._write_card(position, node, held.family, held.card)
+                        ledger = ledgers.get(held.family)
+                        card = None if ledger is None else ledger.by_id.get(held.card)
+                        if card is not None:
+                            self._write_card(position, card)
                     self._write_host(position, node)
-                    self.crowd.book(position, allocation.fact, sign)
+                    crowd.book(position, allocation.fact, sign)
                     self.touch(position)
         return True
 
@@ -383,7 +393,7 @@ class Columns:
     def _forget_pieces(self, position: int) -> None:
         """Forget what was known of single cards of a node."""
         first = position * self.depth
-        for at in range(first, first + len(self.slots[position])):
+        for at in range(first, first + len(self.card_ids[position])):
             self.cut.pop(at, None)
             for tag, count in self._tags_at.pop(at, {}).items():
                 _count(self.tagged, tag, at, -count)
@@ -415,6 +425,7 @@ class Columns:
         self.slots = [{} for _ in nodes]
         self.card_ids = [[] for _ in nodes]
         self._blocked = [None] * len(nodes)
+        self._weights = [(0, 0)] * len(nodes)
         self.cut, self.tagged, self._tags_at = {}, {}, {}
         self.epoch += 1
         self._allocate(len(nodes), max(depth, 1))
@@ -453,6 +464,9 @@ class Columns:
         self._packed = self.packed.reshape(-1).data
         self._keys = self.keys.reshape(-1).data
         self._host = self.host.reshape(-1).data
+        self._host_bytes = self.host.reshape(-1).view(np.uint8).data
+        self._amount_shift = self.layout.amount_shift
+        self._below_amount = (1 << self._amount_shift) - 1
 
     def _write(self, position: int, node: Node) -> bool:
         """Write one node; False if a kind is new and there is no bit left for it."""
@@ -460,34 +474,31 @@ class Columns:
         assert fact is not None
         if self.facts[position] is not fact or self._blocked[position] != node.blocked:
             self._write_fact(position, node, fact)
-        for family, ledger in node.ledgers.items():
+        for ledger in node.ledgers.values():
             for card in ledger.cards:
-                self._write_card(position, node, family, card.fact.id)
+                self._write_card(position, card)
         self._write_host(position, node)
         return len(self.kinds) < self.layout.kinds_most
 
-    def _write_card(self, position: int, node: Node, family: str, card_id: str) -> None:
-        slot = self.slots[position].get((family, card_id))
-        if slot is None:
-            return
-        card = node.ledgers[family].by_id[card_id]
-        at, shift, size = position * self.depth + slot, self.layout.amount_shift, card.fact
+    def _write_card(self, position: int, card: Card) -> None:
+        at, size = position * self.depth + card.slot, card.fact
         free_mib, holders = card.free_memory_mib, size.slots - card.free_slots
         if card.cutter is not None:
             self.cut[at] = card.held
             number = self._keys[at] & self.layout.kind_mask
             self._keys[at] += self.in_state(number, card.state) - number
-        if card.tags or at in self._tags_at:
+        if card.tags or (self._tags_at and at in self._tags_at):
             self._write_tags(at, card)
         self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
-        order = self._orders[family]
+        order = self._orders[card.family]
         if order in USE_ORDERS:
             amount_used = min(size.memory_mib - free_mib, USED_MOST)
         elif order == "emptiest":
             amount_used = max(HOLDERS_MOST - holders, 0)
         else:
             return
-        self._keys[at] = amount_used << shift | self._keys[at] & (1 << shift) - 1
+        keys = self._keys
+        keys[at] = amount_used << self._amount_shift | keys[at] & self._below_amount
 
     def _write_tags(self, at: int, card: Card) -> None:
         for tag, count in self._tags_at.pop(at, {}).items():
@@ -498,26 +509,28 @@ class Columns:
             self._tags_at[at] = dict(card.tags)
 
     def _write_host(self, position: int, node: Node) -> None:
-        host, at = self._host, position * self._host_width
-        host[at] = node.pods_free
-        host[at + CPU] = max(node.cpu_milli_free, 0)
-        host[at + HOST_MEMORY] = max(node.memory_bytes_free, 0)
-        self._sum_host(position)
+        at = position * self._host_width
+        cpu_milli, memory_bytes = max(node.cpu_milli_free, 0), max(node.memory_bytes_free, 0)
+        _HOST_IN_USE.pack_into(
+            self._host_bytes,
+            _ITEM_BYTES * at,
+            node.pods_free,
+            cpu_milli,
+            memory_bytes,
+            self._shares(position, cpu_milli, memory_bytes),
+        )
         if self.has_unsaid or node.unsaid_milli or node.unsaid_bytes:
             self.unsaid[:, position] = node.unsaid_milli, node.unsaid_bytes
             self.has_unsaid = True
         for name, free in node.extended_free.items():
-            host[at + self._resources[name]] = free
+            self._host[at + self._resources[name]] = free
 
-    def _sum_host(self, position: int) -> None:
+    def _shares(self, position: int, cpu_milli: int, memory_bytes: int) -> int:
         """`points.host_sum` of what is in use, from what is free."""
-        fact, host, at = self.facts[position], self._host, position * self._host_width
+        fact, (of_cpu, of_kib) = self.facts[position], self._weights[position]
         assert fact is not None
-        host[at + HOST_SUM] = (
-            HOST_HALF
-            + (fact.cpu_milli - host[at + CPU]) * host[at + CPU_WEIGHT]
-            + (fact.memory_bytes - host[at + HOST_MEMORY] >> KIB_BITS) * host[at + KIB_WEIGHT]
-        )
+        in_use_kib = fact.memory_bytes - memory_bytes >> KIB_BITS
+        return HOST_HALF + (fact.cpu_milli - cpu_milli) * of_cpu + in_use_kib * of_kib
 
     def _write_fact(self, position: int, node: Node, fact: NodeObserved) -> None:
         self.facts[position] = fact
@@ -531,19 +544,20 @@ class Columns:
         self.packed[position] = NOTHING
         self.keys[position] = 0
         self.host[position] = MISSING
-        self.host[position, CPU_WEIGHT] = host_weight(fact.cpu_milli)
-        self.host[position, KIB_WEIGHT] = host_weight(fact.memory_bytes >> KIB_BITS)
+        weights = host_weight(fact.cpu_milli), host_weight(fact.memory_bytes >> KIB_BITS)
+        self._weights[position] = weights
+        self.host[position, CPU_WEIGHT : KIB_WEIGHT + 1] = weights
         self._write_sizes(position, fact)
         slots: dict[tuple[str, str], int] = {}
         for kind, (family, card) in zip(_kinds_of(node), _cards_of(node), strict=True):
-            slot = len(slots)
+            slot = card.slot
             place = slot if self._orders[family] == "last" else self.depth - 1 - slot
             self.keys[position, slot] = place << self.layout.kind_bits | self._kind_id(kind)
             self.index[position, slot] = card.fact.index
             self.network[position, slot] = card.fact.network
             slots[family, card.fact.id] = slot
         self.slots[position] = slots
-        self.card_ids[position] = [card for _, card in slots]
+        self.card_ids[position] = [card.fact.id for _, card in _cards_of(node)]
 
     def _write_sizes(self, position: int, fact: NodeObserved) -> None:
         sizes = self.sizes[:, :, position]

@@ -67,7 +67,7 @@ __all__ = [
 BATCH_MAX = 256
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What a cycle would decide. `suppressed` pods were refused just as the time before.
 
     The rest is about groups and stays empty without them; see `Decided`.

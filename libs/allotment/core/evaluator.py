@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from allotment.core.capacity import node_holds_at_most
 from allotment.core.company import Around, look_around
 from allotment.core.predicates import fits
@@ -23,7 +25,7 @@ RUNNERS_UP = 3
 REQUESTS_MAX = 512
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False, order=True):
     """A node that takes a request: its rank (smaller is better) and what it would give."""
 
     rank: tuple[int, int, str]
@@ -108,7 +110,7 @@ class _Row:
         self.verdicts: dict[int, Verdict] = {}
 
 
-class Ranking(NamedTuple):
+class Ranking(msgspec.Struct, frozen=True, gc=False):
     """The best place for a request, if there is one, and the next best."""
 
     best: Place | None

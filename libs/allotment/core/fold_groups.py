@@ -38,7 +38,7 @@ def join(state: ClusterState, fact: PodObserved) -> None:
 
 def leave(state: ClusterState, fact: PodObserved, seq: int) -> None:
     changed(state, fact, seq)
-    group = state.groups.get(fact.group)
+    group = state.groups.get(fact.group) if fact.group else None
     if group is not None:
         group.members.pop(fact.uid, None)
         _forget_group_if_empty(state, fact.group, group)
@@ -153,6 +153,8 @@ def wholes_among(
 
 def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     """What a decision says about groups, after its placements took effect."""
+    if not (state.is_batched or event.shorts or event.admissions) and event.holds is None:
+        return
     placed = [
         pod.fact
         for placement in (event.placements if state.is_batched else ())
@@ -256,8 +258,9 @@ def _chain(state: ClusterState, name: str) -> list[str]:
 
 def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
     """Note that something about a pod changed, for its group."""
-    group = state.groups.get(fact.group)
-    if group is not None:
-        _touch(state, fact.group, group, seq)
-    elif state.queues and not fact.group:
+    if fact.group:
+        group = state.groups.get(fact.group)
+        if group is not None:
+            _touch(state, fact.group, group, seq)
+    elif state.queues:
         state.jobs_trail.add(SINGLE + fact.uid)

@@ -35,6 +35,7 @@ class Card:
         "free_memory_mib",
         "free_slots",
         "holders",
+        "slot",
         "state",
         "table",
         "tags",
@@ -42,6 +43,8 @@ class Card:
 
     def __init__(self, fact: CardFact, family: str = "", table: Table = ()) -> None:
         self.fact = fact
+        self.slot = 0
+        """Its place among all cards of the node."""
         self.family = family
         self.table = table
         self.cutter = cutter_of(family, fact, table)
@@ -96,7 +99,7 @@ class Card:
     def copy(self) -> "Card":
         twin = Card.__new__(Card)
         twin.fact, twin.table, twin.cutter = self.fact, self.table, self.cutter
-        twin.family = self.family
+        twin.family, twin.slot = self.family, self.slot
         twin.state = self.state
         twin.tags = dict(self.tags)
         twin.free_slots = self.free_slots

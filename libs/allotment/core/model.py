@@ -132,6 +132,9 @@ class Node:
         self.labels = dict(fact.labels) if fact else {}
         blocked = self.blocked
         self.ledgers = {i.family: Ledger(i, blocked) for i in fact.inventories} if fact else {}
+        cards = [card for ledger in self.ledgers.values() for card in ledger.cards]
+        for slot, card in enumerate(cards):
+            card.slot = slot
         self.cpu_milli_free = fact.cpu_milli if fact else 0
         self.memory_bytes_free = fact.memory_bytes if fact else 0
         self.pods_free = fact.pods if fact else 0
@@ -167,7 +170,7 @@ class Node:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
         fact = allocation.fact
-        if fact is not None:
+        if fact is not None and (fact.request.unsaid != SAID or fact.request.attachments):
             self.book_said(fact, sign)
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         for holding in allocation.holdings:

@@ -10,7 +10,7 @@ after placement (binpack) or its complement (spread). Plugins count only if a fi
 end at `TOTAL_MOST`.
 """
 
-from typing import NamedTuple
+import msgspec
 
 from allotment.core.bounds import bounds_of, worth_micro
 from allotment.core.devices.base import Pick
@@ -32,7 +32,7 @@ from allotment.core.terms import host_terms
 from allotment_proto.facts import Holding, PodRequest, Policy
 
 
-class Score(NamedTuple):
+class Score(msgspec.Struct, frozen=True, gc=False, order=True):
     """`leftover` is what the choice leaves behind: the smaller, the better the fit."""
 
     total_micro: int

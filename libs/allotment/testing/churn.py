@@ -50,6 +50,7 @@ WORDS = ("A100", "L40S", "T4", "H100")
 FILL = 0.66
 CARDS = 8
 MISSES_MAX = 10_000
+DRAWN_AT_A_TIME = 256
 DEVICES = ("hami-core", "mig", "ascend")
 """What the cluster's cards are."""
 MIG_MODEL = "NVIDIA-NVIDIA A100-SXM4-80GB"
@@ -161,6 +162,7 @@ class Churn:
         self._random = random
         self._wanted = wanted
         self._weights = list(accumulate(1 / request.devices[0].count for request in wanted))
+        self._drawn: list[PodRequest] = []
         self._pods = 0
         self._running: list[str] = []
         filling = policy
@@ -210,7 +212,11 @@ class Churn:
         apply(self.state, event, self.state.seq + 1)
 
     def _pick(self) -> PodRequest:
-        request = self._random.choices(self._wanted, cum_weights=self._weights)[0]
+        if not self._drawn:
+            self._drawn = self._random.choices(
+                self._wanted, cum_weights=self._weights, k=DRAWN_AT_A_TIME
+            )
+        request = self._drawn.pop()
         if self._is_each_its_own:
             memory_bytes = request.memory_bytes + self._pods
             request = msgspec.structs.replace(request, memory_bytes=memory_bytes)

@@ -8,6 +8,8 @@ and quota. A group's minimum is placed as a whole or not at all, what it has bey
 from collections.abc import Sequence
 from fractions import Fraction
 
+import msgspec
+
 from allotment.core.batch.findings import Findings, waiting_in
 from allotment.core.batch.holds import Emptied, holds_now, told
 from allotment.core.batch.oracle import Places
@@ -124,7 +126,9 @@ class Rounds:
         found = told(held)
         outcome = made.outcome(batch, admissions, found if found != state.holds else None)
         session.close()
-        return outcome._replace(evictions=victims.evictions, nominations=victims.nominations)
+        return msgspec.structs.replace(
+            outcome, evictions=victims.evictions, nominations=victims.nominations
+        )
 
     def _take_stray(self, made: Findings, session: Session, key: str, batch: Sequence[str]) -> None:
         """A group that has no part in the order: its queue or its PodGroup does not exist."""
