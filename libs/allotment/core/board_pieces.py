@@ -4,7 +4,8 @@ Ranks and charges depend on a card's kind alone. Which of several equal pieces a
 up only for the place that is chosen.
 """
 
-from allotment.core.columns import CardKind, Columns
+from allotment.core.column_kinds import CardKind
+from allotment.core.columns import Columns
 from allotment.core.devices.base import need_memory_mib, share_name
 from allotment.core.shapes import Ask
 from allotment_proto.facts import Holding, Policy

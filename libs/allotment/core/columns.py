@@ -24,12 +24,12 @@ are written through flat memory views, which take a Python integer at a quarter 
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import NamedTuple
 
 import numpy as np
 
+from allotment.core.column_kinds import Keys, Kinds, cards_of
+from allotment.core.column_tags import Tags
 from allotment.core.crowd import Crowd
-from allotment.core.cuts import UNCUT, Cutter, State, Table, cutter_of
 from allotment.core.devices import FAMILIES
 from allotment.core.ledger import Card
 from allotment.core.packing import (
@@ -44,7 +44,7 @@ from allotment.core.packing import (
 from allotment.core.points import HOST_HALF, KIB_BITS, coarse_bits, host_weight
 from allotment.core.state import Change, ClusterState, Node
 from allotment_proto.events import NodeObserved, Placement, PodObserved
-from allotment_proto.facts import NO_TABLE, CardFact, Holding
+from allotment_proto.facts import Holding
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
@@ -59,66 +59,6 @@ _ITEM_BYTES = 8
 TOUCHES_MAX = 1 << 17
 USE_ORDERS = ("fullest", "preferred")
 """Orders whose keys hold the memory in use."""
-
-
-class CardKind(NamedTuple):
-    """What cards have in common that a request can ask about."""
-
-    family: str
-    mode: str
-    model: str
-    slots: int
-    memory_mib: int
-    cores_pct: int
-    healthy: bool
-    blocked: str | None = None
-    """Why no card of its ledger takes anything; see `Ledger.blocked`."""
-    table: Table = ()
-    is_closed: bool = False
-    """It hands out nothing; see `NO_TABLE`."""
-    state: State = UNCUT
-    """What can still be had of a cut card: it is of another kind after every piece."""
-
-    def fact(self) -> CardFact:
-        """A card of this kind."""
-        return CardFact(
-            "",
-            0,
-            self.model,
-            self.slots,
-            self.memory_mib,
-            self.cores_pct,
-            self.healthy,
-            self.mode,
-            NO_TABLE if self.is_closed else -1,
-        )
-
-    @property
-    def cutter(self) -> Cutter | None:
-        return cutter_of(self.family, self.fact(), self.table)
-
-
-NO_CARD = CardKind("", "", "", 0, 0, 0, False)
-
-
-class Keys(NamedTuple):
-    """How a key is laid out, from its highest bits down.
-
-    What the order prefers (`fullest` and `preferred`: memory in use in MiB; `emptiest`: how few
-    holders, as `HOLDERS_MOST` less those there are; `first` and `last`: 0), the card's place among
-    equals, and its kind.
-    """
-
-    kind_bits: int
-    place_bits: int
-    amount_shift: int
-    """The bits of kind and place together."""
-    kind_mask: int
-
-    @property
-    def kinds_most(self) -> int:
-        """How many kinds a key can tell apart."""
-        return 1 << self.kind_bits
 
 
 class Columns:
@@ -144,9 +84,7 @@ class Columns:
         """Per position what a milli-CPU and a KiB in use add to the shares."""
         self.cut: dict[int, list[str]] = {}
         """The pieces that are held of each cut card, by its place in the flattened arrays."""
-        self.tagged: dict[str, dict[int, int]] = {}
-        """Per tag how many holders with it each card has, by its place."""
-        self._tags_at: dict[int, dict[str, int]] = {}
+        self._tags = Tags()
         self.crowd = Crowd(state, self.names)
         """What rules about other pods count."""
         self._resources: dict[str, int] = {}
@@ -158,7 +96,7 @@ class Columns:
         self._touches: Ints = np.zeros(0, np.int64)
         """The last touches in order, the first of them being number `_touches_dropped`."""
         self._touches_dropped = 0
-        self._reset_kinds()
+        self._meet_kinds()
         self._allocate(0, 1)
 
     def __len__(self) -> int:
@@ -199,14 +137,6 @@ class Columns:
     def order(self, family: str) -> str:
         """The order in which cards of a family are tried under the state's policy."""
         return self._orders.get(family, "first")
-
-    def in_state(self, number: int, state: State) -> int:
-        """The kind that a card of this kind has once it is in another state."""
-        known = self._siblings[number]
-        found = known.get(state)
-        if found is None:
-            found = known[state] = self._kind_id(self.kinds[number]._replace(state=state))
-        return found
 
     def kind_at(self, position: int, slot: int) -> int:
         """The number of the kind of a card."""
@@ -283,25 +213,20 @@ class Columns:
 
     def tagged_cards(self, tags: tuple[str, ...]) -> Bools | None:
         """Which cards (N, D) have a holder with one of the tags; None if there are none."""
-        places = [place for tag in tags for place in self.tagged.get(tag, ())]
-        if not places:
-            return None
-        found = np.zeros(len(self) * self.depth, np.bool_)
-        found[places] = True
-        return found.reshape(len(self), self.depth)
+        return self._tags.mask(tags, (len(self), self.depth))
 
     def _book_piece(self, at: int, held: Holding, sign: int) -> int:
         """Note a piece that is taken or given back; gives the memory that it is charged."""
         number = self._keys[at] & self.layout.kind_mask
         kind, pieces = self.kinds[number], self.cut[at]
-        cutter, fact = self._cutters[number]
+        cutter, fact = self.card_kinds.cutters[number]
         assert cutter is not None
         if sign > 0:
             pieces.append(held.instance)
         else:
             pieces.remove(held.instance)
         state = cutter.state(fact, kind.table, pieces)
-        self._keys[at] += self.in_state(number, state) - number
+        self._keys[at] += self.card_kinds.in_state(number, state) - number
         return cutter.charged_mib(kind.table, held.instance, held.memory_mib)
 
     def _book_pod(self, position: int, fact: PodObserved, sign: int) -> None:
@@ -319,7 +244,7 @@ class Columns:
             slot = slots.get((held.family, held.card))
             if slot is not None:
                 for tag in ledgers[held.family].counted(tags, held):
-                    _count(self.tagged, tag, position * self.depth + slot, sign)
+                    self._tags.count(tag, position * self.depth + slot, sign)
 
     # ---- following the state
 
@@ -395,8 +320,7 @@ class Columns:
         first = position * self.depth
         for at in range(first, first + len(self.card_ids[position])):
             self.cut.pop(at, None)
-            for tag, count in self._tags_at.pop(at, {}).items():
-                _count(self.tagged, tag, at, -count)
+            self._tags.write(at, {})
 
     def _has_room(self, node: Node) -> bool:
         assert node.fact is not None
@@ -409,14 +333,14 @@ class Columns:
         nodes = sorted(
             (n for n in self.state.nodes.values() if n.fact is not None), key=lambda n: n.name
         )
-        self._reset_kinds()
+        self._meet_kinds()
         self._resources = {}
         for node in nodes:
             assert node.fact is not None
             for name, _ in node.fact.extended:
                 self._resources.setdefault(name, len(self._resources) + EXTENDED)
-            for kind in _kinds_of(node):
-                self._kind_id(kind)
+            for _, kind in cards_of(node):
+                self.card_kinds.number(kind)
         depth = max((sum(len(x.cards) for x in n.ledgers.values()) for n in nodes), default=1)
         self.names = [node.name for node in nodes]
         self._position = {name: position for position, name in enumerate(self.names)}
@@ -426,7 +350,7 @@ class Columns:
         self.card_ids = [[] for _ in nodes]
         self._blocked = [None] * len(nodes)
         self._weights = [(0, 0)] * len(nodes)
-        self.cut, self.tagged, self._tags_at = {}, {}, {}
+        self.cut, self._tags = {}, Tags()
         self.epoch += 1
         self._allocate(len(nodes), max(depth, 1))
         for position, node in enumerate(nodes):
@@ -486,9 +410,8 @@ class Columns:
         if card.cutter is not None:
             self.cut[at] = card.held
             number = self._keys[at] & self.layout.kind_mask
-            self._keys[at] += self.in_state(number, card.state) - number
-        if card.tags or (self._tags_at and at in self._tags_at):
-            self._write_tags(at, card)
+            self._keys[at] += self.card_kinds.in_state(number, card.state) - number
+        self._tags.write(at, card.tags)
         self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
         order = self._orders[card.family]
         if order in USE_ORDERS:
@@ -499,14 +422,6 @@ class Columns:
             return
         keys = self._keys
         keys[at] = amount_used << self._amount_shift | keys[at] & self._below_amount
-
-    def _write_tags(self, at: int, card: Card) -> None:
-        for tag, count in self._tags_at.pop(at, {}).items():
-            _count(self.tagged, tag, at, -count)
-        for tag, count in card.tags.items():
-            _count(self.tagged, tag, at, count)
-        if card.tags:
-            self._tags_at[at] = dict(card.tags)
 
     def _write_host(self, position: int, node: Node) -> None:
         at = position * self._host_width
@@ -549,15 +464,17 @@ class Columns:
         self.host[position, CPU_WEIGHT : KIB_WEIGHT + 1] = weights
         self._write_sizes(position, fact)
         slots: dict[tuple[str, str], int] = {}
-        for kind, (family, card) in zip(_kinds_of(node), _cards_of(node), strict=True):
-            slot = card.slot
+        for card, kind in cards_of(node):
+            slot, family = card.slot, card.family
             place = slot if self._orders[family] == "last" else self.depth - 1 - slot
-            self.keys[position, slot] = place << self.layout.kind_bits | self._kind_id(kind)
+            self.keys[position, slot] = place << self.layout.kind_bits | self.card_kinds.number(
+                kind
+            )
             self.index[position, slot] = card.fact.index
             self.network[position, slot] = card.fact.network
             slots[family, card.fact.id] = slot
         self.slots[position] = slots
-        self.card_ids[position] = [card.fact.id for _, card in _cards_of(node)]
+        self.card_ids[position] = [card.fact.id for card, _ in cards_of(node)]
 
     def _write_sizes(self, position: int, fact: NodeObserved) -> None:
         sizes = self.sizes[:, :, position]
@@ -570,67 +487,6 @@ class Columns:
             sizes[column] = size, scaled, scaled >> 1, bits
         self.is_hollow |= not (fact.cpu_milli and fact.memory_bytes)
 
-    # ---- kinds
-
-    def _reset_kinds(self) -> None:
-        self.kinds: list[CardKind] = []
-        self._kind_ids: dict[CardKind, int] = {}
-        self._cutters: list[tuple[Cutter | None, CardFact]] = []
-        """Per kind how it is cut, and a card of it."""
-        self._siblings: list[dict[State, int]] = []
-        """Per kind the numbers of the kinds that differ from it in state only."""
-        self._kind_id(NO_CARD)
-
-    def _kind_id(self, kind: CardKind) -> int:
-        known = self._kind_ids.get(kind)
-        if known is None:
-            known = self._add_kind(kind, {})
-            cutter, fact = self._cutters[known]
-            if cutter is not None:  # all that such a card can become, so that rows know it at once
-                siblings = self._siblings[known]
-                for state in cutter.states(fact, kind.table):
-                    if state not in siblings:
-                        self._add_kind(kind._replace(state=state), siblings)
-        return known
-
-    def _add_kind(self, kind: CardKind, siblings: dict[State, int]) -> int:
-        number = self._kind_ids[kind] = siblings[kind.state] = len(self.kinds)
-        self.kinds.append(kind)
-        self._cutters.append((kind.cutter, kind.fact()))
-        self._siblings.append(siblings)
-        return number
-
-
-def _cards_of(node: Node) -> Iterable[tuple[str, Card]]:
-    return ((family, card) for family, x in node.ledgers.items() for card in x.cards)
-
-
-def _kinds_of(node: Node) -> Iterable[CardKind]:
-    for family, ledger in node.ledgers.items():
-        for card in ledger.cards:
-            fact = card.fact
-            yield CardKind(
-                family,
-                ledger.mode,
-                fact.model,
-                fact.slots,
-                fact.memory_mib,
-                fact.cores_pct,
-                fact.healthy,
-                ledger.blocked,
-                card.table,
-                fact.table == NO_TABLE,
-                card.state,
-            )
-
-
-def _count(tagged: dict[str, dict[int, int]], tag: str, place: int, number: int) -> None:
-    """Add to the number of holders with a tag; a card without any is forgotten."""
-    counts = tagged.setdefault(tag, {})
-    now = counts.get(place, 0) + number
-    if now:
-        counts[place] = now
-    else:
-        counts.pop(place, None)
-        if not counts:
-            del tagged[tag]
+    def _meet_kinds(self) -> None:
+        self.card_kinds = Kinds()
+        self.kinds = self.card_kinds.known

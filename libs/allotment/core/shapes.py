@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allotment.core.columns import CPU, HOST_MEMORY, HUGE, MISSING, PODS, CardKind, Columns
+from allotment.core.column_kinds import CardKind
+from allotment.core.columns import CPU, HOST_MEMORY, HUGE, MISSING, PODS, Columns
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
@@ -264,7 +265,7 @@ def _piece(columns: Columns, number: int, wanted: DeviceRequest, policy: Policy)
     piece = cutter.piece(fact, kind.table, kind.state, wanted, policy.mig_order)
     if piece is None:
         return None
-    after = columns.in_state(number, piece.after)
+    after = columns.card_kinds.in_state(number, piece.after)
     times = cutter.most(fact, kind.table, kind.state, wanted)
     return _Piece(piece.memory_mib, piece.cores_pct, after, times, piece.rank, piece.is_second_best)
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allotment.core.columns import CardKind, Columns, Keys
+from allotment.core.column_kinds import CardKind, Keys
+from allotment.core.columns import Columns
 from allotment.core.cuts import Piece
 from allotment.core.devices import by_family
 from allotment.core.devices.base import Free, Pick, need_memory_mib
