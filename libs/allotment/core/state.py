@@ -13,17 +13,17 @@ changes between releases, so that old logs fold to what they always meant.
 """
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
 
 from allotment.core import fold_evictions, fold_groups
+from allotment.core.fold_books import charge, forget_if_empty, node_of, release, sort_in
+from allotment.core.fold_pods import pod_gone, pod_observed
 from allotment.core.ledger import Card
 from allotment.core.model import (
     BOUND,
     ENDED,
-    OWNERS_MAX,
     RESERVED,
     Allocation,
     Change,
@@ -71,10 +71,6 @@ __all__ = [
     "covers",
     "pass_over",
 ]
-
-
-STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
-"""What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
 
 
 def apply(state: ClusterState, event: Event, seq: int) -> None:
@@ -158,17 +154,8 @@ def allocation_of(
     )
 
 
-def _node(state: ClusterState, name: str) -> Node:
-    node = state.nodes.get(name)
-    if node is None:
-        row = heappop(state.vacant) if state.vacant else len(state.rows)
-        node = state.nodes[name] = Node(name, row)
-        state.rows[row : row + 1] = [node]
-    return node
-
-
 def _node_observed(state: ClusterState, event: NodeObserved, seq: int) -> None:
-    node = _node(state, event.name)
+    node = node_of(state, event.name)
     if node.fact is not None and node.fact.uid == event.uid and node.fact.rv > event.rv:
         return
     node.rebuild(event)
@@ -183,187 +170,7 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
     node.rebuild(None)
     state.touch(node)
     state.nodes_seq = seq
-    _forget_if_empty(state, node)
-
-
-def _forget_if_empty(state: ClusterState, node: Node) -> None:
-    if node.fact is None and not node.allocations:
-        del state.nodes[node.name]
-        state.rows[node.row] = None
-        heappush(state.vacant, node.row)
-        state.forgotten += 1
-
-
-def _pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
-    pod = state.pods.get(event.uid)
-    before = None if pod is None else pod.fact
-    if pod is None:
-        pod = state.pods[event.uid] = Pod(event, seq)
-        fold_groups.join(state, event)
-        state.note_company(event, 1)
-    elif pod.fact.rv > event.rv:
-        return
-    else:
-        if pod.fact.group != event.group:
-            fold_groups.leave(state, pod.fact, seq)
-            fold_groups.join(state, event)
-        if pod.fact.request != event.request:
-            pod.changed_seq = seq
-            was, now = pod.fact.request, event.request
-            if (was.company, was.attachments) != (now.company, now.attachments):
-                state.note_company(pod.fact, -1)
-                state.note_company(event, 1)
-        elif pod.fact.problem != event.problem:
-            pod.changed_seq = seq
-        pod.fact = event
-        _note_single(state, pod)
-    fold_groups.changed(state, event, seq)
-    fold_evictions.forgive(state, event)
-    _learn_start(state, pod, before, seq)
-    if event.phase in ENDED:
-        fold_evictions.end_eviction(state, event.uid, seq)
-        _release(state, pod, seq)
-    elif event.node:
-        _hold(state, pod, seq)
-    _look_again(state, pod)
-    _sort_in(state, pod)
-
-
-def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
-    """A pod seen on a node holds what its annotations say, whoever put it there."""
-    fact, held = pod.fact, pod.allocation
-    seen = Allocation(
-        fact.uid,
-        fact.node,
-        fact.holdings,
-        fact.request.cpu_milli,
-        fact.request.memory_bytes,
-        fact.request.extended,
-        phase=BOUND,
-        tags=fact.tags,
-        broken=fact.broken is not None,
-        fact=fact,
-    )
-    if (
-        held is not None
-        and held.node == fact.node
-        and (
-            held.holdings == fact.holdings
-            or _same_cards(held.holdings, fact.holdings)
-            or (fact.broken is not None and held.seq)  # what we gave it is known
-        )
-    ):
-        seen.broken = seen.broken and not held.seq
-        if _same_host_amounts(held, seen) and held.tags == seen.tags and held.broken == seen.broken:
-            held.phase = BOUND
-            state.reserved.pop(fact.uid, None)
-            return
-        seen.holdings, seen.seq, seen.stamp_s = held.holdings, held.seq, held.stamp_s
-    _release(state, pod, seq)
-    _charge(state, pod, seen)
-
-
-def _look_again(state: ClusterState, pod: Pod) -> None:
-    """What a pod's allocation says of labels and of other pods is what was last seen."""
-    held, fact = pod.allocation, pod.fact
-    if held is None or held.fact is fact:
-        return
-    was, held.fact = held.fact, fact
-    if was is not None and _seems_as(was, fact):
-        return
-    node = state.nodes[held.node]
-    if was is not None:
-        node.book_said(was, -1)
-    node.book_said(fact, 1)
-    if state.followers or state.keep_away:
-        state.room_seq = state.seq
-    state.touch(node)
-
-
-def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
-    """Whether two observations of a pod are the same to other pods and to scores."""
-    before, now = was.request, fact.request
-    return (
-        was.labels == fact.labels
-        and was.deleting == fact.deleting
-        and before.unsaid == now.unsaid
-        and before.company == now.company
-        and before.attachments == now.attachments
-    )
-
-
-def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -> None:
-    """A pod that could not start shuns its cards for its owner; one that could clears them.
-
-    Each tells it once: what is seen of the pod afterwards says nothing about its cards.
-    """
-    fact, held = pod.fact, pod.allocation
-    if held is None or before is None:
-        return
-    start = _start_of(fact)
-    if _start_of(before) == start or (start == STARTED and not state.shunned):
-        return
-    cards = [(held.node, h.family, h.card) for h in held.holdings]
-    if start == STARTED:
-        state.shunned = {
-            owner: left
-            for owner, shunned in state.shunned.items()
-            if (left := {card: at for card, at in shunned.items() if card not in cards})
-        }
-    elif fact.owner and cards and start == NOT_STARTED:
-        shunned = state.shunned.pop(fact.owner, {})
-        shunned.update(dict.fromkeys(cards, seq))
-        state.shunned[fact.owner] = shunned
-        if len(state.shunned) > OWNERS_MAX:
-            del state.shunned[next(iter(state.shunned))]
-
-
-def _start_of(fact: PodObserved) -> str:
-    """Whether the pod could start: `STARTED`, `NOT_STARTED`, or empty while nobody knows."""
-    if fact.bind_phase == NOT_STARTED or fact.reason == NOT_ADMITTED:
-        return NOT_STARTED  # kubelet may refuse what the plugin has served
-    return STARTED if fact.bind_phase == STARTED else ""
-
-
-def _same_host_amounts(held: Allocation, seen: Allocation) -> bool:
-    """A pod may be resized in place: what it takes of its host changes while its cards do not."""
-    return (
-        held.cpu_milli == seen.cpu_milli
-        and held.memory_bytes == seen.memory_bytes
-        and held.extended == seen.extended
-    )
-
-
-def _same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
-    """Equal cards; amounts may be missing in what was seen (index annotations carry none)."""
-    if len(ours) != len(seen):
-        return False
-    return all(
-        a.family == b.family
-        and a.card == b.card
-        and a.container == b.container
-        and a.cores_pct == b.cores_pct
-        and a.instance == b.instance
-        and b.memory_mib in (0, a.memory_mib)
-        for a, b in zip(sorted(ours, key=_by_card), sorted(seen, key=_by_card), strict=True)
-    )
-
-
-def _by_card(holding: Holding) -> tuple[str, int, str, str]:
-    return holding.family, holding.container, holding.card, holding.instance
-
-
-def _pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
-    pod = state.pods.pop(event.uid, None)
-    if pod is None:
-        return
-    _release(state, pod, seq)
-    fold_groups.leave(state, pod.fact, seq)
-    fold_evictions.forgive(state, pod.fact)
-    state.note_company(pod.fact, -1)
-    _wait_no_more(state, event.uid)
-    state.voided.pop(event.uid, None)
-    fold_evictions.end_eviction(state, event.uid, seq)
+    forget_if_empty(state, node)
 
 
 def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
@@ -373,7 +180,7 @@ def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
     state.policy_seq = seq
     state.room_seq = seq
     for pod in state.pods.values():
-        _sort_in(state, pod)
+        sort_in(state, pod)
 
 
 def _mix_learned(state: ClusterState, event: MixLearned, seq: int) -> None:
@@ -441,7 +248,7 @@ def _reserve(state: ClusterState, placement: Placement, seq: int) -> bool:
         or not covers(node, placement)
     ):
         return False
-    _charge(state, pod, allocation_of(placement, seq, pod.fact.tags, pod.fact))
+    charge(state, pod, allocation_of(placement, seq, pod.fact.tags, pod.fact))
     if placement.stamp_s > node.last_stamp_s:
         node.last_stamp_s = placement.stamp_s
     pod.refusal = None
@@ -455,9 +262,9 @@ def _take_back(state: ClusterState, uid: str, seq: int) -> None:
     """Undo what this very decision reserved for a pod whose group is not placed as a whole."""
     pod = state.pods.get(uid)
     if pod is not None and pod.allocation is not None and pod.allocation.seq == seq:
-        _release(state, pod, seq)
+        release(state, pod, seq)
         state.voided[uid] = seq
-        _sort_in(state, pod)
+        sort_in(state, pod)
 
 
 def _bound(state: ClusterState, event: Bound, seq: int) -> None:
@@ -474,70 +281,15 @@ def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
         return
     if pod.allocation.seq == event.decision and pod.allocation.phase == RESERVED:
         pod.bind_failures += 1
-        _release(state, pod, seq)
-        _sort_in(state, pod)
-
-
-def _charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
-    node = _node(state, allocation.node)
-    pod.allocation = allocation
-    if allocation.phase == RESERVED:
-        state.reserved[allocation.uid] = None
-    _note_single(state, pod)
-    node.charge(allocation)
-    if state.followers:
-        state.room_seq = state.seq
-    state.touch(node, allocation, 1)
-    if allocation.broken:
-        state.touch(node)
-
-
-def _release(state: ClusterState, pod: Pod, seq: int) -> None:
-    allocation = pod.allocation
-    if allocation is None:
-        return
-    node = state.nodes[allocation.node]
-    node.release(allocation)
-    pod.allocation = None
-    fold_groups.changed(state, pod.fact, seq)
-    state.reserved.pop(allocation.uid, None)
-    state.singles.pop(allocation.uid, None)
-    state.touch(node, allocation, -1)
-    if allocation.broken:
-        state.touch(node)
-    state.room_seq = seq
-    if node.fact is None:
-        _forget_if_empty(state, node)
-
-
-def _sort_in(state: ClusterState, pod: Pod) -> None:
-    if pod.allocation is None and state.waits(pod.fact):
-        state.pending.setdefault(pod.fact.uid)
-    elif pod.allocation is None:
-        _wait_no_more(state, pod.fact.uid)
-    else:
-        state.pending.pop(pod.fact.uid, None)
-
-
-def _wait_no_more(state: ClusterState, uid: str) -> None:
-    """A pod that got nothing asks for nothing any more: what its queue deserves may be others'."""
-    if uid in state.pending:
-        del state.pending[uid]
-        state.order_seq = state.seq
-
-
-def _note_single(state: ClusterState, pod: Pod) -> None:
-    if pod.allocation is not None and not pod.fact.group:
-        state.singles[pod.fact.uid] = None
-    else:
-        state.singles.pop(pod.fact.uid, None)
+        release(state, pod, seq)
+        sort_in(state, pod)
 
 
 _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     NodeObserved: _node_observed,
     NodeGone: _node_gone,
-    PodObserved: _pod_observed,
-    PodGone: _pod_gone,
+    PodObserved: pod_observed,
+    PodGone: pod_gone,
     PolicyLoaded: _policy_loaded,
     MixLearned: _mix_learned,
     DevicesConfigured: _devices_configured,
