@@ -39,7 +39,7 @@ K = TypeVar("K")
 
 ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
-CHANGES_MAX = 1 << 16
+CHANGES_MAX = 1 << 14
 OWNERS_MAX = 1024
 
 SAID = (0, 0)
