@@ -6,8 +6,9 @@
 """
 
 from allotment.core.acknowledgement import WAITING, wait_text
+from allotment.core.fold_pods import NOT_ADMITTED
 from allotment.core.model import ENDED
-from allotment.core.state import NOT_ADMITTED, ClusterState
+from allotment.core.state import ClusterState
 from allotment.core.views import device_name
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned

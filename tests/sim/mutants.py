@@ -10,16 +10,18 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
+from allotment.core import fold_books, fold_pods
 from allotment.core import state as fold
 from allotment_proto.events import BindFailed
 from tests.sim.run import failing
 
-PATCHES: dict[str, tuple[str, Any]] = {
-    "fold does not void": ("covers", lambda node, placement: node.fact is not None),
-    "fold keeps what ended pods held": ("ENDED", frozenset()),
+PATCHES: dict[str, tuple[ModuleType, str, Any]] = {
+    "fold does not void": (fold, "covers", lambda node, placement: node.fact is not None),
+    "fold keeps what ended pods held": (fold_pods, "ENDED", frozenset()),
 }
 HANDLERS: dict[str, type] = {"fold releases whatever failed": BindFailed}
 
@@ -62,8 +64,8 @@ def planted(bugs: frozenset[str]) -> Iterator[None]:
     with ExitStack() as patches:
         patches.enter_context(mock.patch.dict(fold._HANDLERS, handlers))
         for bug in sorted(bugs & PATCHES.keys()):
-            name, replacement = PATCHES[bug]
-            patches.enter_context(mock.patch.object(fold, name, replacement))
+            module, name, replacement = PATCHES[bug]
+            patches.enter_context(mock.patch.object(module, name, replacement))
         yield
 
 
@@ -71,8 +73,8 @@ def _release_always(state: fold.ClusterState, event: Any, seq: int) -> None:
     """A `_bind_failed` that asks neither for the decision nor for the pod's node."""
     pod = state.pods.get(event.uid)
     if pod is not None and pod.allocation is not None:
-        fold._release(state, pod, seq)
-        fold._sort_in(state, pod)
+        fold_books.release(state, pod, seq)
+        fold_books.sort_in(state, pod)
 
 
 def hunt(mutant: Mutant, seeds: range, *, first_only: bool = False) -> dict[int, str]:
