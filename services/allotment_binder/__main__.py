@@ -82,8 +82,8 @@ async def _live(
 def _expose(ctx: Context, work: Binder) -> None:
     _expose_decisions(ctx, work.decider)
     counts = {
-        "allot_bound_total": ("pods bound", lambda: work.bound),
-        "allot_bind_failed_total": ("Bindings that failed for good", lambda: work.failed),
+        "allot_bound_total": ("pods bound", lambda: work.sender.bound),
+        "allot_bind_failed_total": ("Bindings that failed for good", lambda: work.sender.failed),
         "allot_notices_lost_total": (
             "conditions and Events that could not be written",
             lambda: work.notices.lost + work.gangs.statuses.lost,
@@ -100,7 +100,7 @@ def _expose(ctx: Context, work: Binder) -> None:
     }
     for name, (text, read) in counts.items():
         ctx.metrics.expose(name, text, read, kind="counter")
-    ctx.metrics.expose_histograms(work.times.histograms())
+    ctx.metrics.expose_histograms(work.sender.times.histograms())
     by_node = {
         "allot_bind_unacknowledged": (
             "bound pods that the node's device plugin is not through with; others may wait",

@@ -15,21 +15,16 @@ from allotment.adapters import kube
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext
 from allotment.adapters.world import World, too_large_reporter
-from allotment.core import reasons
 from allotment.core.eligible import with_eligibility
 from allotment.core.logport import Record
-from allotment.core.queues.texts import bind_error
 from allotment.core.texts import refusal_text
 from allotment_binder import notices
-from allotment_binder.bind_times import BindTime, BindTimes
-from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
-from allotment_binder.claims import tell_claims
 from allotment_binder.decider import Decider
 from allotment_binder.gangs import Gangs
-from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
 from allotment_binder.records import Unserved, erase
+from allotment_binder.sender import Sender
 from allotment_binder.settings import BinderSettings
 from allotment_binder.troubles import Troubles
 from allotment_proto import subjects
@@ -46,7 +41,7 @@ from allotment_proto.events import (
     Refusal,
 )
 
-OUTCOMES_GATHER_S = 0.02
+OUTCOMES_GATHER_S = 0.05
 """Nobody waits for an outcome, and every record is read by every service."""
 WAITS_LOOKED_AT_EVERY_S = 5.0
 
@@ -64,14 +59,12 @@ class Binder:
         self.world = world
         self.client = client
         self.decider = Decider(ctx, world, self._landed)
-        self.bound = 0
-        self.failed = 0
         self.notices = Notices(client, ctx.settings.instance)
         self.gangs = Gangs(ctx, world.fold, aside, self.notices)
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
-        self.locks = NodeLocks(client, self._lock_problem, time.time)
-        self.times = BindTimes()
+        self.sender = Sender(ctx, world, client, self.notices, self.troubles)
+        self.locks = self.sender.locks
         self.pacer: Pacer | None = None
         """Of the life that is being lived; what it is not told of, its successor looks at."""
         world.fold.listeners.append(self._on_record)
@@ -173,6 +166,7 @@ class Binder:
         state = self.world.fold.state
         erasing: set[str] = set()
         sweep = anyio.Lock()
+        sending = self.sender.life(group, outcomes, pacer, inherited)
         while True:
             erasing &= self.unserved.pods.keys()
             for uid in self.unserved.pods.keys() - erasing:
@@ -183,98 +177,13 @@ class Binder:
             self.gangs.start_evictions(group, outcomes)
             for held, wait_s in self.locks.due():
                 group.start_soon(self.locks.release, held, wait_s)
-            for allocation in pacer.ready(self.unserved.places()):
-                uid = allocation.uid
-                fact = state.pods[uid].fact
-                target = Target(fact.namespace, fact.name, allocation)
-                timed = self.times.begin(fact.created_ms)
-                group.start_soon(self._bind, target, outcomes, pacer, uid in inherited, timed)
+            sending.put(pacer.ready(self.unserved.places()))
             await self.world.fold.changed()
 
     async def _watch_waits(self, pacer: Pacer) -> None:
         while True:
             await anyio.sleep(WAITS_LOOKED_AT_EVERY_S)
             self.troubles.look_at_waits(self.world.fold.state, pacer, time.monotonic())
-
-    async def _bind(
-        self, target: Target, outcomes: Recorder, pacer: Pacer, look_first: bool, timed: BindTime
-    ) -> None:
-        uid = target.allocation.uid
-        bind_time_s = time.time_ns() // 1_000_000_000
-        with self.notices.binding():
-            ending = await bind(
-                self.client,
-                target,
-                bind_time_s,
-                look_first=look_first,
-                prepare=lambda: timed.prepared(lambda: self._prepare(target)),
-                on_problem=lambda text: self.ctx.log.warning(
-                    "whether the pod is bound cannot be read, asking again",
-                    namespace=target.namespace,
-                    pod=target.name,
-                    reason=text,
-                ),
-            )
-        outcomes.put([ending])
-        pacer.ended(uid)
-        if isinstance(ending, Bound):
-            self.bound += 1
-            timed.bound()
-            self.notices.put(
-                notices.Scheduled(uid, target.namespace, target.name, target.allocation.node)
-            )
-            return
-        self.failed += 1
-        self._tell(target, ending)
-        if uid in self.locks.held:
-            await self.locks.release(Held.of(target.allocation))
-
-    async def _prepare(self, target: Target) -> Obstacle | None:
-        """Right before a Binding: whether it makes sense still, the node's lock if it is on, and
-        that claims which wait for the pod know its node.
-        """
-        state, allocation = self.world.fold.state, target.allocation
-
-        def is_wanted() -> bool:
-            pod = state.pods.get(allocation.uid)
-            return (
-                pod is not None
-                and pod.allocation is allocation
-                and obstacle_to(state, allocation) is None
-            )
-
-        obstacle = obstacle_to(state, allocation)
-        if obstacle is None and state.policy.node_lock:
-            with self.notices.not_binding():
-                taken = await self.locks.take(
-                    target, is_wanted, lambda text: self.troubles.lock_wait(target, text)
-                )
-            obstacle = obstacle_to(state, allocation) or taken
-        pod = state.pods.get(allocation.uid)
-        if obstacle is None and pod is not None and pod.fact.claims:
-            told = await tell_claims(
-                self.client, target, pod.fact.claims, is_wanted, self._claim_problem
-            )
-            obstacle = obstacle_to(state, allocation) or told
-        return obstacle
-
-    def _tell(self, target: Target, ending: BindFailed) -> None:
-        if ending.code == reasons.API_ERROR:
-            self._tell_failed(target, ending)
-        self.ctx.log.warning(
-            "pod not bound",
-            namespace=target.namespace,
-            pod=target.name,
-            node=target.allocation.node,
-            code=ending.code,
-            reason=ending.message,
-        )
-
-    def _claim_problem(self, text: str) -> None:
-        self.ctx.log.warning("claim", reason=text)
-
-    def _lock_problem(self, text: str) -> None:
-        self.ctx.log.warning("node lock", reason=text)
 
     async def _sweep(self, sweep: anyio.Lock) -> None:
         """Erase, one after the other, the records that plugins left of pods they gave up."""
@@ -296,18 +205,6 @@ class Binder:
 
         await erase(self.client, fact.namespace, fact.name, fact.uid, say)
         self.unserved.erased(self.world.fold.state, fact.uid)
-
-    def _tell_failed(self, target: Target, ending: BindFailed) -> None:
-        """Only whoever runs the cluster can cure this, so the pod says what is wrong. Once."""
-        uid = target.allocation.uid
-        pod = self.world.fold.state.pods.get(uid)
-        said = bind_error(ending.node, f"{ending.code}: {ending.message}")
-        is_news = pod is not None and pod.bind_failures == 0
-        self.notices.put(
-            notices.Refused(
-                uid, target.namespace, target.name, said.message, is_news, reason=said.reason
-            )
-        )
 
 
 def _by_node(values: Mapping[str, int]) -> dict[tuple[str, ...], int]:

@@ -110,12 +110,13 @@ async def bind(
     look_first: bool,
     prepare: Callable[[], Awaitable[Obstacle | None]] = nothing_more,
     on_problem: Callable[[str], None] = lambda _: None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Bound | BindFailed:
     """Bind until there is an ending. `look_first`: an earlier life may have bound it already.
 
     `prepare` is asked once, right before the first Binding: it may take its time, and an obstacle
     that it names is the ending. `on_problem` hears why the pod could not be read, each time it
-    could not.
+    could not. `on_wait` is called before anything else than a first Binding is waited for.
     """
     allocation = target.allocation
     body = annotations(allocation, bind_time_s)
@@ -124,6 +125,7 @@ async def bind(
     is_prepared = False
     while True:
         if look_first:
+            on_wait()
             ending = await _look(client, target, on_problem)
             if ending is not None:
                 return ending
@@ -139,6 +141,7 @@ async def bind(
         if ending is not None:
             return ending
         look_first = True
+        on_wait()
         if isinstance(answer, Refused) and not in_doubt:
             ending = await _look(client, target, on_problem)
             if ending is not None:
