@@ -137,14 +137,18 @@ async def add(log: MemoryLog, *events: Event) -> None:
 
 @contextlib.asynccontextmanager
 async def at_work(
-    tmp_path: Path, *history: Event, log: MemoryLog | None = None, api: Api | None = None
+    tmp_path: Path,
+    *history: Event,
+    log: MemoryLog | None = None,
+    api: Api | None = None,
+    at_once: int = 32,
 ) -> AsyncIterator[Scene]:
     log = log or MemoryLog()
     api = api or Api()
     await add(log, *history)
     logger = Logger(LogSink("binder", "0", stream=io.StringIO()))
     tracer = start_tracing("binder", "0", {"OTEL_SDK_DISABLED": "true"})
-    settings = BinderSettings(instance="binder-0")
+    settings = BinderSettings(instance="binder-0", kube_concurrency=at_once)
     async with (
         scripted() as script,
         client_of(script, tmp_path) as client,
