@@ -95,6 +95,8 @@ class Notices:
         self._bound_s = -math.inf
         """When the last Binding ended."""
         self._stirred = anyio.Event()
+        self._is_telling = False
+        """Whether the worker that Bindings do not stop has something to do, or pauses after it."""
 
     def put(self, notice: Notice) -> None:
         """Queue a notice. Refusals always find room; mere events do not beyond the limit."""
@@ -109,6 +111,8 @@ class Notices:
         else:
             self._refused.pop(notice.uid, None)
             self._scheduled[notice.uid] = notice
+            if self._is_telling and self.is_binding():
+                return  # nobody else may take it: waking all after every Binding is for nothing
         self._stirred.set()
 
     def _waiting(self) -> int:
@@ -174,6 +178,8 @@ class Notices:
     async def _work(self, always: bool) -> None:
         while True:
             notice = self._next(always)
+            if always:
+                self._is_telling = notice is not None
             if notice is None:
                 if self._stirred.is_set():
                     self._stirred = anyio.Event()
