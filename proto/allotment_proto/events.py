@@ -482,13 +482,20 @@ SINCE_V3 = (
 SINCE_V4 = (TimePassed, ConfigurationChecked)
 
 
+_SINCE: dict[type[object], int] = {
+    kind: version
+    for version, kinds in ((2, SINCE_V2), (3, SINCE_V3), (4, SINCE_V4))
+    for kind in kinds
+}
+
+
 def version_of(events: tuple[Event, ...]) -> int:
     """The lowest version that a record of these events can have."""
-    if any(isinstance(event, SINCE_V4) for event in events):
-        return 4
-    if any(isinstance(event, SINCE_V3) or _has_v3(event) for event in events):
-        return 3
-    return 2 if any(isinstance(event, SINCE_V2) for event in events) else 1
+    return max(map(_needed, events), default=1)
+
+
+def _needed(event: Event) -> int:
+    return 3 if _has_v3(event) else _SINCE.get(type(event), 1)
 
 
 def _has_v3(event: Event) -> bool:

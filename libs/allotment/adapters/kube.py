@@ -150,7 +150,7 @@ class KubeClient:
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        return await self.create(pod_path(namespace, pod, "binding"), body)
+        return await self.request("POST", pod_path(namespace, pod, "binding"), body=body)
 
     async def request(
         self,
