@@ -19,7 +19,7 @@ from allotment_proto.events import Envelope, Event, PodGone, PodObserved, versio
 
 EVENTS_PER_RECORD_MAX = 500
 FULL_RETRY_S = 1.0
-UNAWAITED_S = 0.05
+UNAWAITED_S = 0.1
 """How long events that nobody waits for may lie in the queue."""
 
 
