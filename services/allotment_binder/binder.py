@@ -41,7 +41,7 @@ from allotment_proto.events import (
     Refusal,
 )
 
-OUTCOMES_GATHER_S = 0.05
+OUTCOMES_GATHER_S = 0.02
 """Nobody waits for an outcome, and every record is read by every service."""
 WAITS_LOOKED_AT_EVERY_S = 5.0
 
