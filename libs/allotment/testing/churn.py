@@ -56,6 +56,8 @@ DEVICES = ("hami-core", "mig", "ascend")
 MIG_MODEL = "NVIDIA-NVIDIA A100-SXM4-80GB"
 CHIP = "Ascend910B3"
 CHIP_MIB, CHIP_CORES = 65_536, 20
+CUT_SHAPES = 16
+"""So many different requests need no finer steps: templates × steps of CPU are more."""
 TEMPLATES = (("vir05_1c_16g", 16_384), ("vir10_3c_32g", 32_768), ("", CHIP_MIB))
 
 
@@ -65,7 +67,7 @@ def shapes(
     """`count` different requests, none for more than so many cards."""
     found: dict[PodRequest, None] = {}
     while devices != "hami-core" and len(found) < count:
-        found[_cut_shape(random, devices)] = None
+        found[_cut_shape(random, devices, finer=-(-count // CUT_SHAPES))] = None
     while len(found) < count:
         number = random.choice((1,) * 9 + (2, 2, 4, 8))
         percent = random.choice((0, 0, 0, 0, 25, 50, 100)) if number < 8 else 100
@@ -87,8 +89,10 @@ def shapes(
     return list(found)
 
 
-def _cut_shape(random: Random, devices: str) -> PodRequest:
-    """A request for one MIG instance or one share of a chip; they differ in CPU as well."""
+def _cut_shape(random: Random, devices: str, finer: int) -> PodRequest:
+    """A request for one MIG instance or one share of a chip; they differ in CPU as well, in steps
+    that are so much finer, since of chips there are only as many shares as templates.
+    """
     if devices == "mig":
         memory_mib = 256 * random.randint(8, 160)
         ask = DeviceRequest("vgpu", 0, "main", 1, memory_mib, 0, 0)
@@ -96,7 +100,8 @@ def _cut_shape(random: Random, devices: str) -> PodRequest:
         name, memory_mib = random.choice(TEMPLATES)
         templates = (name,) if name else ()
         ask = DeviceRequest("ascend", 0, "main", 1, memory_mib, 0, 0, CHIP, templates)
-    return PodRequest(cpu_milli=500 * random.randint(1, 8), memory_bytes=8 * GIB, devices=(ask,))
+    cpu_milli = 500 * random.randint(1, 8 * finer) // finer
+    return PodRequest(cpu_milli=cpu_milli, memory_bytes=8 * GIB, devices=(ask,))
 
 
 def node_fact(
@@ -245,7 +250,8 @@ class Churn:
         """Put pods on random nodes, as their owners would find them, until the cards are full."""
         state, random = self.state, self._random
         nodes = list(state.nodes.values())
-        capacity = sum(c.fact.memory_mib for n in nodes for c in n.ledgers["vgpu"].cards)
+        books = [ledger for node in nodes for ledger in node.ledgers.values()]
+        capacity = sum(card.fact.memory_mib for ledger in books for card in ledger.cards)
         used = misses = 0
         while used < FILL * capacity and misses < MISSES_MAX:
             request, node = self._pick(), random.choice(nodes)
