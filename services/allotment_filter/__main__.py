@@ -102,6 +102,9 @@ class Filter:
         self._outcome, self._settled_seq = outcome, seq
         self._over.set()
 
+    def _on_broken_compiler(self, reason: str) -> None:
+        self.ctx.log.warning("nodes are scored without compiled loops", reason=reason)
+
     async def run(self) -> None:
         """Open cycles while this replica is the active one."""
         state = self.world.fold.state
@@ -112,7 +115,7 @@ class Filter:
         numbers = itertools.count(1)
         epoch = self.world.lease.epoch
         while self.world.lease.is_held:
-            machine_code.load_if_large(len(state.nodes))
+            machine_code.load_if_large(len(state.nodes), self._on_broken_compiler)
             received_us = _now_us()
             if state.is_batched:
                 await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)
@@ -230,6 +233,11 @@ async def run(ctx: Context) -> None:
             "cycles that did not come back in time",
             lambda: work.reissued,
             kind="counter",
+        )
+        ctx.metrics.expose(
+            "allot_compiled_loops",
+            "1 while nodes are scored by compiled loops",
+            machine_code.is_in_use,
         )
         await world.bus.subscribe(subjects.SETTLED, work.on_settled)
         with ctx.until_stop():

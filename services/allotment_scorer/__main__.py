@@ -139,6 +139,9 @@ class Scorer:
             *self._schedules.gauges(state),
         ]
 
+    def _on_broken_compiler(self, reason: str) -> None:
+        self.ctx.log.warning("nodes are scored without compiled loops", reason=reason)
+
     def _ready_rounds(self) -> Rounds:
         state = self.world.fold.state
         if self._rounds is None or self._rounds.state is not state:
@@ -147,7 +150,7 @@ class Scorer:
 
     def _ready_board(self) -> Board:
         state = self.world.fold.state
-        machine_code.load_if_large(len(state.nodes))
+        machine_code.load_if_large(len(state.nodes), self._on_broken_compiler)
         if self._board is None or self._board.state is not state:
             self._board = Board(state)
         return self._board
@@ -158,6 +161,11 @@ async def run(ctx: Context) -> None:
         work = Scorer(ctx, world)
         ctx.metrics.expose(
             "allot_proposals_total", "cycles scored", lambda: work.proposals, kind="counter"
+        )
+        ctx.metrics.expose(
+            "allot_compiled_loops",
+            "1 while nodes are scored by compiled loops",
+            machine_code.is_in_use,
         )
         ctx.metrics.expose(
             "allot_gpu_fragmentation_cards",

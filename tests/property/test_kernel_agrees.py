@@ -95,13 +95,17 @@ def cluster(seed: int) -> tuple[ClusterState, list[Placement]]:
     return state, list(outcome.placements[1::2])
 
 
-@cache
-def roads() -> list[ScorePositions]:
-    """The loops, and compiled if there is a compiler."""
+@pytest.fixture(scope="module", params=["loops", "machine code"])
+def road(request: pytest.FixtureRequest) -> ScorePositions:
+    """The loops, and the same compiled."""
+    if request.param == "loops":
+        return kernel.score_positions
     with scored_by(None):
         machine_code.load()
         made = MachineCode.score_positions
-    return [kernel.score_positions] if made is None else [kernel.score_positions, made]
+    if made is None:
+        pytest.skip("numba is not installed, or switched off")
+    return made
 
 
 @contextmanager
@@ -127,42 +131,41 @@ def rows(
 
 @settings(max_examples=max(30, settings().max_examples // 4))
 @given(st.integers(0, 3), own.terms_policies, own.every_request)
-def test_same_rows(seed: int, policy: Policy, request: PodRequest) -> None:
-    check(seed, policy, request)
+def test_same_rows(road: ScorePositions, seed: int, policy: Policy, request: PodRequest) -> None:
+    check(road, seed, policy, request)
 
 
-def check(seed: int, policy: Policy, request: PodRequest) -> None:
+def check(road: ScorePositions, seed: int, policy: Policy, request: PodRequest) -> None:
     state, then = cluster(seed)
     apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), 1_000)
-    for road in roads():
-        for found, plain in zip(
-            rows(state, request, then, road), rows(state, request, then, None), strict=True
-        ):
-            fit = plain.fit
-            assert found.fit.tolist() == fit.tolist()
-            assert found.feasible == plain.feasible == np.count_nonzero(fit)
-            assert found.rank.tolist() == plain.rank.tolist()
-            assert found.chosen[fit].tolist() == plain.chosen[fit].tolist()
-            if plain.more is not None and found.more is not None:
-                for one, other in zip(found.more.parts, plain.more.parts, strict=True):
-                    assert one[fit].tolist() == other[fit].tolist()
-            for position in fit.nonzero()[0].tolist():
-                assert found.fit_at(position) == plain.fit_at(position)
+    for found, plain in zip(
+        rows(state, request, then, road), rows(state, request, then, None), strict=True
+    ):
+        fit = plain.fit
+        assert found.fit.tolist() == fit.tolist()
+        assert found.feasible == plain.feasible == np.count_nonzero(fit)
+        assert found.rank.tolist() == plain.rank.tolist()
+        assert found.chosen[fit].tolist() == plain.chosen[fit].tolist()
+        if plain.more is not None and found.more is not None:
+            for one, other in zip(found.more.parts, plain.more.parts, strict=True):
+                assert one[fit].tolist() == other[fit].tolist()
+        for position in fit.nonzero()[0].tolist():
+            assert found.fit_at(position) == plain.fit_at(position)
 
 
 @pytest.mark.parametrize("fit_weight", [0, 10])
 @pytest.mark.parametrize("image_weight", [0, 7])
 @pytest.mark.parametrize("asked", [*ASKED, build.request()])
 def test_what_is_wasted_and_which_images_are_there(
-    asked: PodRequest, image_weight: int, fit_weight: int
+    road: ScorePositions, asked: PodRequest, image_weight: int, fit_weight: int
 ) -> None:
     """The loops know both: nobody leaves them for a file that weighs the one or the other."""
     order = PluginUse("nodeorder", arguments=(("imagelocality.weight", image_weight),))
     policy = Policy(tiers=((order,),), fit_weight=fit_weight)
     request = msgspec.structs.replace(asked, images=("a:1", "b:1"))
     for seed in range(4):
-        check(seed, policy, request)
+        check(road, seed, policy, request)
         state, _ = cluster(seed)
-        [row, _] = rows(state, request, [], kernel.score_positions)
+        [row, _] = rows(state, request, [], road)
         assert row.plan is not None
         assert (row.images is not None) == (image_weight > 0)

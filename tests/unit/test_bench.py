@@ -3,13 +3,14 @@
 from random import Random
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from allotment.core import snapshot
 from allotment.core.board import Board
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator
-from allotment.testing.churn import FILL, Churn, shapes
+from allotment.testing.churn import DEVICES, FILL, Churn, shapes
 from allotment_cli.main import main
 from allotment_proto.facts import Policy
 
@@ -47,3 +48,19 @@ def test_core_reports_one_line_of_json() -> None:
     assert facts["rate_per_cpu_second"] > 0
     assert facts["ratio_to_oracle"] > 1, "the board is there to be faster than asking every node"
     assert facts["p50_us"] <= facts["p99_us"]
+
+
+@pytest.mark.parametrize("devices", DEVICES)
+def test_every_kind_of_cards_can_be_measured(devices: str) -> None:
+    arguments = ["bench", "core", "--nodes", "12", "--shapes", "4", "--seconds", "0.1", "--json"]
+    result = CliRunner().invoke(main, [*arguments, "--devices", devices])
+    assert result.exit_code == 0, result.output
+    facts = msgspec.json.decode(result.stdout)
+    assert facts["devices"] == devices
+    assert facts["placed_percent"] > 50
+
+
+@pytest.mark.parametrize("devices", DEVICES)
+@pytest.mark.parametrize("count", [1, 16, 25, 512])
+def test_there_are_as_many_shapes_as_asked_for(devices: str, count: int) -> None:
+    assert len(set(shapes(count, Random(1), devices=devices))) == count

@@ -6,8 +6,10 @@ once: the code is kept in the user's cache, or where `NUMBA_CACHE_DIR` points, i
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from types import FunctionType
@@ -25,43 +27,110 @@ NODES_MIN = 512
 _loading: list[Thread] = []
 
 
+class BrokenCompilerError(Exception):
+    """Raised when numba is there and cannot make the code; says why. NumPy does the same work."""
+
+
 def load() -> bool:
-    """Bring the compiled loops in; False if there is no compiler."""
+    """Bring the compiled loops in; False if there is no compiler, or it is switched off.
+
+    Raises BrokenCompilerError.
+    """
     if MachineCode.score_positions is None:
         MachineCode.score_positions = _compiled(kernel.score_positions, kernel.SIGNATURE)
+    return is_in_use()
+
+
+def is_in_use() -> bool:
+    """Whether nodes are scored by compiled loops."""
     return MachineCode.score_positions is not None
 
 
-def load_if_large(nodes: int) -> None:
+def load_if_large(nodes: int, on_broken: Callable[[str], None]) -> None:
     """The same in a thread of its own, at the first call with so many nodes. Decisions go on in
-    NumPy until the code is there.
+    NumPy until the code is there, and for good if it cannot be made: then `on_broken` is called
+    with the reason, in that thread.
     """
     if nodes >= NODES_MIN and not _loading:
-        _loading.append(Thread(target=load, name="machine-code", daemon=True))
+        _loading.append(Thread(target=_load_or_tell, args=[on_broken], name="machine-code"))
+        _loading[0].daemon = True
         _loading[0].start()
 
 
-def _compiled(function: Callable[..., Any], signature: str) -> Callable[..., Any] | None:
-    """The function for arguments of these types only: nothing is compiled amid a decision."""
+def numba_version() -> str | None:
+    """The compiler's version; None if there is none that can be used."""
+    try:
+        numba = _compiler()
+    except BrokenCompilerError:
+        return None
+    return None if numba is None else str(numba.__version__)
+
+
+def _load_or_tell(on_broken: Callable[[str], None]) -> None:
+    try:
+        load()
+    except BrokenCompilerError as error:
+        on_broken(str(error))
+
+
+def _compiler() -> Any | None:
+    """The numba module; None if it is not installed, or switched off."""
+    if find_spec("numba") is None:
+        return None
     try:
         import numba
-        from numba.extending import register_jitable
-    except ImportError:
-        return None
+        import numba.extending
+    except Exception as error:  # built for another NumPy, without its libraries, ...
+        raise BrokenCompilerError(_said(error)) from error
     config: Any = numba.config
-    if config.DISABLE_JIT:
+    return None if config.DISABLE_JIT else numba
+
+
+def _compiled(function: Callable[..., Any], signature: str) -> Callable[..., Any] | None:
+    """The function for arguments of these types only: nothing is compiled amid a decision.
+
+    Code in the cache that cannot be read is thrown away, and made anew without the cache.
+    """
+    numba = _compiler()
+    if numba is None:
         return None
-    for part in PARTS:
-        register_jitable(part)
-    base = config.CACHE_DIR or Path("~/.cache/allotment").expanduser()
-    kept_at = Path(base) / _fingerprint([*PARTS, function])
-    before, config.CACHE_DIR = config.CACHE_DIR, str(kept_at)
-    made: Callable[..., Any]
+    kept_at = _cache_directory(numba.config, _fingerprint([*PARTS, function]))
+    before = numba.config.CACHE_DIR
+
+    def make(*, cached: bool) -> Callable[..., Any]:
+        made: Callable[..., Any]
+        made = numba.njit(signature, cache=cached, error_model="numpy")(function)
+        return made
+
     try:
-        made = numba.njit(signature, cache=_is_writable(kept_at), error_model="numpy")(function)
+        for part in PARTS:
+            numba.extending.register_jitable(part)
+        if kept_at is None:
+            return make(cached=False)
+        numba.config.CACHE_DIR = str(kept_at)
+        try:
+            return make(cached=True)
+        except Exception:
+            shutil.rmtree(kept_at, ignore_errors=True)
+            return make(cached=False)
+    except Exception as error:  # a compiler and a cache can fail in any way
+        raise BrokenCompilerError(_said(error)) from error
     finally:
-        config.CACHE_DIR = before
-    return made
+        numba.config.CACHE_DIR = before
+
+
+def _said(error: Exception) -> str:
+    """An error on one line: numba's have many."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _cache_directory(config: Any, name: str) -> Path | None:
+    """Where the code is kept; None if nowhere (no home directory, not writable)."""
+    try:
+        base = Path(config.CACHE_DIR or Path("~/.cache/allotment").expanduser())
+    except RuntimeError:
+        return None
+    return base / name if _is_writable(base / name) else None
 
 
 def _is_writable(directory: Path) -> bool:

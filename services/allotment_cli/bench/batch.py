@@ -10,9 +10,10 @@ from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
 from allotment.core.model import ClusterState
 from allotment.testing.groups import CARDS, Crowd, CrowdError
-from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
+from allotment_cli.bench.report import Report, peak_rss_mib, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.percentiles import percentile
 from allotment_filter.groups import Groups
 
 PLAIN_CYCLES_MAX = 5

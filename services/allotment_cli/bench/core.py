@@ -9,16 +9,23 @@ from typing import Any
 import click
 import msgspec
 
-from allotment.adapters import machine_code
 from allotment.core.board import Board
 from allotment.core.cycle import REQUESTS_MAX, Evaluator, Outcome
 from allotment.core.policies.learning import learn
 from allotment.testing.churn import DEVICES, Churn, shapes
+from allotment_cli.bench import speed
 from allotment_cli.bench.policies import PolicyWord, policy_of
-from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
+from allotment_cli.bench.report import (
+    Report,
+    bring_in_machine_code,
+    peak_rss_mib,
+    publish,
+    reporting,
+)
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
+from allotment_cli.percentiles import percentile
 from allotment_proto.facts import PodRequest, Policy
 
 PLACED_MIN = 0.5
@@ -35,7 +42,7 @@ class CoreReport(Report, frozen=True, kw_only=True):
     """One run of `allot bench core`."""
 
     cards_per_node: int
-    devices: str
+    devices: str = DEVICES[0]
     policy: str
     seed: int
     decisions: int
@@ -98,13 +105,15 @@ def core(
         devices=devices,
         is_each_its_own=shape_count == 0,
     )
-    machine_code.load()
+    bring_in_machine_code()
     gc.collect()
     gc.freeze()
     board = Board(churn.state)
     decide = churn.decider(board)
     _run(churn, decide, seconds / 5, WARM_UP_PER_SHAPE * shape_count)
+    speed.look()
     measured = _run(churn, decide, seconds)
+    speed.look()
     note("asking every node …")
     oracle = _run(churn, _every_node(churn), seconds / 5, at_a_time=1)
     if measured.placed < PLACED_MIN * measured.decisions:

@@ -24,10 +24,11 @@ from allotment_cli.bench import e2e_cluster, e2e_pods
 from allotment_cli.bench.e2e_load import SENDERS, Eyes, bare_client
 from allotment_cli.bench.e2e_phases import Burst, Phases
 from allotment_cli.bench.e2e_stack import Services, Stack, local_mode
-from allotment_cli.bench.report import Report, percentile, publish, reporting
+from allotment_cli.bench.report import Report, publish, reporting, versions
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
+from allotment_cli.percentiles import percentile
 from allotment_local.home import Home
 
 LOCAL = "local"
@@ -243,6 +244,7 @@ class _Run:
         rss_mib: dict[str, int],
     ) -> E2eReport:
         return E2eReport(
+            versions=versions(services_know=self._nodes),
             bench="e2e",
             nodes=self._nodes,
             shapes=e2e_pods.SHAPES,

@@ -8,15 +8,21 @@ from typing import Any
 
 import click
 
-from allotment.adapters import machine_code
 from allotment.core.board import Board
 from allotment.core.evaluator import Evaluator
 from allotment.core.gang import Short, Whole, WholeRanker, place_whole
 from allotment.testing.churn import Churn, shapes
 from allotment_cli.bench.policies import PolicyWord, policy_of
-from allotment_cli.bench.report import Report, peak_rss_mib, percentile, publish, reporting
+from allotment_cli.bench.report import (
+    Report,
+    bring_in_machine_code,
+    peak_rss_mib,
+    publish,
+    reporting,
+)
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.percentiles import percentile
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import DeviceRequest, PodRequest, Selection
 
@@ -33,7 +39,7 @@ class GangReport(Report, frozen=True, kw_only=True):
     policy: str
     seed: int
     size: int
-    cards_per_pod: int
+    cards_per_pod: int = 1
     gangs: int
     undo_us: float
     """Giving one placed gang back, p50."""
@@ -59,7 +65,7 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
     random = Random(seed)
     note(f"filling {nodes} nodes × 8 cards …")
     churn = Churn(nodes, shapes(16, random), random, policy_of(policy))
-    machine_code.load()
+    bring_in_machine_code()
     gc.collect()
     gc.freeze()
     board = Board(churn.state)

@@ -4,8 +4,6 @@ Every point is a process of its own, so that its memory is the point's alone: `a
 nodes, shapes and cards a node, `growth_log` for the length of the log. One point after another.
 """
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,68 +11,28 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from allotment_cli.bench.core import CoreReport
-from allotment_cli.bench.growth_log import LogReport, filled_by
 from allotment_cli.bench.growth_plot import svg
-from allotment_cli.bench.report import REFERENCE_NS, Report, holds_up, keep, last_with, reporting
+from allotment_cli.bench.growth_points import (
+    AXES,
+    FULL,
+    QUICK,
+    points_of,
+    read_kept,
+    run,
+)
+from allotment_cli.bench.report import (
+    REFERENCE_NS,
+    Report,
+    UnsteadyError,
+    compiler,
+    holds_up,
+    keep,
+    last_with,
+    reporting,
+)
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
-from allotment_cli.params import Finite
-
-AXES = ("nodes", "shapes", "cards", "events")
-SHAPES = 16
-CARDS = 8
-POLICY = "binpack"
-POINT_WITHIN_S = 3600
-"""A point that takes longer is stopped."""
-
-
-class Sizes(NamedTuple):
-    """What is measured, axis by axis, and what the other axes are held at."""
-
-    nodes: tuple[int, ...]
-    shapes: tuple[int, ...]
-    cards: tuple[int, ...]
-    events: tuple[int, ...]
-    held_nodes: int
-    log_nodes: int
-    log_live: int
-    seconds: float
-
-
-FULL = Sizes(
-    nodes=(1_000, 3_000, 10_000, 30_000, 100_000),
-    shapes=(1, 4, 16, 64, 256, 0),
-    cards=(1, 2, 4, 8, 16),
-    events=(10_000, 100_000, 1_000_000),
-    held_nodes=10_000,
-    log_nodes=1_000,
-    log_live=1_500,
-    seconds=5.0,
-)
-QUICK = Sizes(
-    nodes=(100, 300, 1_000),
-    shapes=(1, 16, 0),
-    cards=(1, 8),
-    events=(10_000, 30_000),
-    held_nodes=300,
-    log_nodes=1_000,
-    log_live=1_500,
-    seconds=0.3,
-)
-
-
-class Point(NamedTuple):
-    """One process to run: the axes that it is a point of, what it is, and its command.
-
-    `facts` are what its report says that no other point's does.
-    """
-
-    axes: tuple[str, ...]
-    title: str
-    facts: dict[str, object]
-    words: tuple[str, ...]
-    kind: type[Report]
+from allotment_cli.params import Finite, can_be_written
 
 
 class Measured(NamedTuple):
@@ -147,6 +105,7 @@ class _Numbers(click.ParamType[tuple[int, ...]]):
     "--svg",
     "picture",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=can_be_written,
     help="Draw the points, one panel an axis.",
 )
 @reporting
@@ -168,13 +127,13 @@ def growth(
     keeps the same as plain reports.
     """
     given = {name: value for name, value in chosen.items() if value is not None}
-    points = _points((QUICK if quick else FULL)._replace(**given), axes or AXES, seed)
+    points = points_of((QUICK if quick else FULL)._replace(**given), axes or AXES, seed)
     done: list[Measured] = []
-    is_held_up = True
+    is_held_up, unsteady = True, None
     for number, point in enumerate(points, start=1):
         known = None if source is None else last_with(point.facts, source)
         note(f"{number} of {len(points)}: {point.title}{' …' if known is None else ', as kept'}")
-        report = _run(point) if known is None else msgspec.convert(known, point.kind)
+        report = run(point) if known is None else read_kept(known, point, source)
         found = Measured(point.axes, report)
         done.append(found)
         if as_json:
@@ -182,7 +141,11 @@ def growth(
         if save is not None and known is None:
             keep(found.report, save)
         if compare is not None:
-            is_held_up &= holds_up(found.report, compare)
+            try:
+                is_held_up &= holds_up(found.report, compare)
+            except UnsteadyError as error:
+                note(error.message)
+                unsteady = error
     if not as_json:
         emit(_table(done, axes or AXES))
     if picture is not None:
@@ -191,71 +154,14 @@ def growth(
             for axis in AXES
             if (along := _along(done, axis))
         }
-        picture.write_text(svg(drawn), encoding="utf-8")
+        try:
+            picture.write_text(svg(drawn), encoding="utf-8")
+        except OSError as error:
+            raise CliError(f"{picture} cannot be written: {error}") from None
     if not is_held_up:
         raise SystemExit(1)
-
-
-def _points(sizes: Sizes, axes: Sequence[str], seed: int) -> list[Point]:
-    """The processes to run: one that lies on several axes runs once.
-
-    Raises CliError if a log is too short, before anything has run.
-    """
-    wanted: dict[tuple[int, int, int], list[str]] = {}
-    held = sizes.held_nodes
-    places = {
-        "nodes": [(nodes, SHAPES, CARDS) for nodes in sizes.nodes],
-        "shapes": [(held, shapes, CARDS) for shapes in sizes.shapes],
-        "cards": [(held, SHAPES, cards) for cards in sizes.cards],
-    }
-    for axis in AXES[:-1]:
-        for place in places[axis] if axis in axes else ():
-            wanted.setdefault(place, []).append(axis)
-    points = [
-        Point(
-            tuple(of),
-            f"{nodes:,} nodes × {cards} cards, {shapes or 'all different'} shapes",
-            {
-                "bench": "core",
-                "policy": POLICY,
-                "nodes": nodes,
-                "shapes": shapes,
-                "cards_per_node": cards,
-            },
-            (
-                *("allotment_cli.main", "bench", "core", "--json"),
-                *(f"--nodes={nodes}", f"--shapes={shapes}", f"--cards={cards}"),
-                *(f"--policy={POLICY}", f"--seconds={sizes.seconds}", f"--seed={seed}"),
-            ),
-            CoreReport,
-        )
-        for (nodes, shapes, cards), of in wanted.items()
-    ]
-    module, nodes, live = "allotment_cli.bench.growth_log", sizes.log_nodes, sizes.log_live
-    for events in sizes.events if "events" in axes else ():
-        if events <= (least := filled_by(nodes, live)):
-            raise CliError(
-                f"--events {events}: {nodes:,} nodes and {live:,} pods alone take {least:,} events",
-                "take longer logs, fewer --log-nodes or a smaller --log-live",
-            )
-        words = (module, *map(str, (events, nodes, live, seed)))
-        facts: dict[str, object] = {"bench": "log", "nodes": nodes, "size": events}
-        points.append(Point(("events",), f"a log of {events:,} events", facts, words, LogReport))
-    return points
-
-
-def _run(point: Point) -> Report:
-    command = [sys.executable, "-m", *point.words]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=POINT_WITHIN_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise CliError(f"{point.title}: not done after {POINT_WITHIN_S} s") from None
-    if ended.returncode:
-        said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
-        raise CliError(f"{point.title}: {said[-1].removeprefix('allot: ')}")
-    return msgspec.json.decode(ended.stdout, type=point.kind)
+    if unsteady is not None:
+        raise unsteady
 
 
 def _along(done: Sequence[Measured], axis: str) -> list[Measured]:
@@ -290,4 +196,6 @@ def _table(done: Sequence[Measured], axes: Sequence[str]) -> list[str]:
         if axis in axes
         for found in _along(done, axis)
     ]
-    return table(headers, rows, right=headers[1:])
+    compilers = {compiler(msgspec.to_builtins(found.report)) for found in done}
+    told = f"compiled loops: {', '.join(sorted(compilers))}"
+    return [*table(headers, rows, right=headers[1:]), told]

@@ -19,8 +19,10 @@ from allotment.core import snapshot
 from allotment.core.check import check
 from allotment.core.state import ClusterState, apply_all
 from allotment.testing.long_log import ROUND_PODS, Entry, LongLog
-from allotment_cli.bench.report import Report, peak_rss_mib, percentile
+from allotment_cli.bench import speed
+from allotment_cli.bench.report import Report, peak_rss_mib
 from allotment_cli.errors import CliError
+from allotment_cli.percentiles import percentile
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 
@@ -51,6 +53,7 @@ def filled_by(nodes: int, live: int) -> int:
 
 def measure(events: int, nodes: int, live: int, seed: int) -> LogReport:
     """Raises CliError if the log is too short, the cluster too small, or the books wrong."""
+    speed.begin()
     full = filled_by(nodes, live)
     if events <= full + ROUND_PODS:
         raise CliError(
@@ -89,6 +92,8 @@ def measure(events: int, nodes: int, live: int, seed: int) -> LogReport:
         p99_us=round(percentile(per_record_us, 99), 2),
         cpu_us={"decode and fold": round(took_us / timed, 2)},
         rss_mib={"fold": rss_mib},
+        calibration_ns=speed.calibrate_ns(),
+        calibration_change_percent=speed.change_percent(),
         snapshot_kib=len(snapshot.encode(state)) >> 10,
     )
 

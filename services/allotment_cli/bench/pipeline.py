@@ -25,10 +25,11 @@ from allotment.adapters.nats_server import NatsServer, NatsServerError
 from allotment.testing.churn import node_fact, shapes
 from allotment_cli.bench.pipeline_load import Landed, Load, write_at_once
 from allotment_cli.bench.processes import CpuClock, Services, peak_rss_mib, services
-from allotment_cli.bench.report import Report, percentile, publish, reporting
+from allotment_cli.bench.report import Report, publish, reporting, versions
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
+from allotment_cli.percentiles import percentile
 from allotment_proto.events import Event, PolicyLoaded
 from allotment_proto.facts import Policy
 
@@ -222,6 +223,7 @@ async def _run(
     batches = sorted(len(d.cycle.batch) for d in burst.decisions)
     total_us = sum(us for name, us in burst.cpu_us.items() if name != "bench")
     return PipelineReport(
+        versions=versions(services_know=plan.nodes),
         bench="pipeline",
         nodes=plan.nodes,
         shapes=plan.shapes,

@@ -32,12 +32,12 @@ from allotment_cli.bench.report import (
     REFERENCE_NS,
     Report,
     peak_rss_mib,
-    percentile,
     publish,
     reporting,
 )
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.percentiles import percentile
 
 MIB = 1 << 20
 

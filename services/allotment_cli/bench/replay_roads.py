@@ -18,7 +18,7 @@ from allotment.core.bulk import Books, Picture
 from allotment.core.check import check
 from allotment.core.state import ClusterState, apply_all
 from allotment.testing.long_log import Entry, LongLog
-from allotment_cli.bench.report import loop_ns
+from allotment_cli.bench.speed import look
 from allotment_cli.errors import CliError
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
@@ -37,13 +37,13 @@ class Timed(NamedTuple):
 
 
 def timed(work: Callable[[], T]) -> tuple[Timed, T]:
-    loop, start = loop_ns(), time.process_time()
+    loop, start = look(), time.process_time()
     gc.disable()
     try:
         result = work()
     finally:
         gc.enable()
-    return Timed(time.process_time() - start, (loop + loop_ns()) / 2), result
+    return Timed(time.process_time() - start, (loop + look()) / 2), result
 
 
 class Decoded(NamedTuple):
@@ -139,12 +139,12 @@ async def from_journal(directory: Path, segments: Sequence[bytes], changes: int)
     store = SegmentDirectory(directory, log_identity=LOG)
     for segment in segments:
         await store.save(journal.decode(segment))
-    loop, start = loop_ns(), time.process_time()
+    loop, start = look(), time.process_time()
     gc.disable()
     whole = await store.load(sys.maxsize)
     balance = whole.books()
     gc.enable()
-    took = Timed(time.process_time() - start, (loop + loop_ns()) / 2)
+    took = Timed(time.process_time() - start, (loop + look()) / 2)
     if len(whole.entries) != changes:
         raise CliError(
             f"{changes} bookings and releases, but {len(whole.entries)} in the journal: "
@@ -163,7 +163,7 @@ async def restarted(directory: Path, entries: Sequence[Entry], cut: int, image: 
     """Load a snapshot of `cut` as a service does, fold the tail, check the books."""
     store = SnapshotDirectory(directory, log_identity=LOG)
     await store.save(cut, image)
-    loop, start = loop_ns(), time.process_time()
+    loop, start = look(), time.process_time()
     gc.disable()
     found = await store.load(len(entries))
     if found is None:
@@ -171,7 +171,7 @@ async def restarted(directory: Path, entries: Sequence[Entry], cut: int, image: 
     started = folded(snapshot.decode(found[1]), entries, found[0])
     wrong = check(started)
     gc.enable()
-    took = Timed(time.process_time() - start, (loop + loop_ns()) / 2)
+    took = Timed(time.process_time() - start, (loop + look()) / 2)
     if wrong:
         raise CliError(f"the books of a start from a snapshot do not balance: {wrong[0]}")
     digest = hashlib.sha256(snapshot.encode(started)).hexdigest()

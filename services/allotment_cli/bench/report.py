@@ -9,7 +9,6 @@ machine does not look like a slow release.
 import functools
 import resource
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -18,50 +17,58 @@ from typing import Any
 import click
 import msgspec
 
+from allotment.adapters import machine_code
+from allotment.testing.churn import DEVICES
+from allotment_cli.bench import speed
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
 from allotment_cli.params import can_be_written
 
-CALIBRATION_TURNS = 2_000_000
 REFERENCE_NS = 30.0
 """An empty loop's turn on the machine that the goals are stated for."""
+NO_NUMBA = "none"
 SLOWER_PERCENT = 20
-SAME = (
-    "bench",
-    "nodes",
-    "shapes",
-    "policy",
-    "cards_per_node",
-    "size",
-    "pods",
-    "groups",
-    "pending",
-    "queues",
-)
-"""Reports are of the same thing when these fields agree."""
+SAME: dict[str, object] = {
+    "bench": None,
+    "nodes": None,
+    "shapes": None,
+    "policy": None,
+    "cards_per_node": None,
+    "devices": DEVICES[0],
+    "size": None,
+    "live_pods": None,
+    "cards_per_pod": 1,
+    "pods": None,
+    "groups": None,
+    "pending": None,
+    "queues": None,
+}
+"""Reports are of the same thing when these fields agree: what a field is where a line lacks it."""
 
 
-@functools.cache
-def calibrate_ns() -> float:
-    """The best of five timings of an empty loop's turn, CPU ns."""
-    return round(min(loop_ns() for _ in range(5)), 1)
-
-
-def loop_ns() -> float:
-    """One timing of an empty loop's turn, CPU ns: how fast the machine is just now."""
-    start = time.process_time_ns()
-    for _ in range(CALIBRATION_TURNS):
-        pass
-    return (time.process_time_ns() - start) / CALIBRATION_TURNS
-
-
-def versions() -> dict[str, str]:
-    """What was measured, and on what."""
+def versions(*, services_know: int | None = None) -> dict[str, str]:
+    """What was measured, and on what. Compiled loops are those of this process, or, where services
+    are measured, those that they use for so many nodes.
+    """
+    is_compiled = machine_code.is_in_use()
+    if services_know is not None:
+        is_compiled = services_know >= machine_code.NODES_MIN
     return {
         "allotment": version("allotment"),
+        "numba": (machine_code.numba_version() if is_compiled else None) or NO_NUMBA,
         "numpy": version("numpy"),
         "python": sys.version.split()[0],
     }
+
+
+def bring_in_machine_code() -> None:
+    """Have nodes scored by compiled loops, or say on stderr that this bench is without them."""
+    try:
+        reason = "" if machine_code.load() else "numba is not installed, or switched off"
+    except machine_code.BrokenCompilerError as error:
+        reason = str(error)
+    if reason:
+        note(f"measuring without compiled loops: {reason}")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +85,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time per unit of work by stage or process, µs."""
     rss_mib: dict[str, int] = {}
     """Peak resident memory by process, MiB."""
-    calibration_ns: float = msgspec.field(default_factory=calibrate_ns)
+    calibration_ns: float = msgspec.field(default_factory=speed.calibrate_ns)
+    calibration_change_percent: float = 0.0
+    """How far apart the looks at the machine's speed are that were taken around the bench."""
     versions: dict[str, str] = msgspec.field(default_factory=versions)
 
 
@@ -94,13 +103,17 @@ def peak_rss_mib() -> int:
     return int(facts["VmHWM"].split()[0]) // 1024
 
 
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of an ordered, non-empty sequence lie."""
-    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
-
-
 def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--json`, `--save` and `--compare` to a bench, which then passes them to `publish`."""
+    """Add `--json`, `--save` and `--compare` to a bench, which then passes them to `publish`.
+
+    The first look at the machine's speed is taken before the bench begins.
+    """
+
+    @functools.wraps(command)
+    def begun(*args: Any, **options: Any) -> Any:
+        speed.begin()
+        return command(*args, **options)
+
     for option in (
         click.option(
             "--compare",
@@ -116,8 +129,8 @@ def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--json", "as_json", is_flag=True, help="One JSON object on one line."),
     ):
-        command = option(command)
-    return command
+        begun = option(begun)
+    return begun
 
 
 def publish(
@@ -131,12 +144,16 @@ def publish(
 ) -> None:
     """Print a report as JSON or as a table, keep it, and hold it against an earlier one.
 
-    Exits with 1 if the earlier one was more than `SLOWER_PERCENT` faster.
+    Exits with 1 if the earlier one was more than `SLOWER_PERCENT` faster. Raises CliError if that
+    cannot be told.
     """
+    change_percent = speed.change_percent()
+    report = msgspec.structs.replace(report, calibration_change_percent=change_percent)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     else:
-        emit([title, *table(["FIGURE", "VALUE"], [list(row) for row in rows], right=["VALUE"])])
+        shown = [*rows, ("compiled loops", compiler(msgspec.to_builtins(report)))]
+        emit([title, *table(["FIGURE", "VALUE"], [list(row) for row in shown], right=["VALUE"])])
     if save is not None:
         keep(report, save)
     if compare is not None and not holds_up(report, compare):
@@ -144,14 +161,34 @@ def publish(
 
 
 def keep(report: Report, path: Path) -> None:
-    """Append a report to a file of reports."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(msgspec.json.encode(report).decode() + "\n")
+    """Append a report to a file of reports. Raises CliError if that cannot be done."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(msgspec.json.encode(report).decode() + "\n")
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error}") from None
+
+
+class UnsteadyError(CliError):
+    """Raised when the machine's speed changed during a run, so that no verdict is due."""
 
 
 def holds_up(report: Report, path: Path) -> bool:
-    """Whether a report is not much slower than the last of the same thing in a file; says so."""
+    """Whether a report is not much slower than the last of the same thing in a file; says so.
+
+    Raises UnsteadyError if it cannot be told, and CliError if there is nothing to compare with.
+    """
     earlier = find(report, path)
+    mine = msgspec.to_builtins(report)
+    for said, run in ((mine, "the run"), (earlier, f"the run kept in {path}")):
+        if (percent := said.get("calibration_change_percent", 0)) > speed.CHANGE_PERCENT_MAX:
+            raise UnsteadyError(
+                f"the machine's speed changed during {run}: an empty loop's turn took "
+                f"{percent:.0f} % longer at one time than at another",
+                "measure again, when the machine is steady",
+            )
+    if compiler(mine) != compiler(earlier):
+        note(f"compiled loops differ: {compiler(mine)} now, {compiler(earlier)} then")
     now = report.rate_per_cpu_second * report.calibration_ns
     then: float = earlier["rate_per_cpu_second"] * earlier["calibration_ns"]
     change = 100 * (now / then - 1)
@@ -161,6 +198,12 @@ def holds_up(report: Report, path: Path) -> bool:
         f"(loop {earlier['calibration_ns']} ns): {change:+.0f} % at equal speed of the machine"
     )
     return change > -SLOWER_PERCENT
+
+
+def compiler(report: Mapping[str, Any]) -> str:
+    """What compiled the loops that scored: `numba 0.61.0`, or `none`."""
+    found = report.get("versions", {}).get("numba", NO_NUMBA)
+    return found if found == NO_NUMBA else f"numba {found}"
 
 
 def find(report: Report, path: Path) -> dict[str, Any]:
@@ -174,10 +217,12 @@ def find(report: Report, path: Path) -> dict[str, Any]:
 
 
 def last_with(facts: Mapping[str, object], path: Path) -> dict[str, Any] | None:
-    """The last report that says so in a file of reports, one JSON object a line."""
+    """The last report that says so in a file of reports, one JSON object a line. A line without one
+    of the fields says what it was before there was the field.
+    """
     found = None
     for candidate in read(path):
-        if all(candidate.get(key) == value for key, value in facts.items()):
+        if all(candidate.get(key, SAME.get(key)) == value for key, value in facts.items()):
             found = candidate
     return found
 

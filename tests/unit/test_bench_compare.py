@@ -1,0 +1,152 @@
+"""Two runs are compared if they are of the same thing, and if the machine kept its speed."""
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from allotment_cli.bench import speed
+from allotment_cli.bench.core import CoreReport
+from allotment_cli.bench.gang import GangReport
+from allotment_cli.bench.growth_points import FULL, points_of
+from allotment_cli.bench.report import UnsteadyError, find, holds_up, keep, last_with
+from allotment_cli.errors import CliError
+from allotment_cli.main import main
+from allotment_cli.percentiles import percentile
+
+CORE = CoreReport(
+    bench="core",
+    nodes=10_000,
+    shapes=16,
+    cards_per_node=8,
+    policy="binpack",
+    seed=1,
+    decisions=1,
+    placed_percent=100,
+    oracle_rate_per_cpu_second=1,
+    rate_per_cpu_second=1000,
+    p50_us=1,
+    p99_us=1,
+    calibration_ns=100,
+    versions={"numba": "none"},
+)
+GANG = GangReport(
+    bench="gang",
+    nodes=10,
+    shapes=1,
+    policy="binpack",
+    seed=1,
+    size=2,
+    gangs=1,
+    undo_us=1,
+    failed_us=1,
+    hopeless_us=1,
+    rate_per_cpu_second=1000,
+    p50_us=1,
+    p99_us=1,
+    calibration_ns=100,
+)
+
+
+def kept(path: Path, report: CoreReport | GangReport, *without: str) -> Path:
+    facts: dict[str, Any] = msgspec.to_builtins(report)
+    for name in without:
+        del facts[name]
+    path.write_bytes(msgspec.json.encode(facts) + b"\n")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "kept.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("report", "other"),
+    [
+        (CORE, msgspec.structs.replace(CORE, devices="mig")),
+        (GANG, msgspec.structs.replace(GANG, cards_per_pod=8)),
+    ],
+)
+def test_other_devices_and_cards_are_another_bench(
+    report: CoreReport | GangReport, other: CoreReport | GangReport, file: Path
+) -> None:
+    with pytest.raises(CliError, match="no report with"):
+        find(report, kept(file, other))
+    assert find(report, kept(file, report))
+    assert find(report, kept(file, report, "devices" if report is CORE else "cards_per_pod"))
+    with pytest.raises(CliError, match="no report with"):
+        find(other, file)
+
+
+def test_growth_takes_points_of_its_own_cards_only(file: Path) -> None:
+    (facts,) = [
+        point.facts
+        for point in points_of(FULL, ("nodes", "shapes"), 1)
+        if point.axes == ("nodes", "shapes")
+    ]
+    assert last_with(facts, kept(file, CORE, "devices"))
+    assert not last_with(facts, kept(file, msgspec.structs.replace(CORE, devices="ascend")))
+
+
+def test_that_one_run_had_compiled_loops_is_said(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled = msgspec.structs.replace(CORE, versions={"numba": "0.61.0"})
+    assert holds_up(compiled, kept(file, CORE, "versions"))
+    assert "compiled loops differ: numba 0.61.0 now, none then" in capsys.readouterr().err
+    assert holds_up(CORE, file)
+    assert "compiled loops" not in capsys.readouterr().err
+
+
+def test_no_verdict_where_the_machine_changed_its_speed(file: Path) -> None:
+    unsteady = msgspec.structs.replace(CORE, calibration_change_percent=200)
+    with pytest.raises(
+        UnsteadyError, match=r"speed changed during the run: .* 200 %"
+    ):
+        holds_up(unsteady, kept(file, CORE))
+    with pytest.raises(UnsteadyError, match="during the run kept in"):
+        holds_up(CORE, kept(file, unsteady))
+    slow = msgspec.structs.replace(CORE, rate_per_cpu_second=500)
+    assert not holds_up(slow, kept(file, CORE))
+
+
+def test_a_report_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="cannot be written"):
+        keep(CORE, tmp_path)
+
+
+def test_nothing_is_measured_for_a_picture_that_cannot_be_drawn() -> None:
+    result = CliRunner().invoke(main, ["bench", "growth", "--quick", "--svg", "/nowhere/at/all"])
+    assert result.exit_code == 2
+    assert "directory '/nowhere/at' does not exist" in result.output
+
+
+def test_a_quick_moment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the short loops find the machine three times as fast."""
+    turns = iter([130.0, 40.0, 131.0, 129.0] * speed.LOOPS)
+    monkeypatch.setattr(speed, "_turn_ns", lambda: next(turns))
+    speed.begin()
+    assert 129 <= speed.calibrate_ns() <= 130
+    assert speed.change_percent() < 2
+
+
+def test_looks_around_a_bench_are_held_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "_turn_ns", lambda: 40.0)
+    speed.begin()
+    monkeypatch.setattr(speed, "_turn_ns", lambda: 130.0)
+    assert speed.calibrate_ns() == 85
+    assert speed.change_percent() == 225
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 99, 100, 101])
+def test_a_percentile_is_the_nearest_rank(count: int) -> None:
+    ordered = list(range(count))
+    for percent in (1, 50, 99, 100):
+        least = next(x for x in ordered if 100 * (x + 1) >= percent * count)
+        assert percentile(ordered, percent) == least
+    if count % 2:
+        assert percentile(ordered, 50) == median(ordered)

@@ -1,0 +1,105 @@
+"""A compiler or a cache that does not work costs speed, and is told; it never ends anything."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from allotment.adapters import machine_code
+from allotment.adapters.machine_code import BrokenCompilerError, load, load_if_large
+from allotment.core import kernel
+from allotment.core.kernel_plan import MachineCode
+from allotment_cli.main import main
+
+Jit = Callable[..., Callable[..., Any]]
+
+
+class FakeNumba:
+    """What is used of numba. `njit` fails in the ways given, one after another, then works."""
+
+    __version__ = "0.0"
+
+    def __init__(self, directory: str, failures: list[Exception]) -> None:
+        self.config = SimpleNamespace(CACHE_DIR=directory, DISABLE_JIT=0)
+        self.extending = SimpleNamespace(register_jitable=lambda part: part)
+        self.failures = failures
+        self.cached: list[bool] = []
+
+    def njit(self, signature: str, *, cache: bool, error_model: str) -> Jit:
+        self.cached.append(cache)
+        if self.failures:
+            raise self.failures.pop(0)
+        return lambda function: function
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(MachineCode, "score_positions", None)
+    monkeypatch.setattr(machine_code, "_loading", [])
+    yield
+    for thread in machine_code._loading:
+        thread.join()
+
+
+@pytest.fixture
+def numba(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNumba:
+    fake = FakeNumba(str(tmp_path), [])
+    monkeypatch.setattr(machine_code, "_compiler", lambda: fake)
+    return fake
+
+
+def test_a_cache_that_cannot_be_read_is_thrown_away(numba: FakeNumba, tmp_path: Path) -> None:
+    numba.failures = [EOFError("Ran out of input")]
+    assert load()
+    assert MachineCode.score_positions is kernel.score_positions
+    assert numba.cached == [True, False]
+    assert list(tmp_path.iterdir()) == [], "the next start makes it anew"
+    assert str(tmp_path) == numba.config.CACHE_DIR
+
+
+def test_without_a_home_nothing_is_kept(numba: FakeNumba, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    numba.config.CACHE_DIR = ""
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert load()
+    assert numba.cached == [False]
+
+
+def test_a_service_is_told_why_and_goes_on(numba: FakeNumba) -> None:
+    numba.failures = [EOFError(), OSError("no\nLLVM")]
+    told: list[str] = []
+    load_if_large(machine_code.NODES_MIN - 1, told.append)
+    assert not machine_code._loading
+    for _ in range(2):
+        load_if_large(machine_code.NODES_MIN, told.append)
+    (thread,) = machine_code._loading
+    thread.join()
+    assert told == ["OSError: no LLVM"]
+    assert not machine_code.is_in_use()
+
+
+def test_a_compiler_that_cannot_be_imported_is_broken_not_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine_code, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(BrokenCompilerError, match="import of numba halted"):
+        load()
+    assert machine_code.numba_version() is None
+    monkeypatch.setattr(machine_code, "find_spec", lambda name: None)
+    assert not load()
+
+
+def test_a_bench_says_that_it_is_without(numba: FakeNumba) -> None:
+    numba.failures = [EOFError(), OSError("no LLVM")]
+    arguments = ["bench", "core", "--nodes", "5", "--shapes", "2", "--seconds", "0.1"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "measuring without compiled loops: OSError: no LLVM" in result.stderr
+    assert "compiled loops" in result.stdout
