@@ -55,6 +55,14 @@ def test_a_model_is_matched_whole(model: str, accepted: bool) -> None:
     assert model_wanted(found, pod.fact.request.selection) == accepted
 
 
+def test_a_wrong_number_of_cards_is_told_alone() -> None:
+    with pytest.raises(WorkloadError) as raised:
+        parse_pods("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,x,500\n", "pods.csv")
+    assert [found.split(";")[0] for found in raised.value.problems] == [
+        "pods.csv:2, column num_gpu: is 'x'"
+    ]
+
+
 def test_five_columns_are_enough_but_say_no_times() -> None:
     arrivals, is_timed = parse_pods(
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,1000\n", "p"

@@ -71,6 +71,12 @@ def test_the_examples_can_be_read(file: Path) -> None:
         ("lasts: 100h", "lasts: 100", "w.yaml:2: lasts is 100; wanted: a time like 90s"),
         ("lasts: 100h", "lasts: 10000d", "pods'; wanted: at most 2000000 pods in all"),
         ("count: 2\n", "count: 0\n", "w.yaml:5: nodes[0].count: 0; wanted: a whole number from 1"),
+        (
+            "count: 2\n",
+            "count: 2\n    cpu: 80000000000000\n",
+            "w.yaml:6: nodes[0].cpu is 80000000000000; wanted: one that can be used: ",
+        ),
+        ("count: 2\n", "count: 2\n    memory: 9999Ei\n", "w.yaml:6: nodes[0].memory is '9999Ei'"),
         ("name: train", "name: Train", "w.yaml:8: pods[0].name is 'Train'; wanted: lower case"),
         ("name: serve", "name: train", "w.yaml:14: pods[1].name is 'train'; wanted: a name of its"),
         ("per_hour: 10", "per_hour: 0", "w.yaml:9: pods[0].per_hour is 0; wanted: a number above"),
@@ -94,3 +100,9 @@ def test_a_mistake_is_named(find: str, put: str, problem: str) -> None:
 def test_what_is_missing_is_named(text: str) -> None:
     with pytest.raises(WorkloadError, match="wanted: "):
         parse_recipe(text, "w.yaml")
+
+
+def test_what_is_wrong_with_a_shape_is_said_once() -> None:
+    with pytest.raises(WorkloadError) as raised:
+        parse_recipe(TEXT.replace("count: 2\n", "count: 2\n    cpu: 80000000000000\n"), "w.yaml")
+    assert len(raised.value.problems) == 1

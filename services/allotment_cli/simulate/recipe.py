@@ -20,7 +20,7 @@ that reads them in a cluster.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -118,6 +118,7 @@ class _Reader:
             node_fact(msgspec.convert({**body, "metadata": _named(body["metadata"])}, NodeObject))
             for body in node_objects(shapes, "")
         )
+        self._refuse_broken(nodes, root.get("nodes"))
         given = root.get("pods")
         if not isinstance(given, list) or not given:
             self._wrong(("pods",), given, "a list of pods: - name: train …")
@@ -131,6 +132,26 @@ class _Reader:
         if expected > PODS_MAX:
             self._wrong(("lasts",), f"{expected:.0f} pods", f"at most {PODS_MAX} pods in all")
         return Recipe(lasts_s, nodes, pods)
+
+    def _refuse_broken(self, nodes: Iterable[NodeObserved], given: Any) -> None:
+        """A node in a cluster goes without an amount that cannot be used; one that is made up need
+        not. Said once for all nodes of a shape.
+        """
+        told: set[Path] = set()
+        for node in nodes:
+            prefix = node.name.rpartition("-")[0]
+            for found in node.problems:
+                index, item = next(
+                    (index, item)
+                    for index, item in enumerate(given)
+                    if node.name == item.get("name") or prefix == item.get("prefix")
+                )
+                key = found.place.split()[-1]
+                path: Path = ("nodes", index, key) if key in item else ("nodes", index)
+                if path not in told:
+                    wanted = f"one that can be used: {found.message}"
+                    self._wrong(path, item.get(key, found.place), wanted)
+                told.add(path)
 
     def _pod(self, path: Path, item: Any) -> PodShape:
         given = self._mapping(path, item, _POD)
