@@ -104,9 +104,7 @@ def test_that_one_run_had_compiled_loops_is_said(
 
 def test_no_verdict_where_the_machine_changed_its_speed(file: Path) -> None:
     unsteady = msgspec.structs.replace(CORE, calibration_change_percent=200)
-    with pytest.raises(
-        UnsteadyError, match=r"speed changed during the run: .* 200 %"
-    ):
+    with pytest.raises(UnsteadyError, match=r"speed changed during the run: .* 200 %"):
         holds_up(unsteady, kept(file, CORE))
     with pytest.raises(UnsteadyError, match="during the run kept in"):
         holds_up(CORE, kept(file, unsteady))

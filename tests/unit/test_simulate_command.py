@@ -197,3 +197,54 @@ def test_a_recorded_run_knows_the_mix_that_it_was_decided_with(
     first = msgspec.json.decode(simulate(*trace, *drawn).stdout)
     again = simulate("--file", kept, "--policy", "recorded", "--no-churn", "--json")
     assert msgspec.json.decode(again.stdout)["trace_sha256"] == first["trace_sha256"]
+
+
+def test_seeds_that_make_no_difference_are_not_repeated(trace: list[str], tmp_path: Path) -> None:
+    log = str(busy_cluster().write(tmp_path / "log.jsonl"))
+    twice = ["--repeat", "2"]
+    for same in (["--file", log], ["--file", log, "--no-churn"], [*trace, "--churn"]):
+        said = simulate(*same, *twice, code=2).stderr
+        assert "every seed gives the same run here" in said
+        assert "SPREAD" in simulate(*same, *twice, "--policy", "random").stdout
+        assert "SPREAD" in simulate(*same, *twice, "--inflate", "1.1").stdout
+    mixed = ["--policy", "random", "--policy", "spread"]
+    assert "every seed" in simulate("--file", log, *mixed, *twice, code=2).stderr
+
+
+def test_seeds_are_repeated_exactly_where_they_make_a_difference(trace: list[str]) -> None:
+    """What is refused really is the same run, and what is not is not."""
+    runs = {
+        (is_churn, seed): msgspec.json.decode(
+            simulate(*trace, is_churn, "--seed", seed, "--json").stdout
+        )["trace_sha256"]
+        for is_churn in ("--churn", "--no-churn")
+        for seed in ("1", "2")
+    }
+    assert runs["--churn", "1"] == runs["--churn", "2"]
+    assert runs["--no-churn", "1"] != runs["--no-churn", "2"]
+
+
+def test_every_named_policy_has_a_look_of_its_own() -> None:
+    drawn = curve.svg({name: [[(0.0, 0.0), (9.0, 9.0)]] for name in NAMES}, "title")
+    paths = re.findall(
+        r'class="curve (c\d+)"(?: stroke-dasharray="([^"]*)")? d="M[\d.]+,.*L', drawn
+    )
+    colours, dashes = (set(looks) for looks in zip(*paths, strict=True))
+    assert len(paths) == len(colours) == len(dashes) == len(NAMES)
+    for colour in colours:
+        values = re.findall(rf"\.{colour}{{stroke:(#\w+)}}", drawn)
+        assert len(values) == 2, "on light and on dark ground"
+    assert len(set(curve.LIGHT)) == len(set(curve.DARK)) == len(NAMES)
+    many = [curve._look(number) for number in range(3 * len(NAMES))]
+    assert len(set(many)) == len(many)
+
+
+def test_what_cannot_be_measured_is_refused_and_what_is_left_out_is_said(
+    trace: list[str], tmp_path: Path
+) -> None:
+    assert "waits are those of placed pods" in simulate(*trace, "--churn").stdout
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\na,9000,9000,1,A\n")
+    assert simulate(*trace).stdout.startswith("1 node, 1 card;")
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\na,9000,9000,0,\n")
+    assert "the nodes have no cards" in simulate(*trace, code=2).stderr

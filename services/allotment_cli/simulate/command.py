@@ -2,28 +2,23 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 import click
 import msgspec
 
-from allotment.core.logport import Record
-from allotment.testing.lab.engine import Sink
 from allotment.testing.lab.runs import Progress
-from allotment_cli import export
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
 from allotment_cli.params import Finite, can_be_written
 from allotment_cli.simulate import curve as picture
 from allotment_cli.simulate.inputs import read
+from allotment_cli.simulate.outputs import kept, refuse_overwriting
 from allotment_cli.simulate.policies import NAMES, Chosen, choose
-from allotment_cli.simulate.report import Curve, RunReport, lines, summary
+from allotment_cli.simulate.report import Curve, RunReport, cluster, lines, summary
 from allotment_cli.simulate.run import Drawn, Plan, draw
 from allotment_cli.simulate.run import simulate as run_once
-from allotment_proto.codec import encode
-from allotment_proto.events import Envelope
 
 DIFFERENCES = 1
 
@@ -102,6 +97,9 @@ def simulate(
 
     Exit codes: 0 simulated; 1 the services placed otherwise than the core; 2 could not run.
     """
+    inputs = {"--nodes": nodes, "--pods": pods, "--file": file, "--workload": workload}
+    inputs |= {f"--policy {word}": Path(word) for word in words if word not in NAMES}
+    refuse_overwriting({"--record": record, "--svg": svg}, inputs)
     source = read(nodes, pods, file, workload)
     policies = choose(words, source.recorded)
     is_churn = source.comes_and_goes if churn is None else churn
@@ -112,8 +110,6 @@ def simulate(
             "--record keeps one run, of a policy that can be decided again",
             "give one --policy, not random, and no --repeat",
         )
-    if record is not None and svg is not None and record.absolute() == svg.absolute():
-        raise CliError(f"--record and --svg are both {record}", "give two files")
     if through == "services" and is_churn:
         raise CliError(
             "the services run in real time: nobody can wait for pods to come and go",
@@ -122,13 +118,18 @@ def simulate(
     if through == "services" and record is not None:
         raise CliError("--record keeps a run through the core", "leave out --through services")
     plan = Plan(source, inflate, is_churn)
+    if repeat > 1 and not plan.is_drawn and not all(chosen.is_random for chosen in policies):
+        raise CliError(
+            "every seed gives the same run here: no dice are part of this workload or its policy",
+            "leave out --repeat, or give --inflate or --policy random",
+        )
     differing = 0
     reports: list[RunReport] = []
     curves: dict[str, list[Curve]] = {chosen.name: [] for chosen in policies}
     for number in range(seed, seed + repeat):
         drawn = draw(plan, number)
         for chosen in policies:
-            with _kept(record) as sink, _progress(chosen, number, drawn) as progress:
+            with kept(record) as sink, _progress(chosen, number, drawn) as progress:
                 if through == "core":
                     report, curve = run_once(plan, drawn, chosen, number, progress, sink)
                 else:
@@ -174,38 +175,12 @@ def _conclude(reports: list[RunReport], as_json: bool) -> None:
 
 
 def _draw(path: Path, curves: dict[str, list[Curve]], first: RunReport) -> None:
-    title = f"Allocation on {first.nodes:,} nodes, {first.cards:,} cards"
+    title = f"Allocation on {cluster(first)}"
     try:
         path.write_text(picture.svg(curves, title), encoding="utf-8")
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error}") from error
     note(f"drawn: {path}")
-
-
-@contextmanager
-def _kept(path: Path | None) -> Iterator[Sink | None]:
-    """Writes every record of a run to a file, as `allot log -o jsonl` would."""
-    if path is None:
-        yield None
-        return
-    with ExitStack() as stack:
-        try:
-            out = stack.enter_context(path.open("w", encoding="utf-8"))
-        except OSError as error:
-            raise CliError(f"{path} cannot be written: {error}") from error
-        yield _Keeper(out).keep
-
-
-class _Keeper:
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._seq = 0
-
-    def keep(self, subject: str, envelope: Envelope) -> None:
-        self._seq += 1
-        time_ns = envelope.at_ms * 1_000_000
-        record = Record(self._seq, subject, encode(envelope), time_ns, f"lab/{self._seq}")
-        self._out.write(export.encode(record) + "\n")
 
 
 @contextmanager

@@ -16,9 +16,31 @@ WIDTH, HEIGHT = 860, 480
 LEFT, RIGHT, TOP, BOTTOM = 64, 190, 44, 52
 GRID_POINTS = 240
 NAME_GAP = 17
-LIGHT = ("#1f5fbf", "#c2410c", "#15803d", "#7e22ce", "#b91c5c", "#0f766e", "#92610a", "#475569")
-DARK = ("#7db4ff", "#ff9d5c", "#6ee29a", "#cf9bff", "#ff86b6", "#5fe0d3", "#f2c14e", "#b6c2d2")
-DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "1 4", "12 4", "6 2 1 2")
+LIGHT = (
+    "#1f5fbf",
+    "#c2410c",
+    "#15803d",
+    "#7e22ce",
+    "#b91c5c",
+    "#0f766e",
+    "#92610a",
+    "#475569",
+    "#4d7c0f",
+    "#7f1d1d",
+)
+DARK = (
+    "#7db4ff",
+    "#ff9d5c",
+    "#6ee29a",
+    "#cf9bff",
+    "#ff86b6",
+    "#5fe0d3",
+    "#f2c14e",
+    "#b6c2d2",
+    "#b5d64a",
+    "#d9a38f",
+)
+DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "1 4", "12 4", "6 2 1 2", "3 6", "14 3 2 3 2 3")
 
 
 def svg(curves: Mapping[str, Sequence[Curve]], title: str) -> str:
@@ -131,10 +153,18 @@ def _lines(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
     out = []
     for number, points in enumerate(means.values()):
         path = "L".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
-        dashes = DASHES[number % len(DASHES)]
+        colour, dashes = _look(number)
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
-        out.append(f'<path class="curve c{number % len(LIGHT)}"{dash} d="M{path}"/>')
+        out.append(f'<path class="curve c{colour}"{dash} d="M{path}"/>')
     return out
+
+
+def _look(number: int) -> tuple[int, str]:
+    """A curve's colour and dashes: each of its own for all named policies; of more, two that share
+    a colour differ in their dashes.
+    """
+    rounds, colour = divmod(number, len(LIGHT))
+    return colour, DASHES[(number + rounds) % len(DASHES)]
 
 
 def _names(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
@@ -150,8 +180,8 @@ def _names(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
         ys = [y - over for y in ys]
     left, out = WIDTH - RIGHT + 14, []
     for y, (_, number, name) in zip(ys, ends, strict=True):
-        colour, value = number % len(LIGHT), list(means.values())[number][-1][1]
-        dashes = DASHES[number % len(DASHES)]
+        colour, dashes = _look(number)
+        value = list(means.values())[number][-1][1]
         shown = name if len(name) <= 18 else "…" + name[-17:]
         out.append(
             f'<path class="curve c{colour}" stroke-dasharray="{dashes}" '

@@ -24,6 +24,8 @@ class Source(NamedTuple):
     comes_and_goes: bool
     """Whether that is how it is meant to be run."""
     recorded: Policy | None = None
+    is_made_up: bool = False
+    """Whether dice make the pods."""
 
 
 def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path | None) -> Source:
@@ -35,7 +37,9 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
             recorded = bundle.from_records(export.read_file(file), str(file))
             return Source(lambda random: recorded, True, True, recorded.policy)
         if recipe is not None:
-            return Source(parse_recipe(_text(recipe), str(recipe)).draw, True, True)
+            return Source(
+                parse_recipe(_text(recipe), str(recipe)).draw, True, True, is_made_up=True
+            )
         if nodes is None or pods is None:
             missing = "--nodes" if nodes is None else "--pods"
             raise CliError(f"{missing} is missing", f"give {FORMS}")

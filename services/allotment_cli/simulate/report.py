@@ -8,6 +8,7 @@ import msgspec
 from allotment.core.policies.typical import CARD_MILLI
 from allotment.testing.lab.engine import Totals
 from allotment_cli.output import table
+from allotment_cli.percentiles import percentile
 
 Curve = list[tuple[float, float]]
 """(arrived %, allocated %) along a run."""
@@ -23,7 +24,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     Where pods come and go, `allocation_percent`, `unallocated_cards` and `fragmentation_percent`
     are means over the time in which pods arrive. `unallocated_cards` counts every part that nobody
     holds, `idle_cards` whole cards that nobody holds a part of, at the end. `refusals` counts each
-    refused pod once, by the last obstacle on the node that came closest.
+    refused pod once, by the last obstacle on the node that came closest. Waits are those of the
+    pods that were placed: how long the refused would have waited nobody knows.
     """
 
     policy: str
@@ -77,8 +79,8 @@ def report(
         placed=totals.placed,
         refused=totals.refused,
         refusals=totals.refusals,
-        wait_p50_s=_percentile(waits, 50),
-        wait_p99_s=_percentile(waits, 99),
+        wait_p50_s=percentile(waits, 50) if waits else None,
+        wait_p99_s=percentile(waits, 99) if waits else None,
         decisions=totals.decisions,
         decisions_per_cpu_second=(
             round(totals.decisions / cpu_s) if cpu_s >= CPU_LEAST_S else None
@@ -92,10 +94,6 @@ def curve(totals: Totals) -> Curve:
     return [(100 * x / capacity, 100 * y / capacity) for x, y in totals.curve]
 
 
-def _percentile(ordered: Sequence[int], percent: int) -> int | None:
-    return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)] if ordered else None
-
-
 def lines(reports: Sequence[RunReport]) -> list[str]:
     """One row a run, then what was refused and why."""
     first = reports[0]
@@ -105,7 +103,7 @@ def lines(reports: Sequence[RunReport]) -> list[str]:
     if is_churn:
         headers += ["PEAK %", "WAIT P50", "WAIT P99"]
     rows = [_row(found, is_churn) for found in reports]
-    out = [f"{first.nodes:,} nodes, {first.cards:,} cards; {_MODES[first.mode]}"]
+    out = [f"{cluster(first)}; {_MODES[first.mode]}"]
     out += table(headers, rows, right=headers[1:])
     refused = [
         [found.policy, str(found.seed), reason, f"{pods:,}"]
@@ -120,8 +118,18 @@ def lines(reports: Sequence[RunReport]) -> list[str]:
 
 _MODES = {
     "arrivals": "pods arrive one at a time and stay, one that does not fit is dropped",
-    "churn": "pods come, wait and go; allocation and fragmentation are means over time",
+    "churn": "pods come, wait and go; allocation and fragmentation are means over time, "
+    "waits are those of placed pods",
 }
+
+
+def cluster(found: RunReport) -> str:
+    """`1,523 nodes, 6,212 cards`."""
+    return f"{_counted(found.nodes, 'node')}, {_counted(found.cards, 'card')}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _row(found: RunReport, is_churn: bool) -> list[str]:

@@ -30,6 +30,14 @@ class Plan(NamedTuple):
     inflate: float | None
     churn: bool
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether dice are part of the workload, so that every seed is another run. Of pods that
+        come at their times, the order in which they are told makes no difference.
+        """
+        is_shuffled = not self.source.comes_and_goes and not self.churn
+        return self.source.is_made_up or self.inflate is not None or is_shuffled
+
 
 class Drawn(NamedTuple):
     """One seed's pods in order, those of others, and the shapes that are typical of the source."""
@@ -49,17 +57,21 @@ class Drawn(NamedTuple):
 
 
 def draw(plan: Plan, seed: int) -> Drawn:
-    """The workload of a seed. Raises `CliError` if it cannot be tuned to the load."""
+    """The workload of a seed. Raises `CliError` if there are no cards, or too few pods that ask for
+    some to load them.
+    """
     random = Random(seed)
     workload = plan.source.draw(random)
     ours: Sequence[Arrival] = workload.ours
     requests = [arrival.fact.request for arrival in ours]
+    if not (cards_milli := capacity_milli(workload.nodes)):
+        raise CliError(
+            "the nodes have no cards, and nothing else is measured", "give nodes with cards"
+        )
     mix = typical(requests, workload.nodes)
     if plan.inflate is not None:
         wanted = Wanted(workload.nodes)
-        target_milli = round(plan.inflate * capacity_milli(workload.nodes))
-        if not target_milli:
-            raise CliError("the nodes have no cards to load", "leave out --inflate")
+        target_milli = round(plan.inflate * cards_milli)
         try:
             ours = tuning.tuned(
                 tuning.shuffled(ours, random),
