@@ -1,6 +1,7 @@
 """Every policy says the same in plain loops and on columns, whatever happens to the cluster."""
 
 from collections import Counter
+from itertools import product
 
 import msgspec
 import pytest
@@ -9,14 +10,16 @@ from hypothesis import strategies as st
 
 from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.points import KIB_BITS
 from allotment.core.policies import POLICIES
 from allotment.core.policies.base import DevicePolicy
 from allotment.core.policies.fgd import Fgd
 from allotment.core.policies.headroom import Headroom
-from allotment.core.policies.typical import Mix, exact_mix, mean_mix
+from allotment.core.policies.typical import HOST_MOST, PPM, Mix, exact_mix, mean_mix
 from allotment.core.state import ClusterState, apply
-from allotment_proto.events import Event, PodObserved, PolicyLoaded
-from allotment_proto.facts import PodRequest, Policy
+from allotment_proto.events import Event, MixLearned, PodObserved, PolicyLoaded
+from allotment_proto.facts import PodRequest, Policy, Typical
+from tests import build
 from tests import strategies as own
 from tests.build import decided
 
@@ -87,3 +90,39 @@ def compare(events: list[Event], batches: list[list[str]], data: st.DataObject) 
         if data.draw(st.booleans()):
             seq += 1
             apply(state, decided(*wanted.placements), seq)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_same_scores_near_the_bounds_of_host_amounts(name: str) -> None:
+    """Beyond `HOST_MOST` amounts count as that, on either side of every comparison."""
+    amounts = (HOST_MOST - 1, HOST_MOST, HOST_MOST + 1, 2 * HOST_MOST)
+    policy = Policy(device_policy=name, host_policy="none", host_weight=0)
+    for wanted, free in product(amounts, amounts):
+        shape = build.request(
+            build.wants(4_000, 25), cpu_milli=wanted, memory_bytes=wanted << KIB_BITS
+        )
+        state = ClusterState()
+        room = {"cpu_milli": free + 1, "memory_bytes": (free + 1) << KIB_BITS}
+        pods = {
+            "one-left": build.wants(4_000, 25),
+            "nothing-left": build.wants(2_000, 10),
+        }
+        taken = {"one-left": 1, "nothing-left": free + 1}
+        events: list[Event] = [
+            PolicyLoaded(policy=policy, source="test", text_sha256=""),
+            MixLearned(policy=name, mix=(Typical(shape, PPM, 1_000),), pods=1),
+            build.node("n1", 2, **room),
+            *(
+                build.pod(
+                    uid,
+                    build.request(ask, cpu_milli=taken[uid], memory_bytes=taken[uid] << KIB_BITS),
+                )
+                for uid, ask in pods.items()
+            ),
+        ]
+        for seq, event in enumerate(events, start=1):
+            apply(state, event, seq)
+        for uid in pods:
+            found = run_cycle(state, [uid], Board(state))
+            assert found == run_cycle(state, [uid], Evaluator(state)), (wanted, free, uid)
+            assert found.placements

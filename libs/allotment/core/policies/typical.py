@@ -36,7 +36,7 @@ SHAPES_MOST = 16
 CARDS_MOST = 1024
 """More cards than a node has: counts and worths beyond are taken as this."""
 HOST_MOST = 1 << 40
-"""Free CPU (milli) and memory (KiB) count up to here, so that products fit 64 bits."""
+"""CPU (milli) and memory (KiB), free or asked for, count up to here: products fit 64 bits."""
 
 
 Mix = tuple[Typical, ...]
@@ -132,9 +132,9 @@ def card_milli(free: Free) -> int:
     return CARD_MILLI * max(min(free.memory_mib, MEMORY_MOST), 0) // size
 
 
-def room(free: int) -> int:
-    """A host's free amount as it counts here."""
-    return max(min(free, HOST_MOST), 0)
+def room(amount: int) -> int:
+    """An amount that a host has free, or that a shape asks for, as it counts here."""
+    return max(min(amount, HOST_MOST), 0)
 
 
 def usable_milli(cards: Iterable[Free], cpu_milli: int, shape: Typical) -> int:
@@ -142,7 +142,7 @@ def usable_milli(cards: Iterable[Free], cpu_milli: int, shape: Typical) -> int:
     there are enough and CPU for one pod is free.
     """
     ask = shape.ask
-    if ask is None or room(cpu_milli) < shape.request.cpu_milli:
+    if ask is None or room(cpu_milli) < room(shape.request.cpu_milli):
         return 0
     good = [card_milli(free) for free in cards if _takes(free, ask, shape.request.selection)]
     return sum(good) if len(good) >= ask.count else 0
@@ -164,7 +164,7 @@ def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, sha
         (memory_bytes >> KIB_BITS, shape.request.memory_bytes >> KIB_BITS),
     ):
         if need:
-            most = min(most, room(free) * worth // need)
+            most = min(most, room(free) * worth // room(need))
     return most
 
 
