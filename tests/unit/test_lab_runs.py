@@ -9,7 +9,7 @@ import pytest
 from allotment.core import snapshot
 from allotment.core.board import Board
 from allotment.core.check import check, oversold
-from allotment.core.cycle import Evaluator, Ranker
+from allotment.core.cycle import Ranker
 from allotment.core.logport import Landed
 from allotment.core.policies import POLICIES
 from allotment.core.policies.typical import PPM, cluster_fragmentation
@@ -115,13 +115,6 @@ def test_a_seed_is_one_run_and_another_is_another() -> None:
     dice = [experiment(simulation(dice=Random(seed)), 1) for seed in (1, 1, 2)]
     assert dice[0] == dice[1]
     assert dice[0].trace_sha256 != dice[2].trace_sha256
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_the_board_and_the_plain_loops_end_in_the_same_state(name: str) -> None:
-    fast, slow = simulation(name), Simulation(NODES, policy(name), Evaluator)
-    assert experiment(fast, 5) == experiment(slow, 5)
-    assert snapshot.encode(fast.state) == snapshot.encode(slow.state)
 
 
 class Kept:
