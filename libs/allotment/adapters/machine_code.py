@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from allotment.adapters.service_log import one_line
 from allotment.core import kernel
 from allotment.core.kernel_layout import PARTS
 from allotment.core.kernel_plan import MachineCode
@@ -81,7 +82,7 @@ def _compiler() -> Any | None:
         import numba
         import numba.extending
     except Exception as error:  # built for another NumPy, without its libraries, ...
-        raise BrokenCompilerError(_said(error)) from error
+        raise BrokenCompilerError(one_line(error)) from error
     config: Any = numba.config
     return None if config.DISABLE_JIT else numba
 
@@ -114,14 +115,9 @@ def _compiled(function: Callable[..., Any], signature: str) -> Callable[..., Any
             shutil.rmtree(kept_at, ignore_errors=True)
             return make(cached=False)
     except Exception as error:  # a compiler and a cache can fail in any way
-        raise BrokenCompilerError(_said(error)) from error
+        raise BrokenCompilerError(one_line(error)) from error
     finally:
         numba.config.CACHE_DIR = before
-
-
-def _said(error: Exception) -> str:
-    """An error on one line: numba's have many."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _cache_directory(config: Any, name: str) -> Path | None:
