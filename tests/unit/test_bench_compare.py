@@ -12,7 +12,7 @@ from allotment_cli.bench import speed
 from allotment_cli.bench.core import CoreReport
 from allotment_cli.bench.gang import GangReport
 from allotment_cli.bench.growth_points import FULL, points_of
-from allotment_cli.bench.report import UnsteadyError, find, holds_up, keep, last_with
+from allotment_cli.bench.report import UnsteadyError, find, holds_up, keep, last_with, publish, read
 from allotment_cli.errors import CliError
 from allotment_cli.main import main
 from allotment_cli.percentiles import percentile
@@ -110,6 +110,15 @@ def test_no_verdict_where_the_machine_changed_its_speed(file: Path) -> None:
         holds_up(CORE, kept(file, unsteady))
     slow = msgspec.structs.replace(CORE, rate_per_cpu_second=500)
     assert not holds_up(slow, kept(file, CORE))
+
+
+def test_a_run_is_not_compared_with_itself(file: Path) -> None:
+    fast = msgspec.structs.replace(CORE, rate_per_cpu_second=4000)
+    out: dict[str, Any] = {"as_json": True, "save": file, "compare": kept(file, fast)}
+    with pytest.raises(SystemExit) as raised:
+        publish(CORE, "core", [], **out)
+    assert raised.value.code == 1
+    assert len(read(file)) == 2
 
 
 def test_a_report_that_cannot_be_kept_is_told(tmp_path: Path) -> None:

@@ -138,14 +138,14 @@ def growth(
         done.append(found)
         if as_json:
             click.echo(found.line())
-        if save is not None and known is None:
-            keep(found.report, save)
-        if compare is not None:
-            try:
-                is_held_up &= holds_up(found.report, compare)
-            except UnsteadyError as error:
-                note(error.message)
-                unsteady = error
+        try:
+            is_held_up &= compare is None or holds_up(found.report, compare)
+        except UnsteadyError as error:
+            note(error.message)
+            unsteady = error
+        finally:  # only now: it may be the file that it is compared with
+            if save is not None and known is None:
+                keep(found.report, save)
     if not as_json:
         emit(_table(done, axes or AXES))
     if picture is not None:

@@ -154,9 +154,12 @@ def publish(
     else:
         shown = [*rows, ("compiled loops", compiler(msgspec.to_builtins(report)))]
         emit([title, *table(["FIGURE", "VALUE"], [list(row) for row in shown], right=["VALUE"])])
-    if save is not None:
-        keep(report, save)
-    if compare is not None and not holds_up(report, compare):
+    try:
+        is_held_up = compare is None or holds_up(report, compare)
+    finally:  # only now: it may be the file that it is compared with
+        if save is not None:
+            keep(report, save)
+    if not is_held_up:
         raise SystemExit(1)
 
 
