@@ -90,6 +90,25 @@ def test_growth_takes_points_of_its_own_cards_only(file: Path) -> None:
     ]
     assert last_with(facts, kept(file, CORE, "devices"))
     assert not last_with(facts, kept(file, msgspec.structs.replace(CORE, devices="ascend")))
+    kept(file, CORE, "p50_us")
+    words = ["--axis", "nodes", "--nodes", "10000", "--from", str(file)]
+    result = CliRunner().invoke(main, ["bench", "growth", *words])
+    assert result.exit_code == 2
+    assert "missing required field `p50_us`" in result.stderr
+
+
+def test_growth_goes_on_after_a_point_that_cannot_be_compared(file: Path) -> None:
+    for nodes, change_percent in zip((10_000, 20_000), (200, 0), strict=True):
+        keep(
+            msgspec.structs.replace(CORE, nodes=nodes, calibration_change_percent=change_percent),
+            file,
+        )
+    words = ["--axis", "nodes", "--nodes", "10000,20000", "--from", str(file)]
+    result = CliRunner().invoke(main, ["bench", "growth", *words, "--compare", str(file)])
+    assert result.exit_code == 2, "neither held up nor slower"
+    assert "speed changed during the run" in result.stderr
+    assert "+0 % at equal speed" in result.stderr, "the other point"
+    assert "compiled loops: none" in result.stdout
 
 
 def test_that_one_run_had_compiled_loops_is_said(

@@ -61,7 +61,7 @@ class Measured(NamedTuple):
 
     @property
     def memory_mib(self) -> int:
-        return max(self.report.rss_mib.values())
+        return max(self.report.rss_mib.values(), default=0)
 
 
 class _Numbers(click.ParamType[tuple[int, ...]]):
