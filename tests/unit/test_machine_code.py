@@ -52,6 +52,25 @@ def numba(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeNumba:
     return fake
 
 
+def test_code_that_came_with_the_installation_is_taken_into_an_empty_cache(
+    numba: FakeNumba, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "shipped"
+    numba.config.CACHE_DIR = str(shipped)
+    assert load()
+    [made] = shipped.iterdir()
+    (made / "code").write_text("of the image")
+    monkeypatch.setattr(machine_code, "SHIPPED", shipped)
+    numba.config.CACHE_DIR = str(tmp_path / "cache")
+    for _ in range(2):  # into an empty one only
+        monkeypatch.setattr(MachineCode, "score_positions", None)
+        assert load()
+        kept = tmp_path / "cache" / made.name / "code"
+        assert kept.read_text() == "of the image"
+        (made / "code").write_text("of a later one")
+    assert numba.cached == [True] * 3
+
+
 def test_a_cache_that_cannot_be_read_is_thrown_away(numba: FakeNumba, tmp_path: Path) -> None:
     numba.failures = [EOFError("Ran out of input")]
     assert load()

@@ -2,11 +2,16 @@
 
 Loading takes a second and 100 MiB, so that it is for large clusters. Compiling takes ten seconds
 once: the code is kept in the user's cache, or where `NUMBA_CACHE_DIR` points, if that is writable.
+An image is built with the code in it:
+
+    NUMBA_CACHE_DIR=<prefix>/share/allotment/machine-code python -m allotment.adapters.machine_code
+
 `NUMBA_DISABLE_JIT=1` switches it off, as everywhere with numba.
 """
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from hashlib import sha256
 from importlib.util import find_spec
@@ -24,6 +29,9 @@ from allotment.core.kernel_plan import MachineCode
 
 NODES_MIN = 512
 """Below this NumPy is quick enough."""
+
+SHIPPED = Path(sys.prefix) / "share/allotment/machine-code"
+"""Code that came with the installation. numba reads a cache only where it could write one."""
 
 _loading: list[Thread] = []
 
@@ -110,6 +118,7 @@ def _compiled(function: Callable[..., Any], signature: str) -> Callable[..., Any
             return make(cached=False)
         numba.config.CACHE_DIR = str(kept_at)
         try:
+            _take_shipped(kept_at)
             return make(cached=True)
         except Exception:
             shutil.rmtree(kept_at, ignore_errors=True)
@@ -127,6 +136,12 @@ def _cache_directory(config: Any, name: str) -> Path | None:
     except RuntimeError:
         return None
     return base / name if _is_writable(base / name) else None
+
+
+def _take_shipped(kept_at: Path) -> None:
+    shipped = SHIPPED / kept_at.name
+    if shipped.is_dir() and not any(kept_at.iterdir()):
+        shutil.copytree(shipped, kept_at, dirs_exist_ok=True)
 
 
 def _is_writable(directory: Path) -> bool:
@@ -153,3 +168,8 @@ def _fingerprint(functions: list[Callable[..., Any]]) -> str:
         ]
         content.update(code.co_code + repr(constants).encode())
     return content.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    if not load():
+        raise SystemExit("numba is not installed, or switched off")
