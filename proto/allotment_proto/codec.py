@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from allotment_proto.events import ENVELOPE_VERSION, Envelope
+from allotment_proto.events import ENVELOPE_VERSION, Envelope, PodObserved
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled
+from allotment_proto.sharing import share
 
 Message = Feasible | Proposal | Settled
 M = TypeVar("M", Feasible, Proposal, Settled)
@@ -55,6 +56,9 @@ def decode_envelope(payload: bytes) -> Envelope:
         raise UndecodableError(_why(payload, ENVELOPE_VERSION, error)) from error
     if not 1 <= envelope.v <= ENVELOPE_VERSION:
         raise UndecodableError(_version_text(envelope.v, ENVELOPE_VERSION))
+    for event in envelope.events:
+        if type(event) is PodObserved:
+            share(event)
     return envelope
 
 
