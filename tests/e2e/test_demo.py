@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -63,10 +64,11 @@ def test_the_demo(tmp_path: Path) -> None:
     ended = rows.count(" Succeeded ")  # the second to have its turn may have had it by then
     assert ended in (1, 2)
     assert rows.count(" Running ") == 26 - ended
-    shares = {line.split("GPU-")[1][0] for line in rows.splitlines() if "default/share-" in line}
-    assert len(shares) == 1
     cells = [re.split(" {2,}", line) for line in rows.splitlines() if " Running " in line]
     placed = {pod: (node, cards) for pod, _, node, _, cards, *_ in cells}
+    holders = Counter((node, card) for node, cards in placed.values() for card in cards.split(","))
+    for number in (1, 2, 3):  # which card is fullest depends on who was seen before
+        assert holders[placed[f"default/share-{number}"]] > 1, "no card is opened for a small pod"
     assert placed["default/mig-slice"][0] == "gpu-mig"
     assert placed["default/mps-share"][0] == "gpu-mps"
     assert placed["default/ascend-share-1"] == placed["default/ascend-share-2"]
