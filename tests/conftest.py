@@ -54,9 +54,9 @@ def no_blocking() -> Iterator[None]:
 @pytest.fixture(scope="module", params=["numpy", "loops", "machine code"])
 def scoring(request: pytest.FixtureRequest) -> Iterator[None]:
     """The module's tests run once on every road that scores nodes."""
-    before = MachineCode.score_positions
-    MachineCode.score_positions = kernel.score_positions if request.param == "loops" else None
+    before = MachineCode.loops
+    MachineCode.loops = kernel.LOOPS if request.param == "loops" else None
     if request.param == "machine code" and not machine_code.load():
         pytest.skip("numba is not installed, or switched off")
     yield
-    MachineCode.score_positions = before
+    MachineCode.loops = before

@@ -18,7 +18,7 @@ from allotment.core import kernel
 from allotment.core.board import Board
 from allotment.core.board_rows import Row
 from allotment.core.cycle import run_cycle
-from allotment.core.kernel_plan import MachineCode, ScorePositions
+from allotment.core.kernel_plan import MachineCode, Loops
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Event, NodeObserved, Placement, PolicyLoaded
 from allotment_proto.facts import Inventory, PluginUse, PodRequest, Policy, Taint
@@ -96,27 +96,27 @@ def cluster(seed: int) -> tuple[ClusterState, list[Placement]]:
 
 
 @pytest.fixture(scope="module", params=["loops", "machine code"])
-def road(request: pytest.FixtureRequest) -> ScorePositions:
+def road(request: pytest.FixtureRequest) -> Loops:
     """The loops, and the same compiled."""
     if request.param == "loops":
-        return kernel.score_positions
+        return kernel.LOOPS
     with scored_by(None):
         machine_code.load()
-        made = MachineCode.score_positions
+        made = MachineCode.loops
     if made is None:
         pytest.skip("numba is not installed, or switched off")
     return made
 
 
 @contextmanager
-def scored_by(road: ScorePositions | None) -> Iterator[None]:
-    before, MachineCode.score_positions = MachineCode.score_positions, road
+def scored_by(road: Loops | None) -> Iterator[None]:
+    before, MachineCode.loops = MachineCode.loops, road
     yield
-    MachineCode.score_positions = before
+    MachineCode.loops = before
 
 
 def rows(
-    state: ClusterState, request: PodRequest, then: list[Placement], road: ScorePositions | None
+    state: ClusterState, request: PodRequest, then: list[Placement], road: Loops | None
 ) -> Iterator[Row]:
     """The request's row at first, and after some pods more."""
     board = Board(state)
@@ -131,11 +131,11 @@ def rows(
 
 @settings(max_examples=max(30, settings().max_examples // 4))
 @given(st.integers(0, 3), own.terms_policies, own.every_request)
-def test_same_rows(road: ScorePositions, seed: int, policy: Policy, request: PodRequest) -> None:
+def test_same_rows(road: Loops, seed: int, policy: Policy, request: PodRequest) -> None:
     check(road, seed, policy, request)
 
 
-def check(road: ScorePositions, seed: int, policy: Policy, request: PodRequest) -> None:
+def check(road: Loops, seed: int, policy: Policy, request: PodRequest) -> None:
     state, then = cluster(seed)
     apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), 1_000)
     for found, plain in zip(
@@ -157,7 +157,7 @@ def check(road: ScorePositions, seed: int, policy: Policy, request: PodRequest) 
 @pytest.mark.parametrize("image_weight", [0, 7])
 @pytest.mark.parametrize("asked", [*ASKED, build.request()])
 def test_what_is_wasted_and_which_images_are_there(
-    road: ScorePositions, asked: PodRequest, image_weight: int, fit_weight: int
+    road: Loops, asked: PodRequest, image_weight: int, fit_weight: int
 ) -> None:
     """The loops know both: nobody leaves them for a file that weighs the one or the other."""
     order = PluginUse("nodeorder", arguments=(("imagelocality.weight", image_weight),))

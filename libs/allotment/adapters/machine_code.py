@@ -12,7 +12,7 @@ An image is built with the code in it:
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 from allotment.adapters.service_log import one_line
 from allotment.core import kernel
 from allotment.core.kernel_layout import PARTS
-from allotment.core.kernel_plan import MachineCode
+from allotment.core.kernel_plan import Loops, MachineCode
 
 NODES_MIN = 512
 """Below this NumPy is quick enough."""
@@ -45,14 +45,15 @@ def load() -> bool:
 
     Raises BrokenCompilerError.
     """
-    if MachineCode.score_positions is None:
-        MachineCode.score_positions = _compiled(kernel.score_positions, kernel.SIGNATURE)
+    if MachineCode.loops is None:
+        made = _compiled(kernel.LOOPS, kernel.SIGNATURES)
+        MachineCode.loops = None if made is None else Loops(*made)
     return is_in_use()
 
 
 def is_in_use() -> bool:
     """Whether nodes are scored by compiled loops."""
-    return MachineCode.score_positions is not None
+    return MachineCode.loops is not None
 
 
 def load_if_large(nodes: int, on_broken: Callable[[str], None]) -> None:
@@ -95,21 +96,24 @@ def _compiler() -> Any | None:
     return None if config.DISABLE_JIT else numba
 
 
-def _compiled(function: Callable[..., Any], signature: str) -> Callable[..., Any] | None:
-    """The function for arguments of these types only: nothing is compiled amid a decision.
+def _compiled(
+    functions: Sequence[Callable[..., Any]], signatures: Sequence[str]
+) -> list[Callable[..., Any]] | None:
+    """The functions for arguments of these types only: nothing is compiled amid a decision.
 
     Code in the cache that cannot be read is thrown away, and made anew without the cache.
     """
     numba = _compiler()
     if numba is None:
         return None
-    kept_at = _cache_directory(numba.config, _fingerprint([*PARTS, function]))
+    kept_at = _cache_directory(numba.config, _fingerprint([*PARTS, *functions]))
     before = numba.config.CACHE_DIR
 
-    def make(*, cached: bool) -> Callable[..., Any]:
-        made: Callable[..., Any]
-        made = numba.njit(signature, cache=cached, error_model="numpy")(function)
-        return made
+    def make(*, cached: bool) -> list[Callable[..., Any]]:
+        return [
+            numba.njit(signature, cache=cached, error_model="numpy")(function)
+            for function, signature in zip(functions, signatures, strict=True)
+        ]
 
     try:
         for part in PARTS:

@@ -15,7 +15,7 @@ import numpy as np
 
 from allotment.core import reasons
 from allotment.core.board_capacity import holds_at_most
-from allotment.core.board_pieces import PieceNames
+from allotment.core.board_pieces import holdings_at
 from allotment.core.board_reasons import reason_numbers
 from allotment.core.board_rows import Row, Static
 from allotment.core.board_score import Scorer
@@ -39,6 +39,7 @@ from allotment_proto.events import Placement, RunnerUp
 from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy
 
 CONSTRAINTS_MAX = 512
+SAID_MAX = 64
 
 _Lasting = tuple[Constraints, tuple[Bound, ...], Worth | None]
 """What depends on a node's fact alone, of a request."""
@@ -199,6 +200,7 @@ class Board:
             static.cursor = len(refacted)
         if row.facts_cursor < len(refacted):
             row.facts_cursor = len(refacted)
+            row.said.clear()  # cards may have other names
             if row.allowed is not None:
                 row.allowed = allowed_cards(self._columns, row.shape.request.selection)
                 row.told = None
@@ -230,44 +232,33 @@ class Board:
     # ---- answers
 
     def _runner_up(self, row: Row, entry: Entry) -> RunnerUp:
-        position = entry[1]
-        said = row.top.said.get(position)
+        place = entry, row.slots_at(entry[1])
+        said = row.said.get(place)
         if said is None:
-            columns = self._columns
+            if len(row.said) >= SAID_MAX:
+                row.said.clear()
+            columns, (rank, position) = self._columns, entry
             cards, name = columns.card_ids[position], columns.names[position]
-            chosen = tuple([cards[slot] for slot in row.slots_at(position)])
-            said = RunnerUp(name, entry[0] >> LEFTOVER_BITS, chosen)
-            row.top.said[position] = said
+            chosen = tuple([cards[slot] for slot in place[1]])
+            said = row.said[place] = RunnerUp(name, rank >> LEFTOVER_BITS, chosen)
         return said
 
     def _place(self, row: Row, entry: Entry) -> Place:
         rank, position = entry
-        columns, name = self._columns, self._columns.names[position]
-        cards = columns.card_ids[position]
-        pieces = PieceNames(columns, self.state.policy)
-        holdings = tuple(
-            [
-                pieces.holding(ask, position, slot, cards[slot])
-                for ask, slot in row.chosen_at(position)
-            ]
-        )
+        columns, policy, request = self._columns, self.state.policy, row.shape.request
         total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)
+        in_use = columns.host_sum_with(
+            position, request.cpu_milli, request.memory_bytes >> KIB_BITS
+        )
+        terms = [("host", policy.host_weight * host_micro(in_use, policy.host_policy))]
+        if policy.fit_weight and row.shape.asks:
+            terms.insert(0, ("fit", policy.fit_weight * row.fit_at(position)))
         device = total
-        terms = [("host", self._host_term(row.shape.request, position))]
-        weight = self.state.policy.fit_weight
-        if weight and row.shape.asks:
-            terms.insert(0, ("fit", weight * row.fit_at(position)))
         if row.more is not None:
             device = row.more.sum_at(position, total)
             terms += row.more.terms_at(position)
         for _, micro in terms:
             device -= micro
         score = Score(total, (("device", device), *terms), leftover)
-        return Place((-total, leftover, name), score, holdings)
-
-    def _host_term(self, request: PodRequest, position: int) -> int:
-        policy = self.state.policy
-        total = self._columns.host_sum_with(
-            position, request.cpu_milli, request.memory_bytes >> KIB_BITS
-        )
-        return policy.host_weight * host_micro(total, policy.host_policy)
+        holdings = holdings_at(columns, policy, row, position)
+        return Place((-total, leftover, columns.names[position]), score, holdings)

@@ -1,6 +1,7 @@
 """What the board keeps per request and per constraints, and arithmetic that its parts share."""
 
 from itertools import accumulate
+from struct import Struct
 
 import numpy as np
 
@@ -8,18 +9,24 @@ from allotment.core import packing
 from allotment.core.board_images import Images
 from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
-from allotment.core.board_top import Top
+from allotment.core.board_top import Entry, Top
 from allotment.core.bounds import Barred, bounds_of
 from allotment.core.codes import NUMBER
 from allotment.core.columns import USE_ORDERS, Columns
 from allotment.core.packing import Bools, Ints, Shorts
 from allotment.core.policies.base import View
 from allotment.core.shapes import Ask, Shape
+from allotment_proto.events import RunnerUp
 
 NETWORKS_MOST = 1 << 31
 _NOT_ASKED = object()
 """Not a fact, and not the absence of one."""
 _no_key = np.array(-1)
+_SLOT_BYTES = 2
+
+
+Told = tuple[bool, tuple[object, ...]]
+"""Whether the loops for shares alone will do, and what the compiled loops are told."""
 
 
 class Static:
@@ -64,7 +71,10 @@ class Row:
         ]
         """The same by device request."""
         self._asks = [ask for ask in shape.asks for _ in range(ask.number)]
-        self._chosen = self.chosen.reshape(-1).data
+        self._chosen = self.chosen.reshape(-1).view(np.uint8).data
+        self._read_slots = Struct(f"={len(self._asks)}H").unpack_from
+        self.said: dict[tuple[Entry, tuple[int, ...]], RunnerUp] = {}
+        """What is said of places that were runners-up lately, by rank, position and slots."""
         self.wastes = any(ask.wastes for ask in shape.asks)
         self.fit_micro: Ints = np.zeros(len(columns) if self.wastes else 1, np.int64)
         """Points for how much is asked for of what is given: by position, or one entry for all if
@@ -78,7 +88,7 @@ class Row:
         self.plan: Ints | None = None
         """Set if the compiled loops can score the request, once that was asked."""
         self.is_planned = False
-        self.told: tuple[object, ...] | None = None
+        self.told: Told | None = None
         """What the compiled loops were told last time, while that stands."""
         self.barred = _barred(columns, bounds_of(shape.request).barred)
         """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
@@ -102,10 +112,9 @@ class Row:
         """The slots of the cards that a node would give, with the device request they serve."""
         return list(zip(self._asks, self.slots_at(position), strict=True))
 
-    def slots_at(self, position: int) -> list[int]:
+    def slots_at(self, position: int) -> tuple[int, ...]:
         """The same slots alone."""
-        count = len(self._asks)
-        return self._chosen[count * position : count * (position + 1)].tolist()
+        return self._read_slots(self._chosen, _SLOT_BYTES * len(self._asks) * position)
 
 
 def _barred(columns: Columns, barred: tuple[Barred, ...]) -> Ints | None:

@@ -12,13 +12,13 @@ import numpy as np
 from allotment.core.board_images import Images, ImageSizes
 from allotment.core.board_more import More
 from allotment.core.board_relative import constant_micro, is_relative, relative_micro
-from allotment.core.board_rows import Row, admitted_cards, best_cards, good_cards, take
+from allotment.core.board_rows import Row, Told, admitted_cards, best_cards, good_cards, take
 from allotment.core.board_rules import Rules
 from allotment.core.board_terms import Terms
 from allotment.core.bounds import bounds_of
 from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
 from allotment.core.kernel_layout import HAS_MASK
-from allotment.core.kernel_plan import MachineCode, ScorePositions, plan_of
+from allotment.core.kernel_plan import Loops, MachineCode, plan_of
 from allotment.core.kernel_top import KEPT_MOST, NO_FIT
 from allotment.core.packing import Bools, Ints
 from allotment.core.points import (
@@ -109,12 +109,12 @@ class Scorer:
         if row.more is not None and compares != row.more.is_relative:
             row.more.is_relative = compares
             at = self._all
-        score_positions = MachineCode.score_positions
-        plan = None if score_positions is None or compares else self._plan(row)
-        if score_positions is None or plan is None:
+        loops = MachineCode.loops
+        plan = None if loops is None or compares else self._plan(row)
+        if loops is None or plan is None:
             self._score(row, at)
         else:
-            self._run(score_positions, row, plan, at)
+            self._run(loops, row, plan, at)
 
     def _plan(self, row: Row) -> Ints | None:
         if not row.is_planned:
@@ -129,26 +129,29 @@ class Scorer:
             )
         return row.plan
 
-    def _run(self, score_positions: ScorePositions, row: Row, plan: Ints, at: Ints) -> None:
+    def _run(self, loops: Loops, row: Row, plan: Ints, at: Ints) -> None:
         """Score in machine code."""
         told = row.told
         if told is None:
             told = self._tell(row, plan)
             row.told = None if row.varies else told
-        moves, grown = score_positions(at, *told)
-        row.feasible += grown
-        if moves:
-            row.top.moved(moves)
+        counts_shares_alone, arguments = told
+        score = loops.score_shares if counts_shares_alone else loops.score_positions
+        row.feasible += score(at, *arguments)
 
-    def _tell(self, row: Row, plan: Ints) -> tuple[object, ...]:
-        """What the compiled loops take beside the positions."""
+    def _tell(self, row: Row, plan: Ints) -> Told:
+        """Whether `kernel.score_shares` knows all that counts, and what the loops take beside
+        positions.
+        """
         columns = self._columns
         mask = admitted_cards(row, columns)
         plan[HAS_MASK] = mask is not None
-        return (
-            columns.host,
-            columns.packed,
-            columns.keys,
+        free, found = (columns.host, columns.packed, columns.keys), (row.rank, row.fit, row.chosen)
+        others = mask, row.barred, row.rules, row.images, row.more
+        if row.shape.asks and not self._weighs_fit and not any(each is not None for each in others):
+            return True, (*free, row.static.codes, plan, *found, row.top.kept)
+        return False, (
+            *free,
             columns.sizes,
             columns.unsaid,
             row.static.codes,
@@ -156,9 +159,7 @@ class Scorer:
             _no_mask if mask is None else mask,
             _no_images if row.images is None else row.images.points,
             plan,
-            row.rank,
-            row.fit,
-            row.chosen,
+            *found,
             row.fit_micro,
             _no_parts if row.more is None else row.more.micro,
             row.top.kept,

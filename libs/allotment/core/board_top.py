@@ -7,6 +7,8 @@ the compiled loops call for themselves); only when fewer than asked for are left
 the row searched again.
 """
 
+from struct import Struct
+
 import numpy as np
 
 from allotment.core.kernel_top import (
@@ -15,7 +17,6 @@ from allotment.core.kernel_top import (
     FLOOR_RANK,
     KEEP,
     KEPT_MOST,
-    MOVED,
     NO_FIT,
     POSITIONS,
     RANKS,
@@ -23,7 +24,6 @@ from allotment.core.kernel_top import (
     keep,
 )
 from allotment.core.packing import Ints
-from allotment_proto.events import RunnerUp
 
 Entry = tuple[int, int]
 """(rank, position): the highest rank comes first, and of equals the lowest position."""
@@ -32,46 +32,39 @@ ABOVE_ALL: Entry = ((1 << 63) - 1, -1)
 BELOW_ALL: Entry = (NO_FIT, -1)
 """Floors above and below all that fits."""
 _COUNT_AT = STANDING * KEPT_MOST + COUNT
+_BYTES = 8
+_firsts = [Struct(f"={wanted}q").unpack_from for wanted in range(KEEP + 1)]
+"""Read the first entries of a row of the top at once."""
 
 
 class Top:
     """The best of a row, complete above the floor: every other entry comes after it."""
 
-    __slots__ = ("_view", "kept", "said", "searches")
+    __slots__ = ("_bytes", "_view", "kept", "searches")
 
     def __init__(self) -> None:
         self.kept: Ints = np.zeros((STANDING + 1, KEPT_MOST), np.int64)
         """What `kernel_top` keeps."""
         self._view = self.kept.reshape(-1).data
-        self.said: dict[int, RunnerUp] = {}
-        """What is said of positions that are kept, as long as they do not change."""
+        self._bytes = self._view.cast("B")
         self.forget()
         self.searches = 0
         """How often the whole row was searched: the work done, for tests and benches."""
 
     def best(self, rank: Ints, feasible: int, wanted: int) -> list[Entry]:
-        """The `wanted` best entries, or all that fit if these are fewer."""
-        wanted, view = min(wanted, feasible), self._view
-        if view[_COUNT_AT] < wanted:
+        """The `wanted` best entries, at most `KEEP`, or all that fit if these are fewer."""
+        if wanted > feasible:
+            wanted = feasible
+        if self._view[_COUNT_AT] < wanted:
             self._search(rank)
-        positions = view[POSITIONS * KEPT_MOST : POSITIONS * KEPT_MOST + wanted]
-        return list(zip(view[:wanted].tolist(), positions.tolist(), strict=True))
+        firsts, kept = _firsts[wanted], self._bytes
+        return list(
+            zip(firsts(kept), firsts(kept, POSITIONS * KEPT_MOST * _BYTES), strict=True)
+        )
 
     def change(self, position: int, before: int, rank: int) -> None:
-        """A position has a new rank (NO_FIT for none), or its cards are others."""
-        if keep(self.kept, position, before, rank):
-            self.said.clear()
-        else:
-            self.said.pop(position, None)
-
-    def moved(self, moves: int) -> None:
-        """So many positions were changed by the compiled loops: the first in the row `MOVED`."""
-        said = self.said
-        if moves > KEPT_MOST:
-            said.clear()
-        elif said:
-            for position in self._view[MOVED * KEPT_MOST : MOVED * KEPT_MOST + moves].tolist():
-                said.pop(position, None)
+        """A position has a new rank (NO_FIT for none)."""
+        keep(self.kept, position, before, rank)
 
     def forget(self) -> None:
         """Much has changed: search when next asked."""
@@ -103,4 +96,3 @@ class Top:
         kept[RANKS, :count], kept[POSITIONS, :count] = ranks, positions
         kept[STANDING, COUNT] = count
         kept[STANDING, FLOOR_RANK], kept[STANDING, FLOOR_POSITION] = floor
-        self.said.clear()

@@ -138,10 +138,6 @@ class Columns:
         """The order in which cards of a family are tried under the state's policy."""
         return self._orders.get(family, "first")
 
-    def kind_at(self, position: int, slot: int) -> int:
-        """The number of the kind of a card."""
-        return self._keys[position * self.depth + slot] & self.layout.kind_mask
-
     def host_sum_with(self, position: int, cpu_milli: int, memory_kib: int) -> int:
         """`points.host_sum` of a host with this much more in use."""
         host, at = self._host, position * self._host_width
@@ -181,7 +177,7 @@ class Columns:
         """
         position = self._position[placement.node]
         slots, depth, shift = self.slots[position], self.depth, self.layout.amount_shift
-        base, packed, keys = position * depth, self._packed, self._keys
+        base, packed, keys = position * depth, self._packed, self.keys_view
         for held in placement.holdings:
             slot = slots.get((held.family, held.card))
             if slot is None:
@@ -217,7 +213,7 @@ class Columns:
 
     def _book_piece(self, at: int, held: Holding, sign: int) -> int:
         """Note a piece that is taken or given back; gives the memory that it is charged."""
-        number = self._keys[at] & self.layout.kind_mask
+        number = self.keys_view[at] & self.layout.kind_mask
         kind, pieces = self.kinds[number], self.cut[at]
         cutter, fact = self.card_kinds.cutters[number]
         assert cutter is not None
@@ -226,7 +222,7 @@ class Columns:
         else:
             pieces.remove(held.instance)
         state = cutter.state(fact, kind.table, pieces)
-        self._keys[at] += self.card_kinds.in_state(number, state) - number
+        self.keys_view[at] += self.card_kinds.in_state(number, state) - number
         return cutter.charged_mib(kind.table, held.instance, held.memory_mib)
 
     def _book_pod(self, position: int, fact: PodObserved, sign: int) -> None:
@@ -386,7 +382,7 @@ class Columns:
         self.refacted.clear()
         self._touched_view = self._touches.data
         self._packed = self.packed.reshape(-1).data
-        self._keys = self.keys.reshape(-1).data
+        self.keys_view = self.keys.reshape(-1).data
         self._host = self.host.reshape(-1).data
         self._host_bytes = self.host.reshape(-1).view(np.uint8).data
         self._amount_shift = self.layout.amount_shift
@@ -409,8 +405,8 @@ class Columns:
         free_mib, holders = card.free_memory_mib, size.slots - card.free_slots
         if card.cutter is not None:
             self.cut[at] = card.held
-            number = self._keys[at] & self.layout.kind_mask
-            self._keys[at] += self.card_kinds.in_state(number, card.state) - number
+            number = self.keys_view[at] & self.layout.kind_mask
+            self.keys_view[at] += self.card_kinds.in_state(number, card.state) - number
         self._tags.write(at, card.tags)
         self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
         order = self._orders[card.family]
@@ -420,12 +416,14 @@ class Columns:
             amount_used = max(HOLDERS_MOST - holders, 0)
         else:
             return
-        keys = self._keys
+        keys = self.keys_view
         keys[at] = amount_used << self._amount_shift | keys[at] & self._below_amount
 
     def _write_host(self, position: int, node: Node) -> None:
         at = position * self._host_width
-        cpu_milli, memory_bytes = max(node.cpu_milli_free, 0), max(node.memory_bytes_free, 0)
+        cpu_milli, memory_bytes = node.cpu_milli_free, node.memory_bytes_free
+        if cpu_milli < 0 or memory_bytes < 0:
+            cpu_milli, memory_bytes = max(cpu_milli, 0), max(memory_bytes, 0)
         _HOST_IN_USE.pack_into(
             self._host_bytes,
             _ITEM_BYTES * at,
@@ -437,8 +435,9 @@ class Columns:
         if self.has_unsaid or node.unsaid_milli or node.unsaid_bytes:
             self.unsaid[:, position] = node.unsaid_milli, node.unsaid_bytes
             self.has_unsaid = True
-        for name, free in node.extended_free.items():
-            self._host[at + self._resources[name]] = free
+        if node.extended_free:
+            for name, free in node.extended_free.items():
+                self._host[at + self._resources[name]] = free
 
     def _shares(self, position: int, cpu_milli: int, memory_bytes: int) -> int:
         """`points.host_sum` of what is in use, from what is free."""

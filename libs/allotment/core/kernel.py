@@ -62,8 +62,9 @@ from allotment.core.kernel_layout import (
     TERMS_LENGTH,
     part,
 )
+from allotment.core.kernel_plan import Loops
 from allotment.core.kernel_terms import add_terms
-from allotment.core.kernel_top import FLOOR_RANK, MOVED, STANDING, keep
+from allotment.core.kernel_top import FLOOR_RANK, STANDING, keep
 from allotment.core.packing import (
     GUARDS,
     HOLDERS_MASK,
@@ -85,6 +86,11 @@ from allotment.core.points import (
     TOTAL_MOST,
 )
 
+MICRO, OF_GIVEN, LEFTOVER, FOUND = range(4)
+"""Rows of what is found for each position: points, those for how much of what is given is asked
+for, and what is left over.
+"""
+
 
 def score_positions(
     at: Ints,
@@ -104,7 +110,7 @@ def score_positions(
     given: Ints,
     parts: Ints,
     top: Ints,
-) -> tuple[int, int]:
+) -> int:
     """Score the positions `at` (M,) one after the other, and store ranks, fit, cards and terms.
 
     `codes` and `numbers` (N,) are reasons that speak against nodes, 0 for none; `mask` (N, D) the
@@ -114,9 +120,7 @@ def score_positions(
     they give is asked for, if that counts, `parts` (P + 1, N) the plugins' terms and the sum of
     all, and `top`, the best of the row (`kernel_top`).
 
-    Returns how many of the best changed their rank or cards, from or to the floor or above (more
-    than go into the top's row `MOVED` if it does not say all of them), and by how much the number
-    of nodes that fit grew.
+    Returns by how much the number of nodes that fit grew.
     """
     plan, start, end = told[:PLAN_LENGTH], PLAN_LENGTH, PLAN_LENGTH
     end += plan[ASK_COUNT] * FIELDS * plan[KIND_COUNT]
@@ -128,25 +132,46 @@ def score_positions(
     start, end = end, end + plan[MEAN_COUNT] * MEAN_FIELDS
     means = told[start:end].reshape((plan[MEAN_COUNT], MEAN_FIELDS))
     shares = told[end:].reshape((plan[SHARE_COUNT], SHARE_FIELDS))
-    count = len(at)
-    micro, leftover = np.full(count, -1, np.int64), np.zeros(count, np.int64)
-    of_given, differs = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-    _choose(
-        at, host, packed, keys, codes, numbers, mask, plan, asks, extended, chosen, micro, of_given,
-        leftover, differs,
-    )  # fmt: skip
+    found = np.zeros((FOUND, len(at)), np.int64)
+    _choose(at, host, packed, keys, codes, numbers, mask, plan, asks, extended, chosen, found)
     if asks.shape[0] == 0 and plan[POLICY] != NONE:
-        _count(at, host, sizes, plan, extended, micro)
-    _weigh(at, host, plan, micro, of_given)
+        _count(at, host, sizes, plan, extended, found[MICRO])
+    _weigh(at, host, plan, found)
     if plan[FIT_WEIGHT] > 0 and asks.shape[0] > 0:
-        for number in range(count):
-            if micro[number] >= 0:
-                given[min(at[number], len(given) - 1)] = of_given[number]
+        for number in range(len(at)):
+            if found[MICRO, number] >= 0:
+                given[min(at[number], len(given) - 1)] = found[OF_GIVEN, number]
     if parts.shape[0] > 0:
+        micro = found[MICRO]
         add_terms(
             at, host, sizes, unsaid, images, plan[IMAGE_MICRO], terms, means, shares, micro, parts
         )
-    return _store(at, plan, micro, leftover, differs, rank, fit, top, parts.shape[0])
+    return _store(at, plan, found, rank, fit, top, parts.shape[0])
+
+
+def score_shares(
+    at: Ints,
+    host: Ints,
+    packed: Ints,
+    keys: Ints,
+    codes: Ints,
+    told: Ints,
+    rank: Ints,
+    fit: Bools,
+    chosen: Shorts,
+    top: Ints,
+) -> int:
+    """The same for what is asked for most: cards, where nothing counts but what is free on them and
+    on the host. Half the price, as long as few positions are scored.
+    """
+    plan, end = told[:PLAN_LENGTH], PLAN_LENGTH + told[ASK_COUNT] * FIELDS * told[KIND_COUNT]
+    asks = told[PLAN_LENGTH:end].reshape((plan[ASK_COUNT], FIELDS, plan[KIND_COUNT]))
+    extended = told[end : end + plan[EXTENDED_COUNT] * EXTENDED_FIELDS]
+    extended = extended.reshape((plan[EXTENDED_COUNT], EXTENDED_FIELDS))
+    found, mask = np.zeros((FOUND, len(at)), np.int64), np.zeros((0, 0), np.bool_)
+    _choose(at, host, packed, keys, codes, codes, mask, plan, asks, extended, chosen, found)
+    _weigh(at, host, plan, found)
+    return _store(at, plan, found, rank, fit, top, 0)
 
 
 @part
@@ -162,18 +187,15 @@ def _choose(
     asks: Ints,
     extended: Ints,
     chosen: Shorts,
-    points: Ints,
-    of_given: Ints,
-    leftovers: Ints,
-    differs: Bools,
+    found: Ints,
 ) -> None:
-    """Choose the cards of every device request: the device points (left at −1 where the pod does
-    not fit), the points for how much is asked for of what is given, what is left over, and whether
-    the cards are others than before.
+    """Choose the cards of every device request, and store in `found` the device points (−1 where
+    the pod does not fit), the points for how much is asked for of what is given, and what is left
+    over.
     """
     depth, last = packed.shape[1], asks.shape[0] - 1
-    free, used = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    wanted, taken = np.zeros(depth, np.int64), np.zeros(depth, np.bool_)
+    scratch, taken = np.zeros((3, depth), np.int64), np.zeros(depth, np.bool_)
+    free, used, wanted = scratch[0], scratch[1], scratch[2]
     need_pods, need_cpu, need_memory = plan[NEED_PODS], plan[NEED_CPU], plan[NEED_MEMORY]
     kind_mask, shift, policy = plan[KIND_MASK], plan[AMOUNT_SHIFT], plan[POLICY]
     for number in range(len(at)):
@@ -188,6 +210,7 @@ def _choose(
         for row in range(extended.shape[0]):
             if host[position, extended[row, EXTENDED_ROW]] < extended[row, EXTENDED_NEED]:
                 fits = False
+        found[MICRO, number] = -1
         if not fits:
             continue
         for slot in range(depth):
@@ -232,18 +255,16 @@ def _choose(
                     if room == HOLDERS_MOST:
                         total += FULL_MICRO
                 leftover += left
-                if chosen[position, column] != slot:
-                    chosen[position, column] = slot
-                    differs[number] = True
+                chosen[position, column] = slot
                 column += 1
             if not fits:
                 break
             if ask < last:
                 _take(position, first, column, ask, free, used, taken, plan, asks, chosen)
         if fits:
-            points[number] = total
-            of_given[number] = asked
-            leftovers[number] = leftover
+            found[MICRO, number] = total
+            found[OF_GIVEN, number] = asked
+            found[LEFTOVER, number] = leftover
 
 
 @part
@@ -292,68 +313,63 @@ def _count(at: Ints, host: Ints, sizes: Ints, plan: Ints, extended: Ints, points
 
 
 @part
-def _weigh(at: Ints, host: Ints, plan: Ints, micro: Ints, of_given: Ints) -> None:
+def _weigh(at: Ints, host: Ints, plan: Ints, found: Ints) -> None:
     """From device points to the terms of cards and host together."""
     cpu_milli, memory_kib, policy = plan[CHARGE_CPU], plan[CHARGE_KIB], plan[HOST_POLICY]
     weight, host_weight = plan[DEVICE_WEIGHT], plan[HOST_WEIGHT]
     for number in range(len(at)):
         position = at[number]
-        if micro[number] < 0:
+        if found[MICRO, number] < 0:
             continue
-        points = micro[number]
+        points = found[MICRO, number]
         if plan[MAY_EXCEED] == 1:
             points = min(points, POINTS_MOST)
-            of_given[number] = min(of_given[number], POINTS_MOST)
-        points = points * weight + of_given[number] * plan[FIT_WEIGHT]
+            found[OF_GIVEN, number] = min(found[OF_GIVEN, number], POINTS_MOST)
+        points = points * weight + found[OF_GIVEN, number] * plan[FIT_WEIGHT]
         if policy != NONE:
             in_use = host[position, CPU_WEIGHT] * cpu_milli
             in_use += host[position, KIB_WEIGHT] * memory_kib + host[position, HOST_SUM]
             in_use >>= HOST_BITS + 1
             points += host_weight * (in_use if policy == BINPACK else FULL_MICRO - in_use)
-        micro[number] = points
+        found[MICRO, number] = points
 
 
 @part
 def _store(
     at: Ints,
     plan: Ints,
-    micro: Ints,
-    leftover: Ints,
-    differs: Bools,
+    found: Ints,
     rank: Ints,
     fit: Bools,
     top: Ints,
     is_more: int,
-) -> tuple[int, int]:
-    """Store the ranks; the rest as `score_positions` returns it."""
-    moves, grown = 0, 0
+) -> int:
+    """Store the ranks; by how much the number of nodes that fit grew."""
+    grown = 0
     for number in range(len(at)):
         position = at[number]
-        before, total = rank[position], micro[number]
+        before, total = rank[position], found[MICRO, number]
         if total >= 0:
             if is_more > 0:
                 total += plan[CONSTANT_MICRO]
                 if plan[IS_CUT_OFF] == 1:
                     total = min(total, TOTAL_MOST)
-            total = (total << LEFTOVER_BITS) + max(LEFTOVER_MOST - leftover[number], 0)
+            total = (total << LEFTOVER_BITS) + max(LEFTOVER_MOST - found[LEFTOVER, number], 0)
         if total != before:
             rank[position] = total
             fit[position] = total >= 0
             grown += int(total >= 0) - int(before >= 0)
-        is_among = max(before, total) >= top[STANDING, FLOOR_RANK]
-        if is_among and (total != before or differs[number]):
-            if moves < top.shape[1]:
-                top[MOVED, moves] = position
-            moves += 1
-            if keep(top, position, before, total):
-                moves = top.shape[1] + 1
-    return moves, grown
+            if max(before, total) >= top[STANDING, FLOOR_RANK]:
+                keep(top, position, before, total)
+    return grown
 
 
-SIGNATURE = (
-    "UniTuple(int64, 2)("
-    "int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[:,::1], "
+LOOPS = Loops(score_positions, score_shares)
+SIGNATURES = (
+    "int64(int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[:,::1], "
     "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[::1], int64[::1], boolean[::1], "
-    "uint16[:,::1], int64[::1], int64[:,::1], int64[:,::1])"
+    "uint16[:,::1], int64[::1], int64[:,::1], int64[:,::1])",
+    "int64(int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], "
+    "int64[::1], boolean[::1], uint16[:,::1], int64[:,::1])",
 )
-"""The types of what `score_positions` takes, in numba's words."""
+"""The types of what they take, in numba's words."""

@@ -6,6 +6,7 @@ the same, so that it does not matter for any decision when or whether they are t
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,14 +67,20 @@ from allotment_proto.facts import Policy
 
 POLICY_NUMBERS = {"none": NONE, "binpack": BINPACK, "spread": SPREAD}
 
-ScorePositions = Callable[..., tuple[int, int]]
-"""`kernel.score_positions`, compiled."""
+ScorePositions = Callable[..., int]
+
+
+class Loops(NamedTuple):
+    """Both of `kernel`, compiled or not."""
+
+    score_positions: ScorePositions
+    score_shares: ScorePositions
 
 
 class MachineCode:
     """The compiled loops once somebody brought them in (`adapters.machine_code`), else None."""
 
-    score_positions: ScorePositions | None = None
+    loops: Loops | None = None
 
 
 def plan_of(

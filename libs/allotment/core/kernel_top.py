@@ -9,8 +9,8 @@ KEEP = 64
 KEPT_MOST = 4 * KEEP
 NO_FIT = -1
 
-# Rows of a top (4, KEPT_MOST).
-RANKS, POSITIONS, MOVED, STANDING = range(4)
+# Rows of a top (3, KEPT_MOST).
+RANKS, POSITIONS, STANDING = range(3)
 # Places in the last of them.
 COUNT, FLOOR_RANK, FLOOR_POSITION = range(3)
 
@@ -32,8 +32,8 @@ def index_of(top: Ints, rank: int, position: int) -> int:
 
 
 @part
-def keep(top: Ints, position: int, before: int, rank: int) -> bool:
-    """A position has a new rank, `NO_FIT` for none. Whether entries were dropped for others."""
+def keep(top: Ints, position: int, before: int, rank: int) -> None:
+    """A position has a new rank, `NO_FIT` for none."""
     count, floor = top[STANDING, COUNT], top[STANDING, FLOOR_RANK]
     hole = count
     if before > NO_FIT:
@@ -57,10 +57,8 @@ def keep(top: Ints, position: int, before: int, rank: int) -> bool:
         for row in range(POSITIONS + 1):
             top[row, hole : count - 1] = top[row, hole + 1 : count].copy()
         count -= 1
-    is_full = count == top.shape[1]
-    if is_full:
+    if count == top.shape[1]:
         count = KEEP
         top[STANDING, FLOOR_RANK] = top[RANKS, count - 1]
         top[STANDING, FLOOR_POSITION] = top[POSITIONS, count - 1]
     top[STANDING, COUNT] = count
-    return bool(is_full)
