@@ -18,7 +18,7 @@ from allotment.core import kernel
 from allotment.core.board import Board
 from allotment.core.board_rows import Row
 from allotment.core.cycle import run_cycle
-from allotment.core.kernel_plan import MachineCode, Loops
+from allotment.core.kernel_plan import Loops, MachineCode
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Event, NodeObserved, Placement, PolicyLoaded
 from allotment_proto.facts import Inventory, PluginUse, PodRequest, Policy, Taint

@@ -175,7 +175,8 @@ class Board:
         return at
 
     def _score(self, row: Row, at: Ints) -> None:
-        self._update_facts(row)
+        if row.facts_cursor < len(self._columns.refacted) or row.static.cursor < row.facts_cursor:
+            self._update_facts(row)
         if not row.is_impossible:
             self.scored += len(at)
             self._scorer.score(row, at)

@@ -105,11 +105,14 @@ class Scorer:
 
     def score(self, row: Row, at: Ints) -> None:
         """Score the positions `at` (repetitions do no harm) and store ranks and chosen cards."""
+        told, loops = row.told, MachineCode.loops
+        if told is not None and told[0] and loops is not None:
+            row.feasible += loops.score_shares(at, *told[1])
+            return
         compares = self._weights.nodeorder is not None and is_relative(row)
         if row.more is not None and compares != row.more.is_relative:
             row.more.is_relative = compares
             at = self._all
-        loops = MachineCode.loops
         plan = None if loops is None or compares else self._plan(row)
         if loops is None or plan is None:
             self._score(row, at)

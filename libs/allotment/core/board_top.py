@@ -58,9 +58,7 @@ class Top:
         if self._view[_COUNT_AT] < wanted:
             self._search(rank)
         firsts, kept = _firsts[wanted], self._bytes
-        return list(
-            zip(firsts(kept), firsts(kept, POSITIONS * KEPT_MOST * _BYTES), strict=True)
-        )
+        return list(zip(firsts(kept), firsts(kept, POSITIONS * KEPT_MOST * _BYTES), strict=True))
 
     def change(self, position: int, before: int, rank: int) -> None:
         """A position has a new rank (NO_FIT for none)."""

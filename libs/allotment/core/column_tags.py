@@ -15,19 +15,19 @@ class Tags:
 
     def __init__(self) -> None:
         self._cards: dict[str, dict[int, int]] = {}
-        self._written: dict[int, dict[str, int]] = {}
+        self.written: dict[int, dict[str, int]] = {}
         """Per place what was written there last."""
 
     def write(self, place: int, tags: Mapping[str, int]) -> None:
         """A card's holders have these tags, so many each, and no others."""
-        if not tags and place not in self._written:
+        if not tags and place not in self.written:
             return
-        for tag, count in self._written.pop(place, {}).items():
+        for tag, count in self.written.pop(place, {}).items():
             self.count(tag, place, -count)
         for tag, count in tags.items():
             self.count(tag, place, count)
         if tags:
-            self._written[place] = dict(tags)
+            self.written[place] = dict(tags)
 
     def count(self, tag: str, place: int, number: int) -> None:
         """So many more holders with a tag on a card."""

@@ -248,6 +248,7 @@ class Columns:
         """Take over changes one by one; False if positions have to be made anew."""
         rows, positions, crowd = self.state.rows, self._position, self.crowd
         written: set[int] = set()
+        counts = crowd.counts
         if self._forgotten != self.state.forgotten:
             self._forgotten = self.state.forgotten
             self._drop_absent()
@@ -275,7 +276,8 @@ class Columns:
                         if card is not None:
                             self._write_card(position, card)
                     self._write_host(position, node)
-                    crowd.book(position, allocation.fact, sign)
+                    if counts:
+                        crowd.book(position, allocation.fact, sign)
                     self.touch(position)
         return True
 
@@ -407,11 +409,14 @@ class Columns:
             self.cut[at] = card.held
             number = self.keys_view[at] & self.layout.kind_mask
             self.keys_view[at] += self.card_kinds.in_state(number, card.state) - number
-        self._tags.write(at, card.tags)
+        if card.tags or self._tags.written:
+            self._tags.write(at, card.tags)
         self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
         order = self._orders[card.family]
         if order in USE_ORDERS:
-            amount_used = min(size.memory_mib - free_mib, USED_MOST)
+            amount_used = size.memory_mib - free_mib
+            if amount_used > USED_MOST:
+                amount_used = USED_MOST
         elif order == "emptiest":
             amount_used = max(HOLDERS_MOST - holders, 0)
         else:

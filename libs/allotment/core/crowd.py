@@ -86,6 +86,11 @@ class Crowd:
         self._rooms: dict[str, _Room] = {}
         self._assumed: list[tuple[int, PodObserved]] = []
 
+    @property
+    def counts(self) -> bool:
+        """Whether anything was asked for that pods count in."""
+        return bool(self._tallies or self._rooms)
+
     def tally(self, question: Question) -> Ints:
         """(N,) what each position's pods answer. Not to be written to."""
         tally = self._tallies.get(question)

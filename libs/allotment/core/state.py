@@ -95,7 +95,8 @@ def covers(node: Node, placement: Placement) -> bool:
     if len(holdings) > 1 and len({(h.family, h.card) for h in holdings}) < len(holdings):
         return _covers_sums(node, holdings)
     for held in holdings:
-        card = _card(node, held)
+        ledger = node.ledgers.get(held.family)
+        card = None if ledger is None else ledger.by_id.get(held.card)
         if card is None or card.free_slots < 1 or card.free_cores_pct < held.cores_pct:
             return False
         if card.cutter is None:
