@@ -32,6 +32,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.heap import collect_seldom
 from allotment.adapters.service_http import CannotListen, Readiness, serve_http
 from allotment.adapters.service_log import Logger, LogSink, library_lines, one_line
 from allotment.adapters.settings import CommonSettings, SettingsError, as_fields, load
@@ -174,6 +175,7 @@ def run_service(name: str, settings: S, run: Run[S], *, drain_s: float = DRAIN_S
     """Run one service until it ends or is told to; returns the process's exit status."""
     sink = LogSink(name, settings.instance, settings.log_format, settings.log_level)
     log = Logger(sink)
+    collect_seldom()
     try:
         tracer = start_tracing(name, settings.instance, os.environ)
     except TelemetryError as error:

@@ -8,6 +8,7 @@ the row searched again.
 """
 
 from struct import Struct
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,10 @@ from allotment.core.kernel_top import (
     FLOOR_POSITION,
     FLOOR_RANK,
     KEEP,
-    KEPT_MOST,
     NO_FIT,
     POSITIONS,
     RANKS,
-    STANDING,
+    TOP_LENGTH,
     keep,
 )
 from allotment.core.packing import Ints
@@ -31,7 +31,6 @@ Entry = tuple[int, int]
 ABOVE_ALL: Entry = ((1 << 63) - 1, -1)
 BELOW_ALL: Entry = (NO_FIT, -1)
 """Floors above and below all that fits."""
-_COUNT_AT = STANDING * KEPT_MOST + COUNT
 _BYTES = 8
 _firsts = [Struct(f"={wanted}q").unpack_from for wanted in range(KEEP + 1)]
 """Read the first entries of a row of the top at once."""
@@ -43,9 +42,9 @@ class Top:
     __slots__ = ("_bytes", "_view", "kept", "searches")
 
     def __init__(self) -> None:
-        self.kept: Ints = np.zeros((STANDING + 1, KEPT_MOST), np.int64)
+        self.kept: Ints = np.zeros(TOP_LENGTH, np.int64)
         """What `kernel_top` keeps."""
-        self._view = self.kept.reshape(-1).data
+        self._view: Any = self.kept.data
         self._bytes = self._view.cast("B")
         self.forget()
         self.searches = 0
@@ -55,14 +54,14 @@ class Top:
         """The `wanted` best entries, at most `KEEP`, or all that fit if these are fewer."""
         if wanted > feasible:
             wanted = feasible
-        if self._view[_COUNT_AT] < wanted:
+        if self._view[COUNT] < wanted:
             self._search(rank)
         firsts, kept = _firsts[wanted], self._bytes
-        return list(zip(firsts(kept), firsts(kept, POSITIONS * KEPT_MOST * _BYTES), strict=True))
+        return list(zip(firsts(kept), firsts(kept, POSITIONS * _BYTES), strict=True))
 
     def change(self, position: int, before: int, rank: int) -> None:
         """A position has a new rank (NO_FIT for none)."""
-        keep(self.kept, position, before, rank)
+        keep(self._view, position, before, rank)
 
     def forget(self) -> None:
         """Much has changed: search when next asked."""
@@ -71,7 +70,7 @@ class Top:
     @property
     def floor_rank(self) -> int:
         """Only changes from or to here or above matter."""
-        return int(self.kept[STANDING, FLOOR_RANK])
+        return int(self.kept[FLOOR_RANK])
 
     def _search(self, rank: Ints) -> None:
         self.searches += 1
@@ -91,6 +90,7 @@ class Top:
 
     def _keep(self, ranks: Ints | tuple[()], positions: Ints | tuple[()], floor: Entry) -> None:
         count, kept = len(ranks), self.kept
-        kept[RANKS, :count], kept[POSITIONS, :count] = ranks, positions
-        kept[STANDING, COUNT] = count
-        kept[STANDING, FLOOR_RANK], kept[STANDING, FLOOR_POSITION] = floor
+        kept[RANKS : RANKS + count] = ranks
+        kept[POSITIONS : POSITIONS + count] = positions
+        kept[COUNT] = count
+        kept[FLOOR_RANK], kept[FLOOR_POSITION] = floor

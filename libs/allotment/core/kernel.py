@@ -64,7 +64,7 @@ from allotment.core.kernel_layout import (
 )
 from allotment.core.kernel_plan import Loops
 from allotment.core.kernel_terms import add_terms
-from allotment.core.kernel_top import FLOOR_RANK, STANDING, keep
+from allotment.core.kernel_top import FLOOR_RANK, keep
 from allotment.core.packing import (
     GUARDS,
     HOLDERS_MASK,
@@ -359,7 +359,7 @@ def _store(
             rank[position] = total
             fit[position] = total >= 0
             grown += int(total >= 0) - int(before >= 0)
-            if max(before, total) >= top[STANDING, FLOOR_RANK]:
+            if max(before, total) >= top[FLOOR_RANK]:
                 keep(top, position, before, total)
     return grown
 
@@ -368,8 +368,8 @@ LOOPS = Loops(score_positions, score_shares)
 SIGNATURES = (
     "int64(int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[:,::1], "
     "int64[::1], int64[::1], boolean[:,::1], int64[::1], int64[::1], int64[::1], boolean[::1], "
-    "uint16[:,::1], int64[::1], int64[:,::1], int64[:,::1])",
+    "uint16[:,::1], int64[::1], int64[:,::1], int64[::1])",
     "int64(int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], "
-    "int64[::1], boolean[::1], uint16[:,::1], int64[:,::1])",
+    "int64[::1], boolean[::1], uint16[:,::1], int64[::1])",
 )
 """The types of what they take, in numba's words."""
