@@ -31,8 +31,8 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from allotment.adapters.metrics import ServiceMetrics
 from allotment.adapters.heap import collect_seldom
+from allotment.adapters.metrics import ServiceMetrics
 from allotment.adapters.service_http import CannotListen, Readiness, serve_http
 from allotment.adapters.service_log import Logger, LogSink, library_lines, one_line
 from allotment.adapters.settings import CommonSettings, SettingsError, as_fields, load
