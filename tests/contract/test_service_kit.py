@@ -28,7 +28,8 @@ from allotment.adapters.telemetry import start_tracing
 PROGRAM = """
 import logging, sys, time
 import anyio
-from allotment.adapters.service import start_service, freeze_heap
+from allotment.adapters.heap import freeze_heap
+from allotment.adapters.service import start_service
 from allotment.adapters.settings import CommonSettings, SettingsError
 
 async def until_told(ctx):

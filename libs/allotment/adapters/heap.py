@@ -1,6 +1,5 @@
-"""The garbage collector and large folds: a fold makes no cycles and keeps nearly all it makes.
-
-Looking through it again and again while it grows would take as long as making it.
+"""The garbage collector in services and large folds: both make no cycles, and a fold keeps nearly
+all it makes. Looking through it again and again while it grows would take as long as making it.
 """
 
 import gc
@@ -17,6 +16,15 @@ several times a batch, for cycles that are not there: one CPU second in twenty.
 def collect_seldom() -> None:
     """For the life of a service: what is garbage by count is gone at once as ever."""
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_PASSES, MIDDLE_PASSES)
+
+
+def freeze_heap() -> None:
+    """After a big fold: take what lives now out of every later garbage collection.
+
+    A full collection over a million objects stops a service for a quarter of a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

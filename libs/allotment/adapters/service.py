@@ -18,7 +18,6 @@ Logs go to stderr. Exit status: 0 stopped or finished, 1 crashed, 2 wrong settin
 """
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -226,15 +225,6 @@ def start_service(
     except SettingsError as error:
         return _refuse(name, error.problems)
     return run_service(name, settings, run, drain_s=drain_s)
-
-
-def freeze_heap() -> None:
-    """After a big fold: take what lives now out of every later garbage collection.
-
-    A full collection over a million objects stops a service for a quarter of a second.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _announce(facts: Mapping[str, object]) -> None:

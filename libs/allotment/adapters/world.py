@@ -18,11 +18,11 @@ import anyio
 from allotment.adapters.bus import Bus
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.fold import Fold
-from allotment.adapters.heap import uncollected
+from allotment.adapters.heap import freeze_heap, uncollected
 from allotment.adapters.lease import Lease
 from allotment.adapters.log import JetStreamLog
 from allotment.adapters.nats_client import Credentials
-from allotment.adapters.service import ServiceContext, freeze_heap
+from allotment.adapters.service import ServiceContext
 from allotment.adapters.settings import CommonSettings
 from allotment.adapters.snapshots import SnapshotDirectory
 from allotment_proto.events import Event

@@ -15,6 +15,7 @@ from allotment.core.packing import Bools, Ints
 from allotment.core.policies.base import DevicePolicy, View
 from allotment.core.shapes import Ask
 
+_STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}
 _CARD_NUMBERS = np.array([NUMBER[code] for code in REFUSAL_ORDER])
 
 
@@ -60,33 +61,47 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
 def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     """Reason numbers of one device request; 0 where it is granted."""
     kind = view.keys & view.columns.kind_mask
-    held, apart = packing.holders(view.packed), kept_apart(row, view)
-    free_mib = packing.memory_mib(view.packed)
     mine = ask.is_family[kind]
     has_any = mine.any(axis=1)
     if view.taken is not None:
         mine &= ~view.taken
-    cards = mine.sum(axis=1)
-    wrong_mode = (mine & ~ask.mode_fits[kind]).any(axis=1)
-    blocked = (mine & ~ask.unblocked[kind]).any(axis=1)
-    selected = mine if row.allowed is None else mine & row.allowed.take(view.at, axis=0)
-    checks = (
-        ~selected,
-        ~ask.accepted[kind],
-        ~ask.healthy[kind],
-        np.zeros(kind.shape, np.bool_) if apart is None else apart,
-        held >= ask.slots[kind],
-        (held > 0) & ask.is_whole,
-        free_mib < ask.need_mib[kind],
-        ~ask.has_piece[kind] | (free_mib < ask.memory_mib[kind]),
-    )
-    steps = np.full(kind.shape, len(REFUSAL_ORDER) - 1)
-    for step in range(len(checks) - 1, -1, -1):
-        steps = np.where(checks[step], step, steps)
+    steps = _steps(row, ask, view, kind)
     furthest = np.where(mine & ~good, steps, -1).max(axis=1)
     out = np.where(good.sum(axis=1) >= ask.number, 0, _CARD_NUMBERS[np.maximum(furthest, 0)])
-    out = np.where(cards < ask.number, NUMBER[reasons.NOT_ENOUGH_GPUS_ON_NODE], out)
-    out = np.where(wrong_mode, NUMBER[reasons.GPU_MODE_MISMATCH], out)
-    out = np.where(blocked, NUMBER[reasons.CARDS_QUARANTINED], out)
-    numbers: Ints = np.where(~has_any, NUMBER[reasons.NO_GPU], out)
+    out[mine.sum(axis=1) < ask.number] = NUMBER[reasons.NOT_ENOUGH_GPUS_ON_NODE]
+    for fits, code in (
+        (ask.mode_fits, reasons.GPU_MODE_MISMATCH),
+        (ask.unblocked, reasons.CARDS_QUARANTINED),
+    ):
+        unfit = ask.is_family & ~fits
+        if unfit.any():
+            out[(mine & unfit[kind]).any(axis=1)] = NUMBER[code]
+    numbers: Ints = np.where(has_any, out, NUMBER[reasons.NO_GPU])
     return numbers
+
+
+def _steps(row: Row, ask: Ask, view: View, kind: Ints) -> Ints:
+    """Which check of `REFUSAL_ORDER` each card (M, D) fails first; checks that no card of its kind
+    can fail are left out.
+    """
+    held, free_mib = packing.holders(view.packed), packing.memory_mib(view.packed)
+    steps = np.full(kind.shape, _STEP[reasons.INSUFFICIENT_GPU_COMPUTE])
+    if (ask.is_family & ~(ask.has_piece & (ask.memory_mib <= ask.need_mib))).any():
+        lacks = ~ask.has_piece[kind] | (free_mib < ask.memory_mib[kind])
+        steps[lacks] = _STEP[reasons.NO_FITTING_INSTANCE]
+    steps[free_mib < ask.need_mib[kind]] = _STEP[reasons.INSUFFICIENT_GPU_MEMORY]
+    if ask.is_whole:
+        steps[held > 0] = _STEP[reasons.EXCLUSIVE_CONFLICT]
+    steps[held >= ask.slots[kind]] = _STEP[reasons.SHARE_LIMIT_REACHED]
+    apart = kept_apart(row, view)
+    if apart is not None:
+        steps[apart] = _STEP[reasons.CARD_KEPT_APART]
+    for takes, code in (
+        (ask.healthy, reasons.GPU_UNHEALTHY),
+        (ask.accepted, reasons.GPU_MODEL_MISMATCH),
+    ):
+        if not takes.all():
+            steps[~takes[kind]] = _STEP[code]
+    if row.allowed is not None:
+        steps[~row.allowed.take(view.at, axis=0)] = _STEP[reasons.GPU_NOT_SELECTED]
+    return steps

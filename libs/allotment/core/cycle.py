@@ -91,7 +91,7 @@ def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outc
     suppressed: list[str] = []
     ranker.begin()
     try:
-        once = tuple(dict.fromkeys(batch))
+        once = batch if len(batch) == 1 else tuple(dict.fromkeys(batch))
         for number, uid in enumerate(once, start=1):
             pod = state.pods.get(uid)
             if pod is None or uid not in state.pending:

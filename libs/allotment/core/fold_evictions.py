@@ -14,6 +14,8 @@ def evictions_decided(state: ClusterState, event: Decided, seq: int) -> None:
     """What a decision says about evictions, after its placements took effect."""
     if state.nominated:
         _settle_nominated(state, event, seq)
+    if not (event.evictions or event.nominations):
+        return
     for eviction in event.evictions:
         pod = state.pods.get(eviction.uid)
         if pod is not None:

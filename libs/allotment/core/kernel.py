@@ -194,8 +194,8 @@ def _choose(
     over.
     """
     depth, last = packed.shape[1], asks.shape[0] - 1
-    scratch, taken = np.zeros((3, depth), np.int64), np.zeros(depth, np.bool_)
-    free, used, wanted = scratch[0], scratch[1], scratch[2]
+    free, used = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    wanted, taken = np.zeros(depth, np.int64), np.zeros(depth, np.bool_)
     need_pods, need_cpu, need_memory = plan[NEED_PODS], plan[NEED_CPU], plan[NEED_MEMORY]
     kind_mask, shift, policy = plan[KIND_MASK], plan[AMOUNT_SHIFT], plan[POLICY]
     for number in range(len(at)):

@@ -1,6 +1,5 @@
 """`allot bench core`: how fast one core decides, and how much faster than asking every node."""
 
-import gc
 import time
 from collections.abc import Callable
 from random import Random
@@ -17,10 +16,10 @@ from allotment_cli.bench import speed
 from allotment_cli.bench.policies import PolicyWord, policy_of
 from allotment_cli.bench.report import (
     Report,
-    bring_in_machine_code,
     peak_rss_mib,
     publish,
     reporting,
+    settle,
 )
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -105,9 +104,7 @@ def core(
         devices=devices,
         is_each_its_own=shape_count == 0,
     )
-    bring_in_machine_code()
-    gc.collect()
-    gc.freeze()
+    settle()
     board = Board(churn.state)
     decide = churn.decider(board)
     _run(churn, decide, seconds / 5, WARM_UP_PER_SHAPE * shape_count)

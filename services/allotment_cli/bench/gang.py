@@ -1,6 +1,5 @@
 """`allot bench gang`: batches that are placed whole or not at all, placed, undone and refused."""
 
-import gc
 import time
 from collections.abc import Callable
 from random import Random
@@ -15,10 +14,10 @@ from allotment.testing.churn import Churn, shapes
 from allotment_cli.bench.policies import PolicyWord, policy_of
 from allotment_cli.bench.report import (
     Report,
-    bring_in_machine_code,
     peak_rss_mib,
     publish,
     reporting,
+    settle,
 )
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -65,9 +64,7 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
     random = Random(seed)
     note(f"filling {nodes} nodes × 8 cards …")
     churn = Churn(nodes, shapes(16, random), random, policy_of(policy))
-    bring_in_machine_code()
-    gc.collect()
-    gc.freeze()
+    settle()
     board = Board(churn.state)
     pods = _pods(size, _wanted(cards, 2048))
     board.begin()

@@ -17,7 +17,7 @@ from typing import Any
 import click
 import msgspec
 
-from allotment.adapters import machine_code
+from allotment.adapters import heap, machine_code
 from allotment.testing.churn import DEVICES
 from allotment_cli.bench import speed
 from allotment_cli.errors import CliError
@@ -59,6 +59,13 @@ def versions(*, services_know: int | None = None) -> dict[str, str]:
         "numpy": version("numpy"),
         "python": sys.version.split()[0],
     }
+
+
+def settle() -> None:
+    """Be as a service is once it has started: its compiled loops, its heap, its collector."""
+    bring_in_machine_code()
+    heap.collect_seldom()
+    heap.freeze_heap()
 
 
 def bring_in_machine_code() -> None:
