@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -47,27 +47,39 @@ def kept(path: Path | None) -> Iterator[Sink | None]:
     target = path.resolve()
     is_device = target.exists() and not target.is_file()  # as /dev/stdout: nothing to rename
     written = target if is_device else target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
+    with _writing(path):
         out = written.open("w", encoding="utf-8")
-    except OSError as error:
-        raise CliError(f"{path} cannot be written: {error}") from error
     try:
-        with out:
-            yield _Keeper(out).keep
-        if not is_device:
-            written.replace(target)
+        yield _Keeper(out, path).keep
+        with _writing(path):
+            out.close()
+            if not is_device:
+                written.replace(target)
     finally:
+        with suppress(OSError):  # it was said that the file cannot be written
+            out.close()
         if not is_device:
             written.unlink(missing_ok=True)
 
 
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A disk may be full at any time."""
+    try:
+        yield
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error}") from error
+
+
 class _Keeper:
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, path: Path) -> None:
         self._out = out
+        self._path = path
         self._seq = 0
 
     def keep(self, subject: str, envelope: Envelope) -> None:
         self._seq += 1
         time_ns = envelope.at_ms * 1_000_000
         record = Record(self._seq, subject, encode(envelope), time_ns, f"lab/{self._seq}")
-        self._out.write(export.encode(record) + "\n")
+        with _writing(self._path):
+            self._out.write(export.encode(record) + "\n")
