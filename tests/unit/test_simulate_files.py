@@ -74,7 +74,7 @@ def test_a_run_can_be_kept_in_what_is_no_file(trace: list[str], tmp_path: Path) 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
-@pytest.mark.parametrize("load", ["0.5", "20"])
+@pytest.mark.parametrize("load", ["0.01", "20"])
 def test_a_full_disk_ends_a_run_with_a_word(trace: list[str], load: str) -> None:
     """It is found out in the middle of a long run, and at the end of a short one."""
     said = simulate(*trace, "--inflate", load, "--record", "/dev/full", code=2).stderr
