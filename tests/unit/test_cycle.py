@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
+from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, Trial, place, recheck, run_cycle, stamped
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Placement, Refusal
@@ -170,3 +171,16 @@ def test_stamps_increase_per_node_and_never_lag() -> None:
     places = [build.placement(uid, on) for uid, on in (("a", "n1"), ("b", "n2"), ("c", "n1"))]
     assert [p.stamp_s for p in stamped(state, places, 100)] == [501, 100, 502]
     assert [p.stamp_s for p in stamped(state, places, 900)] == [900, 900, 901]
+
+
+def test_runners_up_name_the_cards_that_a_node_has_now() -> None:
+    """Also where nothing changed but the cards' ids: rank and slots are what they were."""
+    state = build.state_of(build.node("n1"), build.node("n2"))
+    board = Board(state)
+    for rv, prefix in ((2, "GPU"), (3, "NEW")):
+        cards = [build.card(index, id=f"{prefix}-{index}") for index in range(2)]
+        apply(state, build.node("n2", cards, rv=rv), state.seq + 1)
+        board.begin()
+        (runner_up,) = board.rank(build.request(build.wants(1_000, 10))).runners_up
+        board.end()
+        assert (runner_up.node, runner_up.cards[0][:3]) == ("n2", prefix)

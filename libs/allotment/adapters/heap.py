@@ -1,4 +1,4 @@
-"""The garbage collector in services and large folds: both make no cycles, and a fold keeps nearly
+"""The garbage collector in services and large folds: both make few cycles, and a fold keeps nearly
 all it makes. Looking through it again and again while it grows would take as long as making it.
 """
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 YOUNG_OBJECTS, YOUNG_PASSES, MIDDLE_PASSES = 10_000, 10, 10
 """After how many new objects the collector looks through them, and how often before it looks
-through older ones. Its own 700 make a service that has a hundred small messages to answer look
-several times a batch, for cycles that are not there: one CPU second in twenty.
+through older ones. With Python's own 700 a busy binder spent one CPU second in twenty on looking,
+several times a batch.
 """
 
 

@@ -40,6 +40,7 @@ from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy
 
 CONSTRAINTS_MAX = 512
 SAID_MAX = 64
+"""So many runners-up are remembered for a request."""
 
 _Lasting = tuple[Constraints, tuple[Bound, ...], Worth | None]
 """What depends on a node's fact alone, of a request."""

@@ -162,7 +162,7 @@ def score_shares(
     top: Ints,
 ) -> int:
     """The same for what is asked for most: cards, where nothing counts but what is free on them and
-    on the host. Half the price, as long as few positions are scored.
+    on the host. A third less for the call itself, which is most while few positions are scored.
     """
     plan, end = told[:PLAN_LENGTH], PLAN_LENGTH + told[ASK_COUNT] * FIELDS * told[KIND_COUNT]
     asks = told[PLAN_LENGTH:end].reshape((plan[ASK_COUNT], FIELDS, plan[KIND_COUNT]))

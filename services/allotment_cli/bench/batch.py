@@ -1,11 +1,11 @@
 """`allot bench batch`: cycles over groups and queues, most of which only run."""
 
-import gc
 import time
 from typing import Any, NamedTuple
 
 import click
 
+from allotment.adapters.heap import freeze_heap
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
 from allotment.core.model import ClusterState
@@ -115,8 +115,7 @@ def batch(
     crowd.arrive(pending, TOO_MANY)
     readers.settle(crowd)
     turn_over(crowd, readers)
-    gc.collect()
-    gc.freeze()
+    freeze_heap()
     before = readers.opened
     measured = [turn_over(crowd, readers) for _ in range(cycles)]
     opened = (readers.opened - before) / cycles

@@ -4,7 +4,6 @@ The records go through the codec and live in memory: reading them from NATS cost
 road and is not what is measured here. The journal and the snapshot are read from files.
 """
 
-import gc
 import hashlib
 from pathlib import Path
 from random import Random
@@ -14,6 +13,7 @@ from typing import Any
 import anyio
 import click
 
+from allotment.adapters.heap import freeze_heap
 from allotment.core import snapshot
 from allotment.core.bulk import Picture, picture_of
 from allotment.core.check import check
@@ -101,8 +101,7 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
         entries = before + list(made.entries(min(tail, events)))
     except ValueError as error:
         raise CliError(str(error)) from error
-    gc.collect()
-    gc.freeze()
+    freeze_heap()
     note("rebuilding in bulk …")
     reading = decoded(entries)
     latencies_us: list[float] = []
