@@ -1,0 +1,98 @@
+"""The PodGroups that the controller makes for pods, and who lets them in."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.contract.controller_scene import (
+    GROUPS,
+    JOB,
+    REPLICASETS,
+    Json,
+    Scene,
+    cluster,
+    phase_of,
+)
+
+from allotment_local.apiserver.resources import PODS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with cluster(tmp_path) as made:
+        yield made
+
+
+async def test_bare_pods_and_pods_of_an_owner_get_podgroups(scene: Scene) -> None:
+    async with scene.controller():
+        owner = scene.store.create(
+            REPLICASETS,
+            "default",
+            {
+                "metadata": {
+                    "name": "rs",
+                    "annotations": {"scheduling.volcano.sh/group-min-member": "2"},
+                },
+                "spec": {"replicas": 3},
+            },
+        )
+        reference = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": "rs",
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        for name, owners, scheduler in [
+            ("rs-1", [reference], "volcano"),
+            ("rs-2", [reference], "volcano"),
+            ("bare", [], "allotment"),
+            ("foreign", [], "default-scheduler"),
+        ]:
+            metadata = {"name": name, "ownerReferences": owners}
+            spec = {"schedulerName": scheduler, "containers": [container]}
+            scene.store.create(PODS, "default", {"metadata": metadata, "spec": spec})
+
+        def tied() -> dict[str, str | None]:
+            return {
+                name: (pod["metadata"].get("annotations") or {}).get("scheduling.k8s.io/group-name")
+                for name, pod in scene.pods().items()
+            }
+
+        await scene.until(lambda: sum(bool(group) for group in tied().values()) == 3, "tied")
+        shared, own = f"podgroup-{reference['uid']}", tied()["bare"]
+        assert tied() == {"rs-1": shared, "rs-2": shared, "bare": own, "foreign": None}
+        by_name = {group["metadata"]["name"]: group for group in scene.groups()}
+        assert set(by_name) == {shared, own}
+        assert by_name[shared]["spec"]["minMember"] == 2
+        assert by_name[shared]["spec"]["minResources"]["cpu"] == "2"
+        await scene.until(
+            lambda: [phase_of(group) for group in scene.groups()] == ["Inqueue"] * 2, "admitted"
+        )
+        scene.run_pods("Running", "rs-1", "rs-2")
+        await scene.until(
+            lambda: phase_of(scene.store.get(GROUPS, "default", shared)) == "Running", "it runs"
+        )
+
+
+async def test_without_admission_podgroups_wait_for_the_scheduler(scene: Scene) -> None:
+    async with scene.controller(admit=False):
+        scene.apply(JOB)
+        await scene.until(scene.groups, "the PodGroup")
+        await anyio.sleep(0.2)
+        (group,) = scene.groups()
+        assert phase_of(group) == ""
+        assert scene.pods() == {}
+        conditions = [{"type": "Unschedulable", "status": "True", "message": "quota is used up"}]
+        status: Json = {"status": {"phase": "Pending", "conditions": conditions}}
+        name = group["metadata"]["name"]
+        scene.store.merge_patch(GROUPS, "default", name, status, subresource="status")
+        await scene.until(lambda: scene.events("PodGroupPending"), "it is told")
+        assert scene.job()["status"]["state"]["message"] == "quota is used up"
+        status = {"status": {"phase": "Inqueue", "conditions": None}}
+        scene.store.merge_patch(GROUPS, "default", name, status, subresource="status")
+        await scene.until(lambda: len(scene.pods()) == 3, "pods")

@@ -1,0 +1,171 @@
+"""A Job's way under the controller: begun, suspended, restarted, scaled, finished, deleted."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+import yaml
+from tests.contract.controller_scene import COMMANDS, JOB, JOBS, Scene, cluster, phase_of
+
+from allotment_controller.job_metrics import JobMetrics
+from allotment_local.apiserver.resources import PODS, ResourceKey
+
+pytestmark = pytest.mark.anyio
+EXAMPLES = sorted((Path(__file__).parents[2] / "deploy" / "examples" / "batch").glob("*.yaml"))
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with cluster(tmp_path) as made:
+        yield made
+
+
+async def test_a_job_from_its_beginning_to_its_end(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(JOB)
+        await scene.runs(3)
+        (group,) = scene.groups()
+        assert group["spec"]["minMember"] == 3
+        assert group["spec"]["minResources"]["volcano.sh/vgpu-number"] == "3"
+        pods = scene.pods()
+        env = {
+            name: {e["name"]: e["value"] for e in pod["spec"]["containers"][0]["env"]}
+            for name, pod in pods.items()
+        }
+        assert [env[f"j-worker-{n}"]["VC_TASK_INDEX"] for n in range(3)] == ["0", "1", "2"]
+        assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"volcano"}
+        secret = scene.store.get(ResourceKey("", "secrets"), "default", "j-ssh")
+        assert set(secret["data"]) == {"id_rsa", "id_rsa.pub", "authorized_keys", "config"}
+        await scene.until(lambda: phase_of(scene.groups()[0]) == "Running", "the PodGroup runs")
+        scene.run_pods("Succeeded")
+        await scene.until(lambda: scene.phase() == "Completed", "it completes")
+        await scene.until(lambda: not scene.groups(), "the PodGroup is gone")
+        assert len(scene.pods()) == 3, "finished pods stay"
+        status = scene.job()["status"]
+        assert status["taskStatusCount"] == {"worker": {"phase": {"Succeeded": 3}}}
+        passed = [condition["status"] for condition in status["conditions"]]
+        assert passed == ["Pending", "Running", "Completed"]
+
+
+async def test_suspend_and_resume(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(JOB)
+        await scene.runs(3)
+        scene.command("AbortJob", "j")
+        await scene.until(lambda: scene.phase() == "Aborting", "it aborts")
+        await scene.until(lambda: scene.phase() == "Aborted", "it is aborted")
+        assert (scene.groups(), scene.pods()) == ([], {})
+        scene.command("ResumeJob", "j")
+        await scene.runs(3)
+        assert scene.store.list(COMMANDS)[0] == []
+        status = scene.job()["status"]
+        assert (status["retryCount"], status["version"]) == (1, 2)
+        assert {
+            pod["metadata"]["annotations"]["volcano.sh/job-version"]
+            for pod in scene.pods().values()
+        } == {"2"}
+
+
+async def test_an_evicted_pod_restarts_the_job_and_our_own_deletions_do_not(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(JOB)
+        await scene.runs(3)
+        scene.store.delete(PODS, "default", "j-worker-1", grace_seconds=0)
+        await scene.until(
+            lambda: scene.phase() == "Restarting" or scene.job()["status"]["retryCount"], "restart"
+        )
+        await scene.until(lambda: len(scene.pods()) == 3, "new pods")
+        await scene.runs(3)
+        assert scene.job()["status"]["retryCount"] == 1
+        assert len(scene.events("ExecuteAction")) == 1
+
+
+async def test_scaling_and_the_lists_of_hosts(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(JOB)
+        await scene.runs(3)
+        tasks = scene.job()["spec"]["tasks"]
+
+        def hosts() -> list[str]:
+            config = scene.store.get(ResourceKey("", "configmaps"), "default", "j-svc")
+            return list(config["data"]["worker.host"].split("\n"))
+
+        async def scale(replicas: int) -> None:
+            spec = {"minAvailable": 2, "tasks": [{**tasks[0], "replicas": replicas}]}
+            scene.store.merge_patch(JOBS, "default", "j", {"spec": spec})
+            await scene.until(lambda: len(scene.pods()) == replicas, f"{replicas} pods")
+            assert sorted(scene.pods()) == [f"j-worker-{n}" for n in range(replicas)]
+            await scene.until(lambda: len(hosts()) == replicas, "the hosts follow")
+            scene.run_pods()
+
+        await scale(5)
+        await scale(2)
+        await scene.until(lambda: scene.groups()[0]["spec"]["minMember"] == 2, "the group follows")
+        assert scene.job()["status"].get("retryCount") == 0
+
+
+async def test_a_new_controller_goes_on_where_the_old_one_was(scene: Scene) -> None:
+    scene.apply(JOB)
+    async with scene.controller():
+        await scene.until(lambda: len(scene.pods()) > 0, "first pods")
+    scene.store.delete(PODS, "default", "j-worker-0", grace_seconds=0)
+    async with scene.controller():
+        await scene.runs(3)
+    created = [pod["metadata"]["uid"] for pod in scene.pods().values()]
+    async with scene.controller():
+        await anyio.sleep(0.3)
+    assert [pod["metadata"]["uid"] for pod in scene.pods().values()] == created
+    assert scene.job()["status"]["retryCount"] == 0
+
+
+async def test_a_failed_create_is_told_and_tried_again(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(JOB.replace("restartPolicy: Never", "priorityClassName: later"))
+        await scene.until(lambda: scene.events("FailedCreate"), "it is told")
+        assert "no PriorityClass with name later" in scene.events("FailedCreate")[0]
+        scene.apply(
+            "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: later},"
+            " value: 7}"
+        )
+        await scene.runs(3)
+
+
+async def test_an_invalid_job_says_what_is_wrong_and_begins_when_it_is_mended(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(JOB.replace("minAvailable: 3", "minAvailable: 4"))
+        await scene.until(lambda: scene.events("InvalidJob"), "it is told")
+        state = scene.job()["status"]["state"]
+        assert state["message"] == "spec.minAvailable: 4 is more than all replicas (3)"
+        assert (scene.pods(), scene.groups()) == ({}, [])
+        scene.store.merge_patch(JOBS, "default", "j", {"spec": {"minAvailable": 3}})
+        await scene.runs(3)
+
+
+async def test_a_finished_job_is_deleted_after_its_time(scene: Scene) -> None:
+    completed, failed = (gauge.name for gauge in JobMetrics().gauges())
+    async with scene.controller():
+        scene.apply(JOB.replace("minAvailable: 3", "ttlSecondsAfterFinished: 1"))
+        await scene.runs(3)
+        scene.run_pods("Succeeded")
+        await scene.until(lambda: scene.phase() == "Completed", "it is over")
+        rows = {gauge.name: gauge.rows for gauge in scene.metrics.gauges()}
+        assert rows == {completed: {("default/j", "default"): 1}, failed: {}}
+        assert sum(scene.metrics.creation.rows[()].counts) == 3
+        await scene.until(lambda: not scene.store.list(JOBS)[0], "the Job is gone")
+        await scene.until(lambda: not scene.pods(), "and its pods")
+
+
+@pytest.mark.parametrize("text", [file.read_text() for file in EXAMPLES])
+async def test_the_examples_run(scene: Scene, text: str) -> None:
+    assert text.startswith("# "), "a comment says what it shows"
+    async with scene.controller():
+        scene.apply(text)
+        wanted = sum(
+            task["replicas"]
+            for body in yaml.safe_load_all(text)
+            if body["kind"] == "Job"
+            for task in body["spec"]["tasks"]
+        ) + text.count("kind: Pod\n")
+        await scene.until(lambda: len(scene.pods()) == wanted, f"{wanted} pods")
+        assert not scene.events("InvalidJob")
