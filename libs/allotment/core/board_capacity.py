@@ -9,7 +9,8 @@ import numpy as np
 
 from allotment.core import packing
 from allotment.core.board_rows import Row, good_cards
-from allotment.core.columns import CPU, HOST_MEMORY, PODS, Columns
+from allotment.core.column_arrays import CPU, HOST_MEMORY, PODS
+from allotment.core.columns import Columns
 from allotment.core.packing import Ints
 from allotment.core.policies.base import View
 

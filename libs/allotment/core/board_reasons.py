@@ -9,7 +9,8 @@ import numpy as np
 from allotment.core import packing, reasons
 from allotment.core.board_rows import Row, best_cards, good_cards, kept_apart, take
 from allotment.core.codes import NUMBER
-from allotment.core.columns import CPU, HOST_MEMORY, MISSING, PODS, Columns
+from allotment.core.column_arrays import CPU, HOST_MEMORY, MISSING, PODS
+from allotment.core.columns import Columns
 from allotment.core.devices.base import REFUSAL_ORDER
 from allotment.core.packing import Bools, Ints
 from allotment.core.policies.base import DevicePolicy, View

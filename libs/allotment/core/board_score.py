@@ -16,7 +16,8 @@ from allotment.core.board_rows import Row, Told, admitted_cards, best_cards, goo
 from allotment.core.board_rules import Rules
 from allotment.core.board_terms import Terms
 from allotment.core.bounds import bounds_of
-from allotment.core.columns import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, Columns
+from allotment.core.column_arrays import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT
+from allotment.core.columns import Columns
 from allotment.core.kernel_layout import HAS_MASK
 from allotment.core.kernel_plan import Loops, MachineCode, plan_of
 from allotment.core.kernel_top import KEPT_MOST, NO_FIT

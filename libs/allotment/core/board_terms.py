@@ -9,14 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allotment.core.columns import (
-    CPU,
-    HOST_MEMORY,
-    SIZE_CPU,
-    SIZE_EXTENDED,
-    SIZE_MEMORY,
-    Columns,
-)
+from allotment.core.column_arrays import CPU, HOST_MEMORY, SIZE_CPU, SIZE_EXTENDED, SIZE_MEMORY
+from allotment.core.columns import Columns
 from allotment.core.kernel_layout import (
     BALANCED,
     COMPARES,

@@ -10,7 +10,7 @@ A request is told as numbers; see `kernel_layout`.
 
 import numpy as np
 
-from allotment.core.columns import CPU, CPU_WEIGHT, HOST_MEMORY, HOST_SUM, KIB_WEIGHT, PODS
+from allotment.core.column_arrays import CPU, CPU_WEIGHT, HOST_MEMORY, HOST_SUM, KIB_WEIGHT, PODS
 from allotment.core.kernel_layout import (
     AFTER,
     AMOUNT,

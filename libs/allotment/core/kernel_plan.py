@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from allotment.core.board_rows import Row
-from allotment.core.columns import CPU, HOST_MEMORY, PODS, SIZE_EXTENDED, USE_ORDERS, Columns
+from allotment.core.column_arrays import CPU, HOST_MEMORY, PODS, SIZE_EXTENDED, USE_ORDERS
+from allotment.core.columns import Columns
 from allotment.core.devices.base import SCORE_EACH
 from allotment.core.kernel_layout import (
     AFTER,

@@ -3,7 +3,14 @@
 import numpy as np
 
 from allotment.core.board_terms import UNCHANGED
-from allotment.core.columns import CPU, EXTENDED, HOST_MEMORY, SIZE_CPU, SIZE_EXTENDED, SIZE_MEMORY
+from allotment.core.column_arrays import (
+    CPU,
+    EXTENDED,
+    HOST_MEMORY,
+    SIZE_CPU,
+    SIZE_EXTENDED,
+    SIZE_MEMORY,
+)
 from allotment.core.kernel_layout import (
     BALANCED,
     COMPARES,

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from allotment.core.column_arrays import CPU, HOST_MEMORY, HUGE, MISSING, PODS
 from allotment.core.column_kinds import CardKind
-from allotment.core.columns import CPU, HOST_MEMORY, HUGE, MISSING, PODS, Columns
+from allotment.core.columns import Columns
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from allotment.core.columns import USE_ORDERS, Columns
+from allotment.core.column_arrays import USE_ORDERS
+from allotment.core.columns import Columns
 from allotment.core.devices.base import Free, Pick
 from allotment.core.model import Node
 from allotment.core.packing import HOLDERS_MOST, Bools, Ints, holders, memory_mib

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from allotment.core.columns import SIZE_EXTENDED
+from allotment.core.column_arrays import SIZE_EXTENDED
 from allotment.core.devices import FAMILIES, base, by_family
 from allotment.core.devices.base import SCORE_COMPUTE, SCORE_EACH, Pick, is_wired
 from allotment.core.model import Node

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from allotment.core.columns import CPU, HUGE
+from allotment.core.column_arrays import CPU, HUGE
 from allotment.core.devices import by_family
 from allotment.core.devices.base import Pick
 from allotment.core.model import Node

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allotment.core.columns import CPU, HOST_MEMORY, HUGE, Columns
+from allotment.core.column_arrays import CPU, HOST_MEMORY, HUGE
+from allotment.core.columns import Columns
 from allotment.core.packing import MEMORY_MOST, NEVER, Bools, Ints, covers, memory_mib
 from allotment.core.points import KIB_BITS
 from allotment.core.policies.base import View

@@ -1,0 +1,242 @@
+"""Facts in the log: what the watcher saw in Kubernetes and in configurations, and that time passed.
+
+Each replaces what was known before under the same name. Events are values without cycles, so the
+garbage collector need not look at them (`gc=False`): hundreds of thousands of them live in a fold.
+"""
+
+import msgspec
+
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.facts import (
+    Amount,
+    Amounts,
+    Holding,
+    Int64,
+    Inventory,
+    PodRequest,
+    Policy,
+    Problem,
+    Seq,
+    Taint,
+    Typical,
+    refuse_twins,
+)
+
+
+class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A node as Kubernetes shows it now. Replaces what was known under the same name.
+
+    `rv` is the object's resourceVersion: an older observation that arrives late is ignored.
+    """
+
+    name: str
+    uid: str
+    rv: Seq
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    cpu_milli: Amount = 0
+    memory_bytes: Amount = 0
+    pods: Amount = 0
+    extended: Amounts = ()
+    inventories: tuple[Inventory, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    volume_limits: Amounts = ()
+    """By driver, sorted: how many volumes can be attached. What is not named has no limit."""
+    images: Amounts = ()
+    """Sizes in MiB by name, sorted, of images here that pods of ours have asked for."""
+
+    def __post_init__(self) -> None:
+        refuse_twins("family", [inventory.family for inventory in self.inventories])
+        refuse_twins("resource", [name for name, _ in self.extended])
+
+
+class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    name: str
+    uid: str
+    rv: Seq
+
+
+class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A pod as Kubernetes shows it now.
+
+    `node` is empty while the pod is not bound. `holdings` are the devices that its annotations say
+    it holds (charged even when another scheduler bound it). `problem` is a request that can never
+    be granted as written. `tags` are what others may want to keep apart from on a card:
+    ``group:<namespace>/<name>`` and ``exclusive:<rule>``. `owner` is the uid of its controller,
+    `reason` the status's reason. `broken` says that it holds devices, but that its annotations do
+    not tell which: until that is mended its node's cards take nothing new. `role` is the part of a
+    job that it plays (`volcano.sh/task-spec`), `priority` its own (`volcano.sh/task-priority` wins
+    over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
+    what other pods' rules select by. `claims` are the PersistentVolumeClaims that are to be told
+    its node before it is bound, so that their volumes are made where it can reach them. `preempts`
+    is false if its `preemptionPolicy` is Never: nobody is evicted for it.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    rv: Seq
+    created_ms: Int64
+    scheduler: str
+    request: PodRequest
+    priority: Int64 = 0
+    gated: bool = False
+    deleting: bool = False
+    phase: str = "Pending"
+    node: str = ""
+    holdings: tuple[Holding, ...] = ()
+    bind_phase: str = ""
+    group: str = ""
+    problem: Problem | None = None
+    tags: tuple[str, ...] = ()
+    owner: str = ""
+    reason: str = ""
+    broken: Problem | None = None
+    role: str = ""
+    preemptable: bool = True
+    priority_class: str = ""
+    card_names: tuple[str, ...] = ()
+    nominated_node: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    claims: tuple[str, ...] = ()
+    preempts: bool = True
+
+
+class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    uid: str
+    namespace: str
+    name: str
+    rv: Seq
+
+
+class PolicyLoaded(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A configuration took effect. Its version is the sequence of this record."""
+
+    policy: Policy
+    source: str
+    text_sha256: str
+
+
+class MixLearned(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """What the pods seen so far typically ask for, for device policies that look ahead.
+
+    `policy` is the device policy it was learned for, `pods` how many pods it was learned from.
+    """
+
+    policy: str
+    mix: tuple[Typical, ...]
+    pods: Amount
+
+
+class DevicesConfigured(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A device configuration took effect. Its version is the sequence of this record."""
+
+    config: DeviceConfig
+    source: str
+    text_sha256: str
+
+
+SCHEDULER_CONFIG, DEVICE_CONFIG = "scheduler", "device"
+"""Kinds of configuration: the scheduler's (`PolicyLoaded`), the devices' (`DevicesConfigured`)."""
+
+
+class ConfigurationChecked(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The newest text of a configuration was read and, with `problems`, refused: what was in force
+    before stays so. Without any the refusal is over: what is written is in force.
+
+    `source` says where the text is, `problems` what is wrong with it, each with its place there.
+    """
+
+    kind: str
+    source: str
+    problems: tuple[Problem, ...] = ()
+
+
+class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A PodGroup as Kubernetes shows it now.
+
+    Amounts are Volcano's: `cpu` in milli-cores, `memory` in bytes, all others in thousandths.
+    `min_resources` is None if it says nothing. `admitted` says that its phase is past Pending.
+    `card_request` is `volcano.sh/card.request`, `waiting_most_ms` the annotation `sla-waiting-time`
+    (−1: none).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    rv: Seq
+    created_ms: Int64 = 0
+    queue: str = "default"
+    priority_class: str = ""
+    min_member: Int64 = 1
+    min_task_member: tuple[tuple[str, Int64], ...] = ()
+    min_resources: Amounts | None = None
+    phase: str = ""
+    preemptable: bool = False
+    card_request: Amounts = ()
+    waiting_most_ms: Int64 = -1
+    problem: Problem | None = None
+
+
+class GroupGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    uid: str
+    namespace: str
+    name: str
+    rv: Seq
+
+
+class QueueObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A Queue as Kubernetes shows it now; amounts as in `GroupObserved`.
+
+    `card_quota` is the annotation `volcano.sh/card.quota`, None without one. `node_groups` are
+    required, preferred, anti-required and anti-preferred names of `spec.affinity`, None without it.
+    """
+
+    uid: str
+    name: str
+    rv: Seq
+    created_ms: Int64 = 0
+    weight: Int64 = 1
+    capability: Amounts = ()
+    deserved: Amounts = ()
+    guarantee: Amounts = ()
+    priority: Int64 = 0
+    parent: str = "root"
+    reclaimable: bool = True
+    state: str = "Open"
+    card_quota: Amounts | None = None
+    node_groups: tuple[tuple[str, ...], ...] | None = None
+    problem: Problem | None = None
+
+
+class QueueGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    uid: str
+    name: str
+    rv: Seq
+
+
+class PriorityClassObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A PriorityClass as Kubernetes shows it now; `preempts` as in `PodObserved`."""
+
+    uid: str
+    name: str
+    rv: Seq
+    value: Int64
+    is_default: bool = False
+    preempts: bool = True
+
+
+class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    uid: str
+    name: str
+    rv: Seq
+
+
+class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """The clock of the watcher stood at `at_ms` (Unix milliseconds). Told when somebody has waited
+    as long as the plugin `sla` lets it: decisions go by recorded moments only.
+    """
+
+    at_ms: Int64
