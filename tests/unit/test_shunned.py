@@ -11,10 +11,11 @@ from allotment.core.cycle import Evaluator, careful, place, recheck, run_cycle
 from allotment.core.evaluator import Trial
 from allotment.core.snapshot import decode, encode
 from allotment.core.state import ClusterState, apply
-from allotment_proto.events import Placement, Refusal
+from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import Holding, Inventory, Selection
 from tests.build import card, holding, node, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
+from tests.unit.device_books import World, adopted, instance, share_node
 from tests.unit.test_replay import verify
 
 
@@ -113,6 +114,33 @@ def test_a_pod_that_starts_there_clears_the_card() -> None:
     apply(state, good, state.seq + 1)
     apply(state, msgspec.structs.replace(good, rv=2, bind_phase="success"), state.seq + 1)
     assert careful(pod("b", owner="rs"), state).selection == Selection()
+
+
+def started(uid: str, rv: int, phase: str = "success") -> PodObserved:
+    return msgspec.structs.replace(adopted(uid, instance("", 1_000), rv=rv), bind_phase=phase)
+
+
+def test_a_pod_that_runs_for_long_says_nothing_of_its_card() -> None:
+    world = World(share_node(), started("old", 1, ""), started("old", 2))
+    failing = msgspec.structs.replace(started("x", 3, ""), owner="rs", phase="Pending")
+    world.tell(failing, msgspec.structs.replace(failing, rv=4, bind_phase="failed"))
+    shunned = {"rs": {("n1", "vgpu", "GPU-0"): 5}}
+    assert world.state.shunned == shunned
+    world.tell(started("old", 5))
+    assert world.state.shunned == shunned, "it started before"
+    world.tell(started("new", 6, ""), started("new", 7))
+    assert world.state.shunned == {}
+    world.tell(msgspec.structs.replace(failing, rv=8, bind_phase="failed"))
+    assert world.state.shunned == {}, "it failed before"
+    assert careful(pod("b", owner="rs"), world.state).selection.shunned == ()
+
+
+def test_a_pod_that_kubelet_refuses_did_not_start_whatever_the_plugin_says() -> None:
+    served = msgspec.structs.replace(started("x", 2), owner="rs", phase="Pending")
+    world = World(share_node(), started("x", 1, ""), served)
+    refused = {"reason": "UnexpectedAdmissionError", "phase": "Failed"}
+    world.tell(msgspec.structs.replace(served, rv=3, **refused))
+    assert world.state.shunned == {"rs": {("n1", "vgpu", "GPU-0"): 4}}
 
 
 def test_what_the_pod_itself_excludes_stays_excluded() -> None:

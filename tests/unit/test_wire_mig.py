@@ -1,5 +1,7 @@
 """MIG ids, positions and what a configured table must be."""
 
+import json
+
 import pytest
 
 from allotment_proto.facts import Geometry, Problem, Profile
@@ -73,6 +75,25 @@ def test_a_group_name_occurs_once() -> None:
     (problem,) = mig.check_table((MIXED, MIXED), "t")
     assert problem.place == "t[1].group"
     assert [p.place for p in mig.check_table((), "t")] == ["t"]
+
+
+def many_profiles(number: int, each: int) -> str:
+    geometries = [{"name": f"{n}g", "memory": 100 + n, "count": each} for n in range(number)]
+    entry = {"models": ["X"], "allowedGeometries": [{"group": "g", "geometries": geometries}]}
+    return json.dumps({"nvidia": {"knownMigGeometries": [entry]}})
+
+
+@pytest.mark.parametrize(("number", "each"), [(64, 1), (16, 4), (7, 9)])
+def test_a_table_that_could_be_cut_in_millions_of_ways_is_refused(number: int, each: int) -> None:
+    parsed = device_config.parse(many_profiles(number, each), "cm")
+    assert parsed.config is None
+    assert "InvalidDeviceConfig" not in {p.code for p in parsed.problems}
+    assert any("states" in p.message for p in parsed.problems)
+
+
+def test_a_table_like_that_of_any_real_card_is_taken() -> None:
+    assert device_config.parse(many_profiles(7, 1), "cm").config is not None
+    assert device_config.parse(many_profiles(1, 64), "cm").config is not None
 
 
 def test_the_built_in_tables_can_be_made() -> None:

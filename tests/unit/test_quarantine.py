@@ -1,0 +1,43 @@
+"""A node is closed while nobody knows what a pod on it holds, and opens when it is known again."""
+
+import msgspec
+
+from allotment.core.reasons import CARDS_QUARANTINED
+from allotment_proto.facts import Problem
+from tests.unit.device_books import World, adopted, instance, share_node, wanting
+
+BROKEN = Problem("BrokenAssignment", "annotation", "cannot be read")
+
+
+def test_a_pod_that_stays_broken_stays_in_the_way() -> None:
+    world = World(share_node(), adopted("x", broken=BROKEN))
+    assert world.blocked() == CARDS_QUARANTINED
+    world.tell(adopted("x", rv=2, broken=BROKEN, labels=(("a", "b"),)))
+    assert world.blocked() == CARDS_QUARANTINED
+    world.tell(adopted("x", rv=3, broken=BROKEN))
+    assert world.blocked() == CARDS_QUARANTINED
+    world.tell(adopted("x", instance("", 4_000), rv=4))
+    assert world.blocked() is None
+    world.tell(adopted("x", instance("", 4_000), rv=5, broken=BROKEN))
+    assert world.blocked() == CARDS_QUARANTINED, "what can be read is not all of it"
+    world.tell(adopted("x", instance("", 4_000), rv=6))
+    assert world.blocked() is None
+    world.audit()
+
+
+def test_a_pod_that_we_placed_is_known_even_if_its_annotation_breaks() -> None:
+    world = World(share_node(), wanting("a", 4_000))
+    world.place("a")
+    given = world.state.pods["a"].allocation
+    assert given is not None
+    seen = msgspec.structs.replace(
+        world.state.pods["a"].fact, rv=2, node="n1", phase="Running", holdings=given.holdings
+    )
+    world.tell(seen)
+    for rv in (3, 4):
+        world.tell(msgspec.structs.replace(seen, rv=rv, holdings=(), broken=BROKEN))
+        assert world.blocked() is None
+        allocation = world.state.pods["a"].allocation
+        assert allocation is not None
+        assert allocation.holdings == given.holdings
+        world.audit()
