@@ -4,6 +4,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.service_http import Readiness, serve_http
+from allotment_cli.bench.processes import scores_compiled
+from allotment_cli.errors import CliError
 from allotment_cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -23,6 +27,20 @@ def test_pipeline_reports_one_line_of_json() -> None:
     assert facts["batch_max"] > 20, "a backlog is decided in large batches"
     assert facts["cycles"] < 20
     assert set(facts["cpu_us"]) == {"filter", "scorer", "binder", "nats", "bench"}
+    assert facts["versions"]["numba"] == "none", "so few nodes are scored in NumPy"
+
+
+@pytest.mark.anyio
+async def test_the_scorer_is_asked_whether_its_loops_are_compiled() -> None:
+    metrics = ServiceMetrics("allotment-scorer", "")
+    async with serve_http("127.0.0.1", 0, "allotment-scorer", Readiness(), metrics) as address:
+        with pytest.raises(CliError, match="no allot_compiled_loops"):
+            await scores_compiled(address)
+        compiled = False
+        metrics.expose("allot_compiled_loops", "compiled loops", lambda: compiled)
+        assert not await scores_compiled(address)
+        compiled = True
+        assert await scores_compiled(address)
 
 
 def test_pipeline_refuses_to_measure_refusals() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
+from allotment.adapters.heap import YOUNG_OBJECTS
 from allotment.adapters.metrics import ServiceMetrics
 from allotment.adapters.service import ServiceContext, serve
 from allotment.adapters.service_http import Readiness
@@ -26,7 +27,7 @@ from allotment.adapters.settings import CommonSettings
 from allotment.adapters.telemetry import start_tracing
 
 PROGRAM = """
-import logging, sys, time
+import gc, logging, sys, time
 import anyio
 from allotment.adapters.heap import freeze_heap
 from allotment.adapters.service import start_service
@@ -35,7 +36,7 @@ from allotment.adapters.settings import CommonSettings, SettingsError
 async def until_told(ctx):
     ctx.ready("log", False, "folding")
     freeze_heap()
-    ctx.log.info("folded", events=3)
+    ctx.log.info("folded", events=3, looks_after=gc.get_threshold()[0])
     logging.getLogger("nats").warning("from a %s", "library")
     ctx.metrics.observe_stage("filter", 0.01, "ab" * 16, 7)
     ctx.ready("log", True, "at 7")
@@ -166,6 +167,7 @@ def test_a_service_says_where_it_is_serves_and_stops_in_order(tmp_path: Path) ->
     assert folded["service"] == "allotment-x"
     assert folded["instance"] == "x-0"
     assert (folded["level"], folded["events"]) == ("info", 3)
+    assert folded["looks_after"] == YOUNG_OBJECTS, "a service's collector looks seldom"
     assert folded["ts"].endswith("Z")
     library = entries[messages.index("from a library")]
     assert (library["logger"], library["level"]) == ("nats", "warning")

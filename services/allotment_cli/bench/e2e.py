@@ -24,6 +24,7 @@ from allotment_cli.bench import e2e_cluster, e2e_pods
 from allotment_cli.bench.e2e_load import SENDERS, Eyes, bare_client
 from allotment_cli.bench.e2e_phases import Burst, Phases
 from allotment_cli.bench.e2e_stack import Services, Stack, local_mode
+from allotment_cli.bench.processes import scores_compiled
 from allotment_cli.bench.report import Report, publish, reporting, versions
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -199,7 +200,8 @@ class _Run:
         await stack.quiet()
         note(f"steady: {self._rate} pods a second for {self._seconds:g} s …")
         steady = await phases.steady("steady", self._rate, self._seconds)
-        return self._report(server, burst, steady, cpu_us, stack.rss_mib())
+        is_compiled = await scores_compiled(stack.scorer_http)
+        return self._report(server, burst, steady, cpu_us, stack.rss_mib(), is_compiled)
 
     async def _beside(
         self, phases: Phases, services: Services, nodes: list[str], server: str
@@ -242,9 +244,10 @@ class _Run:
         steady: list[int],
         cpu_us: dict[str, float],
         rss_mib: dict[str, int],
+        is_compiled: bool,
     ) -> E2eReport:
         return E2eReport(
-            versions=versions(services_know=self._nodes),
+            versions=versions(is_compiled=is_compiled),
             bench="e2e",
             nodes=self._nodes,
             shapes=e2e_pods.SHAPES,

@@ -44,6 +44,8 @@ class Stack:
 
     def __init__(self) -> None:
         self.pids: dict[str, int] = {}
+        self.scorer_http = ""
+        """Where the scorer answers, `host:port`."""
 
     def clock(self) -> Callable[[], dict[str, int]]:
         """Counts the CPU time of every process, µs, from now on; this process is the load.
@@ -87,6 +89,8 @@ async def local_mode(directory: Path, nodes: int, run: str) -> AsyncIterator[tup
             found = await up(home, nodes_file=Path(file), detach=True, say=note)
             stack = Stack()
             stack.pids = {row["name"]: row["pid"] for row in found["services"]}
+            addresses = {row["name"]: row["http"] for row in found["services"]}
+            stack.scorer_http = addresses["scorer"].removeprefix("http://")
             yield stack, Path(found["kubeconfig"])
         finally:
             with anyio.CancelScope(shield=True):
@@ -137,6 +141,8 @@ class Services:
         for name in names:
             await self._until_ready(self._children[name])
             self.stack.pids[name] = self._children[name].state.pid
+        if "scorer" in names:
+            self.stack.scorer_http = self._children["scorer"].state.http
 
     def restarts(self) -> dict[str, int]:
         """Services that died and came back while they were measured: there must be none."""

@@ -24,7 +24,13 @@ from allotment.adapters.log import JetStreamLog
 from allotment.adapters.nats_server import NatsServer, NatsServerError
 from allotment.testing.churn import node_fact, shapes
 from allotment_cli.bench.pipeline_load import Landed, Load, write_at_once
-from allotment_cli.bench.processes import CpuClock, Services, peak_rss_mib, services
+from allotment_cli.bench.processes import (
+    CpuClock,
+    Services,
+    peak_rss_mib,
+    scores_compiled,
+    services,
+)
 from allotment_cli.bench.report import Report, publish, reporting, versions
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -223,7 +229,7 @@ async def _run(
     batches = sorted(len(d.cycle.batch) for d in burst.decisions)
     total_us = sum(us for name, us in burst.cpu_us.items() if name != "bench")
     return PipelineReport(
-        versions=versions(services_know=plan.nodes),
+        versions=versions(is_compiled=await scores_compiled(running.http("scorer"))),
         bench="pipeline",
         nodes=plan.nodes,
         shapes=plan.shapes,

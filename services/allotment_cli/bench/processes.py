@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import anyio
+from prometheus_client.parser import text_string_to_metric_families
 
+from allotment.adapters.kube_result import text_of
 from allotment_cli.errors import CliError
 from allotment_local.child import Child
 from allotment_local.probes import probe_http
@@ -15,6 +18,7 @@ from allotment_local.state import ServiceState
 
 READY_WITHIN_S = 120.0
 STOP_S = 15.0
+COMPILED_LOOPS = "allot_compiled_loops"
 _POLL_S = 0.05
 _TAIL_CHARS = 2000
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
@@ -90,6 +94,23 @@ class Services:
     def _tail(self, name: str) -> str:
         path = Path(self._children[name].state.log)
         return path.read_text(errors="replace")[-_TAIL_CHARS:] if path.exists() else ""
+
+
+async def scores_compiled(address: str) -> bool:
+    """Whether the scorer that answers at `host:port` scores by compiled loops: its metric says so.
+
+    Raises CliError if it does not say.
+    """
+    url = f"http://{address}/metrics"
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            page = await response.text()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise CliError(f"{url}: {text_of(error)}") from error
+    for family in text_string_to_metric_families(page):
+        if family.name == COMPILED_LOOPS:
+            return any(sample.value == 1 for sample in family.samples)
+    raise CliError(f"{url}: no {COMPILED_LOOPS}")
 
 
 class CpuClock:

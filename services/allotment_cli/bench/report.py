@@ -46,13 +46,12 @@ SAME: dict[str, object] = {
 """Reports are of the same thing when these fields agree: what a field is where a line lacks it."""
 
 
-def versions(*, services_know: int | None = None) -> dict[str, str]:
+def versions(*, is_compiled: bool | None = None) -> dict[str, str]:
     """What was measured, and on what. Compiled loops are those of this process, or, where services
-    are measured, those that they use for so many nodes.
+    are measured, what their scorer says (`is_compiled`).
     """
-    is_compiled = machine_code.is_in_use()
-    if services_know is not None:
-        is_compiled = services_know >= machine_code.NODES_MIN
+    if is_compiled is None:
+        is_compiled = machine_code.is_in_use()
     return {
         "allotment": version("allotment"),
         "numba": (machine_code.numba_version() if is_compiled else None) or NO_NUMBA,
