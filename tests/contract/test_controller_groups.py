@@ -5,15 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.contract.controller_scene import (
-    GROUPS,
-    JOB,
-    REPLICASETS,
-    Json,
-    Scene,
-    cluster,
-    phase_of,
-)
+from tests.contract.controller_scene import GROUPS, JOB, REPLICASETS, Json, Scene, cluster, phase_of
 
 from allotment_local.apiserver.resources import PODS
 

@@ -5,15 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.contract.controller_scene import (
-    COMMANDS,
-    JOB,
-    QUEUE,
-    QUEUES,
-    Scene,
-    cluster,
-    state_of,
-)
+from tests.contract.controller_scene import COMMANDS, JOB, QUEUE, QUEUES, Scene, cluster, state_of
 
 pytestmark = pytest.mark.anyio
 
