@@ -22,7 +22,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
-from tests.property.test_batch import World
+from tests.property.batch_world import World
 
 FIRST = (PluginUse("priority"), PluginUse("gang"), PluginUse("conformance"))
 HUNGRY = (PluginUse("priority"), PluginUse("gang", off=("enableJobStarving",)))

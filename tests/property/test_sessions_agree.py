@@ -29,7 +29,8 @@ from allotment_filter.groups import TURN_PART
 from allotment_filter.strays import strays
 from allotment_proto.events import PolicyLoaded
 from allotment_proto.facts import PluginUse, Policy
-from tests.property.test_batch import ACTIONS, FIRST, OPS, STEPS, Op, World
+from tests.property.batch_cluster import ACTIONS, FIRST
+from tests.property.batch_world import OPS, STEPS, Op, World
 
 OTHER_POLICIES = (
     Policy(
