@@ -8,7 +8,7 @@ import pytest
 from allotment.core.config import configuration, flag
 from allotment.core.config.document import DocumentError, Mapping, Scalar, load
 from allotment_proto.facts import BUILT_IN_TIERS, Policy
-from tests.unit.test_policy import parsed, problems
+from tests.unit.config_files import parsed, problems
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,26 +6,11 @@ from hypothesis import strategies as st
 
 from allotment.core import policy
 from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy
-
-
-def file_of(plugin: str, *lines: str) -> str:
-    """A file with one plugin; its arguments are in line 5 and after, from column 7."""
-    arguments = "".join(f"\n      {line}" for line in lines)
-    return f"tiers:\n- plugins:\n  - name: {plugin}\n    arguments:{arguments}\n"
+from tests.unit.config_files import file_of, parsed, problems
 
 
 def deviceshare(*arguments: str) -> str:
     return file_of("deviceshare", *arguments)
-
-
-def parsed(text: str) -> policy.Parsed:
-    return policy.parse(text, "conf", ("allotment",))
-
-
-def problems(text: str) -> tuple[str, ...]:
-    with pytest.raises(policy.PolicyError) as caught:
-        parsed(text)
-    return caught.value.problems
 
 
 @pytest.mark.parametrize("text", ["", "{}", "# nothing", "---\n"])
