@@ -4,7 +4,8 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import CardOrder, Rules, choose_cards, in_order
+from allotment.core.devices.choosing import Rules, choose_cards
+from allotment.core.devices.free import CardOrder, in_order
 from allotment.core.ledger import Ledger
 from allotment.core.policies import POLICIES
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Selection

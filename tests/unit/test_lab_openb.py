@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import model_wanted
+from allotment.core.devices.choosing import model_wanted
 from allotment.testing.lab.openb import MIB, parse_nodes, parse_pods
 from allotment.testing.lab.workload import WorkloadError
 

@@ -5,7 +5,7 @@ from math import ceil, log
 import pytest
 
 from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.devices.base import Free
+from allotment.core.devices.free import Free
 from allotment.core.points import POINT_MICRO
 from allotment.core.policies import POLICIES
 from allotment.core.policies.base import DevicePolicy

@@ -7,7 +7,7 @@ up only for the place that is chosen.
 from allotment.core.board_rows import Row
 from allotment.core.column_kinds import CardKind
 from allotment.core.columns import Columns
-from allotment.core.devices.base import need_memory_mib, share_name
+from allotment.core.devices.free import need_memory_mib, share_name
 from allotment.core.shapes import Ask
 from allotment_proto.facts import Holding, Policy
 

@@ -11,7 +11,7 @@ from allotment.core.board_rows import Row, best_cards, good_cards, kept_apart, t
 from allotment.core.codes import NUMBER
 from allotment.core.column_arrays import CPU, HOST_MEMORY, MISSING, PODS
 from allotment.core.columns import Columns
-from allotment.core.devices.base import REFUSAL_ORDER
+from allotment.core.devices.choosing import REFUSAL_ORDER
 from allotment.core.packing import Bools, Ints
 from allotment.core.policies.base import DevicePolicy, View
 from allotment.core.shapes import Ask

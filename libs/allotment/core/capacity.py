@@ -7,14 +7,9 @@ columns.
 """
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import (
-    CORES_WHOLE_PCT,
-    Free,
-    Rules,
-    card_refusal,
-    need_memory_mib,
-    rules_of,
-)
+from allotment.core.devices.base import CORES_WHOLE_PCT
+from allotment.core.devices.choosing import Rules, card_refusal, rules_of
+from allotment.core.devices.free import Free, need_memory_mib
 from allotment.core.model import Node
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 

@@ -8,15 +8,9 @@ from collections.abc import Iterator
 
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import (
-    CORES_WHOLE_PCT,
-    Free,
-    card_refusal,
-    mode_fits,
-    need_cores_pct,
-    need_memory_mib,
-    rules_of,
-)
+from allotment.core.devices.base import CORES_WHOLE_PCT
+from allotment.core.devices.choosing import card_refusal, mode_fits, rules_of
+from allotment.core.devices.free import Free, need_cores_pct, need_memory_mib
 from allotment.core.explanation import Closest, Fragmentation, Holder
 from allotment.core.ledger import Card
 from allotment.core.predicates import accepts

@@ -6,7 +6,8 @@ from allotment.core.bounds import bounds_of, kept_back, texts_of
 from allotment.core.closest import holders
 from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import Free, card_refusal, rules_of
+from allotment.core.devices.choosing import card_refusal, rules_of
+from allotment.core.devices.free import Free
 from allotment.core.explanation import CardStep, HostStep, NodeSteps
 from allotment.core.figures import cpu_text, mib_text
 from allotment.core.funnel import FITS

@@ -11,14 +11,9 @@ from allotment.core.attachments import exceeds_limits
 from allotment.core.bounds import kept_back, outside
 from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import (
-    CardOrder,
-    Chosen,
-    Family,
-    choose_cards,
-    in_order,
-    rules_of,
-)
+from allotment.core.devices.base import Family
+from allotment.core.devices.choosing import Chosen, choose_cards, rules_of
+from allotment.core.devices.free import CardOrder, in_order
 from allotment.core.policies import device_policy
 from allotment.core.selectors import (
     affinity_matches,

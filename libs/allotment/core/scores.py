@@ -13,7 +13,7 @@ end at `TOTAL_MOST`.
 import msgspec
 
 from allotment.core.bounds import bounds_of, worth_micro
-from allotment.core.devices.base import Pick
+from allotment.core.devices.choosing import Pick
 from allotment.core.model import Node
 from allotment.core.points import (
     FULL_MICRO,

@@ -15,14 +15,9 @@ from allotment.core.column_arrays import CPU, HOST_MEMORY, HUGE, MISSING, PODS
 from allotment.core.column_kinds import CardKind
 from allotment.core.columns import Columns
 from allotment.core.devices import FAMILIES, by_family
-from allotment.core.devices.base import (
-    CORES_WHOLE_PCT,
-    is_wired,
-    mode_fits,
-    model_wanted,
-    need_cores_pct,
-    need_memory_mib,
-)
+from allotment.core.devices.base import CORES_WHOLE_PCT
+from allotment.core.devices.choosing import is_wired, mode_fits, model_wanted
+from allotment.core.devices.free import need_cores_pct, need_memory_mib
 from allotment.core.packing import CORES_MOST, MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
 from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection

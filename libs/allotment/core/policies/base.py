@@ -16,7 +16,8 @@ import numpy as np
 
 from allotment.core.column_arrays import USE_ORDERS
 from allotment.core.columns import Columns
-from allotment.core.devices.base import Free, Pick
+from allotment.core.devices.choosing import Pick
+from allotment.core.devices.free import Free
 from allotment.core.model import Node
 from allotment.core.packing import HOLDERS_MOST, Bools, Ints, holders, memory_mib
 from allotment.core.shapes import Ask, Shape

@@ -15,7 +15,8 @@ import numpy as np
 
 from allotment.core.column_arrays import SIZE_EXTENDED
 from allotment.core.devices import FAMILIES, base, by_family
-from allotment.core.devices.base import SCORE_COMPUTE, SCORE_EACH, Pick, is_wired
+from allotment.core.devices.base import SCORE_COMPUTE, SCORE_EACH
+from allotment.core.devices.choosing import Pick, is_wired
 from allotment.core.model import Node
 from allotment.core.packing import Bools, Ints, cores_pct
 from allotment.core.points import (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from allotment.core.columns import Columns
-from allotment.core.devices.base import Free
+from allotment.core.devices.free import Free
 from allotment.core.packing import Ints
 from allotment.core.points import POINT_MICRO
 from allotment.core.policies.base import View

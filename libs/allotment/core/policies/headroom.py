@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from allotment.core.column_arrays import HUGE
-from allotment.core.devices.base import Free
+from allotment.core.devices.free import Free
 from allotment.core.packing import Ints
 from allotment.core.points import FULL_MICRO
 from allotment.core.policies.tables import Cards, HostColumns, Tables

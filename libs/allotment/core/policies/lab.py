@@ -17,7 +17,7 @@ import numpy as np
 
 from allotment.core.column_arrays import CPU, HUGE
 from allotment.core.devices import by_family
-from allotment.core.devices.base import Pick
+from allotment.core.devices.choosing import Pick
 from allotment.core.model import Node
 from allotment.core.packing import MEMORY_MOST, Bools, Ints, holders, memory_mib
 from allotment.core.points import FULL_MICRO, LEFTOVER_MOST, POINT_MICRO

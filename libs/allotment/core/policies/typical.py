@@ -16,7 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import CORES_WHOLE_PCT, Free, Rules, card_refusal
+from allotment.core.devices.base import CORES_WHOLE_PCT
+from allotment.core.devices.choosing import Rules, card_refusal
+from allotment.core.devices.free import Free
 from allotment.core.model import Node
 from allotment.core.packing import MEMORY_MOST
 from allotment.core.points import KIB_BITS

@@ -20,7 +20,8 @@ from allotment.core.column_kinds import CardKind, Keys
 from allotment.core.columns import Columns
 from allotment.core.cuts import Piece
 from allotment.core.devices import by_family
-from allotment.core.devices.base import Free, Pick, need_memory_mib
+from allotment.core.devices.choosing import Pick
+from allotment.core.devices.free import Free, need_memory_mib
 from allotment.core.model import Node
 from allotment.core.packing import Bools, Ints
 from allotment.core.points import LEFTOVER_MOST

@@ -7,7 +7,8 @@ from random import Random
 
 from allotment.core.cycle import Place, Ranker, Ranking, Trial
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Free, card_refusal, need_memory_mib, rules_of
+from allotment.core.devices.choosing import card_refusal, rules_of
+from allotment.core.devices.free import Free, need_memory_mib
 from allotment.core.predicates import fits
 from allotment.core.scores import Score
 from allotment.core.state import ClusterState, Node

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from allotment.core.devices.base import CORES_WHOLE_PCT, Free, model_wanted, need_memory_mib
+from allotment.core.devices.base import CORES_WHOLE_PCT
+from allotment.core.devices.choosing import model_wanted
+from allotment.core.devices.free import Free, need_memory_mib
 from allotment.core.ledger import Card
 from allotment.core.policies.learning import LEARNERS, learn
 from allotment.core.policies.typical import CARD_MILLI, PPM, Mix, card_milli, exact_mix

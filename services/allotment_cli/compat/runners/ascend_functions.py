@@ -5,7 +5,8 @@ from typing import Any
 
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.ascend import slice_mode
-from allotment.core.devices.base import Chosen, Pick, Rules, choose_cards, in_order
+from allotment.core.devices.choosing import Chosen, Pick, Rules, choose_cards
+from allotment.core.devices.free import in_order
 from allotment.core.predicates import Fit
 from allotment.core.scores import score
 from allotment_binder.records import unserved

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Free, Rules, card_refusal, model_wanted
+from allotment.core.devices.choosing import Rules, card_refusal, model_wanted
+from allotment.core.devices.free import Free
 from allotment.core.ledger import Card, Ledger
 from allotment.core.reasons import CARD_KEPT_APART
 from allotment_cli.compat.file import Vector

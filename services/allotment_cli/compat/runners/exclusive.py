@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Free, card_refusal, rules_of
+from allotment.core.devices.choosing import card_refusal, rules_of
+from allotment.core.devices.free import Free
 from allotment.core.ledger import Card
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import vgpu

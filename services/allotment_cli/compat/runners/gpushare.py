@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import CORES_WHOLE_PCT, Free, Rules, choose_cards
+from allotment.core.devices.base import CORES_WHOLE_PCT
+from allotment.core.devices.choosing import Rules, choose_cards
+from allotment.core.devices.free import Free
 from allotment.core.ledger import Card, Ledger
 from allotment.core.state import ENDED
 from allotment_cli.compat.file import Vector

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import Rules, choose_cards, in_order
+from allotment.core.devices.choosing import Rules, choose_cards
+from allotment.core.devices.free import in_order
 from allotment.core.ledger import Card, Ledger
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import vgpu

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment.core.devices.base import Chosen, Pick
+from allotment.core.devices.choosing import Chosen, Pick
 from allotment.core.ledger import Card
 from allotment.core.predicates import Fit
 from allotment.core.reasons import GPU_NOT_SELECTED
