@@ -64,7 +64,7 @@ def versions(*, is_compiled: bool | None = None) -> dict[str, str]:
 
 
 def is_optimised() -> bool:
-    """Whether this Python was built with `--enable-optimizations`, as its makers recommend; without,
+    """Whether this Python was built with `--enable-optimizations`, as its makers advise; without it
     everything takes about a quarter longer.
     """
     return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
