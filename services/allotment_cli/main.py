@@ -1,7 +1,10 @@
 """The `allot` command. Each subcommand is imported only when it is called: start-up stays short."""
 
+from typing import Any
+
 import click
 
+from allotment_cli.ending import ended_in_order
 from allotment_cli.lazy import LazyGroup
 
 COMMANDS = {
@@ -41,13 +44,20 @@ COMMANDS = {
 }
 
 
-@click.group(
-    cls=LazyGroup, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
-)
+class Allot(LazyGroup):
+    """The command itself."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with ended_in_order(ctx):
+            return super().invoke(ctx)
+
+
+@click.group(cls=Allot, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Shared GPUs on Kubernetes, scheduled through one log that explains itself.
 
-    Exit codes: 0 the question was answered; 1 differences were found; 2 it could not be answered.
+    Exit codes: 0 the question was answered; 1 differences were found; 2 it could not be answered;
+    130, 143 and the like: it was stopped by a signal (128 and its number).
     """
 
 

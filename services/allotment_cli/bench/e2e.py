@@ -7,7 +7,6 @@ after, so that a machine that is busy in between does not flatter us.
 
 import secrets
 import shutil
-import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from allotment_cli.bench import e2e_cluster, e2e_pods
 from allotment_cli.bench.e2e_load import SENDERS, Eyes, bare_client
 from allotment_cli.bench.e2e_phases import Burst, Phases
 from allotment_cli.bench.e2e_stack import Services, Stack, local_mode
-from allotment_cli.bench.processes import scores_compiled
+from allotment_cli.bench.processes import run, scores_compiled
 from allotment_cli.bench.report import Report, publish, reporting, versions
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -111,9 +110,9 @@ def e2e(
             "take more nodes, fewer pods, or a shorter steady phase",
         )
     directory = Path(tempfile.mkdtemp(prefix="allotment-bench-"))
-    run = _Run(directory, nodes, pods, replicas, rate, seconds)
+    measuring = _Run(directory, nodes, pods, replicas, rate, seconds)
     try:
-        report = anyio.run(run.guarded, server, kubeconfig, backend_options={"use_uvloop": True})
+        report = run(measuring.measure, server, kubeconfig, expected=(CliError, KubeConfigError))
     finally:
         shutil.rmtree(directory)
     publish(report, f"e2e: {pods} pods on {nodes} nodes, {report.server}", _rows(report), **out)
@@ -133,28 +132,7 @@ class _Run:
         self._seconds = seconds
         self._name = f"allot-bench-{secrets.token_hex(4)}"
 
-    async def guarded(self, server: str, kubeconfig: Path | None) -> E2eReport:
-        """Measure; a signal ends it in order, with nothing left behind."""
-        report: E2eReport | None = None
-        failed: CliError | None = None
-        async with anyio.create_task_group() as tasks:
-
-            async def end_on_signal() -> None:
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    async for _ in signals:
-                        tasks.cancel_scope.cancel()
-
-            tasks.start_soon(end_on_signal)
-            try:
-                report = await self._measure(server, kubeconfig)
-            except* (CliError, KubeConfigError) as errors:
-                failed = _first(errors)
-            tasks.cancel_scope.cancel()
-        if report is None:
-            raise failed or CliError("stopped by a signal")
-        return report
-
-    async def _measure(self, server: str, kubeconfig: Path | None) -> E2eReport:
+    async def measure(self, server: str, kubeconfig: Path | None) -> E2eReport:
         if kubeconfig is None and server == LOCAL:
             async with (
                 local_mode(self._directory, self._nodes, self._name) as (stack, found),
@@ -270,13 +248,6 @@ class _Run:
 
 def _per_pod(cpu_us: dict[str, int], pods: int) -> dict[str, float]:
     return {name: round(us / pods) for name, us in sorted(cpu_us.items())}
-
-
-def _first(errors: BaseExceptionGroup[Any]) -> CliError:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error if isinstance(error, CliError) else CliError(str(error))
 
 
 def _rows(report: E2eReport) -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ one cluster: pods one at a time on an idle system, a backlog as fast as it goes,
 
 import itertools
 import os
-import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,18 +15,19 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import click
 
 from allotment.adapters.connection import connect
 from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer, NatsServerError
+from allotment.adapters.nats_server import NatsServer
 from allotment.testing.churn import node_fact, shapes
 from allotment_cli.bench.pipeline_load import Landed, Load, write_at_once
 from allotment_cli.bench.processes import (
     CpuClock,
     Services,
+    nats_server,
     peak_rss_mib,
+    run,
     scores_compiled,
     services,
 )
@@ -121,43 +121,15 @@ class _Burst(NamedTuple):
 def pipeline(as_json: bool, save: Path | None, compare: Path | None, **plan: Any) -> None:
     """Facts in the log to decisions in the log: filter, scorer, binder and NATS, no Kubernetes."""
     planned = Plan(**plan)
-    try:
-        with tempfile.TemporaryDirectory(prefix="allot-bench-") as directory:
-            report = anyio.run(
-                _measure, planned, Path(directory), backend_options={"use_uvloop": True}
-            )
-    except* (CliError, NatsServerError) as errors:
-        raise CliError(str(_innermost(errors))) from None
+    with tempfile.TemporaryDirectory(prefix="allot-bench-") as directory:
+        report = run(_measure, planned, Path(directory))
     title = f"pipeline: {report.nodes} nodes × 8 cards, {report.shapes} shapes, {report.pods} pods"
     publish(report, title, _rows(report), as_json=as_json, save=save, compare=compare)
 
 
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 async def _measure(plan: Plan, directory: Path) -> PipelineReport:
-    async with anyio.create_task_group() as group:
-        await group.start(_end_when_told)
-        server = NatsServer(directory / "nats")
-        await anyio.to_thread.run_sync(server.start)
-        try:
-            report = await _with_server(plan, directory, server)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(server.stop)
-        group.cancel_scope.cancel()
-    return report
-
-
-async def _end_when_told(*, task_status: anyio.abc.TaskStatus[None]) -> None:
-    """SIGTERM must end the processes that were started, too."""
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-        task_status.started()
-        async for number in signals:
-            raise CliError(f"ended by {number.name}")
+    async with nats_server(directory / "nats") as server:
+        return await _with_server(plan, directory, server)
 
 
 async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> PipelineReport:

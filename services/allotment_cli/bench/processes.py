@@ -2,19 +2,24 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import aiohttp
 import anyio
+import anyio.to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
 from allotment.adapters.kube_result import text_of
+from allotment.adapters.nats_server import NatsServer, NatsServerError
 from allotment_cli.errors import CliError
 from allotment_local.child import Child
 from allotment_local.probes import probe_http
 from allotment_local.state import ServiceState
+
+T = TypeVar("T")
 
 READY_WITHIN_S = 120.0
 STOP_S = 15.0
@@ -22,6 +27,41 @@ COMPILED_LOOPS = "allot_compiled_loops"
 _POLL_S = 0.05
 _TAIL_CHARS = 2000
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def run(
+    act: Callable[..., Awaitable[T]],
+    *args: Any,
+    expected: tuple[type[Exception], ...] = (CliError,),
+) -> T:
+    """Run something on an event loop as services have it. What was `expected` to go wrong comes out
+    as one CliError, however many task groups it came through.
+    """
+    try:
+        done = anyio.run(act, *args, backend_options={"use_uvloop": True})
+    except* expected as errors:
+        first: BaseException = errors
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first if isinstance(first, CliError) else CliError(str(first)) from None
+    return done
+
+
+@asynccontextmanager
+async def nats_server(directory: Path) -> AsyncIterator[NatsServer]:
+    """A nats-server of the run's own, with its store in `directory`; ended whatever happens.
+
+    Raises CliError if it does not start.
+    """
+    server = NatsServer(directory)
+    try:
+        await anyio.to_thread.run_sync(server.start)
+        yield server
+    except NatsServerError as error:
+        raise CliError(f"nats-server: {error}") from error
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(server.stop)
 
 
 @asynccontextmanager

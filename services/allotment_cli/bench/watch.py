@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import anyio
-import anyio.to_thread
 import click
 import msgspec
 
 from allotment.adapters.connection import connect
 from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer, NatsServerError
+from allotment.adapters.nats_server import NatsServer
 from allotment_cli.bench.big_cluster import node, pod
-from allotment_cli.bench.processes import Services, peak_rss_mib, services
+from allotment_cli.bench.processes import Services, nats_server, peak_rss_mib, run, services
 from allotment_cli.bench.report import Report, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -75,7 +74,7 @@ def watch(nodes: int, pods: int, rounds: int, **out: Any) -> None:
 
     The full size: --nodes 5000 --pods 100000.
     """
-    report = anyio.run(_run, nodes, pods, rounds)
+    report = run(_run, nodes, pods, rounds)
     title = f"watch: {nodes:,} nodes, {pods:,} pods, {report.listed_mib:,} MiB of lists"
     publish(report, title, _rows(report), **out)
 
@@ -83,16 +82,9 @@ def watch(nodes: int, pods: int, rounds: int, **out: Any) -> None:
 async def _run(nodes: int, pods: int, rounds: int) -> WatchReport:
     with tempfile.TemporaryDirectory(prefix="allot-bench-") as name:
         directory = Path(name)
-        server = NatsServer(directory / "nats")
-        try:
-            await anyio.to_thread.run_sync(server.start)
-        except NatsServerError as error:
-            raise CliError(str(error)) from error
-        try:
+        async with nats_server(directory / "nats") as server:
             with _cluster(nodes, pods) as url:
                 return await _measure(server, url, directory, nodes, pods, rounds)
-        finally:
-            await anyio.to_thread.run_sync(server.stop)
 
 
 @contextmanager

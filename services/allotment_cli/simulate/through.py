@@ -10,12 +10,10 @@ import tempfile
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from allotment.adapters.connection import connect
 from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer, NatsServerError
 from allotment.core.state import ClusterState
 from allotment.testing.lab.engine import START_MS, Totals, last_obstacle
 from allotment.testing.lab.measures import (
@@ -26,7 +24,7 @@ from allotment.testing.lab.measures import (
     node_milli,
 )
 from allotment.testing.lab.runs import Progress
-from allotment_cli.bench.processes import CpuClock, services
+from allotment_cli.bench.processes import CpuClock, nats_server, run, services
 from allotment_cli.errors import CliError
 from allotment_cli.folding import take
 from allotment_cli.simulate.policies import Chosen
@@ -60,11 +58,8 @@ def simulate_through(
             "the services decide pods of higher priority first, not one arrival after the other",
             "leave out --through services, or give all pods one priority",
         )
-    try:
-        with tempfile.TemporaryDirectory(prefix="allot-simulate-") as directory:
-            log = anyio.run(_run, drawn, chosen, Path(directory), progress)
-    except* (CliError, NatsServerError) as errors:
-        raise CliError(str(_innermost(errors))) from None
+    with tempfile.TemporaryDirectory(prefix="allot-simulate-") as directory:
+        log = run(_run, drawn, chosen, Path(directory), progress)
     totals = log.totals()
     found = report(
         totals,
@@ -76,12 +71,6 @@ def simulate_through(
         cpu_s=log.cpu_us / 1e6,
     )
     return found, curve(totals)
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 class _Followed:
@@ -144,25 +133,22 @@ class _Followed:
 
 
 async def _run(drawn: Drawn, chosen: Chosen, directory: Path, progress: Progress) -> _Followed:
-    server = NatsServer(directory / "nats")
-    await anyio.to_thread.run_sync(server.start)
-    try:
-        async with connect(server.url, "simulate") as connection:
-            log = await JetStreamLog.open(connection, monitor_url=server.monitor_url)
-            await _write(log, "cluster", _cluster(drawn, chosen))
-            nats = ["--nats-url", server.url, "--nats-monitor-url", server.monitor_url]
-            commands = {name: [f"allotment_{name}", *nats] for name in STAGES}
-            commands["binder"].append("--no-bind")
-            async with services(commands, directory) as running:
-                clock = CpuClock(running.pids() | {"nats": server.pid})
-                await _write(log, "pods", _pods(drawn))
-                found = await _follow(log, drawn, progress)
-                running.check()
-                found.cpu_us = sum(clock.passed_us().values())
-            return found
-    finally:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(server.stop)
+    async with (
+        nats_server(directory / "nats") as server,
+        connect(server.url, "simulate") as connection,
+    ):
+        log = await JetStreamLog.open(connection, monitor_url=server.monitor_url)
+        await _write(log, "cluster", _cluster(drawn, chosen))
+        nats = ["--nats-url", server.url, "--nats-monitor-url", server.monitor_url]
+        commands = {name: [f"allotment_{name}", *nats] for name in STAGES}
+        commands["binder"].append("--no-bind")
+        async with services(commands, directory) as running:
+            clock = CpuClock(running.pids() | {"nats": server.pid})
+            await _write(log, "pods", _pods(drawn))
+            found = await _follow(log, drawn, progress)
+            running.check()
+            found.cpu_us = sum(clock.passed_us().values())
+        return found
 
 
 def _cluster(drawn: Drawn, chosen: Chosen) -> list[Event]:

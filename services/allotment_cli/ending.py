@@ -1,0 +1,76 @@
+"""How a command ends when it is stopped, or when nobody can read what it prints any more.
+
+Ctrl-C, SIGTERM and SIGHUP unwind it alike, so that the processes, files and directories that it
+made are gone. Its exit code is 128 and the signal's number, as with shells: never one of those that
+answer a question.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import click
+
+from allotment_cli.errors import CliError
+from allotment_cli.output import note
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""Beside SIGINT, which Python itself makes an exception of."""
+
+
+@contextlib.contextmanager
+def ended_in_order(ctx: click.Context) -> Iterator[None]:
+    """Run a command's body; what stops it becomes an exit code."""
+    came = signal.SIGINT
+
+    def stop(number: int, _: FrameType | None) -> None:
+        nonlocal came
+        came = signal.Signals(number)
+        if (
+            signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        ):  # started in the background by a shell
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # asyncio cancels its main task on this one only
+
+    try:
+        with _handled_by(stop):
+            yield
+    except KeyboardInterrupt:
+        note(f"allot: stopped by {came.name}")
+        ctx.exit(128 + came)
+    except BrokenPipeError:
+        _say_no_more()
+        ctx.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _say_no_more()
+        raise CliError(f"what it prints cannot be written: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _handled_by(stop: "signal._HANDLER") -> Iterator[None]:
+    """Let `stop` handle the signals that nobody ignores; what a command handles itself stays so."""
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number in SIGNALS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in taken:
+            if signal.getsignal(number) is stop:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _say_no_more() -> None:
+    """Python writes what is left of stdout when it ends, and would complain once more."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

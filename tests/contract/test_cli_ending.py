@@ -1,0 +1,156 @@
+"""A command that is stopped ends what it started, and its exit code says what stopped it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.unit.test_simulate_command import NODES, PODS
+
+pytestmark = pytest.mark.slow
+
+WATCH = ["bench", "watch", "--nodes", "200", "--pods", "20000"]
+PIPELINE = ["bench", "pipeline", "--nodes", "200", "--pods", "2000", "--seconds", "100"]
+E2E = ["bench", "e2e", "--nodes", "20", "--pods", "1500", "--seconds", "10"]
+ALLOT = [sys.executable, "-m", "allotment_cli.main"]
+
+
+@contextmanager
+def begun(
+    tmp_path: Path, arguments: list[str], before: Callable[[], object] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
+    """The command as a process; its temporary files and its children are known by the directory."""
+    running = subprocess.Popen(
+        [*ALLOT, *arguments],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def assert_stopped(running: "subprocess.Popen[str]", number: signal.Signals) -> None:
+    running.send_signal(number)
+    _, said = running.communicate(timeout=40)
+    assert said.splitlines()[-1] == f"allot: stopped by {number.name}", said
+    assert running.returncode == 128 + number
+
+
+@pytest.fixture
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that takes a while."""
+    example = Path("deploy/examples/simulate/training-and-inference.yaml").read_text()
+    path = tmp_path_factory.mktemp("workload") / "long.yaml"
+    path.write_text(example.replace("lasts: 2d", "lasts: 60d"))
+    return path
+
+
+def children(tmp_path: Path) -> list[str]:
+    """Command lines of all processes that have to do with the directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (path / "environ").read_bytes()
+            command = (path / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(tmp_path).encode() in environ and int(path.name) != os.getpid():
+            found.append(command.replace(b"\0", b" ").decode())
+    return found
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def nats_runs(tmp_path: Path) -> bool:
+    return any("nats-server" in command for command in children(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number"),
+    [
+        (WATCH, signal.SIGTERM),
+        (WATCH, signal.SIGINT),
+        (PIPELINE, signal.SIGTERM),
+        (PIPELINE, signal.SIGHUP),
+        (E2E, signal.SIGTERM),
+    ],
+)
+def test_no_process_and_no_file_is_left(
+    tmp_path: Path, arguments: list[str], number: signal.Signals
+) -> None:
+    with begun(tmp_path, arguments) as running:
+        until(lambda: nats_runs(tmp_path))
+        time.sleep(1.0)
+        assert_stopped(running, number)
+    assert not children(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_simulation_through_the_services_ends_them(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    trace = tmp_path_factory.mktemp("trace")
+    (trace / "nodes.csv").write_text(NODES)
+    (trace / "pods.csv").write_text(PODS)
+    files = ["--nodes", str(trace / "nodes.csv"), "--pods", str(trace / "pods.csv")]
+    simulate = ["simulate", *files, "--inflate", "50", "--through", "services"]
+    with begun(tmp_path, simulate) as running:
+        until(lambda: nats_runs(tmp_path))
+        time.sleep(1.0)
+        assert_stopped(running, signal.SIGTERM)
+    assert not children(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_that_is_not_whole_is_taken_away(tmp_path: Path, workload: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    simulate = ["simulate", "--workload", str(workload), "--record", str(records / "run.jsonl")]
+    with begun(tmp_path, simulate) as running:
+        until(lambda: list(records.iterdir()))
+        assert_stopped(running, signal.SIGTERM)
+    assert not list(records.iterdir())
+
+
+def test_in_the_background_of_a_shell_as_well(tmp_path: Path, workload: Path) -> None:
+    """Shells start background jobs with SIGINT ignored."""
+    arguments = ["simulate", "--workload", str(workload), "--record", str(tmp_path / "run.jsonl")]
+    with begun(
+        tmp_path, arguments, before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ) as running:
+        until(lambda: list(tmp_path.iterdir()))
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert running.poll() is None
+        assert_stopped(running, signal.SIGTERM)
+
+
+def test_a_reader_that_went_away_and_a_full_disk(tmp_path: Path) -> None:
+    with begun(tmp_path, ["version"]) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        assert running.stderr is not None
+        assert running.stderr.read() == ""
+        assert running.wait(20) == 128 + signal.SIGPIPE
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*ALLOT, "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20
+        )
+    assert done.returncode == 2
+    assert done.stderr == "allot: what it prints cannot be written: No space left on device\n"
