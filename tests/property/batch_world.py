@@ -79,6 +79,7 @@ class World(Cluster):
         )
         assert not is_overtaken(self.state, proposal)
         kept, dropped, wholes = recheck_all(self.state, found.placements, found.wholes)
+        assert basis < self.state.seq or not dropped, "on the very state it was proposed on"
         decided = build.decided(
             *kept,
             basis=basis,

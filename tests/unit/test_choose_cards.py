@@ -4,7 +4,7 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES
-from allotment.core.devices.choosing import Rules, choose_cards
+from allotment.core.devices.choosing import Given, Rules, choose_cards
 from allotment.core.devices.free import CardOrder, in_order
 from allotment.core.ledger import Ledger
 from allotment.core.policies import POLICIES
@@ -18,7 +18,7 @@ def chosen(
     held: tuple[tuple[str, Holding], ...] = (),
     policy: str = "binpack",
     selection: Selection = Selection(),  # noqa: B008 - frozen
-    only: frozenset[str] | None = None,
+    only: Given | None = None,
 ) -> list[str] | str:
     ledger = Ledger(Inventory("vgpu", "hami-core", tuple(cards)))
     for uid, holding in held:
@@ -131,5 +131,13 @@ def test_amounts_that_fit_exactly() -> None:
 
 
 def test_only_asks_about_the_given_cards() -> None:
-    assert chosen(THREE, build.wants(), only=frozenset(("GPU-2",))) == ["GPU-2"]
-    assert chosen(THREE, build.wants(), only=frozenset()) == reasons.NOT_ENOUGH_GPUS_ON_NODE
+    assert chosen(THREE, build.wants(), only={("vgpu", 0): {"GPU-2"}}) == ["GPU-2"]
+    assert chosen(THREE, build.wants(), only={}) == reasons.NOT_ENOUGH_GPUS_ON_NODE
+    gone = {("vgpu", 0): {"GPU-9"}}
+    assert chosen(THREE, build.wants(), only=gone) == reasons.NOT_ENOUGH_GPUS_ON_NODE
+
+
+def test_each_container_is_asked_about_its_own_cards() -> None:
+    wanted = build.wants(), build.wants(container=1)
+    only = {("vgpu", 0): {"GPU-2"}, ("vgpu", 1): {"GPU-0"}}
+    assert chosen(THREE, *wanted, only=only) == ["GPU-2", "GPU-0"]

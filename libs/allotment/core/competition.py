@@ -9,7 +9,7 @@ from allotment.core.pod_story import Attempt
 from allotment.core.replay import proposed
 from allotment.core.state import ClusterState, Node
 from allotment.core.views import MIB, device_name
-from allotment_proto.events import PodObserved
+from allotment_proto.events import Decided, PodObserved
 
 CANDIDATES_SHOWN = 8
 
@@ -19,10 +19,9 @@ def competition(
 ) -> tuple[tuple[Step, ...], tuple[Candidate, ...], int]:
     """Funnel and ranking as the decision saw them, with earlier pods of its batch assumed."""
     evaluator, trial = Evaluator(before), Trial(before)
-    order = {uid: number for number, uid in enumerate(placed.decided.batch)}
-    mine = order[fact.uid]
+    earlier = _earlier(placed.decided, fact.uid)
     for placement in proposed(placed.decided):
-        if order.get(placement.uid, mine) < mine and placement.node in before.nodes:
+        if placement.uid in earlier and placement.node in before.nodes:
             trial.assume(placement)
     for asked in asked_for(before, fact):
         verdicts = evaluator.verdicts(careful(asked, before), trial)
@@ -38,6 +37,21 @@ def competition(
         for rank, place in enumerate(places[:CANDIDATES_SHOWN], 1)
     )
     return tuple(funnel(codes)), candidates, len(places)
+
+
+def _earlier(decided: Decided, uid: str) -> set[str]:
+    """The pods that had their places when this one was asked for. Placements are in the order in
+    which they were made; of what was dropped, or found no place, only the batch tells an order.
+    """
+    order = {uid: number for number, uid in enumerate(decided.batch)}
+    mine = order[uid]
+    kept = [placement.uid for placement in decided.placements]
+    dropped = [given_up.placement.uid for given_up in decided.dropped]
+    in_batch = kept + dropped
+    if uid in kept:
+        in_batch = dropped
+    earlier = {other for other in in_batch if order.get(other, mine) < mine}
+    return earlier.union(kept[: kept.index(uid)]) if uid in kept else earlier
 
 
 def _candidate(rank: int, place: Place, node: Node | None, chosen: str) -> Candidate:

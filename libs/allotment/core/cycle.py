@@ -191,7 +191,9 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
     wanted = (request.cpu_milli, request.memory_bytes, request.extended)
     if (placement.cpu_milli, placement.memory_bytes, placement.extended) != wanted:
         return reasons.STALE_LEDGER
-    cards = frozenset(h.card for h in placement.holdings)
+    cards: dict[tuple[str, int], set[str]] = {}
+    for held in placement.holdings:
+        cards.setdefault((held.family, held.container), set()).add(held.card)
     asked = situated(pod.fact, state)
     around = None
     if asked.company != ALONE:

@@ -12,7 +12,7 @@ from allotment.core.bounds import kept_back, outside
 from allotment.core.company import Around, company_refusal, look_around
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import Family
-from allotment.core.devices.choosing import Chosen, choose_cards, rules_of
+from allotment.core.devices.choosing import Chosen, Given, choose_cards, rules_of
 from allotment.core.devices.free import CardOrder, in_order
 from allotment.core.policies import device_policy
 from allotment.core.selectors import (
@@ -107,7 +107,7 @@ def fits(
     node: Node,
     request: PodRequest,
     policy: Policy,
-    only: frozenset[str] | None = None,
+    only: Given | None = None,
     around: Around | None = None,
 ) -> Fit | str:
     """The cards that the node would give to the request, or why it gives none (reason code).

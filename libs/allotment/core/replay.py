@@ -23,13 +23,13 @@ import msgspec
 from allotment.core import snapshot
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
-from allotment.core.cycle import recheck_all, stamped
+from allotment.core.cycle import Outcome, recheck_all, stamped
 from allotment.core.devices import FAMILIES
 from allotment.core.logport import Record
 from allotment.core.state import ClusterState, apply_all, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Decided, Envelope, Placement, Refusal
+from allotment_proto.events import Decided, Envelope, Placement
 
 Key = tuple[int, int]
 """A decision: the sequence of its record, and its position among the record's events."""
@@ -81,8 +81,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Finding = Difference | Skipped | None
-Made = tuple[tuple[Refusal, ...], tuple[tuple[str, ...], ...]]
-"""What the scorer's half refused, and which of its placements stand together."""
 
 
 class Index:
@@ -132,7 +130,7 @@ class Replayer:
         self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
         self._ahead: deque[tuple[Record, Envelope | None]] = deque()
         self._decided: dict[Key, tuple[Decided, int]] = {}
-        self._placed: dict[Key, tuple[Finding, Made]] = {}
+        self._placed: dict[Key, tuple[Finding, Outcome | None]] = {}
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Difference | Skipped] = {}
         self._undecodable = 0
@@ -197,7 +195,9 @@ class Replayer:
                     return
                 stop = self._to_check.popleft()
                 finding, made = self._placed.pop(stop.key)
-                self._settle(stop.key, finding or self._check_again(stop, *made))
+                if finding is None and made is not None:
+                    finding = self._check_again(stop, made)
+                self._settle(stop.key, finding)
             if not self._ahead:
                 return
             record, envelope = self._ahead.popleft()
@@ -218,12 +218,12 @@ class Replayer:
         if kind not in self._first or finding.seq < self._first[kind].seq:
             self._first[kind] = finding
 
-    def _place_again(self, stop: Stop) -> tuple[Finding, Made]:
+    def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
         """The scorer's half: the whole batch on the state at `basis`. Also what it refused."""
         event, _ = self._decided[stop.key]
         reason = self._why_not(event)
         if reason:
-            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), ((), ())
+            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), None
         again = self._rounds.run(event.batch, self._board)
         finding = _first_difference(
             stop.key,
@@ -236,7 +236,7 @@ class Replayer:
             ("evictions", event.evictions, again.evictions),
             ("nominations", event.nominations, again.nominations),
         )
-        return finding, (again.refusals, again.wholes)
+        return finding, again
 
     def _why_not(self, event: Decided) -> str:
         """Why this release cannot make a decision again; empty if it can."""
@@ -247,13 +247,11 @@ class Replayer:
             return f"device families not known to this release: {', '.join(unknown)}"
         return ""
 
-    def _check_again(
-        self, stop: Stop, refusals: tuple[Refusal, ...], wholes: tuple[tuple[str, ...], ...]
-    ) -> Finding:
+    def _check_again(self, stop: Stop, made: Outcome) -> Finding:
         """The binder's half: what was proposed, asked again on the state at `checked`."""
         event, at_ms = self._decided[stop.key]
-        kept, dropped, standing = recheck_all(self.state, proposed(event), wholes)
-        still = tuple(r for r in refusals if r.uid in self.state.pending)
+        kept, dropped, standing = recheck_all(self.state, made.placements, made.wholes)
+        still = tuple(r for r in made.refusals if r.uid in self.state.pending)
         stamps = tuple(stamped(self.state, kept, at_ms // 1000))
         return _first_difference(
             stop.key,

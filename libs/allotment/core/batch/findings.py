@@ -1,6 +1,6 @@
 """What a round decides, as the log says it: placements, wholes, and who waits and why."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from allotment.core.batch.oracle import Places
 from allotment.core.cycle import Outcome, same_refusal
@@ -114,22 +114,15 @@ class Findings:
                 known = Refusal(uid, pod.namespace, pod.name, 0, (), problem)
             self._refusals[uid] = known
 
-    def outcome(
-        self,
-        batch: Sequence[str],
-        admissions: tuple[Admission, ...],
-        holds: tuple[Held, ...] | None,
-    ) -> Outcome:
-        """All of it; what the log says already is left out. Placements in the batch's order."""
-        order = {uid: number for number, uid in enumerate(batch)}
-        placements = sorted(
-            self._places.placements.values(), key=lambda p: (order.get(p.uid, len(order)), p.uid)
-        )
+    def outcome(self, admissions: tuple[Admission, ...], holds: tuple[Held, ...] | None) -> Outcome:
+        """All of it; what the log says already is left out. The placements are in the order in
+        which they were made: each stands on those before it.
+        """
         pods = self._state.pods
         told_before = [u for u, r in self._refusals.items() if same_refusal(pods[u].refusal, r)]
         placed = self._places.placements
         return Outcome(
-            tuple(placements),
+            tuple(placed.values()),
             tuple(
                 refusal
                 for uid, refusal in self._refusals.items()

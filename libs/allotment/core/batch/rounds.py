@@ -86,7 +86,7 @@ class Rounds:
         lap: Lap = untimed,
     ) -> Outcome:
         """Decide about the batch: pod by pod, or while there are queues by groups, until so many
-        pods are placed. The placements are in the batch's order. `lap` hears of each step.
+        pods are placed. Each placement stands on those before it. `lap` hears of each step.
         """
         state = self.state
         if not state.is_batched:
@@ -124,7 +124,7 @@ class Rounds:
         finally:
             ranker.end()
         found = told(held)
-        outcome = made.outcome(batch, admissions, found if found != state.holds else None)
+        outcome = made.outcome(admissions, found if found != state.holds else None)
         session.close()
         return msgspec.structs.replace(
             outcome, evictions=victims.evictions, nominations=victims.nominations

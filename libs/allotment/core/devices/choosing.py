@@ -5,7 +5,8 @@ use. This is the oracle; `shapes` and `board_*` ask the same of many nodes at on
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from allotment.core import reasons
@@ -102,17 +103,21 @@ class Chosen(NamedTuple):
     """One per holding."""
 
 
+Given = Mapping[tuple[str, int], AbstractSet[str]]
+"""The ids of cards by the family and the container that they are for."""
+
+
 def choose_cards(
     ledger: Ledger,
     requests: Sequence[DeviceRequest],
     rules: Rules,
     family: Family,
     sort: CardOrder,
-    only: frozenset[str] | None = None,
+    only: Given | None = None,
 ) -> Chosen | str:
     """Cards for all containers that ask one family, or the reason code why this node has none.
 
-    `only` narrows the choice to some cards: the question "are exactly these still right?".
+    `only` gives each container its cards: the question "are exactly these still right?".
 
     Containers are served in order, each against what the earlier ones of the same pod left; the
     card order is made anew for each container. Source: volcano `vgpu/utils.go` (deviceshare 4.2).
@@ -121,15 +126,19 @@ def choose_cards(
         return ledger.blocked
     if not mode_fits(rules.selection, ledger.mode):
         return reasons.GPU_MODE_MISMATCH
-    cards = [Free(card) for card in ledger.cards if only is None or card.fact.id in only]
+    cards = [Free(card) for card in ledger.cards]
     holdings: list[Holding] = []
     picks: list[Pick] = []
     taken: list[Free] = []
     for wanted in requests:
-        if wanted.count > len(cards) - len(taken):
+        given = None if only is None else only.get((family.name, wanted.container), frozenset())
+        usable = cards
+        if given is not None:
+            usable = [free for free in cards if free.card.fact.id in given]
+        if wanted.count > len(usable) - sum(free in usable for free in taken):
             return reasons.NOT_ENOUGH_GPUS_ON_NODE
         good, furthest = [], -1
-        for free in sort(cards, wanted):
+        for free in sort(usable, wanted):
             if free in taken:
                 continue
             code = card_refusal(free, wanted, rules, family)

@@ -78,7 +78,7 @@ def candidates(vector: Vector) -> Fields:
 
 
 def _takes(ledger: Ledger, card: str, wanted: DeviceRequest) -> bool:
-    only = frozenset((card,))
+    only = {(FAMILY, wanted.container): {card}}
     found = choose_cards(ledger, [wanted], Rules(), FAMILIES[FAMILY], _by_index, only=only)
     return not isinstance(found, str)
 
