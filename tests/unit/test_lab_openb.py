@@ -4,7 +4,14 @@ import pytest
 
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.choosing import model_wanted
-from allotment.testing.lab.openb import MIB, parse_nodes, parse_pods
+from allotment.testing.lab.openb import (
+    KNOWN_OF_PODS,
+    MIB,
+    NODE_COLUMNS,
+    parse_nodes,
+    parse_pods,
+    strange_columns,
+)
 from allotment.testing.lab.workload import WorkloadError
 
 NODES = """sn,cpu_milli,memory_mib,gpu,model
@@ -85,6 +92,8 @@ def test_five_columns_are_enough_but_say_no_times() -> None:
         ("a,1,1,0,5", "pods.csv:2, column gpu_milli: is '5'; wanted: 0"),
         (",1,1,0,0", "pods.csv:2, column name: is empty; wanted: the pod's name"),
         ("a,1,1,0", "pods.csv:2: has 4 values; wanted: 5, as many as columns"),
+        ("a", "pods.csv:2: has 1 value; wanted: 5, as many as columns"),
+        ("a,1,1,1," + 99 * "7", f"column gpu_milli: is '{59 * '7'}…; wanted: a whole number from"),
         (
             "a,1,1,0,0\na,1,1,0,0",
             "column name: is 'a'; wanted: another name than that of pods.csv:2",
@@ -104,7 +113,7 @@ def test_a_mistake_in_a_pod_is_named(row: str, problem: str) -> None:
         (PODS.replace("P100,", "|P100,"), "pods.csv:2, column gpu_spec: is 'V100M16||P100'"),
         (
             PODS.replace(",5,9,", ",5,4,"),
-            "pods.csv:2, column deletion_time: is '4'; wanted: a whole",
+            "column deletion_time: is '4'; wanted: a whole number from 5, the creation_time, to 1",
         ),
         (PODS.replace(",5,9,", ",,9,"), "pods.csv:2, column creation_time: is ''; wanted"),
         (
@@ -113,12 +122,38 @@ def test_a_mistake_in_a_pod_is_named(row: str, problem: str) -> None:
         ),
         (PODS.replace("qos", "name"), "wanted: each once, at least name,cpu_milli"),
         ("", "pods.csv:1: columns are ''"),
+        (PODS.replace("num_gpu", "gpus"), "gpu_milli; missing: num_gpu"),
     ],
 )
 def test_a_mistake_in_the_other_columns_is_named(text: str, problem: str) -> None:
     with pytest.raises(WorkloadError) as raised:
         parse_pods(text, "pods.csv")
     assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize("quoted", ['"b,1000', 'b,"1000'])
+@pytest.mark.parametrize("more", [2, 20_000])
+def test_a_quote_that_is_not_closed_is_told_where_it_is_opened(quoted: str, more: int) -> None:
+    text = PODS.replace("b,1000", quoted) + "".join(f"m{n},1,1,0,0,,,,1,,\n" for n in range(more))
+    with pytest.raises(WorkloadError) as raised:
+        parse_pods(text, "pods.csv")
+    assert raised.value.problems == [
+        'pods.csv:3: a quote is not closed; wanted: " at both ends of a value'
+    ]
+
+
+def test_a_value_without_end_is_no_value() -> None:
+    with pytest.raises(WorkloadError, match=r"^pods\.csv:3: a value is too long; wanted: values"):
+        parse_pods(PODS.replace("b,1000", 200_000 * "b" + ",1000"), "pods.csv")
+
+
+def test_columns_that_are_not_read_are_told() -> None:
+    assert strange_columns(PODS, "pods.csv", KNOWN_OF_PODS) == []
+    assert strange_columns(NODES, "nodes.csv", NODE_COLUMNS) == []
+    text = "\ufeff" + PODS.replace("gpu_spec", "GPU_Spec")
+    assert strange_columns(text, "pods.csv", KNOWN_OF_PODS) == [
+        "pods.csv:1: column 'GPU_Spec' is not known and not read; did you mean gpu_spec?"
+    ]
 
 
 @pytest.mark.parametrize(

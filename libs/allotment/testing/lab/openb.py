@@ -2,19 +2,22 @@
 
 Nodes: `sn,cpu_milli,memory_mib,gpu,model`. Pods: `name,cpu_milli,memory_mib,num_gpu,gpu_milli`,
 and where recorded also `gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time`
-(seconds). A card counts as 1000 units of memory, one for each thousandth that the trace shares it
-in, and a pod's `gpu_milli` is what it takes of every card; compute is not limited apart from that.
+(seconds); `strange_columns` tells of others. A card counts as 1000 units of memory, one for each
+thousandth that the trace shares it in, and a pod's `gpu_milli` is what it takes of every card;
+compute is not limited apart from that.
 """
 
 import csv
 from collections.abc import Iterator
 
+from allotment.core.config.report import hint
 from allotment.testing.lab.workload import (
     NAMESPACE,
     SCHEDULER,
     Arrival,
     WorkloadError,
     repeated,
+    shown,
     whole,
 )
 from allotment_proto.events import NodeObserved, PodObserved
@@ -33,6 +36,8 @@ MODE = "hami-core"
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 TIME_COLUMNS = ("creation_time", "deletion_time")
+KNOWN_OF_PODS = (*POD_COLUMNS, "gpu_spec", "qos", "pod_phase", *TIME_COLUMNS, "scheduled_time")
+"""All that the trace's pod lists have, also what is not used."""
 
 _Row = tuple[str, dict[str, str]]
 
@@ -55,7 +60,7 @@ def parse_nodes(text: str, source: str) -> tuple[NodeObserved, ...]:
         cards = whole(row, "gpu", place, problems, 0, CARDS_MAX)
         if cards and (not model or set(model) & set("|[],:;")):
             wanted = "the model of its cards, without | [ ] , : or ;"
-            problems.append(f"{place}, column model: is {model!r}; wanted: {wanted}")
+            problems.append(f"{place}, column model: is {shown(model)}; wanted: {wanted}")
         cpu_milli = whole(row, "cpu_milli", place, problems, 0, CPU_MILLI_MAX)
         memory_mib = whole(row, "memory_mib", place, problems, 0, MEMORY_MIB_MAX)
         nodes.append(_node(name, cpu_milli, memory_mib, cards, model))
@@ -112,24 +117,61 @@ def parse_pods(text: str, source: str) -> tuple[tuple[Arrival, ...], bool]:
     return tuple(arrivals), is_timed
 
 
+def strange_columns(text: str, source: str, known: tuple[str, ...]) -> list[str]:
+    """A warning for each column that is not known: it may be a misspelt one that is not needed."""
+    place, header = next(_lines(text, source, []), (source, []))
+    absent = [column for column in known if column not in header]
+    return [
+        f"{place}: column {shown(name)} is not known and not read; {hint(name, absent or known)}"
+        for name in header
+        if name not in known
+    ]
+
+
 def _rows(text: str, source: str, required: tuple[str, ...], problems: list[str]) -> Iterator[_Row]:
     """Each row that has as many values as the header has columns, with its place."""
-    reader = csv.reader(text.splitlines())
-    header = [name.strip().removeprefix("\ufeff") for name in next(reader, [])]
+    lines = _lines(text, source, problems)
+    place, header = next(lines, (f"{source}:1", []))
+    if problems:
+        return
     missing = [column for column in required if column not in header]
     if missing or len(set(header)) < len(header):
         wanted = f"each once, at least {','.join(required)}"
-        problems.append(f"{source}:1: columns are {','.join(header)!r}; wanted: {wanted}")
+        if missing:
+            wanted += f"; missing: {','.join(missing)}"
+        problems.append(f"{place}: columns are {shown(','.join(header))}; wanted: {wanted}")
         return
-    for values in reader:
-        place = f"{source}:{reader.line_num}"
-        if not values:
-            continue
+    for place, values in lines:
         if len(values) != len(header):
-            found = f"has {len(values)} values"
+            found = f"has {len(values)} value{'' if len(values) == 1 else 's'}"
             problems.append(f"{place}: {found}; wanted: {len(header)}, as many as columns")
             continue
-        yield place, dict(zip(header, map(str.strip, values), strict=True))
+        yield place, dict(zip(header, values, strict=True))
+
+
+def _lines(text: str, source: str, problems: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """The values of every line that is not empty, with its place. Ends at a quote that is not
+    closed on its line: all that follows would be one value.
+    """
+    reader = csv.reader(text.removeprefix("\ufeff").splitlines())
+    while True:
+        number = reader.line_num + 1
+        place = f"{source}:{number}"
+        values, is_too_long = None, False
+        try:
+            values = next(reader, None)
+        except csv.Error:
+            is_too_long = True
+        if reader.line_num > number:
+            problems.append(f'{place}: a quote is not closed; wanted: " at both ends of a value')
+            return
+        if is_too_long:
+            problems.append(f"{place}: a value is too long; wanted: values like those of the trace")
+            return
+        if values is None:
+            return
+        if values:
+            yield place, [value.strip() for value in values]
 
 
 def _node(name: str, cpu_milli: int, memory_mib: int, cards: int, model: str) -> NodeObserved:
@@ -168,7 +210,7 @@ def _request(row: dict[str, str], place: str, problems: list[str]) -> PodRequest
     models = tuple(sorted({word.strip() for word in spec.split("|")})) if spec else ()
     if not all(models):
         wanted = "models separated by |, or nothing"
-        problems.append(f"{place}, column gpu_spec: is {spec!r}; wanted: {wanted}")
+        problems.append(f"{place}, column gpu_spec: is {shown(spec)}; wanted: {wanted}")
     use_types = tuple(model_word(model) for model in models) or None
     ask = DeviceRequest("vgpu", 0, "main", cards, card_milli, 0, 0)
     return PodRequest(
@@ -183,4 +225,13 @@ def _times(row: dict[str, str], place: str, problems: list[str]) -> tuple[int, i
     created_s = whole(row, "creation_time", place, problems, 0, SECONDS_MAX)
     if not row["deletion_time"]:
         return created_s, None
-    return created_s, whole(row, "deletion_time", place, problems, created_s, SECONDS_MAX)
+    deleted_s = whole(
+        row,
+        "deletion_time",
+        place,
+        problems,
+        created_s,
+        SECONDS_MAX,
+        least_is="creation_time",
+    )
+    return created_s, deleted_s

@@ -10,6 +10,7 @@ from allotment_proto.facts import Policy
 SCHEDULER = "allotment"
 NAMESPACE = "lab"
 PROBLEMS_SHOWN = 10
+VALUE_SHOWN = 60
 
 
 class WorkloadError(Exception):
@@ -59,6 +60,12 @@ class Workload(msgspec.Struct, frozen=True):
         return [arrival for arrival in self.arrivals if arrival.fact.node]
 
 
+def shown(value: object) -> str:
+    """A value as a message names it: not more of it than fits on a line."""
+    text = repr(value)
+    return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}…"
+
+
 def repeated(names: Iterable[tuple[str, str]], column: str) -> list[str]:
     """A problem for every (place, name) whose name was used before."""
     first: dict[str, str] = {}
@@ -66,18 +73,29 @@ def repeated(names: Iterable[tuple[str, str]], column: str) -> list[str]:
     for place, name in names:
         if name in first:
             wanted = f"another name than that of {first[name]}"
-            problems.append(f"{place}, column {column}: is {name!r}; wanted: {wanted}")
+            problems.append(f"{place}, column {column}: is {shown(name)}; wanted: {wanted}")
         first.setdefault(name, place)
     return problems
 
 
 def whole(
-    row: Mapping[str, str], column: str, place: str, problems: list[str], least: int, most: int
+    row: Mapping[str, str],
+    column: str,
+    place: str,
+    problems: list[str],
+    least: int,
+    most: int,
+    *,
+    least_is: str = "",
 ) -> int:
-    """A whole number in a column; `least`, with a problem noted, where it is none."""
+    """A whole number in a column; `least`, with a problem noted, where it is none.
+
+    `least_is`: what the least is, where it is no fixed number.
+    """
     text = row[column]
     if text.isascii() and text.isdigit() and len(text) < 19 and least <= int(text) <= most:
         return int(text)
-    wanted = f"a whole number from {least} to {most}" if least < most else str(least)
-    problems.append(f"{place}, column {column}: is {text!r}; wanted: {wanted}")
+    start = f"{least}, the {least_is}," if least_is else str(least)
+    wanted = f"a whole number from {start} to {most}" if least < most else str(least)
+    problems.append(f"{place}, column {column}: is {shown(text)}; wanted: {wanted}")
     return least
