@@ -151,11 +151,11 @@ GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "nodes.yaml:1: the document: is missing; wanted: a list of nodes: - name: gpu-0 …"),
+        ("", "nodes.yaml:1: the document is missing; wanted: a list of nodes: - name: gpu-0 …"),
         ("{}", "nodes.yaml:1: the document: {}; wanted: a list of nodes: - name: gpu-0 …"),
         ("- name: [", "nodes.yaml:1: not valid YAML: expected the node content, but found '<str"),
         ("- a", "nodes.yaml:1: [0]: 'a'; wanted: a mapping of names to values"),
-        ("- {cpu: 1}", "nodes.yaml:1: [0]: is missing; wanted: either name, or prefix with count"),
+        ("- {cpu: 1}", "nodes.yaml:1: [0].name is missing; wanted: either name, or prefix w"),
         ("- name: N", "nodes.yaml:1: [0].name: 'N'; wanted: lower case letters, digits, -"),
         (
             "- name: n\n  count: 2",
@@ -163,11 +163,11 @@ GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
         ),
         ("- prefix: n\n  count: 0", "nodes.yaml:2: [0].count: 0; wanted: a whole number from 1 "),
         ("- name: n\n  kind: gpu", "nodes.yaml:2: [0].kind: 'gpu'; wanted: one of vgpu, gpushare"),
-        ("- name: n\n  kind: vgpu", "nodes.yaml:1: [0].gpus: is missing; wanted: the cards, as k"),
+        ("- name: n\n  kind: vgpu", "nodes.yaml:1: [0].gpus is missing; wanted: the cards, as k"),
         (f"- name: n\n  {GPUS}\n  kind: cpu", "nodes.yaml:2: [0].gpus: '…'; wanted: no gpus on a"),
         ("- name: n\n  cpu: many", "nodes.yaml:2: [0].cpu: 'many'; wanted: cores like 64 or 500m"),
         ("- name: n\n  memory: -1Gi", "nodes.yaml:2: [0].memory: '-1Gi'; wanted: bytes like 256G"),
-        ("- name: n\n  spped: 1", "nodes.yaml:2: [0].spped: 'spped' is not known; wanted: one of"),
+        ("- name: n\n  spped: 1", "nodes.yaml:2: [0].spped is not known; known are name, prefix"),
         ("- name: n\n  labels: {a: 1}", "nodes.yaml:2: [0].labels.a: 1; wanted: a text like"),
         ("- name: n\n  taints: {}", "nodes.yaml:2: [0].taints: {}; wanted: a list of {key, value"),
         (
@@ -201,7 +201,7 @@ GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
             "- name: n\n  kind: whole\n  gpus: {model: M, count: 1, memory_mib: 1, mode: mps}",
             "nodes.yaml:3: [0].gpus.mode: 'mps'; wanted: no mode on a node of kind whole",
         ),
-        ("- name: n\n  kind: ascend", "nodes.yaml:1: [0].npus: is missing; wanted: the chips, as"),
+        ("- name: n\n  kind: ascend", "nodes.yaml:1: [0].npus is missing; wanted: the chips, as"),
         (
             "- name: n\n  npus: {chip: Ascend310P, count: 1, memory_mib: 1}",
             "nodes.yaml:2: [0].npus: '…'; wanted: no npus on a node of kind cpu",
@@ -226,7 +226,7 @@ GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
         ),
         (
             "- name: n\n  kind: mindcluster\n  npus: {chip: Ascend310P, count: 4, memory_mib: 9}",
-            "nodes.yaml:3: [0].npus.memory_mib: 'memory_mib' is not known; wanted: one of chip, c",
+            "nodes.yaml:3: [0].npus.memory_mib is not known; known are chip, count, cores",
         ),
         ("- prefix: n\n  count: 5000\n- name: x", "nodes.yaml:1: the document: 5001; wanted: at m"),
     ],

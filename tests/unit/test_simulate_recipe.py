@@ -69,6 +69,16 @@ def test_the_examples_can_be_read(file: Path) -> None:
     ("find", "put", "problem"),
     [
         ("lasts: 100h", "lasts: 100", "w.yaml:2: lasts is 100; wanted: a time like 90s"),
+        ("lasts: 100h", "lasts: 99999999d", "'99999999d'; wanted: a time like 90s, 15m, 6h or 2d,"),
+        (
+            "lasts: 100h",
+            "lasts: 0h",
+            "lasts is '0h'; wanted: a time like 90s, 15m, 6h or 2d, from ",
+        ),
+        ("runs_for: 2h", "runs_for: -4h", "a time like 90s, 15m, 6h or 2d, from 1s to 100000d"),
+        ("per_hour: 10", "per_hours: 10", "pods[0].per_hours is not known; did you mean per_hour?"),
+        ("count: 2\n", "cuont: 2\n", "w.yaml:5: nodes[0].cuont is not known; did you mean count?"),
+        ("nodes:", "nods:", "w.yaml:2: nodes is missing; wanted: a list of nodes"),
         ("lasts: 100h", "lasts: 10000d", "pods'; wanted: at most 2000000 pods in all"),
         ("count: 2\n", "count: 0\n", "w.yaml:5: nodes[0].count: 0; wanted: a whole number from 1"),
         (
@@ -85,7 +95,11 @@ def test_the_examples_can_be_read(file: Path) -> None:
         ("priority: 5", "priority: high", "w.yaml:11: pods[0].priority is 'high'; wanted: a whole"),
         ("vgpu-number: 2", "vgpu-number: -2", "volcano.sh/vgpu-number"),
         ("limits: {cpu: 1}", "limits: [1]", "w.yaml:20: pods[2].limits is [1]; wanted: a mapping"),
-        ("limits: {cpu: 1}", "limit: {cpu: 1}", "w.yaml:20: pods[2].limit is 'limit'; wanted: one"),
+        (
+            "limits: {cpu: 1}",
+            "limit: {cpu: 1}",
+            "w.yaml:20: pods[2].limit is not known; did you mean limits?",
+        ),
         ("runs_for_mean: 30m", "runs_for: 1h\n    runs_for_mean: 30m", "wanted: runs_for or"),
         ("lasts", ": :", "w.yaml:2: not valid YAML"),
     ],

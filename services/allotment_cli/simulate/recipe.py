@@ -26,7 +26,15 @@ from typing import Any
 
 import msgspec
 
-from allotment.testing.lab.workload import NAMESPACE, SCHEDULER, Arrival, Workload, WorkloadError
+from allotment.core.config.report import hint
+from allotment.testing.lab.workload import (
+    NAMESPACE,
+    SCHEDULER,
+    Arrival,
+    Workload,
+    WorkloadError,
+    shown,
+)
 from allotment_local.nodes.objects import node_objects
 from allotment_local.nodes.shape_reader import shapes_in
 from allotment_local.nodes.yaml_lines import Lines, NotYamlError, Path, load_with_lines
@@ -38,9 +46,9 @@ from allotment_watcher.objects import NodeObject, PodObject
 HOUR_S = 3600
 PODS_MAX = 2_000_000
 PER_HOUR_MAX = 1_000_000
-SECONDS_MAX = 10**10
+DAYS_MAX = 100_000
 _UNIT_S = {"s": 1, "m": 60, "h": HOUR_S, "d": 24 * HOUR_S}
-_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_DURATION = re.compile(r"([0-9]{1,11})([smhd])")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 _ROOT = ("lasts", "nodes", "pods")
 _POD = (
@@ -205,7 +213,7 @@ class _Reader:
             return {}
         for key in item:
             if key not in allowed:
-                self._wrong((*path, str(key)), str(key), f"one of {', '.join(allowed)}")
+                self._problem((*path, str(key)), f"is not known; {hint(str(key), allowed)}")
         return {str(key): value for key, value in item.items()}
 
     def _texts(self, path: Path, item: Any) -> dict[str, str]:
@@ -220,18 +228,20 @@ class _Reader:
     def _duration(self, path: Path, value: Any) -> int:
         match = _DURATION.fullmatch(value) if isinstance(value, str) else None
         seconds = int(match[1]) * _UNIT_S[match[2]] if match is not None else 0
-        if not 0 < seconds <= SECONDS_MAX:
-            self._wrong(path, value, "a time like 90s, 15m, 6h or 2d")
+        if not 0 < seconds <= DAYS_MAX * _UNIT_S["d"]:
+            wanted = f"a time like 90s, 15m, 6h or 2d, from 1s to {DAYS_MAX}d"
+            self._wrong(path, value, wanted)
             return HOUR_S
         return seconds
 
     def _wrong(self, path: Path, value: Any, wanted: str) -> None:
-        shown = "is missing" if value is None else f"is {value!r}"
+        found = "is missing" if value is None else f"is {shown(value)}"
+        self._problem(path, f"{found}; wanted: {wanted}")
+
+    def _problem(self, path: Path, what: str) -> None:
         place = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in path).lstrip(".")
         line = self._lines.of(path)
-        self.problems.append(
-            f"{self._source}:{line}: {place or 'the document'} {shown}; wanted: {wanted}"
-        )
+        self.problems.append(f"{self._source}:{line}: {place or 'the document'} {what}")
 
 
 def _named(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _group(values: Values, field: Field, item: Any) -> list[NodeShape]:
     if node is None:
         return []
     if ("name" in node) == ("prefix" in node):
-        values.wrong(field, node.get("name"), "either name, or prefix with count")
+        values.wrong(field / "name", node.get("name"), "either name, or prefix with count")
         return []
     count = values.whole(field, node, "count", 1, NODES_MAX, default=1)
     if "name" in node and "count" in node:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from allotment.core.config.report import hint
 from allotment_local.apiserver.quantities import parse_quantity
 from allotment_local.nodes.yaml_lines import Lines
 
@@ -40,7 +41,7 @@ class Values:
             return None
         for key in item:
             if allowed is not None and key not in allowed:
-                self.wrong(field / key, key, f"one of {', '.join(allowed)}", "is not known")
+                self._problem(field / key, f" is not known; {hint(key, allowed)}")
         return item
 
     def text(
@@ -105,8 +106,11 @@ class Values:
         return str(value)
 
     def wrong(self, field: Field, value: Any, wanted: str, what: str = "") -> None:
-        line = self._lines.of(field.path)
-        shown = "is missing" if value is None else f"{value!r} {what}".rstrip()
+        shown = " is missing" if value is None else f": {value!r} {what}".rstrip()
         if len(shown) > 80:
             shown = shown[:77] + "..."
-        self.problems.append(f"{self._source}:{line}: {field}: {shown}; wanted: {wanted}")
+        self._problem(field, f"{shown}; wanted: {wanted}")
+
+    def _problem(self, field: Field, what: str) -> None:
+        line = self._lines.of(field.path)
+        self.problems.append(f"{self._source}:{line}: {field}{what}")
