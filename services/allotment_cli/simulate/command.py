@@ -15,8 +15,16 @@ from allotment_cli.params import Finite, can_be_written
 from allotment_cli.simulate import curve as picture
 from allotment_cli.simulate.inputs import read
 from allotment_cli.simulate.outputs import kept, refuse_overwriting
-from allotment_cli.simulate.policies import NAMES, Chosen, choose
-from allotment_cli.simulate.report import Curve, RunReport, cluster, lines, summary
+from allotment_cli.simulate.policies import NAMES, WORDS, Chosen, choose
+from allotment_cli.simulate.report import (
+    Curve,
+    RunReport,
+    cluster,
+    is_repeated,
+    legend,
+    lines,
+    summary,
+)
 from allotment_cli.simulate.run import Drawn, Plan, draw
 from allotment_cli.simulate.run import simulate as run_once
 
@@ -35,7 +43,7 @@ _in = click.Path(path_type=Path, dir_okay=False)
     "words",
     multiple=True,
     metavar="NAME",
-    help=f"One of {', '.join(NAMES)}, or a scheduler configuration file. Repeatable. "
+    help=f"One of {WORDS}, or a scheduler configuration file. Repeatable. "
     "[the recorded one, else binpack]",
 )
 @click.option(
@@ -145,7 +153,7 @@ def simulate(
                 click.echo(msgspec.json.encode(report).decode())
     _conclude(reports, as_json)
     if svg is not None:
-        _draw(svg, curves, reports[0])
+        _draw(svg, curves, reports)
     if differing:
         ctx.exit(DIFFERENCES)
     if record is not None:
@@ -167,17 +175,15 @@ def _is_different(core: RunReport, services: RunReport) -> bool:
 def _conclude(reports: list[RunReport], as_json: bool) -> None:
     if not as_json:
         emit(lines(reports))
-    if any(found.seed != reports[0].seed for found in reports):
-        if as_json:
-            note("\n".join(summary(reports)))
-        else:
-            emit(["", *summary(reports)])
+    elif is_repeated(reports):
+        note("\n".join(summary(reports)))
 
 
-def _draw(path: Path, curves: dict[str, list[Curve]], first: RunReport) -> None:
-    title = f"Allocation on {cluster(first)}"
+def _draw(path: Path, curves: dict[str, list[Curve]], reports: list[RunReport]) -> None:
+    title = f"Allocation on {cluster(reports[0])}; figures: ALLOCATED % as in the table"
+    named = {name: curves[policy] for policy, name in legend(reports).items()}
     try:
-        path.write_text(picture.svg(curves, title), encoding="utf-8")
+        path.write_text(picture.svg(named, title), encoding="utf-8")
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error}") from error
     note(f"drawn: {path}")

@@ -13,9 +13,11 @@ import numpy as np
 from allotment_cli.simulate.report import Curve
 
 WIDTH, HEIGHT = 860, 480
-LEFT, RIGHT, TOP, BOTTOM = 64, 190, 44, 52
+LEFT, RIGHT, TOP, BOTTOM = 64, 214, 44, 52
 GRID_POINTS = 240
 NAME_GAP = 17
+NAME_CHARS = 22
+"""Of a longer name the end is shown."""
 LIGHT = (
     "#1f5fbf",
     "#c2410c",
@@ -168,7 +170,7 @@ def _look(number: int) -> tuple[int, str]:
 
 
 def _names(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
-    """The legend: each curve's name and last value beside its end, pushed apart where they meet."""
+    """The legend: each curve's name beside its end, pushed apart where they meet."""
     ends = sorted(
         (axes.y(points[-1][1]), n, name) for n, (name, points) in enumerate(means.items())
     )
@@ -181,12 +183,11 @@ def _names(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
     left, out = WIDTH - RIGHT + 14, []
     for y, (_, number, name) in zip(ys, ends, strict=True):
         colour, dashes = _look(number)
-        value = list(means.values())[number][-1][1]
-        shown = name if len(name) <= 18 else "…" + name[-17:]
+        shown = name if len(name) <= NAME_CHARS else "…" + name[1 - NAME_CHARS :]
         out.append(
             f'<path class="curve c{colour}" stroke-dasharray="{dashes}" '
             f'd="M{left},{y:.1f}h26"/>'
             f'<text class="name n{colour}" x="{left + 33}" y="{y + 4.5:.1f}">'
-            f"{escape(shown)} {value:.1f}</text>"
+            f"{escape(shown)}</text>"
         )
     return out

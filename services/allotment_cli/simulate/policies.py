@@ -1,5 +1,8 @@
 """The policies that `--policy` names: words of the scheduler configuration, dice, or a file."""
 
+import os
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,12 +10,16 @@ from allotment.core.policies import POLICIES
 from allotment.core.policy import PolicyError, parse
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.simulate.texts import read_text
 from allotment_proto.facts import Policy
 
 RANDOM = "random"
 RECORDED = "recorded"
 DEFAULT = "binpack"
 NAMES = (*POLICIES, RANDOM)
+KEPT = (*NAMES, RECORDED)
+WORDS = f"{', '.join(NAMES)}, {RECORDED} (that of a log, with --file)"
+"""All that can be given beside a file, for messages."""
 
 
 class Chosen(NamedTuple):
@@ -30,6 +37,15 @@ def choose(words: tuple[str, ...], recorded: Policy | None) -> list[Chosen]:
     """
     given = words or ((RECORDED,) if recorded is not None else (DEFAULT,))
     return [_choose(word, recorded) for word in dict.fromkeys(given)]
+
+
+def shown(names: Iterable[str]) -> dict[str, str]:
+    """Policies by name as tables and drawings show them: a file without the folders that it is in,
+    unless another policy is called the same.
+    """
+    short = {name: name if name in KEPT else Path(name).name for name in names}
+    taken = Counter([*KEPT, *(short[name] for name in short if name not in KEPT)])
+    return {name: word if taken[word] == 1 else name for name, word in short.items()}
 
 
 def _choose(word: str, recorded: Policy | None) -> Chosen:
@@ -50,18 +66,15 @@ def _choose(word: str, recorded: Policy | None) -> Chosen:
 
 
 def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        what = f"--policy {path!r} is neither a policy nor a file that can be read"
-        known = ", ".join(NAMES)
+    if not os.path.exists(path):
         if path == RECORDED:
-            raise CliError("--policy recorded is that of a log", "give --file") from None
+            raise CliError("--policy recorded is that of a log", "give --file")
         raise CliError(
-            what, f"give one of {known}, or a scheduler configuration like volcano-scheduler.conf"
-        ) from None
+            f"--policy {path!r} is neither a policy nor a file that can be read",
+            f"give one of {WORDS}, or a scheduler configuration like volcano-scheduler.conf",
+        )
     try:
-        parsed = parse(text, path, scheduler_names)
+        parsed = parse(read_text(Path(path)), path, scheduler_names)
     except PolicyError as error:
         raise CliError("\n".join(error.problems), "mend the configuration") from None
     for warning in parsed.warnings:

@@ -1,5 +1,6 @@
 """What a run says of itself, on one line of JSON or in a table, and the mean of many runs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
@@ -9,6 +10,7 @@ from allotment.core.policies.typical import CARD_MILLI
 from allotment.testing.lab.engine import Totals
 from allotment_cli.output import table
 from allotment_cli.percentiles import percentile
+from allotment_cli.simulate.policies import shown
 
 Curve = list[tuple[float, float]]
 """(arrived %, allocated %) along a run."""
@@ -19,7 +21,7 @@ CPU_LEAST_S = 0.1
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. Percentages are of all cards of the cluster.
+    """One run. Percentages are of all cards of the cluster, and are rounded only where shown.
 
     Where pods come and go, `allocation_percent`, `unallocated_cards` and `fragmentation_percent`
     are means over the time in which pods arrive. `unallocated_cards` counts every part that nobody
@@ -60,7 +62,7 @@ def report(
     waits = totals.waits_s if mode == "churn" else []
 
     def percent(milli: int) -> float:
-        return round(100 * milli / capacity, 3)
+        return 100 * milli / capacity
 
     return RunReport(
         policy=policy,
@@ -95,25 +97,54 @@ def curve(totals: Totals) -> Curve:
 
 
 def lines(reports: Sequence[RunReport]) -> list[str]:
-    """One row a run, then what was refused and why."""
+    """One row a run, the means of several seeds, then what was refused and why."""
+    out = _runs(reports)
+    if is_repeated(reports):
+        out += ["", *summary(reports)]
+    if refused := _refused(reports):
+        out += ["", *refused]
+    return out
+
+
+def is_repeated(reports: Sequence[RunReport]) -> bool:
+    """Whether there are runs of several seeds."""
+    return any(found.seed != reports[0].seed for found in reports)
+
+
+def _runs(reports: Sequence[RunReport]) -> list[str]:
     first = reports[0]
     headers = ["POLICY", "SEED", "ARRIVED %", "ALLOCATED %", "UNALLOCATED CARDS", "IDLE CARDS"]
     headers += ["FRAGMENTED %", "PLACED", "REFUSED", "DECISIONS/CPU-S"]
     is_churn = first.mode == "churn"
     if is_churn:
         headers += ["PEAK %", "WAIT P50", "WAIT P99"]
-    rows = [_row(found, is_churn) for found in reports]
+    names = shown(_by_policy(reports))
+    rows = [[names[found.policy], *_row(found, is_churn)] for found in reports]
     out = [f"{cluster(first)}; {_MODES[first.mode]}"]
-    out += table(headers, rows, right=headers[1:])
-    refused = [
-        [found.policy, str(found.seed), reason, f"{pods:,}"]
-        for found in reports
-        for reason, pods in sorted(found.refusals.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    if refused:
-        out += ["", "refused, by the last obstacle:"]
-        out += table(["POLICY", "SEED", "REASON", "PODS"], refused, right=["SEED", "PODS"])
-    return out
+    return out + table(headers, rows, right=headers[1:])
+
+
+def _refused(reports: Sequence[RunReport]) -> list[str]:
+    """The reasons of a policy's refusals, of all its runs together."""
+    by_policy = _by_policy(reports)
+    names = shown(by_policy)
+    rows = []
+    for policy, runs in by_policy.items():
+        pods: Counter[str] = Counter()
+        for found in runs:
+            pods.update(found.refusals)
+        ranked = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
+        rows += [[names[policy], reason, f"{count:,}"] for reason, count in ranked]
+    together = ", all runs together" if is_repeated(reports) else ""
+    title = f"refused, by the last obstacle{together}:"
+    return [title, *table(["POLICY", "REASON", "PODS"], rows, right=["PODS"])] if rows else []
+
+
+def _by_policy(reports: Sequence[RunReport]) -> dict[str, list[RunReport]]:
+    runs: dict[str, list[RunReport]] = {}
+    for found in reports:
+        runs.setdefault(found.policy, []).append(found)
+    return runs
 
 
 _MODES = {
@@ -134,21 +165,25 @@ def _counted(number: int, noun: str) -> str:
 
 def _row(found: RunReport, is_churn: bool) -> list[str]:
     row = [
-        found.policy,
         str(found.seed),
-        f"{found.arrived_percent:.2f}",
-        f"{found.allocation_percent:.2f}",
+        _percent(found.arrived_percent),
+        _percent(found.allocation_percent),
         f"{found.unallocated_cards:,.1f}",
         f"{found.idle_cards:,}",
-        f"{found.fragmentation_percent:.2f}",
+        _percent(found.fragmentation_percent),
         f"{found.placed:,}",
         f"{found.refused:,}",
         "" if (rate := found.decisions_per_cpu_second) is None else f"{rate:,}",
     ]
     if is_churn:
-        row.append(f"{found.peak_allocation_percent:.2f}")
+        row.append(_percent(found.peak_allocation_percent))
         row += [_seconds(found.wait_p50_s), _seconds(found.wait_p99_s)]
     return row
+
+
+def _percent(percent: float) -> str:
+    """As every table and drawing shows it."""
+    return f"{percent:.2f}"
 
 
 def _seconds(wait_s: int | None) -> str:
@@ -157,23 +192,34 @@ def _seconds(wait_s: int | None) -> str:
 
 def summary(reports: Sequence[RunReport]) -> list[str]:
     """Mean and spread (sample standard deviation) of each policy's runs."""
+    by_policy = _by_policy(reports)
+    names = shown(by_policy)
     rows = []
-    for policy in dict.fromkeys(found.policy for found in reports):
-        mine = [found for found in reports if found.policy == policy]
-        allocated = [found.allocation_percent for found in mine]
+    for policy, runs in by_policy.items():
+        allocated = [found.allocation_percent for found in runs]
         rows.append(
             [
-                policy,
-                f"{mine[0].seed}-{mine[-1].seed}",
-                f"{fmean(allocated):.2f}",
-                f"{stdev(allocated):.2f}",
-                f"{min(allocated):.2f}",
-                f"{max(allocated):.2f}",
-                f"{fmean(found.unallocated_cards for found in mine):,.1f}",
-                f"{fmean(found.fragmentation_percent for found in mine):.2f}",
-                f"{fmean(found.refused for found in mine):,.0f}",
+                names[policy],
+                f"{runs[0].seed}-{runs[-1].seed}",
+                _percent(fmean(allocated)),
+                _percent(stdev(allocated)),
+                _percent(min(allocated)),
+                _percent(max(allocated)),
+                f"{fmean(found.unallocated_cards for found in runs):,.1f}",
+                _percent(fmean(found.fragmentation_percent for found in runs)),
+                f"{fmean(found.refused for found in runs):,.0f}",
             ]
         )
     headers = ["POLICY", "SEEDS", "ALLOCATED %", "SPREAD", "LEAST", "MOST"]
     headers += ["UNALLOCATED CARDS", "FRAGMENTED %", "REFUSED"]
     return ["mean of the runs:", *table(headers, rows, right=headers[1:])]
+
+
+def legend(reports: Sequence[RunReport]) -> dict[str, str]:
+    """Each policy as a drawing names it: with its part of the cards, as the tables have it."""
+    by_policy = _by_policy(reports)
+    names = shown(by_policy)
+    return {
+        policy: f"{names[policy]} {_percent(fmean(found.allocation_percent for found in runs))}"
+        for policy, runs in by_policy.items()
+    }

@@ -1,0 +1,29 @@
+"""The text of a file that the user gave; one in another encoding is told with its line."""
+
+from pathlib import Path
+
+from allotment_cli.errors import CliError
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_text(path: Path) -> str:
+    """Raises `CliError` for a file that cannot be read or is not UTF-8."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        if error.object.startswith(_UTF_16):
+            raise _other_encoding(path, 1, "it begins as UTF-16 does") from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        why = f"byte 0x{error.object[error.start]:02x} is no part of it"
+        raise _other_encoding(path, line, why) from None
+    except OSError as error:
+        raise CliError(f"{path} cannot be read: {error}") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise _other_encoding(path, line, "there is a character U+0000")
+    return text
+
+
+def _other_encoding(path: Path, line: int, why: str) -> CliError:
+    return CliError(f"{path}:{line}: not UTF-8: {why}", "save the file as UTF-8")

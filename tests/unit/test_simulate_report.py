@@ -1,0 +1,107 @@
+"""The tables and drawings of `allot simulate`: names, numbers, and in which order they come."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allotment.testing.lab.engine import Totals
+from allotment_cli.simulate.policies import shown
+from allotment_cli.simulate.report import RunReport, legend, lines, report
+from tests.unit.test_simulate_command import CONFIGURATION, simulate, trace
+
+__all__ = ["trace"]
+
+TOTALS = Totals(
+    capacity_milli=1_000_000,
+    arrived_milli=4547,
+    allocated_milli=4547,
+    peak_milli=4547,
+    fragmented_milli=4547,
+    idle_cards=995,
+    arrived=3,
+    placed=2,
+    refused=1,
+    refusals={"NoGPU": 1},
+    waits_s=[],
+    decisions=3,
+    trace_sha256="",
+    curve=[(0, 0), (4547, 4547)],
+)
+
+
+def run(policy: str = "spread", seed: int = 1, **changed: object) -> RunReport:
+    totals = TOTALS._replace(**changed)  # type: ignore[arg-type]
+    facts = {"policy": policy, "through": "core", "mode": "arrivals"}
+    return report(totals, **facts, seed=seed, nodes=9, cpu_s=0)
+
+
+def test_a_number_is_rounded_once() -> None:
+    found = run()
+    assert '"allocation_percent":0.4547,' in msgspec.json.encode(found).decode()
+    row = lines([found])[2].split()
+    assert row[:2] == ["spread", "1"]
+    assert row[2:4] == ["0.45", "0.45"]
+    assert legend([found]) == {"spread": "spread 0.45"}
+
+
+def test_means_come_first_and_then_each_policys_refusals_once() -> None:
+    runs = [
+        run(policy, seed, refused=2, refusals={"NoGPU": seed, "InsufficientCPU": 5})
+        for seed in (1, 2)
+        for policy in ("spread", "fgd")
+    ]
+    text = lines(runs)
+    at = text.index("refused, by the last obstacle, all runs together:")
+    assert text.index("mean of the runs:") < at
+    assert text[at + 1 :] == [
+        "POLICY  REASON           PODS",
+        "spread  InsufficientCPU    10",
+        "spread  NoGPU               3",
+        "fgd     InsufficientCPU    10",
+        "fgd     NoGPU               3",
+    ]
+
+
+def test_one_run_has_no_means() -> None:
+    text = lines([run()])
+    assert "mean of the runs:" not in text
+    assert text[-3:] == [
+        "refused, by the last obstacle:",
+        "POLICY  REASON  PODS",
+        "spread  NoGPU      1",
+    ]
+    assert not any("refused" in line for line in lines([run(refusals={}, refused=0)]))
+
+
+def test_a_policys_file_is_shown_without_its_folders() -> None:
+    assert shown(["spread", "/etc/volcano/a.conf", "b.conf"]) == {
+        "spread": "spread",
+        "/etc/volcano/a.conf": "a.conf",
+        "b.conf": "b.conf",
+    }
+    for alike in (["x/a.conf", "y/a.conf"], ["x/spread"], ["x/recorded", "recorded"]):
+        assert list(shown(alike).values()) == alike
+
+
+@pytest.mark.parametrize(
+    ("more", "title", "column"),
+    [
+        (["--inflate", "1.3", "--repeat", "3"], "POLICY  .*SPREAD", 1),
+        (["--inflate", "1.3"], "POLICY  .*ARRIVED", 2),
+        (["--churn"], "POLICY  .*ARRIVED", 2),
+    ],
+)
+def test_the_drawing_has_the_numbers_of_the_table(
+    more: list[str], title: str, column: int, trace: list[str], tmp_path: Path
+) -> None:
+    path, drawn = tmp_path / "scheduler.conf", tmp_path / "x.svg"
+    path.write_text(CONFIGURATION)
+    policies = ["--policy", "binpack", "--policy", str(path)]
+    said = simulate(*trace, *policies, *more, "--svg", str(drawn)).stdout
+    (table,) = re.findall(rf"{title}.*\n((?:.+\n)+)", said)
+    rows = [line.split() for line in table.splitlines()]
+    assert [row[0] for row in rows] == ["binpack", "scheduler.conf"]
+    for row in rows:
+        assert f">{row[0]} {row[1 + column]}</text>" in drawn.read_text()
