@@ -110,6 +110,8 @@ def simulate(
     refuse_overwriting({"--record": record, "--svg": svg}, inputs)
     source = read(nodes, pods, file, workload)
     policies = choose(words, source.recorded)
+    for doubt in dict.fromkeys(d for chosen in policies for d in source.doubts(chosen.policy)):
+        note(f"warning: {doubt}")
     is_churn = source.comes_and_goes if churn is None else churn
     if is_churn and not source.is_timed:
         raise CliError(f"{pods} does not say when pods come and go", "leave out --churn")

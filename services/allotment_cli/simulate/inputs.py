@@ -1,6 +1,7 @@
 """What is given on the command line → a workload for every seed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -9,7 +10,9 @@ from allotment.testing.lab import bundle, openb
 from allotment.testing.lab.workload import Workload, WorkloadError
 from allotment_cli import export
 from allotment_cli.errors import CliError
+from allotment_cli.simulate.doubts import doubts
 from allotment_cli.simulate.recipe import parse_recipe
+from allotment_cli.simulate.texts import read_text
 from allotment_proto.facts import Policy
 
 FORMS = "--nodes FILE --pods FILE, or --file FILE (an exported log), or --workload FILE"
@@ -26,6 +29,8 @@ class Source(NamedTuple):
     recorded: Policy | None = None
     is_made_up: bool = False
     """Whether dice make the pods."""
+    doubts: Callable[[Policy], Sequence[str]] = lambda policy: ()
+    """What under a policy is probably not meant, to be told before the run."""
 
 
 def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path | None) -> Source:
@@ -37,21 +42,28 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
             recorded = bundle.from_records(export.read_file(file), str(file))
             return Source(lambda random: recorded, True, True, recorded.policy)
         if recipe is not None:
+            made_up = parse_recipe(read_text(recipe), str(recipe))
             return Source(
-                parse_recipe(_text(recipe), str(recipe)).draw, True, True, is_made_up=True
+                made_up.draw,
+                is_timed=True,
+                comes_and_goes=True,
+                is_made_up=True,
+                doubts=partial(doubts, made_up),
             )
         if nodes is None or pods is None:
             missing = "--nodes" if nodes is None else "--pods"
             raise CliError(f"{missing} is missing", f"give {FORMS}")
-        arrivals, is_timed = openb.parse_pods(_text(pods), str(pods))
-        traced = Workload(openb.parse_nodes(_text(nodes), str(nodes)), arrivals)
-        return Source(lambda random: traced, is_timed, False)
+        return _traced(nodes, pods)
     except WorkloadError as error:
         raise CliError(str(error)) from None
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {error}") from error
+def _traced(nodes: Path, pods: Path) -> Source:
+    of_pods, of_nodes = read_text(pods), read_text(nodes)
+    arrivals, is_timed = openb.parse_pods(of_pods, str(pods))
+    traced = Workload(openb.parse_nodes(of_nodes, str(nodes)), arrivals)
+    strange = [
+        *openb.strange_columns(of_nodes, str(nodes), openb.NODE_COLUMNS),
+        *openb.strange_columns(of_pods, str(pods), openb.KNOWN_OF_PODS),
+    ]
+    return Source(lambda random: traced, is_timed, False, doubts=lambda policy: strange)
