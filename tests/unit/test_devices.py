@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allotment.core import reasons
+from allotment.core import packing, reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import ContainerSource, NodeSource, PodSource
 from allotment_proto.device_config import DeviceConfig, MigModel, NodeConfig, Nvidia
@@ -163,6 +163,12 @@ def test_over_commit_scales_cards_and_says_what_kubelet_does_not_list() -> None:
     inventory, problems = registered("GPU-0,10,16000,NVIDIA-T4,true,hami-core", config=config)
     assert [(c.memory_mib, c.cores_pct) for c in inventory.cards] == [(24_000, 200)]
     assert problems == ["DeviceConfigMismatch", "DeviceConfigMismatch"]
+
+
+def test_no_more_compute_of_a_card_is_counted_than_the_columns_can() -> None:
+    config = DeviceConfig(nvidia=Nvidia(cores_scaling_milli=1_000_000))
+    inventory, _ = registered("GPU-0,10,16000,NVIDIA-T4,true,hami-core", config=config)
+    assert [card.cores_pct for card in inventory.cards] == [packing.CORES_MOST]
 
 
 def test_a_node_config_that_contradicts_its_node() -> None:

@@ -11,6 +11,8 @@ from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
 
 CORES_WHOLE_PCT = 100
+CORES_MOST_PCT = 8190
+"""The compute of one card that is counted, however far it is over-committed (`packing`)."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 DEFAULT_CONFIG = DeviceConfig()
 

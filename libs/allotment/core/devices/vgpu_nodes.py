@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.core import quantities
 from allotment.core.cuts.mig import most_mib
-from allotment.core.devices.base import NodeSource
+from allotment.core.devices.base import CORES_MOST_PCT, NodeSource
 from allotment_proto.device_config import DeviceConfig, NodeConfig
 from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Inventory, Problem
 from allotment_proto.volcano import device_config, keys
@@ -79,7 +79,7 @@ def _configured(card: CardFact, config: DeviceConfig, said: NodeConfig) -> CardF
     return msgspec.structs.replace(
         card,
         memory_mib=card.memory_mib * memory_milli // MILLI,
-        cores_pct=card.cores_pct * cores_milli // MILLI,
+        cores_pct=min(card.cores_pct * cores_milli // MILLI, CORES_MOST_PCT),
         # all of nothing would fit on a card without memory, and fail there
         healthy=card.healthy and card.memory_mib > 0 and not is_hidden,
     )
