@@ -20,3 +20,5 @@ def test_all_objects_are_told_once_and_heartbeats_make_no_event() -> None:
     assert facts["heartbeats"] == 2 * (30 + 30)
     assert facts["events_appended_for_heartbeats"] == 0
     assert facts["rss_mib"]["watcher"] > 0
+    folded_us = 1e6 * facts["folded_seconds_wall"]
+    assert 0 < facts["p50_us"] <= facts["p99_us"] < folded_us, "when facts landed, from the start"

@@ -131,6 +131,31 @@ def test_no_verdict_where_the_machine_changed_its_speed(file: Path) -> None:
     assert not holds_up(slow, kept(file, CORE))
 
 
+def test_no_verdict_where_only_the_empty_loop_was_quicker(file: Path) -> None:
+    quick = msgspec.structs.replace(CORE, calibration_ns=CORE.calibration_ns / 3)
+    with pytest.raises(UnsteadyError, match="67 % slower by the empty loop"):
+        holds_up(quick, kept(file, CORE))
+    both = msgspec.structs.replace(quick, rate_per_cpu_second=CORE.rate_per_cpu_second * 0.9)
+    assert not holds_up(both, file)
+
+
+def test_other_versions_are_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = msgspec.structs.replace(CORE, versions={"allotment": "0.0.9", "python": "3.11.2"})
+    newer = msgspec.structs.replace(CORE, versions={"allotment": "0.1.0", "python": "3.11.2"})
+    assert holds_up(newer, kept(file, older))
+    said = capsys.readouterr().err
+    assert "Allotment 0.1.0, Python 3.11.2 now, Allotment 0.0.9, Python 3.11.2 then" in said
+
+
+def test_a_report_is_kept_on_a_line_of_its_own(file: Path) -> None:
+    file.write_text('{"bench":"co')
+    keep(CORE, file)
+    keep(CORE, file)
+    broken, *lines = file.read_text().splitlines()
+    assert broken == '{"bench":"co'
+    assert [msgspec.json.decode(line)["bench"] for line in lines] == ["core", "core"]
+
+
 def test_a_run_is_not_compared_with_itself(file: Path) -> None:
     fast = msgspec.structs.replace(CORE, rate_per_cpu_second=4000)
     out: dict[str, Any] = {"as_json": True, "save": file, "compare": kept(file, fast)}

@@ -46,7 +46,7 @@ class Worth(NamedTuple):
 
     @property
     def most(self) -> int:
-        return max((micro for _, micro in self.by_value), default=self.otherwise)
+        return max([self.otherwise, *(micro for _, micro in self.by_value)])
 
 
 class Bounds(NamedTuple):

@@ -170,7 +170,8 @@ def publish(
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     else:
-        shown = [*rows, ("compiled loops", compiler(msgspec.to_builtins(report)))]
+        said = msgspec.to_builtins(report)
+        shown = [*rows, ("compiled loops", compiler(said)), ("versions", made_of(said))]
         emit([title, *table(["FIGURE", "VALUE"], [list(row) for row in shown], right=["VALUE"])])
     try:
         is_held_up = compare is None or holds_up(report, compare)
@@ -182,10 +183,13 @@ def publish(
 
 
 def keep(report: Report, path: Path) -> None:
-    """Append a report to a file of reports. Raises CliError if that cannot be done."""
+    """Append a report to a file of reports, on a line of its own even where the last line broke
+    off. Raises CliError if that cannot be done.
+    """
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(msgspec.json.encode(report).decode() + "\n")
+        with path.open("ab") as file:
+            is_broken_off = file.tell() > 0 and path.is_file() and path.read_bytes()[-1:] != b"\n"
+            file.write(b"\n" * is_broken_off + msgspec.json.encode(report) + b"\n")
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error}") from None
 
@@ -210,21 +214,39 @@ def holds_up(report: Report, path: Path) -> bool:
             )
     if compiler(mine) != compiler(earlier):
         note(f"compiled loops differ: {compiler(mine)} now, {compiler(earlier)} then")
+    if made_of(mine) != made_of(earlier):
+        note(f"versions differ: {made_of(mine)} now, {made_of(earlier)} then")
     now = report.rate_per_cpu_second * report.calibration_ns
     then: float = earlier["rate_per_cpu_second"] * earlier["calibration_ns"]
     change = 100 * (now / then - 1)
+    is_slower = change <= -SLOWER_PERCENT
+    if is_slower and report.rate_per_cpu_second >= earlier["rate_per_cpu_second"]:
+        raise UnsteadyError(
+            f"{report.rate_per_cpu_second:,.0f} /CPU-s now and "
+            f"{earlier['rate_per_cpu_second']:,.0f} in {path} would be {-change:.0f} % slower by "
+            f"the empty loop ({report.calibration_ns} ns now, {earlier['calibration_ns']} ns then), "
+            "which alone was quicker now",
+            "measure again, or compare with a run of a machine that is more like this one",
+        )
     note(
         f"against {path}: {report.rate_per_cpu_second:,.0f} /CPU-s now "
         f"(loop {report.calibration_ns} ns), {earlier['rate_per_cpu_second']:,.0f} then "
         f"(loop {earlier['calibration_ns']} ns): {change:+.0f} % at equal speed of the machine"
     )
-    return change > -SLOWER_PERCENT
+    return not is_slower
 
 
 def compiler(report: Mapping[str, Any]) -> str:
     """What compiled the loops that scored: `numba 0.61.0`, or `none`."""
     found = report.get("versions", {}).get("numba", NO_NUMBA)
     return found if found == NO_NUMBA else f"numba {found}"
+
+
+def made_of(report: Mapping[str, Any]) -> str:
+    """What was measured, and under which Python and NumPy."""
+    found = report.get("versions", {})
+    names = {"allotment": "Allotment", "python": "Python", "numpy": "NumPy"}
+    return ", ".join(f"{name} {found[key]}" for key, name in names.items() if key in found)
 
 
 def find(report: Report, path: Path) -> dict[str, Any]:
@@ -252,7 +274,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     """The reports in a file. Raises CliError naming the line that is none."""
     reports = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"{path} cannot be read: {error}") from None
     for number, line in enumerate(lines, start=1):

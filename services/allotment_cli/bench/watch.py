@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from allotment_cli.bench.processes import Services, nats_server, peak_rss_mib, r
 from allotment_cli.bench.report import Report, publish, reporting
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_cli.percentiles import percentile
 
 WATCHER = "watcher"
 TOLD_WITHIN_S = 300.0
@@ -109,7 +111,7 @@ async def _measure(
     await anyio.Path(kubeconfig).write_bytes(_kubeconfig(url))
     arguments = ("allotment_watcher", "--nats-url", server.url, "--kubeconfig", str(kubeconfig))
     wanted = nodes + pods + 2  # and the policy, and the device configuration
-    start_s = anyio.current_time()
+    start_s, start_ns = anyio.current_time(), time.time_ns()
     async with (
         connect([server.url], f"bench-{os.getpid()}") as connection,
         aiohttp.ClientSession() as http,
@@ -136,7 +138,7 @@ async def _measure(
         else:
             raise CliError("the watcher did not keep its watches long enough for all heartbeats")
         after = await _until_quiet(watcher, running)
-        told = await _told(log)
+        told = await _told(log, start_ns)
     if told.until_seq[before.seq] != wanted:
         raise CliError(f"{told.until_seq[before.seq]} events were appended, not {wanted}")
     if told.events != wanted:
@@ -148,8 +150,8 @@ async def _measure(
         shapes=0,
         pods=pods,
         rate_per_cpu_second=round((nodes + pods) / folded.cpu_s),
-        p50_us=per_object_us,
-        p99_us=per_object_us,
+        p50_us=percentile(told.landed_us[:wanted], 50),
+        p99_us=percentile(told.landed_us[:wanted], 99),
         cpu_us={WATCHER: per_object_us},
         rss_mib={WATCHER: rss_mib},
         ready_seconds_wall=round(ready_s, 2),
@@ -229,16 +231,20 @@ class _Told(NamedTuple):
     events: int
     until_seq: dict[int, int]
     """Sequence → events up to there."""
+    landed_us: list[int]
+    """Of every event, how long after the start it landed."""
 
 
-async def _told(log: JetStreamLog) -> _Told:
+async def _told(log: JetStreamLog, start_ns: int = 0) -> _Told:
     """What is in the log."""
     until_seq = {0: 0}
+    landed_us: list[int] = []
     async for batch in log.read(1, await log.last_seq()):
         for record in batch:
             events = len(_events.decode(record.payload).events)
             until_seq[record.seq] = until_seq[record.seq - 1] + events
-    return _Told(len(until_seq) - 1, max(until_seq.values()), until_seq)
+            landed_us += [(record.time_ns - start_ns) // 1000] * events
+    return _Told(len(until_seq) - 1, max(until_seq.values()), until_seq, landed_us)
 
 
 def _kubeconfig(url: str) -> bytes:
@@ -261,6 +267,10 @@ def _rows(report: WatchReport) -> list[tuple[str, str]]:
         ("all told and folded", f"{report.folded_seconds_wall} s (wall)"),
         ("watcher's CPU until then", f"{report.watcher_cpu_seconds} s"),
         ("watcher's memory, peak until then", f"{report.rss_mib[WATCHER]:,} MiB"),
+        (
+            "told after, p50, p99",
+            f"{report.p50_us / 1e6:.2f} s, {report.p99_us / 1e6:.2f} s (wall)",
+        ),
         ("objects per CPU-second", f"{report.rate_per_cpu_second:,}"),
         ("appended", f"{report.events_appended:,} events, {report.records_appended:,} records"),
         ("heartbeats", f"{report.heartbeats:,}, {report.heartbeat_cpu_us} µs of CPU each"),
