@@ -1,6 +1,5 @@
 """The bench's workload is the same for a seed, keeps the books, and reports what it measured."""
 
-import sysconfig
 from random import Random
 
 import msgspec
@@ -12,7 +11,6 @@ from allotment.core.board import Board
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator
 from allotment.testing.churn import DEVICES, FILL, Churn, shapes
-from allotment_cli.bench.report import OPTIMISED, is_optimised, versions
 from allotment_cli.main import main
 from allotment_proto.facts import Policy
 
@@ -50,18 +48,6 @@ def test_core_reports_one_line_of_json() -> None:
     assert facts["rate_per_cpu_second"] > 0
     assert facts["ratio_to_oracle"] > 1, "the board is there to be faster than asking every node"
     assert facts["p50_us"] <= facts["p99_us"]
-
-
-@pytest.mark.parametrize(
-    ("built_with", "build"),
-    [("'--with-lto' '--enable-optimizations'", "optimised"), (None, "not optimised")],
-)
-def test_a_report_says_how_its_python_was_built(
-    monkeypatch: pytest.MonkeyPatch, built_with: str | None, build: str
-) -> None:
-    monkeypatch.setattr(sysconfig, "get_config_var", {"CONFIG_ARGS": built_with}.get)
-    assert versions()["python_build"] == build
-    assert is_optimised() == (build == OPTIMISED)
 
 
 @pytest.mark.parametrize("devices", DEVICES)

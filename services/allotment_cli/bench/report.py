@@ -9,7 +9,6 @@ machine does not look like a slow release.
 import functools
 import resource
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +27,6 @@ from allotment_cli.params import can_be_written
 REFERENCE_NS = 30.0
 """An empty loop's turn on the machine that the goals are stated for."""
 NO_NUMBA = "none"
-OPTIMISED = "optimised"
 SLOWER_PERCENT = 20
 SAME: dict[str, object] = {
     "bench": None,
@@ -59,15 +57,7 @@ def versions(*, is_compiled: bool | None = None) -> dict[str, str]:
         "numba": (machine_code.numba_version() if is_compiled else None) or NO_NUMBA,
         "numpy": version("numpy"),
         "python": sys.version.split()[0],
-        "python_build": OPTIMISED if is_optimised() else "not optimised",
     }
-
-
-def is_optimised() -> bool:
-    """Whether this Python was built with `--enable-optimizations`, as its makers advise; without it
-    everything takes about a quarter longer.
-    """
-    return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
 
 
 def settle() -> None:
@@ -127,8 +117,6 @@ def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def begun(*args: Any, **options: Any) -> Any:
-        if not is_optimised():
-            note("this Python was built without --enable-optimizations: others are quicker")
         speed.begin()
         return command(*args, **options)
 
@@ -224,8 +212,8 @@ def holds_up(report: Report, path: Path) -> bool:
         raise UnsteadyError(
             f"{report.rate_per_cpu_second:,.0f} /CPU-s now and "
             f"{earlier['rate_per_cpu_second']:,.0f} in {path} would be {-change:.0f} % slower by "
-            f"the empty loop ({report.calibration_ns} ns now, {earlier['calibration_ns']} ns then), "
-            "which alone was quicker now",
+            f"the empty loop, which alone was quicker now: {report.calibration_ns} ns a turn, "
+            f"{earlier['calibration_ns']} then",
             "measure again, or compare with a run of a machine that is more like this one",
         )
     note(
