@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.core.policies.typical import SHAPES_MOST
 from allotment_cli.main import main
 from allotment_cli.simulate import curve
 from allotment_cli.simulate.policies import NAMES
@@ -188,6 +189,22 @@ def test_other_nos_say_what_would_be_right(trace: list[str], tmp_path: Path) -> 
     assert "the nodes have no cards" in simulate(*trace, "--inflate", "2", code=2).stderr
 
 
+def test_a_configuration_learns_as_the_services_and_a_name_as_published(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text(NODES)
+    pods = "".join(f"p{n},{1000 + n % 30},1024,1,500\n" for n in range(60))
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + pods)
+    (tmp_path / "fgd.conf").write_text(CONFIGURATION.replace("spread", "fgd"))
+    trace = ["--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv")]
+    learned = {}
+    for policy in ("fgd", str(tmp_path / "fgd.conf")):
+        kept = tmp_path / "run.jsonl"
+        simulate(*trace, "--inflate", "0.7", "--policy", policy, "--record", str(kept))
+        lines = map(msgspec.json.decode, kept.read_bytes().splitlines())
+        told = [event for line in lines for event in line["record"]["events"]]
+        [learned[policy]] = [len(e["mix"]) for e in told if e["type"] == "MixLearned"]
+    assert list(learned.values()) == [29, SHAPES_MOST]
+
+
 @pytest.mark.parametrize("policy", ["fgd", "headroom"])
 def test_a_recorded_run_knows_the_mix_that_it_was_decided_with(
     policy: str, trace: list[str], tmp_path: Path
@@ -205,8 +222,8 @@ def test_seeds_that_make_no_difference_are_not_repeated(trace: list[str], tmp_pa
     for same in (["--file", log], ["--file", log, "--no-churn"], [*trace, "--churn"]):
         said = simulate(*same, *twice, code=2).stderr
         assert "every seed gives the same run here" in said
-        assert "SPREAD" in simulate(*same, *twice, "--policy", "random").stdout
-        assert "SPREAD" in simulate(*same, *twice, "--inflate", "1.1").stdout
+        assert "STD DEV" in simulate(*same, *twice, "--policy", "random").stdout
+        assert "STD DEV" in simulate(*same, *twice, "--inflate", "1.1").stdout
     mixed = ["--policy", "random", "--policy", "spread"]
     assert "every seed" in simulate("--file", log, *mixed, *twice, code=2).stderr
 

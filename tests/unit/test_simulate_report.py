@@ -88,7 +88,7 @@ def test_a_policys_file_is_shown_without_its_folders() -> None:
 @pytest.mark.parametrize(
     ("more", "title", "column"),
     [
-        (["--inflate", "1.3", "--repeat", "3"], "POLICY  .*SPREAD", 1),
+        (["--inflate", "1.3", "--repeat", "3"], "POLICY  .*STD DEV", 1),
         (["--inflate", "1.3"], "POLICY  .*ARRIVED", 2),
         (["--churn"], "POLICY  .*ARRIVED", 2),
     ],

@@ -210,7 +210,7 @@ def summary(reports: Sequence[RunReport]) -> list[str]:
                 f"{fmean(found.refused for found in runs):,.0f}",
             ]
         )
-    headers = ["POLICY", "SEEDS", "ALLOCATED %", "SPREAD", "LEAST", "MOST"]
+    headers = ["POLICY", "SEEDS", "ALLOCATED %", "STD DEV", "LEAST", "MOST"]
     headers += ["UNALLOCATED CARDS", "FRAGMENTED %", "REFUSED"]
     return ["mean of the runs:", *table(headers, rows, right=headers[1:])]
 

@@ -20,7 +20,7 @@ from allotment_cli.simulate.inputs import Source
 from allotment_cli.simulate.policies import Chosen
 from allotment_cli.simulate.report import Curve, RunReport, curve, report
 from allotment_proto.events import MixLearned
-from allotment_proto.facts import PodRequest, Policy
+from allotment_proto.facts import PodRequest
 
 
 class Plan(NamedTuple):
@@ -48,12 +48,20 @@ class Drawn(NamedTuple):
     requests: Sequence[PodRequest]
     """What the source's pods ask for: all that a policy may learn from."""
 
-    def learned(self, policy: Policy) -> tuple[MixLearned, ...]:
-        """What the log says of the pods under a policy that looks ahead."""
+    def learned(self, chosen: Chosen) -> tuple[MixLearned, ...]:
+        """What the log says of the pods under a policy that looks ahead: for one that is called by
+        its name what its authors counted, for a configuration what the services would learn.
+        """
+        policy = chosen.policy
         if policy.mix:  # recorded
             pods = len(self.requests)
             return (MixLearned(policy=policy.device_policy, mix=policy.mix, pods=pods),)
-        return learned(policy.device_policy, self.requests, self.workload.nodes)
+        return learned(
+            policy.device_policy,
+            self.requests,
+            self.workload.nodes,
+            as_published=chosen.name == policy.device_policy,
+        )
 
 
 def draw(plan: Plan, seed: int) -> Drawn:
@@ -100,7 +108,7 @@ def simulate(
         drawn.workload.nodes,
         chosen.policy,
         ranker,
-        prelude=drawn.learned(chosen.policy),
+        prelude=drawn.learned(chosen),
         sink=sink,
     )
     start = time.process_time()

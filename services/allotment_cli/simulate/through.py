@@ -154,7 +154,7 @@ async def _run(drawn: Drawn, chosen: Chosen, directory: Path, progress: Progress
 def _cluster(drawn: Drawn, chosen: Chosen) -> list[Event]:
     loaded = PolicyLoaded(policy=chosen.policy, source="simulation", text_sha256="")
     fixed = [arrival.fact for arrival in drawn.workload.fixed if arrival.deleted_s is None]
-    return [loaded, *drawn.learned(chosen.policy), *drawn.workload.nodes, *fixed]
+    return [loaded, *drawn.learned(chosen), *drawn.workload.nodes, *fixed]
 
 
 def _pods(drawn: Drawn) -> list[Event]:

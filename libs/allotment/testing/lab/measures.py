@@ -30,16 +30,20 @@ def typical(requests: Iterable[PodRequest], nodes: Iterable[NodeObserved]) -> Mi
 
 
 def learned(
-    policy: str, requests: Sequence[PodRequest], nodes: Iterable[NodeObserved]
+    policy: str,
+    requests: Sequence[PodRequest],
+    nodes: Iterable[NodeObserved],
+    *,
+    as_published: bool = True,
 ) -> tuple[MixLearned, ...]:
     """What a policy that looks ahead would have learned of a workload; empty for the others.
 
-    Fragments are counted with every shape that makes up the 95 %, as in the published experiment: a
-    log in production keeps the most frequent sixteen.
+    As published, `fgd` counts fragments with every shape that makes up the 95 % of pods; in
+    production the watcher keeps the most frequent sixteen.
     """
     if policy not in LEARNERS:
         return ()
-    if policy == "fgd":
+    if policy == "fgd" and as_published:
         mix = typical(requests, nodes)
     else:
         mix = learn(policy, Counter(requests), _mean_card_mib(nodes))
