@@ -94,7 +94,7 @@ def _policies(
         Policy,
         device_policy=st.sampled_from(names),
         device_weight=st.sampled_from((0, 10)),
-        host_policy=st.sampled_from(("binpack", "spread", "none")),
+        host_policy=st.sampled_from(("binpack", "spread", "none", "later")),
         host_weight=st.sampled_from((0, 1, 100)),
         fit_weight=st.sampled_from((0, 10, 100)),
         families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),

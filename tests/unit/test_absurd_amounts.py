@@ -3,14 +3,18 @@
 import msgspec
 import pytest
 
+from allotment.core import reasons
 from allotment.core.board import Board
 from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import NodeSource
+from allotment.core.state import apply
+from allotment_proto.facts import PodRequest
 from allotment_proto.volcano import keys
 from allotment_proto.volcano.vgpu import decode_register
 from allotment_watcher import objects
 from allotment_watcher.normalise import AMOUNT_MAX, node_fact
+from tests import build
 from tests.build import node, state_of
 from tests.unit.kube_json import container, pod_json, refused, seen
 
@@ -54,3 +58,27 @@ def test_a_card_cannot_have_absurd_memory() -> None:
         NodeSource({}, {keys.GPU_MEMORY: "0", keys.GPU_NUMBER: "0"}, {})
     )
     assert none == (None, ())
+
+
+def test_strangers_who_take_more_of_a_resource_than_can_be_counted() -> None:
+    state = build.state_of(
+        build.node("n1", extended=(("example.com/x", 4),)), build.node("n2"), build.pod("a")
+    )
+    taken = PodRequest(0, 0, (("example.com/x", 1 << 62),))
+    for number in range(3):
+        apply(state, build.pod(f"x{number}", taken, node="n1", scheduler="other"), 10 + number)
+    wanted = build.request(build.wants(), extended=(("example.com/x", 1),))
+    apply(state, build.pod("b", wanted), 20)
+    outcome = run_cycle(state, ["a", "b"], Board(state))
+    assert outcome == run_cycle(state, ["a", "b"], Evaluator(state))
+    assert [placement.uid for placement in outcome.placements] == ["a"]
+
+
+@pytest.mark.parametrize("cores_pct", [9_000, 1 << 53])
+def test_more_compute_asked_for_than_any_card_has(cores_pct: int) -> None:
+    state = build.state_of(
+        build.node("n1"), build.pod("a", build.request(build.wants(1, cores_pct)))
+    )
+    outcome = run_cycle(state, ["a"], Board(state))
+    assert outcome == run_cycle(state, ["a"], Evaluator(state))
+    assert outcome.refusals[0].reasons == ((reasons.INSUFFICIENT_GPU_COMPUTE, 1),)

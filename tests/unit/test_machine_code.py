@@ -117,7 +117,7 @@ def test_a_compiler_that_cannot_be_imported_is_broken_not_absent(
 
 def test_a_bench_says_that_it_is_without(numba: FakeNumba) -> None:
     numba.failures = [EOFError(), OSError("no LLVM")]
-    arguments = ["bench", "core", "--nodes", "5", "--shapes", "2", "--seconds", "0.1"]
+    arguments = ["bench", "core", "--nodes", "20", "--shapes", "2", "--seconds", "0.1"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     assert "measuring without compiled loops: OSError: no LLVM" in result.stderr

@@ -30,6 +30,7 @@ from allotment.core.points import (
     POINT_MICRO,
     POINTS_MOST,
     TOTAL_MOST,
+    weighs_host,
 )
 from allotment.core.policies.base import DevicePolicy, View
 from allotment.core.shapes import HOST_ROWS, Ask, Shape
@@ -62,7 +63,7 @@ class Scorer:
         self._columns = columns
         self._policy = policy
         self._device = device
-        self._host_policy = policy.host_policy if policy.host_weight else "none"
+        self._host_policy = policy.host_policy if weighs_host(policy) else "none"
         self._device_weight = np.array(policy.device_weight << LEFTOVER_BITS)
         self._host_weight = np.array(policy.host_weight << LEFTOVER_BITS)
         self._first = np.arange(len(columns)) * columns.depth

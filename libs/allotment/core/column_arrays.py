@@ -31,6 +31,8 @@ from allotment_proto.events import NodeObserved
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
+OVERSOLD = -(1 << 61)
+"""Nothing is less free than this, however much others took beyond what there is."""
 PODS, CPU, HOST_MEMORY, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(7)
 SIZE_CPU, SIZE_MEMORY = 0, 1
 SIZE_EXTENDED = 2 - EXTENDED
@@ -217,7 +219,7 @@ class Arrays:
             self.has_unsaid = True
         if node.extended_free:
             for name, free in node.extended_free.items():
-                self._host[at + self._resources[name]] = free
+                self._host[at + self._resources[name]] = free if free > OVERSOLD else OVERSOLD
 
     def _shares(self, position: int, cpu_milli: int, memory_bytes: int) -> int:
         """`points.host_sum` of what is in use, from what is free."""

@@ -104,7 +104,7 @@ def plan_of(
     plan[POLICY], plan[DEVICE_WEIGHT] = POLICY_NUMBERS[device], policy.device_weight
     plan[FIT_WEIGHT], plan[IMAGE_MICRO] = policy.fit_weight, image_micro
     if policy.host_weight:
-        plan[HOST_POLICY] = POLICY_NUMBERS.get(policy.host_policy, SPREAD)
+        plan[HOST_POLICY] = POLICY_NUMBERS.get(policy.host_policy, NONE)
         plan[HOST_WEIGHT] = policy.host_weight
     plan[KIND_MASK], plan[AMOUNT_SHIFT] = layout.kind_mask, layout.amount_shift
     plan[MAY_EXCEED], plan[IS_CUT_OFF] = shape.may_exceed, is_cut

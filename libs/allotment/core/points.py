@@ -1,5 +1,7 @@
 """Points and shares: integers only, in micro-points (10⁻⁶ of a point; 100 points a full card)."""
 
+from allotment_proto.facts import Policy
+
 POINT_MICRO = 1_000_000
 FULL_MICRO = 100 * POINT_MICRO
 KIB_BITS = 10
@@ -8,6 +10,7 @@ POINTS_MOST = 100 * FULL_MICRO
 LEFTOVER_BITS = 23
 LEFTOVER_MOST = (1 << LEFTOVER_BITS) - 1
 """What a choice leaves behind counts up to here."""
+HOST_POLICIES = ("binpack", "spread")
 HOST_BITS = 33
 """Two full shares fit 62 bits, and a host of 32 TiB is still told apart by the KiB."""
 HOST_HALF = 1 << HOST_BITS
@@ -63,12 +66,17 @@ def host_sum(cpu_milli: tuple[int, int], memory_kib: tuple[int, int]) -> int:
     )
 
 
+def weighs_host(policy: Policy) -> bool:
+    """Whether the host's use adds points: a policy that this release does not know adds none."""
+    return policy.host_weight > 0 and policy.host_policy in HOST_POLICIES
+
+
 def host_micro(total: int, policy: str) -> int:
     """The host term before its weight, from `host_sum` of what is in use after placement.
 
     The mean of the two shares (binpack), or what is missing to 100 points (spread).
     """
-    if policy not in ("binpack", "spread"):
+    if policy not in HOST_POLICIES:
         return 0
     mean = total >> HOST_BITS + 1
     return mean if policy == "binpack" else FULL_MICRO - mean

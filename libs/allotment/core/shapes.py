@@ -212,7 +212,10 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         is_second_best=_flags(piece is not None and piece.is_second_best for piece in pieces),
         cores_pct=np.array(cores, np.int64),
         size_pct=np.array([min(k.cores_pct, CORES_MOST) for k in kinds], np.int64),
-        amount=np.array([amount(int(n), c) for n, c in zip(charge, cores, strict=True)], np.int64),
+        amount=np.array(
+            [amount(int(n), min(c, CORES_MOST)) for n, c in zip(charge, cores, strict=True)],
+            np.int64,
+        ),
         size_mib=size,
         divisor_mib=np.maximum(size, 1),
         fit_micro=np.array(fits_micro, np.int64),

@@ -27,7 +27,7 @@ from allotment_cli.params import Finite
 from allotment_cli.percentiles import percentile
 from allotment_proto.facts import PodRequest, Policy
 
-PLACED_MIN = 0.75
+PLACED_MIN = 0.6
 WARM_UP_PER_SHAPE = 20
 """So many decisions a shape go before: the first of each looks at every node, once."""
 DEFAULT_SHAPES = 16
