@@ -41,16 +41,21 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
         with _handled_by(stop):
             yield
     except KeyboardInterrupt:
-        note(f"allot: stopped by {came.name}")
-        ctx.exit(128 + came)
-    except BrokenPipeError:
+        with contextlib.suppress(OSError):  # whoever read that may be stopped as well
+            note(f"allot: stopped by {came.name}")
         _say_no_more()
-        ctx.exit(128 + signal.SIGPIPE)
-    except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        ctx.exit(128 + came)
+    except (OSError, BaseExceptionGroup) as error:
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        if isinstance(first, BrokenPipeError):
+            _say_no_more()
+            ctx.exit(128 + signal.SIGPIPE)
+        if getattr(first, "errno", None) != errno.ENOSPC or getattr(first, "filename", None):
             raise
         _say_no_more()
-        raise CliError(f"what it prints cannot be written: {error.strerror}") from error
+        raise CliError(f"what it prints cannot be written: {os.strerror(errno.ENOSPC)}") from error
 
 
 @contextlib.contextmanager
@@ -69,8 +74,12 @@ def _handled_by(stop: "signal._HANDLER") -> Iterator[None]:
 
 
 def _say_no_more() -> None:
-    """Python writes what is left of stdout when it ends, and would complain once more."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+    """Python writes what is left when it ends, and would complain once more where nobody reads."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)

@@ -141,6 +141,16 @@ def test_in_the_background_of_a_shell_as_well(tmp_path: Path, workload: Path) ->
         assert_stopped(running, signal.SIGTERM)
 
 
+def test_nobody_reads_that_it_was_stopped(tmp_path: Path, workload: Path) -> None:
+    arguments = ["simulate", "--workload", str(workload), "--record", str(tmp_path / "run.jsonl")]
+    with begun(tmp_path, arguments) as running:
+        until(lambda: list(tmp_path.iterdir()))
+        assert running.stderr is not None
+        running.stderr.close()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(40) == 128 + signal.SIGINT
+
+
 def test_a_reader_that_went_away_and_a_full_disk(tmp_path: Path) -> None:
     with begun(tmp_path, ["version"]) as running:
         assert running.stdout is not None
@@ -148,6 +158,12 @@ def test_a_reader_that_went_away_and_a_full_disk(tmp_path: Path) -> None:
         assert running.stderr is not None
         assert running.stderr.read() == ""
         assert running.wait(20) == 128 + signal.SIGPIPE
+    with begun(tmp_path, PIPELINE) as running:
+        assert running.stderr is not None
+        assert running.stderr.readline() == "writing 200 nodes …\n"
+        running.stderr.close()
+        assert running.wait(40) == 128 + signal.SIGPIPE
+    assert not children(tmp_path)
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*ALLOT, "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20

@@ -78,6 +78,37 @@ def test_pods_that_keep_apart() -> None:
     round_of(Policy(tiers=BUILT_IN_TIERS), 1, nodes, wanted)
 
 
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_minima_that_are_complete_only_after_others_had_a_turn(nodes: int) -> None:
+    """A pod that asks for nothing is placed last, and is part of its group's minimum all the same."""
+    term = PodTerm("host", ("default",), (Expression("app", "In", ("web",)),))
+    spread = Company(spread=(Spread(term, 1, True, True),))
+    told: list[Event] = [
+        PolicyLoaded(policy=Policy(tiers=BUILT_IN_TIERS), source="", text_sha256=""),
+        QueueObserved(uid="default", name="default", rv=1),
+        *(build.node(f"n{n}", 0, labels=(("host", f"n{n}"),)) for n in range(nodes)),
+    ]
+    for name in ("a", "b"):
+        told.append(group(name, 3))
+        for number, cpu_milli in enumerate((1_000, 1_000, 0)):
+            wanted = PodRequest(cpu_milli, 0, company=spread)
+            pod = build.pod(
+                f"{name}{number}", wanted, group=f"default/{name}", labels=(("app", "web"),)
+            )
+            told.append(pod)
+    state = ClusterState()
+    groups = Groups(state)
+    for seq, event in enumerate(told, start=1):
+        apply(state, event, seq)
+    found = groups.next_batch((), 16)
+    assert found is not None
+    outcome = Rounds(state).run(found.batch.uids, Board(state))
+    made = [placement.uid for placement in outcome.placements]
+    assert made == ["a0", "a1", "b0", "b1", "a2", "b2"]
+    assert set(outcome.wholes) == {("a0", "a1", "a2"), ("b0", "b1", "b2")}
+    assert_upheld(state, outcome)
+
+
 def test_containers_whose_chips_should_be_of_one_network() -> None:
     """The first gets one of the larger network; what is left then is two networks of one."""
     entries = [chips.entry(f"c{n}", CHIP, network) for n, network in enumerate((0, 1, 1))]

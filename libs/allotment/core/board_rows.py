@@ -181,7 +181,7 @@ def _wired(view: View, ask: Ask, good: Bools, wanted: Ints) -> Ints:
     """Slots (M, D) with the cards of the network that has most good ones in front; of equals the
     lower network; within one by key. By key alone where a card's network is unknown.
 
-    The same as `devices.base.wired_together`.
+    The same as `devices.choosing.wired_together`.
     """
     columns = view.columns
     network = columns.network.take(view.at, axis=0)

@@ -223,8 +223,22 @@ def recheck_all(
 ) -> Rechecked:
     """Ask for every proposed placement once more, each on top of those that still stand.
 
-    What a group was given beyond its minimum does not stand without that.
+    First in the order in which they were made, in which all stand unless the state has changed.
+    Then what is left of them is asked for whole by whole; what a group was given beyond its minimum
+    does not stand without that.
     """
+    trial = Trial(state)
+    if all(recheck(state, trial, placement) is None for placement in placements):
+        number_of = {uid: number for number, whole in enumerate(wholes) for uid in whole}
+        numbers = dict.fromkeys(number_of[p.uid] for p in placements if p.uid in number_of)
+        return Rechecked(tuple(placements), (), tuple(wholes[number] for number in numbers))
+    return _what_stands(state, placements, wholes)
+
+
+def _what_stands(
+    state: ClusterState, placements: Sequence[Placement], wholes: Sequence[tuple[str, ...]]
+) -> Rechecked:
+    """What is left of placements of which some do not stand any more."""
     trial = Trial(state)
     kept: list[Placement] = []
     dropped: list[Dropped] = []

@@ -1,9 +1,9 @@
 """A request compiled for columns: its needs per card kind, as thresholds.
 
-Every rule of `devices.base.card_refusal` becomes `free >= need`: a wrong family, mode or model and
-an unhealthy card need more than there can be; a percentage is resolved per kind; compute 100 needs
-all slots free, compute 0 needs one percent that is not used up. Card ids and indexes are the only
-rules about single cards and become a mask.
+Every rule of `devices.choosing.card_refusal` becomes `free >= need`: a wrong family, mode or model
+and an unhealthy card need more than there can be; a percentage is resolved per kind; compute 100
+needs all slots free, compute 0 needs one percent that is not used up. Card ids and indexes are the
+only rules about single cards and become a mask.
 """
 
 from collections.abc import Iterable, Sequence

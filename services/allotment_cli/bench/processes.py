@@ -37,14 +37,15 @@ def run(
     """Run something on an event loop as services have it. What was `expected` to go wrong comes out
     as one CliError, however many task groups it came through.
     """
+    first: BaseException
     try:
-        done = anyio.run(act, *args, backend_options={"use_uvloop": True})
+        return anyio.run(act, *args, backend_options={"use_uvloop": True})
     except* expected as errors:
-        first: BaseException = errors
+        first = errors
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        raise first if isinstance(first, CliError) else CliError(str(first)) from None
-    return done
+    # not in the block above: Python 3.11.2 would make a group of it again
+    raise first if isinstance(first, CliError) else CliError(str(first))
 
 
 @asynccontextmanager

@@ -176,7 +176,7 @@ def keep(report: Report, path: Path) -> None:
     """
     try:
         with path.open("ab") as file:
-            is_broken_off = file.tell() > 0 and path.is_file() and path.read_bytes()[-1:] != b"\n"
+            is_broken_off = path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n")
             file.write(b"\n" * is_broken_off + msgspec.json.encode(report) + b"\n")
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error}") from None
