@@ -80,7 +80,7 @@ def test_pods_that_keep_apart() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4])
 def test_minima_that_are_complete_only_after_others_had_a_turn(nodes: int) -> None:
-    """A pod that asks for nothing is placed last, and is part of its group's minimum all the same."""
+    """A pod that asks for nothing is placed last, and is part of its group's minimum."""
     term = PodTerm("host", ("default",), (Expression("app", "In", ("web",)),))
     spread = Company(spread=(Spread(term, 1, True, True),))
     told: list[Event] = [
