@@ -16,7 +16,7 @@ from types import FrameType
 
 import click
 
-from allotment_cli.errors import CliError
+from allotment_cli.errors import CliError, innermost
 from allotment_cli.output import note
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -31,31 +31,29 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
     def stop(number: int, _: FrameType | None) -> None:
         nonlocal came
         came = signal.Signals(number)
-        if (
-            signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        ):  # started in the background by a shell
+        # asyncio cancels its main task on SIGINT only; shells start background jobs without it
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)  # asyncio cancels its main task on this one only
+        signal.raise_signal(signal.SIGINT)
 
     try:
         with _handled_by(stop):
             yield
-    except KeyboardInterrupt:
-        with contextlib.suppress(OSError):  # whoever read that may be stopped as well
-            note(f"allot: stopped by {came.name}")
-        _say_no_more()
-        ctx.exit(128 + came)
-    except (OSError, BaseExceptionGroup) as error:
-        first: BaseException = error
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        if isinstance(first, BrokenPipeError):
-            _say_no_more()
-            ctx.exit(128 + signal.SIGPIPE)
-        if getattr(first, "errno", None) != errno.ENOSPC or getattr(first, "filename", None):
-            raise
-        _say_no_more()
-        raise CliError(f"what it prints cannot be written: {os.strerror(errno.ENOSPC)}") from error
+    except (KeyboardInterrupt, OSError, BaseExceptionGroup) as error:
+        match innermost(error):
+            case KeyboardInterrupt():
+                with contextlib.suppress(OSError):  # whoever read that may be stopped as well
+                    note(f"allot: stopped by {came.name}")
+                _say_no_more()
+                ctx.exit(128 + came)
+            case BrokenPipeError():
+                _say_no_more()
+                ctx.exit(128 + signal.SIGPIPE)
+            case OSError(errno=errno.ENOSPC, filename=None) as full:
+                _say_no_more()
+                raise CliError(f"what it prints cannot be written: {full.strerror}") from error
+            case _:
+                raise
 
 
 @contextlib.contextmanager

@@ -5,6 +5,13 @@ from typing import IO, Any
 import click
 
 
+def innermost(error: BaseException) -> BaseException:
+    """What went wrong first, however many task groups it came through."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class CliError(click.ClickException):
     """Raised when a question cannot be answered. Ends the command with exit code 2.
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allotment.adapters.kube_result import text_of
 from allotment.adapters.nats_server import NatsServer, NatsServerError
-from allotment_cli.errors import CliError
+from allotment_cli.errors import CliError, innermost
 from allotment_local.child import Child
 from allotment_local.probes import probe_http
 from allotment_local.state import ServiceState
@@ -41,9 +41,7 @@ def run(
     try:
         return anyio.run(act, *args, backend_options={"use_uvloop": True})
     except* expected as errors:
-        first = errors
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
+        first = innermost(errors)
     # not in the block above: Python 3.11.2 would make a group of it again
     raise first if isinstance(first, CliError) else CliError(str(first))
 
