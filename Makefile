@@ -2,9 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.installed
 
-.PHONY: install demo check test sim mutants golden schema bench lock clean
+.PHONY: install demo check test test-fast sim mutants golden schema bench lock clean
 
 install: $(STAMP)
 
@@ -19,8 +21,11 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: $(STAMP)        ## local mode, the examples, explanations, a verified replay
 	$(BIN)/allot demo
 
-test: $(STAMP)        ## every test tier that needs no cluster
-	$(BIN)/python -m pytest
+test: $(STAMP)        ## every test tier that needs no cluster, on all processors
+	$(PYTEST)
+
+test-fast: $(STAMP)   ## unit, property, golden and simulation only
+	$(PYTEST) tests/unit tests/property tests/golden tests/sim
 
 check: $(STAMP)       ## style, types, import rules, generated files
 	$(BIN)/ruff check .
