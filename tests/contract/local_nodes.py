@@ -29,12 +29,14 @@ NODES_YAML = """
 class World:
     """A store with fake nodes, and a clock."""
 
-    def __init__(self, nodes_yaml: str = NODES_YAML, *, configured: bool = False) -> None:
+    def __init__(
+        self, nodes_yaml: str = NODES_YAML, *, configured: bool = False, seed: int = 0
+    ) -> None:
         self.now_s = 0.0
         ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in itertools.count(1))
         self.store = Store(clock=self.clock, ids=lambda: next(ids))
         self.timers = Timers(lambda: self.now_s)
-        self.fake = FakeNodes(self.store, self.timers, self.clock)
+        self.fake = FakeNodes(self.store, self.timers, self.clock, seed=seed)
         self.stamps = itertools.count(1)
         shapes = parse_shapes(nodes_yaml, "test")
         self.fake.start(node_objects(shapes, self.store.now()), configured=configured)

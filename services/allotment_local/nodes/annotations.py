@@ -1,8 +1,9 @@
 """The annotations with which people steer fake nodes and pods, and what is wrong with a value.
 
 On pods: how long starting, running and stopping takes, and a failing device plugin; and, written
-by the fakes, the environment that the device plugins gave to the containers. On nodes: faults. A
-value that cannot be meant comes back as a `Mistake`, which ends as an Event.
+by the fakes, the environment that the device plugins gave to the containers. On nodes: faults, and
+how long their device plugins take for an Allocate. A value that cannot be meant comes back as a
+`Mistake`, which ends as an Event.
 """
 
 import re
@@ -12,6 +13,8 @@ FAULT = "allotment.dev/fault"
 START_DELAY = "allotment.dev/start-delay"
 RUN_DURATION = "allotment.dev/run-duration"
 STOP_DELAY = "allotment.dev/stop-delay"
+ALLOCATE_TIME = "allotment.dev/allocate-time"
+"""On a node: how long its device plugins take to serve one container."""
 
 ENV = "allotment.dev/env"
 """On a running pod: what device plugins put into each container's environment, as JSON."""
@@ -20,6 +23,8 @@ ALLOCATE_FAILS = "allocate-fails"
 CARD_UNHEALTHY = "card-unhealthy"
 CARD_GONE = "card-gone"
 PLUGIN_DIES = "plugin-dies"
+PLUGIN_RESTARTS = "plugin-restarts"
+WATCH_LOST = "watch-lost"
 NODE_GONE = "node-gone"
 
 DURATION_MAX_S = 30 * 24 * 3600.0
@@ -44,6 +49,10 @@ class NodeFaults(NamedTuple):
     unhealthy: frozenset[str] = frozenset()
     """Card ids."""
     plugin_dead: bool = False
+    plugin_restarts: bool = False
+    """The plugins are away for too short a time for the Node to show it."""
+    watch_lost: bool = False
+    """The kubelet hears of no pod any more, until it lists them all again."""
     node_gone: bool = False
     gone: frozenset[str] = frozenset()
     """Cards that the plugin does not find any more."""
@@ -74,7 +83,7 @@ def pod_fault(text: str) -> bool | Mistake:
 def node_faults(text: str, card_ids: tuple[str, ...]) -> tuple[NodeFaults, tuple[Mistake, ...]]:
     """The faults in a comma list; cards are named by id or by index."""
     cards: dict[str, set[str]] = {CARD_UNHEALTHY: set(), CARD_GONE: set(), ALLOCATE_FAILS: set()}
-    plugin_dead = node_gone = False
+    switches = dict.fromkeys((PLUGIN_DIES, PLUGIN_RESTARTS, WATCH_LOST, NODE_GONE), False)
     mistakes: list[Mistake] = []
     for item in (word.strip() for word in text.split(",")):
         name, _, value = item.partition("=")
@@ -84,17 +93,19 @@ def node_faults(text: str, card_ids: tuple[str, ...]) -> tuple[NodeFaults, tuple
                 mistakes.append(Mistake(FAULT, item, _card_wanted(name, card_ids)))
             else:
                 cards[name].add(card)
-        elif item == PLUGIN_DIES:
-            plugin_dead = True
-        elif item == NODE_GONE:
-            node_gone = True
+        elif item in switches:
+            switches[item] = True
         else:
             of_cards = ", ".join(f"{fault}=<index or id>" for fault in cards)
-            mistakes.append(Mistake(FAULT, item, f"{of_cards}, {PLUGIN_DIES} or {NODE_GONE}"))
+            *others, last = switches
+            wanted = f"{of_cards}, {', '.join(others)} or {last}"
+            mistakes.append(Mistake(FAULT, item, wanted))
     faults = NodeFaults(
         unhealthy=frozenset(cards[CARD_UNHEALTHY]),
-        plugin_dead=plugin_dead,
-        node_gone=node_gone,
+        plugin_dead=switches[PLUGIN_DIES],
+        plugin_restarts=switches[PLUGIN_RESTARTS],
+        watch_lost=switches[WATCH_LOST],
+        node_gone=switches[NODE_GONE],
         gone=frozenset(cards[CARD_GONE]),
         failing=frozenset(cards[ALLOCATE_FAILS]),
     )

@@ -2,12 +2,20 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 from allotment_local.apiserver.resources import LEASES, NODES, PODS
 from allotment_local.apiserver.store import Store
 from allotment_local.nodes.amounts import amounts
-from allotment_local.nodes.annotations import FAULT, NodeFaults, node_faults
+from allotment_local.nodes.annotations import (
+    ALLOCATE_TIME,
+    FAULT,
+    Mistake,
+    NodeFaults,
+    duration_s,
+    node_faults,
+)
 from allotment_local.nodes.books import Books
 from allotment_local.nodes.cluster_info import ClusterInfo
 from allotment_local.nodes.device_map import DeviceMap
@@ -33,6 +41,7 @@ class _Agent:
         self.allocatable: Any = None
         """The object last read, to see by identity whether there is anything new."""
         self.fault: str | None = None
+        self.allocate_time: str | None = None
         self.faults = NodeFaults()
         self.listed: frozenset[str] = frozenset()
         """The names of resources by which the node's plugins offered something."""
@@ -48,7 +57,9 @@ class FakeNodes:
         timers: Timers,
         clock: Callable[[], datetime],
         delays: Delays | None = None,
+        seed: int = 0,
     ) -> None:
+        """`seed` is that of the dice by which kubelets order what they may order as they like."""
         self.books = Books()
         self._store = store
         self._clock = clock
@@ -61,7 +72,14 @@ class FakeNodes:
         self._devices = DeviceMap(store, self._reports, self._reconfigured)
         self._cluster_info = ClusterInfo(store, clock)
         self._lives = PodLives(
-            store, timers, self._pending, self._kubelets, self.books, self._reports, self._delays
+            store,
+            timers,
+            self._pending,
+            self._kubelets,
+            self.books,
+            self._reports,
+            self._delays,
+            Random(seed),
         )
 
     def start(self, nodes: Iterable[JsonObject], *, configured: bool = False) -> None:
@@ -100,6 +118,7 @@ class FakeNodes:
             self._adopt(name, node)
             return
         self._read_allocatable(agent, node)
+        self._read_allocate_time(agent, node)
         fault = (node["metadata"].get("annotations") or {}).get(FAULT)
         if fault != agent.fault:
             agent.fault = fault
@@ -124,6 +143,8 @@ class FakeNodes:
         self._agents[name] = agent
         self._kubelets[name] = kubelet
         self._read_allocatable(agent, node)
+        kubelet.allocate_s = self._delays.allocate_s
+        self._read_allocate_time(agent, node)
         self._create_lease(name, node)
         self._timers.after(self._delays.lease_s, lambda: self._beat(name, agent))
         self._lives.node_added(name)
@@ -147,6 +168,17 @@ class FakeNodes:
             agent.allocatable = allocatable
             agent.kubelet.allocatable = amounts(allocatable)
 
+    def _read_allocate_time(self, agent: _Agent, node: JsonObject) -> None:
+        text = (node["metadata"].get("annotations") or {}).get(ALLOCATE_TIME)
+        if text == agent.allocate_time:
+            return
+        agent.allocate_time = text
+        time_s = self._delays.allocate_s if text is None else duration_s(ALLOCATE_TIME, text)
+        if isinstance(time_s, Mistake):
+            self._reports.mistake(node, agent.kubelet.node, time_s)
+        else:
+            agent.kubelet.allocate_s = time_s
+
     def _apply_faults(self, agent: _Agent, node: JsonObject) -> None:
         name, hardware = agent.kubelet.node, agent.kubelet.hardware
         faults = NodeFaults()
@@ -158,8 +190,13 @@ class FakeNodes:
             self._store.delete(NODES, "", name)
             return
         agent.faults = faults
-        agent.kubelet.plugins.break_down(faults)
+        kubelet = agent.kubelet
+        kubelet.plugins.break_down(faults)
+        kubelet.plugins_away = faults.plugin_dead or faults.plugin_restarts
+        was_deaf, kubelet.is_deaf = kubelet.is_deaf, faults.watch_lost
         self._show(agent)
+        if was_deaf and not kubelet.is_deaf:
+            self._lives.listed(name)
 
     def _reconfigured(self) -> None:
         """The device configuration is another one: as if every device plugin was restarted."""

@@ -1,9 +1,12 @@
-"""What a kubelet checks when a pod is bound to its node: devices first, then everything else.
+"""What a kubelet checks when a pod is bound to its node: sysctls, then devices, then the rest.
 
-Source: Kubernetes `pkg/kubelet/cm/devicemanager/manager.go` and `lifecycle/predicate.go`.
+A pod that is refused for its sysctls, for too few free devices or because a device plugin is away
+never comes to the plugin; one that is refused afterwards has been served by it.
+
+Source: Kubernetes `pkg/kubelet/sysctl`, `cm/devicemanager/manager.go` and `lifecycle/predicate.go`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple
 
 from allotment_local.apiserver.store import Store
@@ -25,6 +28,23 @@ from allotment_proto.device_config import DeviceConfig
 from allotment_proto.volcano import device_config
 
 UNEXPECTED = "UnexpectedAdmissionError"
+SYSCTL_FORBIDDEN = "SysctlForbidden"
+SYSCTLS_SAFE = frozenset(
+    (
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.tcp_wmem",
+    )
+)
 
 
 class Rejection(NamedTuple):
@@ -52,6 +72,11 @@ class Kubelet:
         self.hardware = hardware
         self.plugins = Plugins(node, hardware, store, pending, books, config)
         self.allocatable: Amounts = {}
+        self.allocate_s = 0.0
+        """How long its device plugins take for an Allocate that hands something out."""
+        self.plugins_away = False
+        self.is_deaf = False
+        """It has lost its watch: it hears of no pod until it lists them all again."""
         self._config = config
         self._books = books
         self._envs: dict[str, dict[str, Mapping[str, str]]] = {}
@@ -69,6 +94,10 @@ class Kubelet:
             for name, amount in taken.items():
                 self._used[name] = self._used.get(name, 0) + amount
 
+    def has(self, uid: str) -> bool:
+        """Whether a pod was admitted and is still counted."""
+        return uid in self._charged
+
     def env_of(self, uid: str) -> dict[str, Mapping[str, str]]:
         """What the device plugins put into the environment of an admitted pod's containers."""
         return self._envs.get(uid, {})
@@ -79,12 +108,15 @@ class Kubelet:
         for name, amount in self._charged.pop(uid, {}).items():
             self._used[name] -= amount
 
-    def admit(self, pod: JsonObject) -> Rejection | None:
-        """Give the pod its devices and count it, or say why not; a rejected pod holds nothing."""
+    def admission(self, pod: JsonObject) -> Generator[None, None, Rejection | None]:
+        """Give the pod its devices and count it, or return why not; a rejected pod holds nothing.
+
+        Stops before each Allocate that takes its time: resumed when the plugin answers.
+        """
         taken = pod_amounts(pod)
-        rejection = (
-            self._devices_left(pod, taken) or self._allocate(pod) or self._room_left(pod, taken)
-        )
+        rejection = _forbidden_sysctl(pod) or self._devices_left(pod, taken)
+        if rejection is None:
+            rejection = (yield from self._allocate(pod)) or self._room_left(pod, taken)
         if rejection is None:
             self._charge(pod, taken)
         else:
@@ -110,6 +142,10 @@ class Kubelet:
                 )
                 self._incident(REFUSED, pod, why)
                 return _unexpected(why)
+            if self.plugins_away:
+                return _unexpected(
+                    f"no healthy devices present; cannot allocate unhealthy devices {name}"
+                )
         return None
 
     def _unlisted(self) -> frozenset[str]:
@@ -120,7 +156,7 @@ class Kubelet:
             names += (chip.resource_memory_name, chip.resource_core_name)
         return frozenset(names)
 
-    def _allocate(self, pod: JsonObject) -> Rejection | None:
+    def _allocate(self, pod: JsonObject) -> Generator[None, None, Rejection | None]:
         metadata = pod["metadata"]
         uid, label = metadata["uid"], _label(pod)
         annotations = metadata.get("annotations") or {}
@@ -129,6 +165,12 @@ class Kubelet:
             for name, amount in sorted(amounts(limits(container)).items()):
                 if name not in self.allocatable or not is_extended(name) or not amount:
                     continue
+                if self.plugins.hands_out(name):
+                    yield
+                    if self.plugins_away:
+                        return _unexpected(
+                            "rpc error: code = Unavailable desc = error reading from server: EOF"
+                        )
                 served = self.plugins.allocate(name, amount, fails=fails)
                 if isinstance(served, str):
                     return _unexpected(f"rpc error: code = Unknown desc = {served}")
@@ -162,6 +204,17 @@ class Kubelet:
 
     def _incident(self, code: str, pod: JsonObject, message: str) -> None:
         self._books.incident(code, self.node, "", _label(pod), message)
+
+
+def _forbidden_sysctl(pod: JsonObject) -> Rejection | None:
+    security = pod["spec"].get("securityContext") or {}
+    for sysctl in security.get("sysctls") or ():
+        name = sysctl.get("name", "")
+        if name not in SYSCTLS_SAFE:
+            return Rejection(
+                SYSCTL_FORBIDDEN, f'Pod was rejected: forbidden sysctl: "{name}" not allowlisted'
+            )
+    return None
 
 
 def _unexpected(why: str) -> Rejection:

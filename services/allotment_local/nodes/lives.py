@@ -1,20 +1,23 @@
 """The lives of pods on fake nodes: admitted, started, ended, stopped, or orphaned.
 
-    bound ──▶ admitted ──start-delay──▶ Running ──run-duration──▶ Succeeded
-       │          └─ refused ─▶ Failed     │
-       └── deleted at any time ────────────┴──stop-delay──▶ gone
+    bound ──line──▶ admitted ──start-delay──▶ Running ──run-duration──▶ Succeeded
+             │          └─ refused ─▶ Failed     │
+             └── deleted at any time ────────────┴──stop-delay──▶ gone
     node gone ──orphan delay──▶ pods gone (what the pod garbage collector does)
 
-Every step is one timer of one pod; an event about a pod costs the same however many there are.
+Pods of a node are admitted one after the other (`admissions`); they start side by side. Every other
+step is one timer of one pod; an event about a pod costs the same however many there are.
 """
 
 import json
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from allotment_local.apiserver.resources import PODS
 from allotment_local.apiserver.store import Store
 from allotment_local.nodes import statuses
+from allotment_local.nodes.admissions import Admissions, Heard
 from allotment_local.nodes.annotations import (
     ENV,
     FAULT,
@@ -26,7 +29,7 @@ from allotment_local.nodes.annotations import (
     pod_fault,
 )
 from allotment_local.nodes.books import Books
-from allotment_local.nodes.kubelet import Kubelet
+from allotment_local.nodes.kubelet import Kubelet, Rejection
 from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.reports import Reports
 from allotment_local.nodes.timers import Timer, Timers
@@ -40,6 +43,7 @@ class Delays(NamedTuple):
     """How long things take unless an annotation says otherwise, in seconds."""
 
     admit_s: float = 0.0
+    allocate_s: float = 0.0
     start_s: float = 0.0
     stop_s: float = 0.05
     orphan_s: float = 5.0
@@ -76,6 +80,7 @@ class PodLives:
         books: Books,
         reports: Reports,
         delays: Delays,
+        dice: Random,
     ) -> None:
         self._store = store
         self._timers = timers
@@ -84,6 +89,9 @@ class PodLives:
         self._books = books
         self._reports = reports
         self._delays = delays
+        self._admissions = Admissions(
+            timers, kubelets, self._admitted, admit_s=delays.admit_s, dice=dice
+        )
         self._runs: dict[str, _Run] = {}
         self._by_node: dict[str, set[str]] = {}
         self._addresses = 0
@@ -107,6 +115,8 @@ class PodLives:
             self._runs[uid] = run
             self._by_node.setdefault(node, set()).add(uid)
             self._begin(run, pod)
+        elif self._is_deaf(node):
+            return
         elif "deletionTimestamp" in metadata:
             self._begin_stop(run, pod)
         elif (pod.get("status") or {}).get("phase") in _ENDED:
@@ -116,13 +126,24 @@ class PodLives:
 
     def node_added(self, node: str) -> None:
         """A kubelet is there for the node: also for pods that were bound to it before."""
+        self.listed(node)
+
+    def listed(self, node: str) -> None:
+        """The node's kubelet has listed its pods afresh."""
+        heard: list[Heard] = []
         for uid in sorted(self._by_node.get(node, ())):
             run = self._runs[uid]
             pod = self._current(run)
-            if pod is not None:
+            if pod is None or self._admissions.is_in_line(uid):
+                continue
+            if not _waits(pod):
                 self._begin(run, pod)
+            elif not self._kubelets[node].has(uid):
+                heard.append(self._hear(run, pod))
+        self._admissions.join_all(heard)
 
     def node_gone(self, node: str) -> None:
+        self._admissions.close(node)
         for uid in sorted(self._by_node.get(node, ())):
             self._orphan(self._runs[uid])
 
@@ -131,30 +152,44 @@ class PodLives:
     def _begin(self, run: _Run, pod: JsonObject) -> None:
         kubelet = self._kubelets.get(run.node)
         phase = (pod.get("status") or {}).get("phase")
+        if kubelet is not None and kubelet.is_deaf:
+            return
         if "deletionTimestamp" in pod["metadata"]:
             self._begin_stop(run, pod)
         elif kubelet is None:
             self._orphan(run)
         elif phase == "Pending":
-            self._next(run, self._delays.admit_s, self._admit)
+            self._admissions.join(self._hear(run, pod))
         elif phase == "Running":
             kubelet.charge(pod)
             self._plan_end(run, pod)
+        elif phase in _ENDED:
+            self._release(run)
 
-    def _admit(self, run: _Run) -> None:
-        kubelet, pod = self._kubelets.get(run.node), self._current(run)
-        if kubelet is None or pod is None:
-            return
+    def _hear(self, run: _Run, pod: JsonObject) -> Heard:
+        if run.timer is not None:  # the garbage collector spares a pod whose node is back
+            run.timer.cancel()
         fault = _annotation(pod, FAULT)
         if fault is not None and isinstance(mistake := pod_fault(fault), Mistake):
             self._reports.mistake(pod, run.node, mistake)
-        rejection = kubelet.admit(pod)
+        return Heard(run.node, run.uid, pod)
+
+    def _admitted(self, heard: Heard, rejection: Rejection | None) -> None:
+        """The kubelet gave a pod its devices, or would not have it."""
+        run = self._runs.get(heard.uid)
+        pod = None if run is None else self._current(run)
+        if run is None or pod is None:  # deleted by force while it was in the line
+            self._kubelets[heard.node].release(heard.uid)
+            self._books.take_back(heard.uid)
+            return
         if rejection is not None:
             self._reports.warn(pod, run.node, rejection.reason, rejection.message)
             self._set_status(run, statuses.rejected(*rejection, self._store.now()))
-            return
-        delay_s = self._duration_s(pod, START_DELAY, self._delays.start_s)
-        self._next(run, delay_s, self._start)
+        if run.stopping:
+            self._plan_stop(run, pod)
+        elif rejection is None:
+            delay_s = self._duration_s(pod, START_DELAY, self._delays.start_s)
+            self._next(run, delay_s, self._start)
 
     def _start(self, run: _Run) -> None:
         pod, kubelet = self._current(run), self._kubelets.get(run.node)
@@ -190,6 +225,10 @@ class PodLives:
         if run.stopping:
             return
         run.stopping = True
+        if not self._admissions.is_in_line(run.uid):
+            self._plan_stop(run, pod)
+
+    def _plan_stop(self, run: _Run, pod: JsonObject) -> None:
         grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         stop_s = self._duration_s(pod, STOP_DELAY, self._delays.stop_s)
         self._next(run, min(stop_s, grace_s), self._stop)
@@ -232,6 +271,10 @@ class PodLives:
             run.timer.cancel()
         run.timer = self._timers.after(delay_s, lambda: step(run))
 
+    def _is_deaf(self, node: str) -> bool:
+        kubelet = self._kubelets.get(node)
+        return kubelet is not None and kubelet.is_deaf
+
     def _current(self, run: _Run) -> JsonObject | None:
         """The pod as it is now; None when it is gone, or another one has its name."""
         pod = self._store.find(PODS, run.namespace, run.name)
@@ -257,6 +300,12 @@ class PodLives:
         self._addresses += 1
         number = self._addresses % (1 << 22)
         return f"10.{64 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+
+
+def _waits(pod: JsonObject) -> bool:
+    """Whether a kubelet that lists this pod has still to admit it."""
+    is_pending = (pod.get("status") or {}).get("phase") == "Pending"
+    return is_pending and "deletionTimestamp" not in pod["metadata"]
 
 
 def _annotation(pod: JsonObject, key: str) -> str | None:

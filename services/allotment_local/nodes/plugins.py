@@ -5,6 +5,7 @@ empty grant, as the plugin does.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from allotment_local.apiserver.store import Store
 from allotment_local.nodes.annotations import NodeFaults
@@ -82,19 +83,27 @@ class Plugins:
         `fails`: the pod being admitted asks for a failure. Plugins that choose a pod themselves
         look at the pod that they chose instead.
         """
+        serve = self._server(resource)
+        if serve is None:
+            return Served()
+        return ASKED_FOR if fails and resource in self._whole else serve(amount)
+
+    def hands_out(self, resource: str) -> bool:
+        """Whether an Allocate of this resource hands something out, and so takes its time."""
+        return self._server(resource) is not None
+
+    def _server(self, resource: str) -> Callable[[int], Served | str] | None:
         config, hardware = self._desk.config(), self._hardware
         if hardware.vgpu and resource == config.nvidia.count_name:
-            return self._vgpu.allocate(amount)
+            return self._vgpu.allocate
         if resource in (keys.GPU_MEMORY, keys.GPU_NUMBER):
-            return self._gpushare.allocate(resource, amount)
+            return partial(self._gpushare.allocate, resource)
         if resource == keys.NPU_CORE and hardware.chips:
-            return self._mindcluster.allocate(amount)
+            return self._mindcluster.allocate
         for word in {chip.model for chip in hardware.ascend}:
             if resource == ascend_resource(config, word):
-                return self._ascend.allocate(word, amount)
-        if resource in self._whole:
-            return ASKED_FOR if fails else self._whole_cards(resource, amount)
-        return Served()
+                return partial(self._ascend.allocate, word)
+        return partial(self._whole_cards, resource) if resource in self._whole else None
 
     def _whole_cards(self, resource: str, amount: int) -> Served | str:
         """The kubelet itself chooses among those that are free."""
