@@ -157,6 +157,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     priority: int | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
+    resources: Resources | None = None
     overhead: Amounts = None
     host_network: bool | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None

@@ -52,6 +52,13 @@ async def test_names_can_be_generated() -> None:
         ("/api/v1/namespaces/absent/pods", pod(), 404, 'namespaces "absent" not found'),
         ("/api/v1/namespaces/default/nothing", pod(), 404, "could not find the requested resource"),
         ("/api/v1/pods", pod(), 400, "is namespaced"),
+        (PODS, pod(resources={"limits": {"x.io/y": 1}}), 422, "spec.resources.limits[x.io/y]"),
+        (
+            PODS,
+            pod(resources={"limits": {"cpu": 1}, "requests": {"cpu": 2}}),
+            422,
+            "less than or equal to cpu limit",
+        ),
         (NODES, node(cpu="much"), 422, "status.capacity[cpu]"),
     ],
 )

@@ -31,6 +31,27 @@ def test_cpu_is_checked_as_a_kubelet_checks_it(world: World) -> None:
     assert world.phase("again") == "Running"
 
 
+def test_what_a_pod_asks_itself_is_checked_as_a_kubelet_checks_it(world: World) -> None:
+    container = {"name": "main", "image": "i:1"}
+    for name, own in (
+        ("itself", {"requests": {"cpu": "3"}}),
+        ("by-limit", {"limits": {"cpu": "3"}}),
+    ):
+        spec = {"containers": [container], "resources": own}
+        world.store.create(PODS, "default", {"metadata": {"name": name}, "spec": spec})
+        world.bind(name, "c")
+    big = {**container, "resources": {"requests": {"cpu": "1500m"}}}
+    spec = {
+        "containers": [big],
+        "initContainers": [{**big, "name": "s", "restartPolicy": "Always"}],
+    }
+    world.store.create(PODS, "default", {"metadata": {"name": "sidecar"}, "spec": spec})
+    world.bind("sidecar", "c")
+    world.pass_time()
+    for name in ("itself", "by-limit", "sidecar"):
+        assert world.get(name)["status"].get("reason") == "OutOfcpu", name
+
+
 def test_a_deleted_pod_goes_after_a_short_grace(world: World) -> None:
     world.pod("p", ask(), {"allotment.dev/stop-delay": "2s"})
     world.bind_vgpu("p", (0, 4000, 25))

@@ -105,6 +105,18 @@ def test_ex_pod(containers: tuple[str, ...], init: str, cpu: str) -> None:
     assert minimum.of_pods(body, 1)["cpu"] == cpu
 
 
+def test_what_a_pod_asks_itself_is_what_its_group_needs() -> None:
+    body = {
+        "resources": {"requests": {"cpu": "12"}, "limits": {"memory": "4Gi"}},
+        "overhead": {"cpu": "500m", "memory": "1Gi"},
+        "containers": [{"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}],
+    }
+    found = minimum.of_pods(body, 2)
+    assert found["cpu"] == found["requests.cpu"] == "25"
+    assert found["memory"] == found["limits.memory"] == str(10 << 30)
+    assert found["limits.cpu"] == "5"
+
+
 def test_a_sidecar_runs_beside_all_that_comes_after_it() -> None:
     body = {
         "containers": [{"resources": {"limits": {"cpu": "1", "volcano.sh/vgpu-number": 2}}}],

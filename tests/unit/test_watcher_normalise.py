@@ -140,11 +140,50 @@ def test_overhead_is_added() -> None:
     assert fact.request.memory_bytes == 120 << 20
 
 
+@pytest.mark.parametrize(
+    ("own", "cpu_milli", "memory_gib"),
+    [
+        ({"requests": {"cpu": "12", "memory": "9Gi"}}, 12_250, 9),
+        ({"requests": {"cpu": "12"}}, 12_250, 2),
+        ({"limits": {"cpu": "12", "memory": "9Gi"}}, 1_250, 2),  # the containers' are filled in
+        ({"requests": {"ephemeral-storage": "1Gi", "cpu": 3}}, 3_250, 2),
+        ({}, 1_250, 2),
+    ],
+)
+def test_what_a_pod_asks_itself_goes_before_what_its_containers_ask(
+    own: Json, cpu_milli: int, memory_gib: int
+) -> None:
+    parts = [container(n, requests={"cpu": "500m", "memory": "1Gi"}) for n in "ab"]
+    request = seen(pod_json(*parts, resources=own, overhead={"cpu": "250m"})).request
+    assert (request.cpu_milli, request.memory_bytes) == (cpu_milli, memory_gib * GIB)
+
+
+def test_a_pods_own_limit_is_its_request_where_no_container_says_any() -> None:
+    own = {"limits": {"cpu": "4", "hugepages-2Mi": "64Mi"}, "requests": {"memory": "1Gi"}}
+    request = seen(pod_json(container(limits={"hugepages-2Mi": "2Mi"}), resources=own)).request
+    assert (request.cpu_milli, request.memory_bytes) == (4000, GIB)
+    assert request.extended == (("hugepages-2Mi", 64 << 20),)
+
+
+def test_scores_guess_nothing_of_what_a_pod_asks_itself() -> None:
+    own = {"requests": {"cpu": "50m"}}
+    assert seen(pod_json(container(), container("b"), resources=own)).request.unsaid == (
+        0,
+        400 << 20,
+    )
+    limits = {"limits": {"cpu": "50m", "memory": "1Mi"}}
+    assert seen(pod_json(container(), resources=limits)).request.unsaid == (0, 0)
+
+
+def test_a_broken_amount_of_the_pod_itself_is_refused_by_name() -> None:
+    fact = seen(pod_json(container(), resources={"requests": {"cpu": "-1"}}))
+    refused(fact, reasons.INVALID_REQUEST, "spec.resources.requests, cpu", "negative")
+
+
 def test_what_no_node_counts_is_not_counted() -> None:
     fact = asks(
         {
             "ephemeral-storage": "1Gi",
-            "hugepages-2Mi": "4Mi",
             "volcano.sh/vgpu-number": "1",
             "volcano.sh/vgpu-memory-percentage": "50",
             "zero.io/zero": "0",

@@ -46,6 +46,11 @@ def milli(text: str) -> int:
     return _bounded(-(-numerator * 1000 // denominator), text)
 
 
+def milli_text(value: int) -> str:
+    """Thousandths as a quantity."""
+    return str(value // 1000) if value % 1000 == 0 else f"{value}m"
+
+
 def whole_up(text: str) -> int:
     """Units (bytes for memory), rounded up as Kubernetes does."""
     numerator, denominator = parse(text)

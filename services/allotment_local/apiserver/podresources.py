@@ -1,9 +1,12 @@
 """Resource amounts on Pods and Nodes: their syntax, and the rules between requests and limits."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from msgspec.json import decode, encode
 
+from allotment.core import pod_totals
+from allotment.core.quantities import milli_text
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
@@ -48,6 +51,52 @@ def defaulted_resources(container: JsonObject, path: str) -> tuple[JsonObject, l
         return resources, []
     filled, errors = _defaulted(encode(resources), f"{path}.resources")
     return filled, list(errors)
+
+
+def pod_level_resources(spec: JsonObject) -> tuple[JsonObject, list[FieldError]]:
+    """What the pod itself asks for, requests filled in, and what is wrong with it; the spec's
+    containers have their own requests filled in already.
+    """
+    given, path = spec["resources"], "spec.resources"
+    limits, errors = read_amounts(f"{path}.limits", given.get("limits") or {})
+    requests, more = read_amounts(f"{path}.requests", given.get("requests") or {})
+    errors += more
+    for kind, amounts in (("limits", limits), ("requests", requests)):
+        for name in amounts:
+            if not pod_totals.is_pod_level(name):
+                why = "must be one of cpu, memory, hugepages-<size>"
+                errors.append(bad_value(f"{path}.{kind}[{name}]", name, why))
+    if errors:
+        return given, errors
+    containers = pod_totals.of_containers(
+        [_requests_milli(container) for container in spec.get("containers") or ()],
+        [
+            (_requests_milli(container), container.get("restartPolicy") == "Always")
+            for container in spec.get("initContainers") or ()
+        ],
+    )
+    own = pod_totals.own_requests(_milli(requests), _milli(limits), containers)
+    filled = {name: requests.get(name, milli_text(amount)) for name, amount in own.items()}
+    for name, amount in filled.items():
+        errors += _relation_errors(path, name, amount, limits.get(name))
+        if containers.get(name, 0) > own[name]:
+            why = f"must be greater than or equal to aggregate container requests of {name}"
+            errors.append(bad_value(f"{path}.requests[{name}]", amount, why))
+    return {**given, "requests": filled}, errors
+
+
+def _requests_milli(container: JsonObject) -> dict[str, int]:
+    return _milli((container.get("resources") or {}).get("requests") or {})
+
+
+def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
+    """In thousandths, rounded up; what cannot be read is told of where it stands."""
+    found = {name: parse_quantity(text) for name, text in amounts.items()}
+    return {
+        name: -(-amount.numerator * 1000 // amount.denominator)
+        for name, amount in found.items()
+        if amount is not None
+    }
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from allotment_local.apiserver.errors import (
     invalid,
     required,
 )
-from allotment_local.apiserver.podresources import defaulted_resources
+from allotment_local.apiserver.podresources import defaulted_resources, pod_level_resources
 from allotment_local.apiserver.quantities import parse_quantity
 
 GATED_REASON = "SchedulingGated"
@@ -61,10 +61,15 @@ def _defaulted_container(container: JsonObject, path: str) -> tuple[JsonObject, 
 
 
 def _quality_of_service(spec: JsonObject) -> str:
-    """BestEffort without cpu and memory, Guaranteed when limits equal requests, else Burstable."""
+    """BestEffort without cpu and memory, Guaranteed when limits equal requests, else Burstable.
+
+    What the pod says itself goes before what its containers say.
+    """
     guaranteed, any_amount = True, False
-    for _, _, container in _containers(spec):
-        resources = container.get("resources") or {}
+    own = spec.get("resources")
+    asking = [{"resources": own}] if own else [part for _, _, part in _containers(spec)]
+    for part in asking:
+        resources = part.get("resources") or {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for name in ("cpu", "memory"):
             request, limit = requests.get(name), limits.get(name)
@@ -116,6 +121,9 @@ def _defaulted_spec(given: JsonObject) -> tuple[JsonObject, list[FieldError]]:
     if not defaulted["containers"]:
         errors.append(required("spec.containers"))
     spec.update({group: containers for group, containers in defaulted.items() if containers})
+    if spec.get("resources"):
+        spec["resources"], problems = pod_level_resources(spec)
+        errors += problems
     if spec.get("schedulingGates") and spec.get("nodeName"):
         why = "cannot be set until all schedulingGates have been cleared"
         errors.append(forbidden_field("spec.nodeName", why))

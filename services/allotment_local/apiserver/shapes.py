@@ -59,12 +59,13 @@ _METADATA: dict[str, Any] = {
 }
 _REFERENCE = {"apiVersion": str, "kind": str, "name": str, "namespace": str, "uid": str}
 _CONDITIONS = [{"type": str, "status": str, "reason": str, "message": str}]
+_RESOURCES = {"limits": (_NUMBER_OR_TEXT,), "requests": (_NUMBER_OR_TEXT,)}
 _CONTAINER = {
     "name": str,
     "image": str,
     "env": [{"name": str}],
     "ports": [dict],
-    "resources": {"limits": (_NUMBER_OR_TEXT,), "requests": (_NUMBER_OR_TEXT,)},
+    "resources": _RESOURCES,
     "volumeMounts": [dict],
 }
 _STATE = {"waiting": {"reason": str}, "running": dict, "terminated": {"reason": str}}
@@ -78,6 +79,7 @@ _POD = {
         "preemptionPolicy": str,
         "priority": int,
         "priorityClassName": str,
+        "resources": _RESOURCES,
         "restartPolicy": str,
         "schedulerName": str,
         "schedulingGates": [{"name": str}],

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from allotment.core import pod_totals
 from allotment_local.apiserver.quantities import parse_quantity
 
 JsonObject = dict[str, Any]
@@ -49,15 +50,17 @@ def limits(container: JsonObject) -> Mapping[str, Any]:
 
 
 def pod_amounts(pod: JsonObject) -> Amounts:
-    """What the pod takes of its node: the larger of all containers and the largest init one."""
-    total: Amounts = {PODS: 1}
-    for container in pod["spec"]["containers"]:
-        for name, amount in _requests(container).items():
-            total[name] = total.get(name, 0) + amount
-    for container in pod["spec"].get("initContainers") or ():
-        for name, amount in _requests(container).items():
-            total[name] = max(total.get(name, 0), amount)
-    return total
+    """What the pod takes of its node, and a place for a pod."""
+    spec = pod["spec"]
+    containers = pod_totals.of_containers(
+        [_requests(container) for container in spec["containers"]],
+        [
+            (_requests(container), container.get("restartPolicy") == "Always")
+            for container in spec.get("initContainers") or ()
+        ],
+    )
+    own = amounts((spec.get("resources") or {}).get("requests"))
+    return {PODS: 1, **pod_totals.in_all(containers, own, amounts(spec.get("overhead")))}
 
 
 def _requests(container: JsonObject) -> Amounts:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from allotment.core import quantities, reasons
+from allotment.core import pod_totals, quantities, reasons
 from allotment.core.devices.base import ContainerSource, PodSource
 from allotment_proto.facts import Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.lens import CPU, MEMORY, Lens
 
+ALWAYS = "Always"
+"""The restart policy of an init container that keeps running."""
 RECKONED = {CPU: "100m", MEMORY: "200Mi"}
 AMOUNT_MAX = 1 << 50
 """Of bytes, of thousandths of a CPU, of anything: more than any node has. Sums over all pods of a
@@ -25,28 +27,13 @@ class Invalid(Exception):
 def of_host(
     pod: objects.PodObject, source: PodSource, lens: Lens
 ) -> tuple[int, int, dict[str, int]]:
-    """What the pod asks of the host: the larger of its containers' sum and its init containers.
-
-    Milli-CPUs, bytes of memory, and the resources that are counted. Raises `Invalid`. Source:
-    Kubernetes `PodRequests`: restartable init containers (sidecars) keep running, so they add to
-    what comes after them.
+    """What the pod asks of the host (`pod_totals`): milli-CPUs, bytes of memory, and the resources
+    that are counted. Raises `Invalid`.
     """
-    running: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    init = pod.spec.init_containers or ()
-    for spec, container in zip(init, source.init_containers, strict=True):
-        amounts = _of_container(container, lens)
-        for name, amount in amounts.items():
-            peak[name] = max(peak.get(name, 0), running.get(name, 0) + amount)
-        if spec.restart_policy == "Always":
-            for name, amount in amounts.items():
-                running[name] = running.get(name, 0) + amount
-    for container in source.containers:
-        for name, amount in _of_container(container, lens).items():
-            running[name] = running.get(name, 0) + amount
-    total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in {**running, **peak}}
-    for name, text in texts(pod.spec.overhead).items():
-        total[name] = total.get(name, 0) + _amount(name, text, "spec.overhead", lens)
+    containers = _of_containers(pod, source, lens)
+    total = pod_totals.in_all(
+        containers, _own(pod, containers, lens), _read(pod.spec.overhead, "spec.overhead", lens)
+    )
     for name, value in total.items():
         try:
             bounded(value)
@@ -59,7 +46,7 @@ def of_host(
 
 def unsaid(pod: objects.PodObject, source: PodSource, lens: Lens) -> tuple[int, int]:
     """Milli-CPUs and bytes that Kubernetes' scores reckon with beyond what is asked for: `RECKONED`
-    for each container that requests none.
+    for each container that requests none, unless the pod itself does.
     """
 
     def reckoned(containers: Sequence[ContainerSource]) -> list[ContainerSource]:
@@ -68,8 +55,35 @@ def unsaid(pod: objects.PodObject, source: PodSource, lens: Lens) -> tuple[int, 
     guessed = source._replace(
         containers=reckoned(source.containers), init_containers=reckoned(source.init_containers)
     )
-    said, full = of_host(pod, source, lens), of_host(pod, guessed, lens)
-    return full[0] - said[0], full[1] - said[1]
+    containers = _of_containers(pod, source, lens)
+    own, full = _own(pod, containers, lens), _of_containers(pod, guessed, lens)
+    cpu_milli, memory_bytes = (
+        0 if name in own else full.get(name, 0) - containers.get(name, 0) for name in (CPU, MEMORY)
+    )
+    return cpu_milli, memory_bytes
+
+
+def _of_containers(pod: objects.PodObject, source: PodSource, lens: Lens) -> pod_totals.Amounts:
+    stays = [spec.restart_policy == ALWAYS for spec in pod.spec.init_containers or ()]
+    init = [_of_container(container, lens) for container in source.init_containers]
+    return pod_totals.of_containers(
+        [_of_container(container, lens) for container in source.containers],
+        zip(init, stays, strict=True),
+    )
+
+
+def _own(pod: objects.PodObject, containers: pod_totals.Amounts, lens: Lens) -> dict[str, int]:
+    """What the pod requests itself, beside its containers."""
+    resources = pod.spec.resources
+    if resources is None:
+        return {}
+    requests = _read(resources.requests, "spec.resources.requests", lens)
+    limits = _read(resources.limits, "spec.resources.limits", lens)
+    return pod_totals.own_requests(requests, limits, containers)
+
+
+def _read(amounts: Mapping[str, objects.Amount] | None, place: str, lens: Lens) -> dict[str, int]:
+    return {name: _amount(name, text, place, lens) for name, text in texts(amounts).items()}
 
 
 def _of_container(container: ContainerSource, lens: Lens) -> dict[str, int]:

@@ -48,12 +48,8 @@ class Lens:
         return _read_of(policy) == _read_of(self.policy)
 
     def is_counted(self, name: str) -> bool:
-        """Extended resources, counted against what the node lists."""
-        return (
-            name not in NOT_COUNTED
-            and name not in self._unadvertised
-            and not name.startswith("hugepages-")
-        )
+        """Extended resources and huge pages, counted against what the node lists."""
+        return name not in NOT_COUNTED and name not in self._unadvertised
 
 
 def _read_of(policy: Policy) -> tuple[object, ...]:

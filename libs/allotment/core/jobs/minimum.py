@@ -8,8 +8,9 @@ card are not multiplied by the number of cards.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from allotment.core import pod_totals
 from allotment.core.jobs.model import JobSpec, JsonObject, Priorities, Task
-from allotment.core.quantities import QuantityError, milli
+from allotment.core.quantities import QuantityError, milli, milli_text
 
 Amounts = dict[str, int]
 """Thousandths of the unit (cores, bytes, things) by name."""
@@ -56,12 +57,15 @@ def of_pods(spec: Mapping[str, Any], pods: int) -> dict[str, str]:
 
 def of_pod(spec: Mapping[str, Any]) -> Amounts:
     """One pod's request as a quota counts it. An amount that cannot be read counts as none."""
-    requests = _sum_up(spec, "requests")
-    limits = _sum_up(spec, "limits")
-    for name, amount in _read(spec.get("overhead")).items():
-        requests[name] = requests.get(name, 0) + amount
-        if name in limits:
-            limits[name] += amount
+    own, overhead = spec.get("resources"), _read(spec.get("overhead"))
+    said = own if isinstance(own, dict) else {}
+    own_limits = _read(said.get("limits"))
+    containers = _of_containers(spec, "requests")
+    own_requests = pod_totals.own_requests(_read(said.get("requests")), own_limits, containers)
+    requests = pod_totals.in_all(containers, own_requests, overhead)
+    limits = pod_totals.in_all(_of_containers(spec, "limits"), own_limits, {})
+    for name in overhead.keys() & limits.keys():
+        limits[name] += overhead[name]
     found: Amounts = {"pods": 1000}
     for name, amount in requests.items():
         found[name] = found[f"requests.{name}"] = amount
@@ -71,25 +75,14 @@ def of_pod(spec: Mapping[str, Any]) -> Amounts:
     return found
 
 
-def _sum_up(spec: Mapping[str, Any], kind: str) -> Amounts:
-    """Containers run together with the sidecars; init containers one after the other before."""
-    total: Amounts = {}
-    for container in _dicts(spec.get("containers")):
-        _add(total, _of_container(container, kind), 1)
-    sidecars: Amounts = {}
-    highest: Amounts = {}
-    for container in _dicts(spec.get("initContainers")):
-        amounts = _of_container(container, kind)
-        if container.get("restartPolicy") == "Always":
-            _add(sidecars, amounts, 1)
-            amounts = {}
-        for name in {*amounts, *sidecars}:
-            at_once = amounts.get(name, 0) + sidecars.get(name, 0)
-            highest[name] = max(highest.get(name, 0), at_once)
-    _add(total, sidecars, 1)
-    return {
-        name: max(total.get(name, 0), highest.get(name, 0)) for name in sorted({*total, *highest})
-    }
+def _of_containers(spec: Mapping[str, Any], kind: str) -> pod_totals.Amounts:
+    return pod_totals.of_containers(
+        [_of_container(container, kind) for container in _dicts(spec.get("containers"))],
+        [
+            (_of_container(container, kind), container.get("restartPolicy") == "Always")
+            for container in _dicts(spec.get("initContainers"))
+        ],
+    )
 
 
 def _of_container(container: Mapping[str, Any], kind: str) -> Amounts:
@@ -115,11 +108,7 @@ def _read(amounts: object) -> Amounts:
 
 def shown(amounts: Mapping[str, int]) -> dict[str, str]:
     """Amounts as quantities."""
-    return {
-        name: str(value // 1000) if value % 1000 == 0 else f"{value}m"
-        for name, value in sorted(amounts.items())
-        if value
-    }
+    return {name: milli_text(value) for name, value in sorted(amounts.items()) if value}
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], times: int) -> None:
