@@ -3,7 +3,6 @@
 import pytest
 
 from allotment.core.config import argument, by_prefix, flag, number, plugin
-from allotment.core.config.arguments import duration_ms
 from allotment.core.config.known import PLUGINS, Kind
 from allotment_proto.facts import PluginUse, Policy
 from tests.unit.config_files import file_of, parsed, problems, use_of, warning
@@ -60,11 +59,11 @@ def test_what_is_given_goes_before_the_default() -> None:
     [
         (
             "binpack",
-            "binpack.weight: '10'",
-            "5:23: binpack.weight of plugin binpack is '10'; "
-            "wanted: a whole number without quotes; the default 1 stays",
+            "binpack.weight: '10.5'",
+            "5:23: binpack.weight of plugin binpack is '10.5'; "
+            "wanted: a whole number; the default 1 stays",
         ),
-        ("binpack", "binpack.weight: 1.0", "is 1.0; wanted: a whole number without quotes; the de"),
+        ("binpack", "binpack.weight: 1.0", "is 1.0; wanted: a whole number; the default 1 stays"),
         ("binpack", "binpack.cpu: -1", "is -1; wanted: at least 0; the default 1 stays"),
         (
             "binpack",
@@ -99,8 +98,8 @@ def test_what_is_given_goes_before_the_default() -> None:
             "5:26: overcommit-factor of plugin overcommit is "
             "0.9; wanted: at least 1; the default 1.2 stays",
         ),
-        ("overcommit", "overcommit-factor: '2'", "is '2'; wanted: a number without quotes; the de"),
-        ("overcommit", "overcommit-factor: .nan", "is .nan; wanted: a number without quotes"),
+        ("overcommit", "overcommit-factor: 'two'", "is 'two'; wanted: a number; the default 1.2"),
+        ("overcommit", "overcommit-factor: .nan", "is .nan; wanted: a number"),
         ("overcommit", "overcommit-factor: -1e999999999", "wanted: at least 1; the default 1.2"),
         (
             "capacity-card",
@@ -146,10 +145,10 @@ def test_what_is_left_aside_is_said(name: str, line: str, says: str) -> None:
             "binpack",
             "binpack.weight: 1001",
             "conf:5:23: binpack.weight of plugin binpack is 1001; "
-            "wanted: a whole number without quotes, at most 1000",
+            "wanted: a whole number, at most 1000",
         ),
-        ("overcommit", "overcommit-factor: 1.0e+9", "a number without quotes, at most 1000"),
-        ("overcommit", "overcommit-factor: 1e999999999", "a number without quotes, at most 1000"),
+        ("overcommit", "overcommit-factor: 1.0e+9", "a number, at most 1000"),
+        ("overcommit", "overcommit-factor: 1e999999999", "a number, at most 1000"),
         ("sla", "sla-waiting-time: 999999h", "wanted: a duration like 1h30m, at most"),
         ("resource-strategy-fit", "resources: []", "is a list; wanted: a mapping from resource"),
         (
@@ -211,20 +210,34 @@ def test_a_resource_strategy_that_is_not_understood_has_the_default() -> None:
     ]
 
 
+@pytest.mark.parametrize("quotes", ["", "'", '"'])
 @pytest.mark.parametrize(
-    ("text", "ms"),
+    ("name", "key", "text", "value"),
     [
-        ("1h2m3s4ms5us6ns", 3_723_004),
-        ("1.5h", 5_400_000),
-        (".5s", 500),
-        ("1µs", 0),
-        ("0", 0),
-        ("-2m", -120_000),
-        ("", None),
-        ("5", None),
-        ("h", None),
-        ("1H", None),
+        ("binpack", "binpack.weight", "5", 5),
+        ("nodeorder", "leastrequested.weight", "0", 0),
+        ("overcommit", "overcommit-factor", "1.5", 1_500),
+        ("overcommit", "overcommit-factor", "2", 2_000),
+        ("capacity-card", "cardUnlimitedCpuMemory", "true", True),
+        ("predicates", "predicate.NodePortsEnable", "false", False),
+        ("resource-strategy-fit", "resourceStrategyFitWeight", "7", 7),
     ],
 )
-def test_durations_are_those_of_go(text: str, ms: int | None) -> None:
-    assert duration_ms(text) == ms
+def test_a_quoted_number_or_boolean_counts_like_one_without_quotes(
+    quotes: str, name: str, key: str, text: str, value: int | bool
+) -> None:
+    assert use_of(name, f"{key}: {quotes}{text}{quotes}").arguments == ((key, value),)
+
+
+def test_quoted_weights_by_resource_count() -> None:
+    lines = ["binpack.resources: nvidia.com/gpu", 'binpack.resources.nvidia.com/gpu: "10"']
+    assert by_prefix(use_of("binpack", *lines), "binpack.resources.") == (("nvidia.com/gpu", 10),)
+    fit = use_of("resource-strategy-fit", "resources: {cpu: {type: MostAllocated, weight: '3'}}")
+    assert by_prefix(fit, "most.") == (("cpu", 3),)
+
+
+@pytest.mark.parametrize("text", ["'0x10'", "'1_0'", "'ten'", "' 5'", "''", "'" + "9" * 30 + "'"])
+def test_a_text_that_is_no_number_leaves_the_default(text: str) -> None:
+    assert "wanted: a whole number; the default 1 stays" in warning(
+        file_of("binpack", f"binpack.weight: {text}")
+    )

@@ -149,7 +149,15 @@ def test_what_may_change() -> None:
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("30s", 30_000), ("1h30m", 5_400_000), ("1.5s", 1_500), ("500ms", 500), ("1ns", 1), ("0", 0)],
+    [
+        ("30s", 30_000),
+        ("1h30m", 5_400_000),
+        ("1.5s", 1_500),
+        ("500ms", 500),
+        ("1ns", 1),
+        ("0", 0),
+        ("+.5h", 1_800_000),
+    ],
 )
 def test_durations(text: str, ms: int) -> None:
     assert parse_ms(text) == ms

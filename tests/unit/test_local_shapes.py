@@ -247,7 +247,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("5s", 5.0), ("500ms", 0.5), ("2m", 120.0), ("1h30m", 5400.0), ("0s", 0.0), ("1.5s", 1.5)],
+    [
+        ("5s", 5.0),
+        ("500ms", 0.5),
+        ("2m", 120.0),
+        ("1h30m", 5400.0),
+        ("0", 0.0),
+        ("1.5s", 1.5),
+        ("+.5s", 0.5),
+    ],
 )
 def test_durations(text: str, expected: float) -> None:
     assert duration_s("key", text) == expected

@@ -110,11 +110,11 @@ def test_switches_with_which_volcano_does_not_start_are_refused(first: str, seco
     ("argument", "says"),
     [
         (
-            "deviceshare.ScheduleWeight: '10'",
+            "deviceshare.ScheduleWeight: 'ten'",
             "5:35: deviceshare.ScheduleWeight of plugin "
-            "deviceshare is '10'; wanted: a whole number without quotes; the default 10 stays",
+            "deviceshare is 'ten'; wanted: a whole number; the default 10 stays",
         ),
-        ("deviceshare.ScheduleWeight: 1.5", "is 1.5; wanted: a whole number without quotes"),
+        ("deviceshare.ScheduleWeight: 1.5", "is 1.5; wanted: a whole number"),
         ("deviceshare.ScheduleWeight: true", "is true; wanted: a whole number"),
         ("deviceshare.ScheduleWeight: [1]", "is a list; wanted: a whole number"),
         ("deviceshare.SchedulePolicy: 5", "is 5; wanted: a text; the default 'binpack' stays"),
@@ -231,7 +231,10 @@ def test_policies_that_look_ahead_weigh_the_host_themselves() -> None:
             "conf:5:35: deviceshare.SchedulePolicy of plugin deviceshare is 'pack'; "
             "wanted: one of binpack, spread, none",
         ),
-        (deviceshare("deviceshare.ScheduleWeight: 101"), "is 101; wanted: a whole number without"),
+        (
+            deviceshare("deviceshare.ScheduleWeight: 101"),
+            "is 101; wanted: a whole number, at most 100",
+        ),
         (
             deviceshare("deviceshare.KnownGeometriesCMName: A b"),
             "conf:5:42: deviceshare.KnownGeometriesCMName of plugin deviceshare is 'A b'; wanted",
@@ -242,7 +245,7 @@ def test_policies_that_look_ahead_weigh_the_host_themselves() -> None:
             "allotment.HostPolicy?",
         ),
         (file_of("allotment", "allotment.HostPolicy: x"), "is 'x'; wanted: one of binpack"),
-        (file_of("allotment", "allotment.HostWeight: '1'"), "is '1'; wanted: a whole number from"),
+        (file_of("allotment", "allotment.HostWeight: 'x'"), "is 'x'; wanted: a whole number from"),
         (
             file_of("allotment", "allotment.FitWeight: -1"),
             "is -1; wanted: a whole number from",
@@ -309,3 +312,36 @@ def _refusal(text: str) -> tuple[str, ...]:
 @given(_texts)
 def test_any_text_is_a_policy_or_a_policy_error(text: str) -> None:
     assert all(problem.startswith("conf") for problem in _refusal(text))
+
+
+QUOTED = """actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: binpack
+    arguments:
+      binpack.weight: "5"
+      binpack.cpu: "1"
+      binpack.memory: "1"
+      binpack.resources: nvidia.com/gpu
+      binpack.resources.nvidia.com/gpu: "10"
+  - name: deviceshare
+    arguments:
+      deviceshare.VGPUEnable: "true"
+      deviceshare.SchedulePolicy: "spread"
+      deviceshare.ScheduleWeight: "20"
+  - name: allotment
+    arguments:
+      allotment.HostWeight: "3"
+      allotment.FitWeight: "0"
+      allotment.MultiContainerEnable: "true"
+"""
+
+
+def test_a_file_with_quoted_numbers_is_the_same_policy_as_one_without() -> None:
+    quoted = parsed(QUOTED)
+    assert quoted.warnings == ()
+    assert quoted.policy.device_weight == 20
+    assert quoted.policy == parsed(QUOTED.replace('"', "")).policy

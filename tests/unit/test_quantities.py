@@ -71,3 +71,64 @@ def test_amounts_that_nothing_can_have(read: object, text: str, why: str) -> Non
     assert callable(read)
     with pytest.raises(quantities.QuantityError, match=why):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0", 0),
+        ("5s", 5 * 10**9),
+        ("30s", 30 * 10**9),
+        ("1478s", 1478 * 10**9),
+        ("-5s", -5 * 10**9),
+        ("+5s", 5 * 10**9),
+        ("-0", 0),
+        ("+0", 0),
+        ("5.0s", 5 * 10**9),
+        ("5.6s", 56 * 10**8),
+        ("5.s", 5 * 10**9),
+        (".5s", 5 * 10**8),
+        ("1.0s", 10**9),
+        ("1.00s", 10**9),
+        ("1.004s", 1004 * 10**6),
+        ("100.00100s", 100_001 * 10**6),
+        ("10ns", 10),
+        ("11us", 11_000),
+        ("12\u00b5s", 12_000),
+        ("12\u03bcs", 12_000),
+        ("13ms", 13 * 10**6),
+        ("14s", 14 * 10**9),
+        ("15m", 900 * 10**9),
+        ("16h", 57_600 * 10**9),
+        ("3h30m", 12_600 * 10**9),
+        ("10.5s4m", 250_500 * 10**6),
+        ("-2m3.4s", -123_400 * 10**6),
+        ("1h2m3s4ms5us6ns", 3_723_004_005_006),
+        ("39h9m14.425s", 140_954_425 * 10**6),
+        ("52763797000ns", 52_763_797_000),
+        ("0.3333333333333333333h", 1_199_999_999_999),
+        ("9223372036854775807ns", (1 << 63) - 1),
+        ("0.100000000000000000000h", 360 * 10**9),
+        (".5h", 1_800 * 10**9),
+        ("1.h", 3_600 * 10**9),
+    ],
+)
+def test_durations_are_those_of_go(text: str, ns: int) -> None:
+    assert quantities.duration_ns(text) == ns
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "3", "-", "s", ".", "-.", ".s", "+.s", "1d", "1H", "5 s", "--5s", "1s-2s"),
+        *("3000000h", "9223372036854775808ns", "9" * 300 + "s", "\u0665s", "1e3s", "\ud85f"),
+    ],
+)
+def test_other_texts_are_no_durations(text: str) -> None:
+    assert quantities.duration_ns(text) is None
+    assert quantities.duration_ms(text) is None
+
+
+def test_milliseconds_are_rounded_up() -> None:
+    texts = ("1ns", "1500us", "1ms", "1.0005s", "0", "-1500us")
+    assert [quantities.duration_ms(text) for text in texts] == [1, 2, 1, 1001, 0, -1]

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
+from allotment.core.batch.rounds import tiers_of
 from allotment.core.queues import card, nodegroup, overcommit, sla
 from allotment.core.queues.capacity import Arguments as CapacityArguments
 from allotment.core.queues.model import NodeGroups
 from allotment.core.queues.nodegroup import LABEL, is_allowed, points_micro
 from allotment.core.queues.plugin import SWITCHES
-from allotment.core.queues.registry import PLUGINS, configure
-from allotment.core.queues.sla import DurationError, duration_ms
+from allotment.core.queues.registry import HIERARCHY_SWITCH, PLUGINS, configure
+from allotment.core.queues.sla import DurationError, waiting_ms
+from tests.unit.config_files import file_of, parsed
 from tests.unit.queues_parts import job, plugin, queue, session
 
 
@@ -77,13 +79,13 @@ def test_switches() -> None:
     [("90s", 90_000), ("1h2m3s4ms", 3_723_004), ("1.5h", 5_400_000), ("1ns", 1), ("0.5ms", 1)],
 )
 def test_durations(text: str, milliseconds: int) -> None:
-    assert duration_ms(text) == milliseconds
+    assert waiting_ms(text) == milliseconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "1h 2m", "-1s", "0s", "h", "1d", "9" * 30 + "s"])
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(DurationError, match="90s or 1h30m"):
-        duration_ms(text)
+        waiting_ms(text)
 
 
 GROUPS = NodeGroups(
@@ -159,3 +161,35 @@ def test_sla_orders_by_deadline_and_keeps_promises_of_the_late() -> None:
     assert [one.uid for one in ordered] == ["sooner", "later", "never"]
     assert found.job_pipelined(found.jobs["sooner"]), "its time is up"
     assert not found.job_pipelined(found.jobs["later"])
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "text", "arguments"),
+    [
+        ("capacity-card", "cardUnlimitedCpuMemory", "true", card.Arguments(True)),
+        (
+            "capacity-card",
+            "nodeOrderWeight",
+            "'2.5'",
+            card.Arguments(node_order_weight=Fraction(5, 2)),
+        ),
+        ("capacity-card", "allotment.shareQuota", "false", card.Arguments(share_quota=False)),
+        ("overcommit", "overcommit-factor", "1.3", overcommit.Arguments(Fraction(13, 10))),
+        ("nodegroup", "strict", "'false'", nodegroup.Arguments(False)),
+        ("sla", "sla-waiting-time", ".5h", sla.Arguments(1_800_000)),
+    ],
+)
+def test_every_argument_reaches_its_plugin_from_a_text(
+    name: str, key: str, text: str, arguments: object
+) -> None:
+    found = parsed(file_of(name, f"{key}: {text}"))
+    assert found.warnings == ()
+    ((configured,),) = tiers_of(found.policy)
+    assert configured.arguments == arguments != PLUGINS[name].arguments()
+
+
+def test_the_test_above_knows_every_argument() -> None:
+    (mark,) = getattr(test_every_argument_reaches_its_plugin_from_a_text, "pytestmark", [])
+    tested = {(name, key) for name, key, _, _ in mark.args[1]}
+    declared = {(name, key) for name, entry in PLUGINS.items() for key in entry.keys}
+    assert declared - {("nodegroup", HIERARCHY_SWITCH)} == tested

@@ -7,7 +7,9 @@ word for. What the file leaves out is as built in (`built_in`): a file without `
 
 Refused, so that the version before stays in force: what Volcano refuses, names of plugins that
 nobody knows, and words and numbers that cannot be followed. Warned of: what is left aside (unknown
-keys and arguments, values of another type, as Volcano does silently) and what has no effect.
+keys and arguments, values of another type, as Volcano does silently) and what has no effect. A
+number in quotes is no value of another type: it counts as the number that is meant, which Volcano
+leaves aside.
 """
 
 from typing import NamedTuple

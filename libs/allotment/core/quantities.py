@@ -1,7 +1,8 @@
-"""Kubernetes quantities → exact integers, without floats.
+"""Kubernetes quantities and Go's durations → exact integers, without floats.
 
-Grammar: a decimal number, then a binary suffix (Ki Mi Gi Ti Pi Ei), a decimal one
+Quantities: a decimal number, then a binary suffix (Ki Mi Gi Ti Pi Ei), a decimal one
 (n u m k M G T P E) or an exponent (e3, E-2). Source: apimachinery `resource.Quantity`.
+Durations: see `duration_ns`.
 """
 
 import re
@@ -14,6 +15,20 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15,
 _DIGITS_MAX = 64
 LIMIT = 1 << 62
 """Amounts beyond this are absurd (and would not fit the integer columns)."""
+_UNITS_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "\u00b5s": 1_000,  # the micro sign
+    "\u03bcs": 1_000,  # the Greek letter mu
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_PART = re.compile(f"([0-9]+\\.?[0-9]*|\\.[0-9]+)({'|'.join(_UNITS_NS)})", re.ASCII)
+_DURATION = re.compile(f"[-+]?(0|({_PART.pattern})+)", re.ASCII)
+_DURATION_CHARS_MAX = 256
+_DURATION_NS_MAX = (1 << 63) - 1
 
 
 class QuantityError(ValueError):
@@ -69,3 +84,26 @@ def _bounded(value: int, text: str) -> int:
     if value > LIMIT:
         raise QuantityError(f"{text!r} is absurdly large (at most {LIMIT})")
     return value
+
+
+def duration_ns(text: str) -> int | None:
+    """Nanoseconds of a duration that Go's `time.ParseDuration` takes, None for other texts.
+
+    One or more numbers, each with a unit (ns us ms s m h) and perhaps a fraction, with one sign in
+    front: ``1h30m``, ``.5h``, ``+5s``; or ``0``. What is finer than a nanosecond is cut off.
+    """
+    if len(text) > _DURATION_CHARS_MAX or not _DURATION.fullmatch(text):
+        return None
+    total_ns = 0
+    for number, unit in _PART.findall(text):
+        whole, _, fraction = number.partition(".")
+        total_ns += int(whole + fraction) * _UNITS_NS[unit] // 10 ** len(fraction)
+    if total_ns > _DURATION_NS_MAX:
+        return None
+    return -total_ns if text.startswith("-") else total_ns
+
+
+def duration_ms(text: str) -> int | None:
+    """The same in milliseconds, rounded up, so that a time above 0 never becomes none."""
+    duration = duration_ns(text)
+    return None if duration is None else -(-duration // 1_000_000)

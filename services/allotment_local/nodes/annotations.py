@@ -6,8 +6,9 @@ how long their device plugins take for an Allocate. A value that cannot be meant
 `Mistake`, which ends as an Event.
 """
 
-import re
 from typing import NamedTuple
+
+from allotment.core.quantities import duration_ns
 
 FAULT = "allotment.dev/fault"
 START_DELAY = "allotment.dev/start-delay"
@@ -28,8 +29,6 @@ WATCH_LOST = "watch-lost"
 NODE_GONE = "node-gone"
 
 DURATION_MAX_S = 30 * 24 * 3600.0
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Mistake(NamedTuple):
@@ -62,15 +61,10 @@ class NodeFaults(NamedTuple):
 
 def duration_s(key: str, text: str) -> float | Mistake:
     """Seconds in a duration like ``500ms``, ``5s``, ``2m``, ``1h30m``."""
-    total_s, end = 0.0, 0
-    for part in _DURATION_PART.finditer(text):
-        if part.start() != end:
-            break
-        total_s += float(part[1]) * _UNITS_S[part[2]]
-        end = part.end()
-    if not text or end != len(text) or total_s > DURATION_MAX_S:
+    duration = duration_ns(text)
+    if duration is None or not 0 <= duration <= DURATION_MAX_S * 1_000_000_000:
         return Mistake(key, text, "a duration like 500ms, 5s, 2m or 1h30m, up to 30 days")
-    return total_s
+    return duration / 1_000_000_000
 
 
 def pod_fault(text: str) -> bool | Mistake:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from allotment.core import quantities
 from allotment.core.queues.card_names import CardsError, read_counts
-from allotment.core.queues.sla import DurationError, duration_ms
+from allotment.core.queues.sla import DurationError, waiting_ms
 from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved
 from allotment_proto.facts import Amounts, Problem
 from allotment_watcher import objects
@@ -131,7 +131,7 @@ def _span_ms(annotations: Mapping[str, str], problems: list[Problem]) -> int:
     if SLA_WAITING_TIME not in annotations:
         return -1
     try:
-        return duration_ms(annotations[SLA_WAITING_TIME])
+        return waiting_ms(annotations[SLA_WAITING_TIME])
     except DurationError as error:
         problems.append(Problem(INVALID, f"annotation {SLA_WAITING_TIME}", str(error)))
         return -1

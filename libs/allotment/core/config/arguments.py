@@ -7,24 +7,15 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from allotment.core.config.document import Entry, Mark, Scalar, Value, is_text, show
 from allotment.core.config.known import ELSEWHERE, NO_EFFECT, PLUGINS, Argument, Kind
 from allotment.core.config.report import Report, hint
+from allotment.core.quantities import duration_ms
 
 Plain = int | bool | str
 Arguments = dict[str, Plain]
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
-_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
-_PART = re.compile(r"([0-9]{1,18}\.?[0-9]{0,18}|\.[0-9]{1,18})(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_DURATION = re.compile(f"[-+]?(0|({_PART.pattern})+)", re.ASCII)
+_INTEGER_TEXT = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)
+_DECIMAL_TEXT = re.compile(r"[-+]?([0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})", re.ASCII)
 _DIGITS_MOST = 15
 _TOO_MUCH = 1_000_000_000_000_000
 
@@ -92,19 +83,22 @@ def boolean(value: Value) -> bool | None:
 
 
 def integer(value: Value) -> int | None:
-    """An integer of YAML: neither quoted nor with a fraction."""
+    """An integer of YAML, or a text that is one: who quotes a weight means the number. (Volcano
+    takes its default for a quoted one, without a word.)
+    """
+    if is_text(value):
+        return int(value.text) if _INTEGER_TEXT.fullmatch(value.text) else None
     if not isinstance(value, Scalar) or isinstance(value.value, bool):
         return None
     return value.value if isinstance(value.value, int) else None
 
 
-def duration_ms(text: str) -> int | None:
-    """Go's durations (``1h2m3.5s``) in whole milliseconds, rounded down; None for other texts."""
-    if not _DURATION.fullmatch(text):
-        return None
-    parts: list[tuple[str, str]] = _PART.findall(text)
-    millis = sum(int(Decimal(count) * _NS[unit]) for count, unit in parts) // 1_000_000
-    return -millis if text.startswith("-") else millis
+def _decimal(value: Value) -> Decimal | None:
+    """A number with a fraction, also a quoted one."""
+    if is_text(value):
+        return Decimal(value.text) if _DECIMAL_TEXT.fullmatch(value.text) else None
+    number = value.value if isinstance(value, Scalar) else None
+    return number if isinstance(number, Decimal) else None
 
 
 def _number(report: Report, what: str, value: Value, kind: Kind) -> int | None:
@@ -115,9 +109,8 @@ def _number(report: Report, what: str, value: Value, kind: Kind) -> int | None:
         return whole
     if whole is not None:
         return whole * 1_000
-    if isinstance(value, Scalar) and isinstance(value.value, Decimal):
-        return _thousandths(report, what, value.value, value.mark)
-    return None
+    decimal = _decimal(value)
+    return None if decimal is None else _thousandths(report, what, decimal, value.mark)
 
 
 def _thousandths(report: Report, what: str, number: Decimal, mark: Mark) -> int | None:

@@ -46,8 +46,8 @@ WEIGHT_MAX = 1_000
 class Kind(Enum):
     """What an argument must be; the value is how messages ask for it."""
 
-    INTEGER = "a whole number without quotes"
-    DECIMAL = "a number without quotes"
+    INTEGER = "a whole number"
+    DECIMAL = "a number"
     BOOLEAN = "true or false"
     DURATION = "a duration like 1h30m"
 
@@ -108,6 +108,7 @@ PLUGINS: dict[str, dict[str, Argument]] = {
     "capacity-card": {
         "cardUnlimitedCpuMemory": _boolean(False),
         "nodeOrderWeight": Argument(Kind.DECIMAL, 1_000, least=1, most=1_000 * WEIGHT_MAX),
+        "allotment.shareQuota": _boolean(True),
     },
     "nodeorder": {
         "leastrequested.weight": _weight(1),

@@ -1,32 +1,12 @@
-"""Durations as Go writes them ("1h30m", "500ms") ⇄ whole milliseconds."""
+"""Durations of Jobs as Go writes them ("1h30m", "500ms") ⇄ whole numbers."""
 
-import re
-
-_UNITS_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
-_PART = re.compile(r"(\d{1,15})(?:\.(\d{0,9}))?(ns|us|µs|ms|s|m|h)", re.ASCII)
+from allotment.core.quantities import duration_ms
 
 
 def parse_ms(text: str) -> int | None:
     """The duration in milliseconds, rounded up; None for text that is not one, or negative."""
-    if text == "0":
-        return 0
-    total_ns, position = 0, 0
-    for part in _PART.finditer(text):
-        if part.start() != position:
-            return None
-        whole, fraction, unit = part.groups()
-        digits = fraction or ""
-        total_ns += int(whole + digits) * _UNITS_NS[unit] // 10 ** len(digits)
-        position = part.end()
-    return -(-total_ns // 1_000_000) if position and position == len(text) else None
+    duration = duration_ms(text)
+    return None if duration is None or duration < 0 else duration
 
 
 def show_s(duration_s: int) -> str:

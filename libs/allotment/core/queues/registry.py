@@ -74,7 +74,7 @@ def _span(value: object) -> int:
     if not isinstance(value, str):
         raise ArgumentError("wanted: a time span like 1h30m")
     try:
-        return sla.duration_ms(value)
+        return sla.waiting_ms(value)
     except sla.DurationError as error:
         raise ArgumentError(str(error)) from error
 

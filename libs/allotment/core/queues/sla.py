@@ -7,27 +7,15 @@ plugins of later tiers say. The moment "now" is part of the view (the newest tha
 `batch.deadlines` sees to it that it is told), so the decision can be repeated.
 """
 
-import re
 from collections.abc import Hashable
 from typing import ClassVar
 
 import msgspec
 
+from allotment.core.quantities import duration_ms
 from allotment.core.queues.answers import ABSTAIN, PERMIT, No, Vote
 from allotment.core.queues.plugin import Key, Plugin
 from allotment.core.queues.work import Job, World
-
-_PART = re.compile(r"(\d{1,15})(?:\.(\d{1,9}))?(ns|us|µs|ms|s|m|h)", re.ASCII)
-_NANOS = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-}
-_NANOS_A_MILLI = 10**6
 
 
 class DurationError(ValueError):
@@ -40,20 +28,12 @@ class Arguments(msgspec.Struct, frozen=True):
     waiting_most_ms: int | None = None
 
 
-def duration_ms(text: str) -> int:
-    """``1h30m``, ``90s``, ``1.5h`` → milliseconds, rounded up. Raises `DurationError`."""
-    at = total = 0
-    while at < len(text):
-        part = _PART.match(text, at)
-        if part is None:
-            break
-        whole, fraction, unit = part.groups()
-        decimals = fraction or ""
-        total += -(-int(whole + decimals) * _NANOS[unit] // 10 ** len(decimals))
-        at = part.end()
-    if at == 0 or at < len(text) or total <= 0:
+def waiting_ms(text: str) -> int:
+    """A time above 0, in milliseconds. Raises `DurationError`."""
+    waiting = duration_ms(text)
+    if waiting is None or waiting <= 0:
         raise DurationError(f"{text[:80]!r} is not a time span above 0 (like 90s or 1h30m)")
-    return -(-total // _NANOS_A_MILLI)
+    return waiting
 
 
 class Sla(Plugin):
