@@ -126,6 +126,19 @@ def _expose_decisions(ctx: Context, decider: Decider) -> None:
         lambda: decider.decided,
         kind="counter",
     )
+    ctx.metrics.expose(
+        "allot_rounds_remade_total",
+        "proposals that evict or did not hold on the binder's state: it ran the round itself",
+        lambda: decider.remade,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_proposed_refused_total",
+        "parts of proposals to which the binder's own round did not lead",
+        decider.refused,
+        ("part",),
+        kind="counter",
+    )
 
 
 def main() -> None:

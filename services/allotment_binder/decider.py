@@ -5,8 +5,8 @@ made the `Decider`; binding it is not done here.
 """
 
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
@@ -14,7 +14,7 @@ from allotment.adapters.bus import Message
 from allotment.adapters.service import ServiceContext
 from allotment.adapters.world import World, full_reporter
 from allotment.core.logport import Landed, Refused
-from allotment_binder.deciding import accepted, decide
+from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
@@ -24,6 +24,8 @@ from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
 CATCH_UP_S = 2.0
 PROPOSALS_WAITING_MAX = 16
 FULL_WAIT_S = 1.0
+REFUSED_SAID_MAX = 20
+"""How many refused parts of one proposal a log line names."""
 
 Context = ServiceContext[BinderSettings]
 OnLanded = Callable[[Decided, Sequence[Placement]], None]
@@ -31,7 +33,9 @@ OnLanded = Callable[[Decided, Sequence[Placement]], None]
 
 
 class Decider:
-    """The queue of proposals and the loop that decides them. `decided` counts decisions."""
+    """The queue of proposals and the loop that decides them. `decided` counts decisions, `remade`
+    those for which the binder ran the round itself.
+    """
 
     def __init__(self, ctx: Context, world: World, on_landed: OnLanded) -> None:
         self.ctx = ctx
@@ -40,6 +44,9 @@ class Decider:
             maxlen=PROPOSALS_WAITING_MAX
         )
         self.decided = 0
+        self.remade = 0
+        self._refused: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
+        self._deciding: Deciding | None = None
         self._on_landed = on_landed
         self._stirred = anyio.Event()
         self._by = f"binder/{ctx.settings.instance}"
@@ -82,21 +89,50 @@ class Decider:
         for attempt in range(self.ctx.settings.decision_retries + 1):
             stage = StageTime("binder", self.ctx.settings.instance, received_us, _now_us())
             at_ms = time.time_ns() // 1_000_000
-            decided = decide(fold.state, proposal, at_ms // 1000, stage)
+            answer = self._ready().decide(proposal, at_ms // 1000, stage)
+            self._note(proposal, answer)
+            decided = answer.decided
             if not isinstance(decided, Decided):
                 return _settled(proposal, decided)
-            answer = await self._append(decided, at_ms, attempt)
-            if isinstance(answer, Landed):
-                await fold.wait_for(answer.seq)
-                self._landed(decided, answer.seq)
-                return _settled(proposal, "decided", answer.seq)
-            if answer.reason in ("full", "too_large"):
-                self.full(answer.message)
+            appended = await self._append(decided, at_ms, attempt)
+            if isinstance(appended, Landed):
+                await fold.wait_for(appended.seq)
+                self._landed(decided, appended.seq)
+                return _settled(proposal, "decided", appended.seq)
+            if appended.reason in ("full", "too_large"):
+                self.full(appended.message)
                 await anyio.sleep(FULL_WAIT_S)
                 return _settled(proposal, "conflict")
             self.ctx.metrics.append_conflicts.inc()
-            await fold.wait_for(answer.last_subject_seq or 0)
+            await fold.wait_for(appended.last_subject_seq or 0)
         return _settled(proposal, "conflict")
+
+    def refused(self) -> Mapping[tuple[str, ...], float]:
+        """What was proposed and is not what the binder found itself, by part."""
+        return {(part,): count for part, count in self._refused.items()}
+
+    def _ready(self) -> Deciding:
+        """Deciding on the fold's state, which is another one when the fold began anew."""
+        state = self.world.fold.state
+        if self._deciding is None or self._deciding.state is not state:
+            self._deciding = Deciding(state)
+        return self._deciding
+
+    def _note(self, proposal: Proposal, answer: Answer) -> None:
+        """Count and say what of a proposal is not decided."""
+        self.remade += bool(answer.objection)
+        self._refused.update(each.part for each in answer.refused)
+        if answer.refused:
+            self.ctx.log.warning(
+                "part of a proposal refused: the newest state does not lead to it",
+                cycle=proposal.cycle,
+                basis=proposal.basis,
+                objection=answer.objection,
+                refused=[
+                    f"{each.part}: {each.about}" for each in answer.refused[:REFUSED_SAID_MAX]
+                ],
+                more=max(0, len(answer.refused) - REFUSED_SAID_MAX),
+            )
 
     async def _append(self, decided: Decided, at_ms: int, attempt: int) -> Landed | Refused:
         """One compare-and-append. `at_ms` is the one clock the stamps were made from, too."""

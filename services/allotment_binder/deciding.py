@@ -1,55 +1,147 @@
 """A proposal → the decision to append, on the binder's newest state: the binder's pure part."""
 
-from typing import Final, Literal
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
 
-from allotment.core.cycle import recheck_all, same_refusal, stamped
+from allotment.core.batch.claims import objection
+from allotment.core.batch.rounds import Rounds
+from allotment.core.board import Board
+from allotment.core.cycle import Rechecked, recheck_all, same_refusal, stamped
 from allotment.core.state import ClusterState
 from allotment_proto.events import Decided, Placement, StageTime
 from allotment_proto.messages import Proposal
 
 NOTHING: Final = "nothing"
 CONFLICT: Final = "conflict"
+PARTS: Final = ("eviction", "nomination", "admission", "short", "hold")
+"""What a proposal says beside placements and refusals, one word for each."""
 
 
-def decide(
-    state: ClusterState, proposal: Proposal, now_s: int, stage: StageTime
-) -> Decided | Literal["nothing", "conflict"]:
+class Part(NamedTuple):
+    """Something of a proposal that is not decided: one of `PARTS`, and about which pod or group."""
+
+    part: str
+    about: str
+
+
+class Answer(NamedTuple):
     """What to append for a proposal, or why there is nothing to append.
 
-    Every placement is asked for again, on top of those accepted before it. ``conflict`` means that
-    something was proposed but nothing of it stands any more: it has to be proposed anew. A proposal
-    that comes twice has nothing new to say the second time, so nobody is told twice.
-
-    What was placed by quota counts only on what was decided before: quota is not asked for again
-    here, so after another decision it has to be proposed anew.
+    ``conflict`` means that something was proposed but nothing of it stands any more: it has to be
+    proposed anew. With an `objection` it was not the scorer's round that was decided but one of the
+    binder's own; `refused` is what the two do not have in common.
     """
-    if is_overtaken(state, proposal):
-        return CONFLICT
-    accepted, dropped, wholes = recheck_all(state, proposal.placements, proposal.wholes)
-    refusals = tuple(r for r in proposal.refusals if r.uid in state.pending)
-    is_news = any(
-        not same_refusal(state.pods[r.uid].refusal, r) for r in refusals
-    ) or _is_news_of_groups(state, proposal)
-    if not accepted and not is_news:
-        return CONFLICT if dropped else NOTHING
-    return Decided(
-        cycle=proposal.cycle,
-        basis=proposal.basis,
-        checked=state.seq,
-        policy=proposal.policy,
-        batch=proposal.batch,
-        placements=tuple(stamped(state, accepted, now_s)),
-        dropped=dropped,
-        refusals=refusals,
-        assumed=proposal.assumed,
-        stages=(*proposal.stages, stage),
-        wholes=wholes,
-        shorts=proposal.shorts,
-        admissions=proposal.admissions,
-        evictions=proposal.evictions,
-        holds=proposal.holds,
-        nominations=proposal.nominations,
-    )
+
+    decided: Decided | Literal["nothing", "conflict"]
+    objection: str = ""
+    refused: tuple[Part, ...] = ()
+
+
+class Deciding:
+    """Decides proposals on one state. What its own rounds need is made when the first is run."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._rounds = Rounds(state)
+        self._board: Board | None = None
+
+    def decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> Answer:
+        """Every placement is asked for again, on top of those accepted before it, and so is what
+        the proposal says about groups and quotas. What the state does not bear out is not argued
+        about: the binder runs the round on this state, and decides that. The same goes for all
+        evictions, since nothing less than a round says who has to go for whom.
+
+        A proposal that comes twice has nothing new to say the second time, so nobody is told twice.
+        Quota that was taken by another decision since has to be proposed anew.
+        """
+        state = self.state
+        if is_overtaken(state, proposal):
+            return Answer(CONFLICT)
+        found = recheck_all(state, proposal.placements, proposal.wholes)
+        why = objection(self._rounds, proposal, found.kept)
+        if not why:
+            return Answer(self._decided(proposal, found, now_s, stage))
+        own = self._own_round(proposal)
+        found = Rechecked(own.placements, (), own.wholes)
+        answer = self._decided(own, found, now_s, stage)
+        return Answer(answer, why, tuple(_refused(proposal, own)))
+
+    def _own_round(self, proposal: Proposal) -> Proposal:
+        """The round over a proposal's batch, on the state as it is."""
+        state = self.state
+        if self._board is None:
+            self._board = Board(state)
+        batch = tuple(uid for uid in dict.fromkeys(proposal.batch) if uid in state.pods)
+        made = self._rounds.run(batch, self._board)
+        return Proposal(
+            v=proposal.v,
+            cycle=proposal.cycle,
+            basis=state.seq,
+            policy=state.policy_seq,
+            batch=batch,
+            placements=made.placements,
+            refusals=made.refusals,
+            stages=proposal.stages,
+            wholes=made.wholes,
+            shorts=made.shorts,
+            admissions=made.admissions,
+            evictions=made.evictions,
+            holds=made.holds,
+            nominations=made.nominations,
+        )
+
+    def _decided(
+        self, proposal: Proposal, found: Rechecked, now_s: int, stage: StageTime
+    ) -> Decided | Literal["nothing", "conflict"]:
+        state = self.state
+        refusals = tuple(r for r in proposal.refusals if r.uid in state.pending)
+        is_news = any(
+            not same_refusal(state.pods[r.uid].refusal, r) for r in refusals
+        ) or _is_news_of_groups(state, proposal)
+        if not found.kept and not is_news:
+            return CONFLICT if found.dropped else NOTHING
+        return Decided(
+            cycle=proposal.cycle,
+            basis=proposal.basis,
+            checked=state.seq,
+            policy=proposal.policy,
+            batch=proposal.batch,
+            placements=tuple(stamped(state, found.kept, now_s)),
+            dropped=found.dropped,
+            refusals=refusals,
+            stages=(*proposal.stages, stage),
+            wholes=found.wholes,
+            shorts=proposal.shorts,
+            admissions=proposal.admissions,
+            evictions=proposal.evictions,
+            holds=proposal.holds,
+            nominations=proposal.nominations,
+        )
+
+
+def _refused(proposal: Proposal, own: Proposal) -> Iterator[Part]:
+    """What was proposed beside placements and refusals and is not what the binder found."""
+    evicted = {(eviction.uid, eviction.preemptor) for eviction in own.evictions}
+    for eviction in proposal.evictions:
+        if (eviction.uid, eviction.preemptor) not in evicted:
+            about = f"pod {eviction.namespace}/{eviction.name} for {eviction.preemptor}"
+            yield Part("eviction", about)
+    nominated = {(nomination.uid, nomination.node) for nomination in own.nominations}
+    for nomination in proposal.nominations:
+        if (nomination.uid, nomination.node) not in nominated:
+            about = f"pod {nomination.namespace}/{nomination.name} for node {nomination.node}"
+            yield Part("nomination", about)
+    let_in = {(admission.group, admission.code) for admission in own.admissions}
+    for admission in proposal.admissions:
+        if (admission.group, admission.code) not in let_in:
+            yield Part("admission", f"group {admission.group}")
+    short = {short.group for short in own.shorts}
+    for said in proposal.shorts:
+        if said.group not in short:
+            yield Part("short", f"group {said.group}")
+    for held in proposal.holds or ():
+        if held not in (own.holds or ()):
+            yield Part("hold", f"group {held.group}")
 
 
 def is_overtaken(state: ClusterState, proposal: Proposal) -> bool:

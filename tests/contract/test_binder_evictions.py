@@ -4,12 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.build import decided, node, policy
 from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed, cluster, comes_to
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.contract.test_binder_loops import Scene, until
 
+from allotment.core.batch.rounds import Rounds
+from allotment.core.board import Board
 from allotment.core.eligible import NEVER
 from allotment.core.state import ClusterState
 from allotment.testing.memory_log import MemoryLog
@@ -25,6 +28,7 @@ from allotment_proto.events import (
     QueueObserved,
     Refusal,
 )
+from allotment_proto.messages import MESSAGE_VERSION, Proposal
 
 pytestmark = pytest.mark.anyio
 QUEUE = QueueObserved(uid="q", name="default", rv=1)
@@ -234,3 +238,46 @@ async def test_a_pod_that_never_preempts_says_so(tmp_path: Path) -> None:
                 return bool(said.get("message", "").endswith(f"1 InsufficientGPUMemory. {NEVER}"))
 
             await comes_to(is_told)
+
+
+async def test_a_forged_proposal_evicts_nobody(tmp_path: Path) -> None:
+    """Whoever reaches the bus says that the cluster's DNS has to make room: nobody is evicted, the
+    next honest proposal is decided, and the binder says what it refused.
+    """
+    async with cluster() as there:
+        victim = await running_pod(there, "dns", priority_class="system-cluster-critical")
+        waiting = await there.pod("waits", scheduler="allotment")
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), victim) as scene:
+            await scene.add(waiting)
+            state = scene.fold.state
+            forged = Proposal(
+                v=MESSAGE_VERSION,
+                cycle="forged",
+                basis=state.seq,
+                policy=state.policy_seq,
+                batch=(),
+                placements=(),
+                refusals=(),
+                evictions=(eviction(victim, preemptor=waiting.uid),),
+                nominations=(Nomination(waiting.uid, "default", "waits", "n1", waiting.uid),),
+            )
+            await scene.send(forged)
+            assert (scene.bus.settled[-1].cycle, scene.bus.settled[-1].outcome) == (
+                "forged",
+                "nothing",
+            )
+            assert scene.binder.decider.refused()[("eviction",)] == 1
+            assert outcomes(scene) == []
+            assert state.evicting == {}
+            found = Rounds(state).run((waiting.uid,), Board(state))
+            await scene.send(
+                msgspec.structs.replace(
+                    forged,
+                    batch=(waiting.uid,),
+                    placements=found.placements,
+                    evictions=(),
+                    nominations=(),
+                )
+            )
+            assert scene.bus.settled[-1].outcome == "decided"
+            assert "deletionTimestamp" not in (await there.api.get(f"{PODS}/dns"))["metadata"]

@@ -11,17 +11,16 @@ from allotment.core.batch.rounds import Rounds
 from allotment.core.batch.views import Views
 from allotment.core.board import Board
 from allotment.core.check import check
-from allotment.core.cycle import Evaluator, Outcome, recheck_all
+from allotment.core.cycle import Evaluator, Outcome
 from allotment.core.queues.gang import is_ready
 from allotment.core.queues.proportion import Proportion
 from allotment.core.queues.session import Session
 from allotment.core.state import ClusterState
-from allotment_binder.deciding import is_overtaken
+from allotment_binder.deciding import Deciding, is_overtaken
 from allotment_filter.groups import Groups
-from allotment_proto.events import Decided, PolicyLoaded
+from allotment_proto.events import Decided, PolicyLoaded, StageTime
 from allotment_proto.facts import PodRequest
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
-from tests import build
 from tests.property.batch_cluster import POLICIES, Cluster
 
 Op = tuple[int, int, int, int]
@@ -33,6 +32,7 @@ class World(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.board, self.rounds = Board(self.state), Rounds(self.state)
+        self.deciding = Deciding(self.state)
         self.views, self.groups = Views(self.state), Groups(self.state)
         self.tell(PolicyLoaded(policy=POLICIES[0], source="", text_sha256=""))
         self.queue(0, 0, 0)
@@ -67,32 +67,35 @@ class World(Cluster):
         return found
 
     def decide(self, basis: int, batch: tuple[str, ...], found: Outcome) -> Decided | None:
+        """By the binder. On the very state it was proposed on it believes all that can be believed
+        without a round of its own, and its own round finds the same.
+        """
+        state, is_fresh = self.state, basis == self.seq
         proposal = Proposal(
             v=MESSAGE_VERSION,
             cycle="c",
             basis=basis,
-            policy=0,
+            policy=state.policy_seq,
             batch=batch,
             placements=found.placements,
             refusals=found.refusals,
             stages=(),
-        )
-        assert not is_overtaken(self.state, proposal)
-        kept, dropped, wholes = recheck_all(self.state, found.placements, found.wholes)
-        assert basis < self.state.seq or not dropped, "on the very state it was proposed on"
-        decided = build.decided(
-            *kept,
-            basis=basis,
-            batch=batch,
-            dropped=dropped,
-            refusals=found.refusals,
-            wholes=wholes,
+            wholes=found.wholes,
             shorts=found.shorts,
             admissions=found.admissions,
-            holds=found.holds,
             evictions=found.evictions,
+            holds=found.holds,
             nominations=found.nominations,
         )
+        assert not is_overtaken(state, proposal)
+        answer = self.deciding.decide(proposal, 0, StageTime("binder", "b", 1, 2))
+        if is_fresh:
+            assert bool(answer.objection) == bool(found.evictions), answer.objection
+            assert answer.refused == ()
+        decided = answer.decided
+        if not isinstance(decided, Decided):
+            return None
+        assert not is_fresh or not decided.dropped, "on the very state it was proposed on"
         self.tell(decided)
         assert check(self.state) == []
         return decided

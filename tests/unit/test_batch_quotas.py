@@ -5,7 +5,7 @@ import pytest
 from allotment.core import snapshot
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
-from allotment_binder.deciding import decide
+from allotment_binder.deciding import Deciding
 from allotment_proto.events import (
     Decided,
     GroupGone,
@@ -47,7 +47,9 @@ class TestQuotas:
             world.tell(build.pod(f"p{n}"))
         proposals = [self.proposal(world, f"p{n}", f"p{n + 1}") for n in (0, 2)]
         for proposal in proposals:
-            found = decide(world.state, proposal, 1, StageTime("binder", "b", 1, 2))
+            found = (
+                Deciding(world.state).decide(proposal, 1, StageTime("binder", "b", 1, 2)).decided
+            )
             if isinstance(found, Decided):
                 world.tell(found)
         assert world.placed() == {"p0", "p1"}

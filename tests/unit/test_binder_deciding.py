@@ -6,7 +6,7 @@ from allotment.core import reasons
 from allotment.core.check import check
 from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.state import ClusterState, apply
-from allotment_binder.deciding import CONFLICT, NOTHING, accepted, decide
+from allotment_binder.deciding import CONFLICT, NOTHING, Deciding, accepted
 from allotment_proto.events import Decided, PodGone, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests.build import card, decided, node, placement, pod, policy, request, state_of, wants
@@ -30,6 +30,10 @@ def propose(state: ClusterState, *uids: str, cycle: str = "c1") -> Proposal:
     )
 
 
+def decide(state: ClusterState, proposal: Proposal, now_s: int = NOW_S) -> Decided | str:
+    return Deciding(state).decide(proposal, now_s, STAGE).decided
+
+
 def land(state: ClusterState, decision: Decided | str) -> int:
     assert isinstance(decision, Decided), decision
     apply(state, decision, state.seq + 1)
@@ -40,7 +44,7 @@ def land(state: ClusterState, decision: Decided | str) -> int:
 def test_a_fresh_proposal_is_decided_with_all_that_it_stood_on() -> None:
     state = state_of(policy(), node(), pod("a"), pod("h", HUGE))
     proposal = propose(state, "a", "h")
-    decision = decide(state, proposal, NOW_S, STAGE)
+    decision = decide(state, proposal)
     assert isinstance(decision, Decided)
     assert (decision.basis, decision.checked, decision.policy) == (4, 4, 1)
     assert decision.batch == ("a", "h")
@@ -53,9 +57,9 @@ def test_a_fresh_proposal_is_decided_with_all_that_it_stood_on() -> None:
 
 def test_stamps_grow_on_a_node_even_when_the_clock_stands_still() -> None:
     state = state_of(policy(), node(), pod("a"), pod("b"), pod("c"))
-    first = decide(state, propose(state, "a", "b"), NOW_S, STAGE)
+    first = decide(state, propose(state, "a", "b"))
     land(state, first)
-    second = decide(state, propose(state, "c"), NOW_S - 50, STAGE)
+    second = decide(state, propose(state, "c"), NOW_S - 50)
     land(state, second)
     assert isinstance(first, Decided)
     assert isinstance(second, Decided)
@@ -66,8 +70,8 @@ def test_stamps_grow_on_a_node_even_when_the_clock_stands_still() -> None:
 def test_the_second_of_two_proposals_for_one_place_loses() -> None:
     state = state_of(policy(), node(cards=[card(0, slots=1)]), pod("a"), pod("b"))
     one, other = propose(state, "a"), propose(state, "b", cycle="c2")
-    land(state, decide(state, one, NOW_S, STAGE))
-    assert decide(state, other, NOW_S, STAGE) == CONFLICT
+    land(state, decide(state, one))
+    assert decide(state, other) == CONFLICT
 
 
 def test_what_still_stands_of_a_proposal_is_decided_and_the_rest_is_dropped_with_its_reason() -> (
@@ -77,7 +81,7 @@ def test_what_still_stands_of_a_proposal_is_decided_and_the_rest_is_dropped_with
     proposal = propose(state, "a", "b", "c")
     apply(state, PodGone(uid="a", namespace="default", name="pod-a", rv=1), 6)
     apply(state, pod("b", rv=2, node="elsewhere"), 7)
-    decision = decide(state, proposal, NOW_S, STAGE)
+    decision = decide(state, proposal)
     assert isinstance(decision, Decided)
     assert [p.uid for p in decision.placements] == ["c"]
     codes = {d.placement.uid: d.code for d in decision.dropped}
@@ -89,17 +93,17 @@ def test_a_proposal_that_comes_twice_changes_nothing_the_second_time() -> None:
     """Messages may be doubled: no second reservation, no second refusal for the user to read."""
     state = state_of(policy(), node(), pod("a"), pod("h", HUGE))
     proposal = propose(state, "a", "h")
-    land(state, decide(state, proposal, NOW_S, STAGE))
-    assert decide(state, proposal, NOW_S, STAGE) == CONFLICT
+    land(state, decide(state, proposal))
+    assert decide(state, proposal) == CONFLICT
     refusals_only = msgspec.structs.replace(proposal, placements=())
-    assert decide(state, refusals_only, NOW_S, STAGE) == NOTHING
+    assert decide(state, refusals_only) == NOTHING
 
 
 def test_a_pod_twice_in_one_proposal_is_placed_once() -> None:
     state = state_of(policy(), node(), pod("a"))
     proposal = propose(state, "a")
     doubled = msgspec.structs.replace(proposal, placements=proposal.placements * 2)
-    decision = decide(state, doubled, NOW_S, STAGE)
+    decision = decide(state, doubled)
     assert isinstance(decision, Decided)
     assert len(decision.placements) == 1
     assert [d.code for d in decision.dropped] == [reasons.STALE_LEDGER]
@@ -110,7 +114,7 @@ def test_refusals_of_pods_that_no_longer_wait_are_not_told() -> None:
     state = state_of(policy(), node(), pod("h", HUGE))
     proposal = propose(state, "h")
     apply(state, pod("h", HUGE, rv=2, deleting=True), 4)
-    assert decide(state, proposal, NOW_S, STAGE) == NOTHING
+    assert decide(state, proposal) == NOTHING
 
 
 def test_a_forged_placement_is_never_decided() -> None:
@@ -130,13 +134,13 @@ def test_a_forged_placement_is_never_decided() -> None:
     }
     for name, wrong in forged.items():
         proposal = msgspec.structs.replace(propose(state, "a"), placements=(wrong,))
-        assert decide(state, proposal, NOW_S, STAGE) == CONFLICT, name
+        assert decide(state, proposal) == CONFLICT, name
 
 
 def test_a_void_placement_is_not_accepted() -> None:
     """A fact landed between the check and the decision: the fold says no, so must the binder."""
     state = state_of(policy(), node(), pod("a"))
-    decision = decide(state, propose(state, "a"), NOW_S, STAGE)
+    decision = decide(state, propose(state, "a"))
     apply(state, node(rv=2, cpu_milli=50), 4)
     seq = land(state, decision)
     assert isinstance(decision, Decided)

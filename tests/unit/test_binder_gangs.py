@@ -8,7 +8,7 @@ import pytest
 from allotment.adapters.kube import KubeClient
 from allotment.core.check import check
 from allotment.core.eligible import NEVER
-from allotment_binder.deciding import accepted, decide
+from allotment_binder.deciding import Deciding, accepted
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.nominations import Nominations, waiting_for
 from allotment_binder.notices import Notice, Notices, Refused
@@ -72,7 +72,7 @@ def decided(world: World) -> Decided:
         holds=found.holds,
         nominations=found.nominations,
     )
-    made = decide(state, proposal, 1, STAGE)
+    made = Deciding(state).decide(proposal, 1, STAGE).decided
     assert isinstance(made, Decided)
     world.tell(made)
     assert len(accepted(state, made, world.seq)) == len(made.placements)

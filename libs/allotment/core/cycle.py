@@ -191,6 +191,8 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
     wanted = (request.cpu_milli, request.memory_bytes, request.extended)
     if (placement.cpu_milli, placement.memory_bytes, placement.extended) != wanted:
         return reasons.STALE_LEDGER
+    if (placement.namespace, placement.name) != (pod.fact.namespace, pod.fact.name):
+        return reasons.STALE_LEDGER
     cards: dict[tuple[str, int], set[str]] = {}
     for held in placement.holdings:
         cards.setdefault((held.family, held.container), set()).add(held.card)

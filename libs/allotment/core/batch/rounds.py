@@ -7,6 +7,7 @@ and quota. A group's minimum is placed as a whole or not at all, what it has bey
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,14 +28,25 @@ from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.model import WAITING, Status, Task, View
 from allotment.core.queues.plugin import SWITCHES
 from allotment.core.queues.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
-from allotment.core.queues.reservations import fence
+from allotment.core.queues.reservations import Hold, fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job, World
-from allotment_proto.events import Admission
+from allotment_proto.events import Admission, Held
 from allotment_proto.facts import PluginUse, Policy
 
 DECIMALS = frozenset(("overcommit-factor", "nodeOrderWeight"))
 SPANS = frozenset(("sla-waiting-time",))
+
+
+class Opening(NamedTuple):
+    """How a round begins: groups are let in, and `holds` are in force; `held` are those of them
+    that the log has to know of, as it says them.
+    """
+
+    session: Session
+    admissions: tuple[Admission, ...]
+    held: tuple[Held, ...]
+    holds: tuple[Hold, ...]
 
 
 class Rounds:
@@ -60,6 +72,17 @@ class Rounds:
         self._session = Session(self._follow(), self._tiers, lap)
         lap(SESSION, "")
         return self._session
+
+    def open(self, lap: Lap = untimed) -> "Opening":
+        """What comes before any pod is tried; the last session is over."""
+        session = self.session(lap)
+        admissions: tuple[Admission, ...] = ()
+        if "enqueue" in self.state.policy.actions:
+            admissions = self._admit(session)
+            lap(ACTION, "enqueue")
+        held = holds_now(self.state, session, self._emptied)
+        kept = (hold for hold in keeping(self.state) if hold.job in session.jobs)
+        return Opening(session, admissions, told(held), (*held, *kept))
 
     def _follow(self) -> World:
         """The world of the last session brought up to date, or another one."""
@@ -91,14 +114,8 @@ class Rounds:
         state = self.state
         if not state.is_batched:
             return run_cycle(state, batch, ranker)
-        session = self.session(lap)
+        session, admissions, held, holds = self.open(lap)
         actions = state.policy.actions
-        admissions: tuple[Admission, ...] = ()
-        if "enqueue" in actions:
-            admissions = self._admit(session)
-            lap(ACTION, "enqueue")
-        held = holds_now(state, session, self._emptied)
-        holds = (*held, *(hold for hold in keeping(state) if hold.job in session.jobs))
         ranker.begin()
         try:
             places = Places(state, ranker)
@@ -123,8 +140,7 @@ class Rounds:
             victims = hunt.run(actions, lap)
         finally:
             ranker.end()
-        found = told(held)
-        outcome = made.outcome(admissions, found if found != state.holds else None)
+        outcome = made.outcome(admissions, held if held != state.holds else None)
         session.close()
         return msgspec.structs.replace(
             outcome, evictions=victims.evictions, nominations=victims.nominations
