@@ -13,6 +13,7 @@ from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import Api, running
 from tests.contract.test_binder_loops import Api as Scripted
 from tests.contract.test_binder_loops import Bus, Lease, Scene, add
+from tests.waiting import patience
 
 from allotment.adapters.fold import Fold
 from allotment.adapters.kube import connect
@@ -146,6 +147,6 @@ async def at_work(
 
 async def comes_to(holds: Any) -> None:
     """Wait until an async question is answered with yes."""
-    with anyio.fail_after(10):
+    with patience():
         while not await holds():  # noqa: ASYNC110 - the server tells nobody
             await anyio.sleep(0.02)

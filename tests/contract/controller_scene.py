@@ -12,6 +12,7 @@ import yaml
 from aiohttp import web
 from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import counting_ids
+from tests.waiting import PATIENCE_S, POLL_S
 
 from allotment.adapters.kube import KubeClient, connect
 from allotment.adapters.metrics import ServiceMetrics
@@ -156,11 +157,12 @@ class Scene:
                 self.store.delete(PODS, "default", name, grace_seconds=0)
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
-        for _ in range(1500):
+        end_s = anyio.current_time() + PATIENCE_S
+        while anyio.current_time() < end_s:
             self.reap()
             if holds():
                 return
-            await anyio.sleep(0.01)
+            await anyio.sleep(POLL_S)
         shown = [self.job(job["metadata"]["name"])["status"] for job in self.store.list(JOBS)[0]]
         raise AssertionError(f"never: {what}; jobs: {shown}; log:\n{self.log.getvalue()[-3000:]}")
 

@@ -8,6 +8,7 @@ from random import Random
 import anyio
 import msgspec
 from tests.contract.kube_server import Script, client_of, stream
+from tests.waiting import patience
 
 from allotment.adapters.kube_watch import (
     Added,
@@ -62,7 +63,7 @@ class Watched:
         self.changed.set()
 
     async def until(self, *told: str) -> None:
-        with anyio.fail_after(10):
+        with patience():
             while len(self.told) < len(told):
                 self.changed = anyio.Event()
                 await self.changed.wait()

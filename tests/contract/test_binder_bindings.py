@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from tests.contract.kube_server import (
     Answer,
@@ -15,6 +14,7 @@ from tests.contract.kube_server import (
     scripted,
     slow,
 )
+from tests.waiting import patience
 
 from allotment.core import reasons
 from allotment.core.state import RESERVED, Allocation, ClusterState
@@ -61,7 +61,7 @@ async def ending(
 
     async with scripted() as script, client_of(script, tmp_path, **options) as client:
         script.then(*answers)
-        with anyio.fail_after(10):
+        with patience():
             found = await bind(client, TARGET, 2_000, look_first=look_first, prepare=prepare)
         assert not script.answers, "not everything was asked"
     return found, script

@@ -9,7 +9,8 @@ import pytest
 from tests.build import decided, node, policy
 from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed, cluster, comes_to
 from tests.contract.kube_server import client_of, refuse, reply, scripted
-from tests.contract.test_binder_loops import Scene, until
+from tests.contract.test_binder_loops import Scene
+from tests.waiting import until
 
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board

@@ -17,7 +17,7 @@ from tests.contract.binder_scene import (
     comes_to,
 )
 from tests.contract.kube_server import client_of, refuse, reply, scripted
-from tests.contract.test_binder_loops import until
+from tests.waiting import until
 
 from allotment.core.state import apply
 from allotment.testing.memory_log import MemoryLog

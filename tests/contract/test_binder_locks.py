@@ -19,6 +19,7 @@ from tests.contract.kube_server import (
     scripted,
 )
 from tests.contract.local_apiserver import Api, node, running
+from tests.waiting import patience
 
 from allotment.adapters.kube import connect
 from allotment.core import reasons
@@ -133,7 +134,7 @@ async def test_of_two_binders_that_race_one_has_it_at_a_time(tmp_path: Path) -> 
         await binder.release(Held.of(target(uid).allocation))
 
     async with scene(tmp_path, binders=2) as at:
-        with anyio.fail_after(20):
+        with patience():
             async with anyio.create_task_group() as group:
                 for number in range(8):
                     group.start_soon(bind, at.binders[number % 2], str(number))

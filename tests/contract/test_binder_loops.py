@@ -1,9 +1,8 @@
 """One active life of the binder on a log in memory and a scripted API server."""
 
-import asyncio
 import contextlib
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ import pytest
 from aiohttp import web
 from tests.build import node, pod, policy, request, wants
 from tests.contract.kube_server import client_of, scripted
+from tests.waiting import until
 
 from allotment.adapters.bus import Message
 from allotment.adapters.fold import Fold
@@ -118,14 +118,6 @@ class Scene:
 
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.events()]
-
-
-async def until(holds: Callable[[], object]) -> None:
-    for _ in range(1000):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to that")
 
 
 async def add(log: MemoryLog, *events: Event) -> None:

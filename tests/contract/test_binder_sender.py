@@ -8,7 +8,8 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 from tests.build import node, pod, policy
-from tests.contract.test_binder_loops import Api, at_work, until
+from tests.contract.test_binder_loops import Api, at_work
+from tests.waiting import until
 
 from allotment.core import reasons
 from allotment_binder.sender import Sending, Worker

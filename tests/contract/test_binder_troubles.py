@@ -7,7 +7,8 @@ import anyio
 import pytest
 from aiohttp import web
 from tests.build import card, holding, node, pod, policy
-from tests.contract.test_binder_loops import Api, Scene, at_work, until
+from tests.contract.test_binder_loops import Api, Scene, at_work
+from tests.waiting import until
 
 from allotment.core import reasons
 from allotment_binder import binder as binder_module

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import anyio
 import anyio.to_thread
 import pytest
+from tests.waiting import PATIENCE_S, patience
 
 from allotment.adapters.bus import Bus, Message
 from allotment.adapters.connection import Connection, NatsUnavailable, connect
@@ -14,7 +15,7 @@ from allotment.adapters.nats_client import Credentials
 from allotment.adapters.nats_server import NatsServer
 from allotment.core.logport import LogUnavailable
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ class Inbox:
         self.grown.set()
 
     async def await_count(self, count: int) -> list[Message]:
-        with anyio.fail_after(10):
+        with patience():
             while len(self.messages) < count:
                 self.grown = anyio.Event()
                 await self.grown.wait()
@@ -64,7 +65,7 @@ async def test_a_queue_gives_each_message_to_one(connection: Connection, subject
     await bus.subscribe(subject, two.take, "workers")
     for n in range(40):
         await bus.publish(subject, b"%d" % n)
-    with anyio.fail_after(10):
+    with patience():
         while len(one.messages) + len(two.messages) < 40:
             await anyio.lowlevel.checkpoint()
     payloads = {message.payload for message in one.messages + two.messages}
@@ -84,8 +85,8 @@ async def test_a_reply_has_headers_of_its_own(connection: Connection, subject: s
 
 
 async def test_nobody_to_answer_is_a_value(connection: Connection, subject: str) -> None:
-    with anyio.fail_after(2):
-        assert await Bus(connection).request(subject, b"", timeout_s=10) is None
+    with patience():
+        assert await Bus(connection).request(subject, b"", timeout_s=10 * PATIENCE_S) is None
 
 
 async def test_a_slow_subscriber_loses_its_own_messages_only(
@@ -140,11 +141,11 @@ async def test_what_cannot_be_sent_is_dropped_and_counted(own_nats_server: NatsS
         await bus.subscribe("t.a", inbox.take)
         assert await bus.publish("t.a", b"x" * (connection.max_payload_bytes + 1)) == "too_large"
         await anyio.to_thread.run_sync(own_nats_server.kill)
-        with anyio.fail_after(5):
+        with patience():
             while await bus.publish("t.a", b"lost") != "disconnected":
                 await anyio.lowlevel.checkpoint()
         await anyio.to_thread.run_sync(own_nats_server.start)
-        assert await connection.wait_connected(10)
+        assert await connection.wait_connected(PATIENCE_S)
         assert await bus.publish("t.a", b"after") is None  # the subscription came back too
         assert (await inbox.await_count(1))[-1].payload == b"after"
         assert bus.drops == {"too_large": 1, "disconnected": 1}
@@ -160,7 +161,7 @@ async def test_a_connection_that_ends_for_good_says_so(nats_server: NatsServer) 
     async with connect(nats_server.url, "bus") as connection:
         connection.client._max_payload = 2**30  # so that the client sends what the server hates
         await connection.client.publish("t.big", b"x" * (9 * 1024 * 1024))
-        with anyio.fail_after(10):
+        with patience():
             lost = await connection.wait_lost()
         assert "ended for good" in str(lost)
         assert not connection.connected
@@ -176,7 +177,7 @@ async def test_credentials_and_permissions(tmp_path_factory: pytest.TempPathFact
     await anyio.to_thread.run_sync(server.start)
     try:
         wrong = Credentials(user="watcher", password="wrong")
-        with anyio.fail_after(5), pytest.raises(NatsUnavailable, match="Authorization Violation"):
+        with patience(), pytest.raises(NatsUnavailable, match="Authorization Violation"):
             async with connect(server.url, "bus", credentials=wrong):
                 raise AssertionError("must not be entered")
         right = Credentials(user="watcher", password="secret")

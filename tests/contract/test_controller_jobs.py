@@ -145,13 +145,17 @@ async def test_an_invalid_job_says_what_is_wrong_and_begins_when_it_is_mended(sc
 async def test_a_finished_job_is_deleted_after_its_time(scene: Scene) -> None:
     completed, failed = (gauge.name for gauge in JobMetrics().gauges())
     async with scene.controller():
-        scene.apply(JOB.replace("minAvailable: 3", "ttlSecondsAfterFinished: 1"))
+        scene.apply(JOB)
         await scene.runs(3)
         scene.run_pods("Succeeded")
         await scene.until(lambda: scene.phase() == "Completed", "it is over")
-        rows = {gauge.name: gauge.rows for gauge in scene.metrics.gauges()}
-        assert rows == {completed: {("default/j", "default"): 1}, failed: {}}
+        counted = {completed: {("default/j", "default"): 1}, failed: {}}
+        await scene.until(
+            lambda: {gauge.name: gauge.rows for gauge in scene.metrics.gauges()} == counted,
+            "it is counted",
+        )
         assert sum(scene.metrics.creation.rows[()].counts) == 3
+        scene.store.merge_patch(JOBS, "default", "j", {"spec": {"ttlSecondsAfterFinished": 1}})
         await scene.until(lambda: not scene.store.list(JOBS)[0], "the Job is gone")
         await scene.until(lambda: not scene.pods(), "and its pods")
 

@@ -14,6 +14,7 @@ import anyio
 import pytest
 import yaml
 from tests.contract.test_deploy_kubernetes import ROOT, SETTINGS, load_settings
+from tests.waiting import patience
 
 from allotment.adapters.metrics import ServiceMetrics
 from allotment.adapters.service_http import Readiness, serve_http
@@ -152,7 +153,7 @@ async def test_the_cluster_takes_its_arguments() -> None:
     async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
         try:
             assert process.stdout is not None
-            with anyio.fail_after(START_S):
+            with patience():
                 announced = await process.stdout.receive()
             http = cast(str, json.loads(announced)["http"])
             async with aiohttp.ClientSession() as session:
@@ -162,7 +163,7 @@ async def test_the_cluster_takes_its_arguments() -> None:
                     assert (await answer.json())["items"]
         finally:
             process.terminate()
-            with anyio.fail_after(START_S):
+            with patience():
                 assert await process.wait() == 0
 
 

@@ -14,6 +14,7 @@ import anyio
 import pytest
 import yaml
 from tests.contract.test_deploy_kubernetes import ROOT
+from tests.waiting import patience
 
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.log import JetStreamLog
@@ -81,7 +82,7 @@ async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
         single = on_loopback(SINGLE.read_text(), tmp_path / f"store-{number}")
         (tmp_path / f"include-{number}.conf").write_text(single)
         texts.append(cluster.replace('include "nats.conf"', f'include "include-{number}.conf"'))
-    with running(texts, tmp_path) as servers, anyio.fail_after(FORM_S):
+    with running(texts, tmp_path) as servers, patience():
         urls = [url for url, _ in servers]
         async with connect(urls, "test") as connection:
             log = await open_when_formed(connection, servers[0][1])

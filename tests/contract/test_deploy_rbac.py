@@ -8,6 +8,7 @@ that were added elsewhere, so that the first one cannot silently miss them.
 import ast
 import io
 import re
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -17,7 +18,7 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.build import decided, state_of
-from tests.contract.kube_server import client_of, scripted
+from tests.contract.kube_server import Script, client_of, scripted
 from tests.contract.test_deploy_kubernetes import (
     KUSTOMIZATIONS,
     ROOT,
@@ -26,6 +27,7 @@ from tests.contract.test_deploy_kubernetes import (
     of_kind,
     services,
 )
+from tests.waiting import patience, until
 
 from allotment.adapters.fold import Fold
 from allotment.adapters.kube import KubeClient
@@ -85,7 +87,7 @@ def right_of(request: web.Request) -> Right:
     return found["group"] or "", resource, verb, name if field == "metadata.name" else ""
 
 
-async def binder_asks(client: KubeClient) -> None:
+async def binder_asks(client: KubeClient, _: Script) -> None:
     allocation = Allocation("uid", "node", (), 0, 0, (), phase=RESERVED, seq=7)
     await bind(client, Target("default", "pod", allocation), 0, look_first=True)
     await erase(client, "default", "pod", "uid", lambda text: None)
@@ -125,21 +127,28 @@ async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None
         group.cancel_scope.cancel()
 
 
-async def watcher_asks(client: KubeClient) -> None:
+async def watcher_asks(client: KubeClient, script: Script) -> None:
     places = [config_map_path(p.namespace, p.name) for p in places_of(Policy()).all]
     kinds = [kind.path for kind in KINDS]
     volumes = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
-    await lists_and_watches(client, NODES, PODS, *kinds, *volumes, *places)
+    await lists_and_watches(client, script, NODES, PODS, *kinds, *volumes, *places)
 
 
-async def lists_and_watches(client: KubeClient, *paths: str) -> None:
+async def lists_and_watches(client: KubeClient, script: Script, *paths: str) -> None:
+    """Each of the paths is listed and then watched."""
+
     async def ignore(_: WatchEvent[objects.PodObject]) -> None:
         pass
 
     decoder = msgspec.json.Decoder(objects.PodObject)
     for path in paths:
-        with anyio.move_on_after(0.5):
-            await list_and_watch(client, path, decoder, ignore, random=Random(1))
+        seen = len(script.requests)
+        async with anyio.create_task_group() as group:
+            group.start_soon(
+                partial(list_and_watch, client, path, decoder, ignore, random=Random(1))
+            )
+            await until(lambda seen=seen: any(r.query.get("watch") for r in script.requests[seen:]))  # type: ignore[misc]
+            group.cancel_scope.cancel()
 
 
 async def answer(request: web.Request) -> web.StreamResponse:
@@ -160,8 +169,8 @@ async def test_the_roles_hold_what_the_code_asks_for(
 ) -> None:
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = answer
-        with anyio.fail_after(20):
-            await {"watcher": watcher_asks, "binder": binder_asks}[service](client)
+        with patience():
+            await {"watcher": watcher_asks, "binder": binder_asks}[service](client, script)
         asked = {right_of(request) for request in script.requests}
     assert granted(where, f"allotment-{service}") == asked
 
@@ -176,7 +185,7 @@ async def test_clusters_with_mindcluster_grant_one_namespace(
     assert path is not None
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = answer
-        await lists_and_watches(client, path)
+        await lists_and_watches(client, script, path)
         asked = {right_of(request) for request in script.requests}
         namespaces = {request.path.split("/")[4] for request in script.requests}
     manifest = ROOT / "deploy/base/watcher-mindcluster.yaml"

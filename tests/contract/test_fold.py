@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.build import decided, node, placement, pod, policy
+from tests.waiting import patience
 
 from allotment.adapters import fold as fold_module
 from allotment.adapters.fold import BooksBroken, Fold
@@ -54,7 +55,7 @@ class Scene:
         fold = Fold(self.log, logger, self.store() if snapshots else None)
         async with anyio.create_task_group() as group:
             group.start_soon(fold.run)
-            with anyio.fail_after(10):
+            with patience():
                 await fold.caught_up.wait()
             yield fold
             group.cancel_scope.cancel()
@@ -114,7 +115,7 @@ async def test_an_unreadable_record_is_passed_over_and_everything_goes_on(
         before = fold.state.decision_seq
         await scene.add(UNREADABLE[name], subject=subject)
         await scene.add(pod("a"))
-        with anyio.fail_after(5):
+        with patience():
             await fold.wait_for(3)
         assert set(fold.state.pods) == {"a"}
         assert fold.unreadable_total == 1
@@ -153,7 +154,7 @@ async def test_decisions_go_on_after_an_unreadable_one(scene: Scene) -> None:
             expected_seq=fold.state.decision_seq,
         )
         assert getattr(answer, "seq", None) == 4
-        with anyio.fail_after(5):
+        with patience():
             await fold.wait_for(4)
         assert list(fold.state.reserved) == ["a"]
 
@@ -167,7 +168,7 @@ async def test_listeners_hear_each_readable_record_after_it_took_effect(scene: S
 
         fold.listeners.append(listen)
         await scene.add(bytes_of(node("n1"), pod("a")), b"garbage", pod("b"))
-        with anyio.fail_after(5):
+        with patience():
             await fold.wait_for(3)
     assert heard == [(1, 1, 2), (3, 3, 1)]
 
@@ -202,7 +203,7 @@ async def test_a_start_with_a_snapshot_ends_in_the_same_bytes(scene: Scene, cut:
     async with scene.following(snapshots=True) as fold:
         await fold.save_snapshot()
         await scene.add(*HISTORY[cut:])
-        with anyio.fail_after(5):
+        with patience():
             await fold.wait_for(len(HISTORY))
         live = snapshot.encode(fold.state)
     assert snapshot.encode(await scene.state(snapshots=True)) == live
@@ -272,7 +273,7 @@ async def test_snapshots_are_taken_now_and_then(
     async with scene.following(snapshots=True) as fold:
         for event in HISTORY:
             await scene.add(event)
-            with anyio.fail_after(5):
+            with patience():
                 await fold.wait_for(scene.log.core.last_seq)
         kept = sorted(path.name[-2:] for path in scene.directory.glob("snapshot-*"))
         assert kept == ["06", "09"]
@@ -307,7 +308,7 @@ async def test_every_node_has_its_turn_to_be_checked_and_no_more_than_are_due(
         monkeypatch.setattr(check, "check_node", check_node)
         for number in range(12):
             await scene.add(pod(f"p{number}"))
-        with anyio.fail_after(5):
+        with patience():
             await fold.wait_for(scene.log.core.last_seq)
         assert checked == ["n0", "n1", "n2", "n3"]
 

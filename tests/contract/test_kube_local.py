@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from tests.contract.kube_server import kubeconfig
+from tests.waiting import patience
 
 from allotment.adapters.kube import KubeClient, Ok, Refused, connect, pod_path
 from allotment.adapters.kube_events import create_event, pod_event, refuse_pod, unschedulable_patch
@@ -130,7 +131,7 @@ async def test_the_reflector_follows_a_pods_life(tmp_path: Path) -> None:
                 await sender.send(f"Undecodable {error}")
 
     async def until(words: str) -> None:
-        with anyio.fail_after(10):
+        with patience():
             while words not in told:
                 told.append((await receiver.receive()).strip())
 

@@ -8,6 +8,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.contract.proxy import proxy_to
+from tests.waiting import patience
 
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.jetstream import JetStream
@@ -15,7 +16,7 @@ from allotment.adapters.lease import Lease
 from allotment.adapters.nats_server import NatsServer
 from allotment.core.logport import LogMisconfigured
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(40)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def lease_of(connection: Connection, name: str, holder: str) -> Lease:
 async def test_it_is_held_by_one_and_kept(connection: Connection) -> None:
     name = uuid.uuid4().hex
     async with lease_of(connection, name, "a") as first, lease_of(connection, name, "b") as second:
-        with anyio.fail_after(5):
+        with patience():
             epoch = await first.acquired()
         assert epoch > 0
         for _ in range(30):  # longer than the TTL: it is renewed, and the other keeps waiting
@@ -45,13 +46,13 @@ async def test_leaving_hands_it_over_at_once(connection: Connection) -> None:
     name = uuid.uuid4().hex
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(lease_of(connection, name, "a"))
-        with anyio.fail_after(5):
+        with patience():
             epoch = await first.acquired()
         async with lease_of(connection, name, "b") as second:
             await anyio.sleep(0.1)
             await stack.aclose()
             assert not first.is_held
-            with anyio.fail_after(1.5):
+            with patience():
                 assert await second.acquired() > epoch
 
 
@@ -64,13 +65,13 @@ async def test_a_dead_holder_is_replaced_within_seconds(nats_server: NatsServer)
         connect(nats_server.url, "b") as healthy,
         lease_of(cut_off, name, "a") as first,
     ):
-        with anyio.fail_after(5):
+        with patience():
             epoch = await first.acquired()
         async with lease_of(healthy, name, "b") as second:
             proxy.drops = lambda chunk: True
             proxy.refuses = True
             proxy.cut()
-            with anyio.fail_after(4):
+            with patience():
                 await first.lost()
                 assert not first.is_held
                 assert await second.acquired() > epoch
@@ -82,14 +83,14 @@ async def test_a_restarted_server_keeps_or_returns_the_lease(own_nats_server: Na
         connect(own_nats_server.url, "a", reconnect_wait_s=0.05) as connection,
         lease_of(connection, "filter", "a") as lease,
     ):
-        with anyio.fail_after(5):
+        with patience():
             epoch = await lease.acquired()
         await anyio.to_thread.run_sync(own_nats_server.kill)
-        with anyio.fail_after(4):
+        with patience():
             await lease.lost()
         assert not lease.is_held
         await anyio.to_thread.run_sync(own_nats_server.start)
-        with anyio.fail_after(8):
+        with patience():
             assert await lease.acquired() > epoch
 
 
@@ -100,7 +101,7 @@ async def test_a_lost_answer_does_not_lose_the_lease(nats_server: NatsServer) ->
         connect(proxy.url, "a") as connection,
         lease_of(connection, name, "a") as lease,
     ):
-        with anyio.fail_after(5):
+        with patience():
             epoch = await lease.acquired()
         proxy.drops = lambda chunk: b'"seq":' in chunk and proxy.dropped < 2
         await anyio.sleep(2.5)

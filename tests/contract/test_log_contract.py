@@ -13,7 +13,7 @@ from allotment.adapters.nats_server import NatsServer
 from allotment.core.logport import Landed, Log, LogDamaged, Record, Refused, settle
 from allotment.testing.memory_log import Append, Fault, MemoryLog, MemoryLogCore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.anyio
 
 FACT = "t.node.n1"
 DECISION = "t.decision"

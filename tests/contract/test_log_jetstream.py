@@ -7,7 +7,7 @@ once, in order, and the follower saw it once.
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
@@ -15,6 +15,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from tests.contract.proxy import proxy_to
+from tests.waiting import patience, until
 
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.follow import Follower
@@ -29,7 +30,7 @@ from allotment.core.logport import (
     Refused,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.anyio
 
 FACT = "allot.log.node.n1"
 DECISION = "allot.log.decision"
@@ -62,14 +63,6 @@ async def append_facts(log: JetStreamLog, first: int, last: int) -> None:
         assert isinstance(await log.append(FACT, b"%d" % n, msg_id=f"f/{n}"), Landed)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something nobody announces; the caller bounds the time."""
-    while True:
-        if condition():
-            return
-        await anyio.sleep(0.02)
-
-
 def assert_each_once(records: list[Record], count: int) -> None:
     assert [record.seq for record in records] == list(range(1, count + 1))
     assert [record.payload for record in records] == [b"%d" % n for n in range(1, count + 1)]
@@ -96,7 +89,7 @@ async def test_a_killed_server_loses_and_doubles_nothing(own_nats_server: NatsSe
         async def follow() -> None:
             seen.extend(await collect(log, decisions_due + facts))
 
-        with anyio.fail_after(40):
+        with patience():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(follow)
                 tasks.start_soon(decide)
@@ -122,17 +115,16 @@ async def test_a_hung_server_is_noticed_and_left(own_nats_server: NatsServer) ->
         await append_facts(log, 1, 5)
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            with anyio.fail_after(20):
+            with patience():
                 sent = 0
                 while await connection.send("elsewhere", b"x" * 65536):
                     sent += 1
                     await anyio.lowlevel.checkpoint()
-                assert 0 < sent < 1000, "what is outstanding is bounded"
-                await until(lambda: connection.aborts > 0)
-                assert not connection.connected
+                assert sent < 1000, "what is outstanding is bounded"
+                await until(lambda: not connection.connected)
         finally:
             os.kill(server.pid, signal.SIGCONT)
-        with anyio.fail_after(20):
+        with patience():
             await append_facts(log, 6, 10)
         assert_each_once(await collect(log, 10), 10)
 
@@ -142,7 +134,7 @@ async def test_leaving_a_hung_server_takes_seconds_not_for_ever(
 ) -> None:
     server = own_nats_server
     try:
-        with anyio.fail_after(10):
+        with patience():
             async with connect(server.url, "test") as connection:
                 os.kill(server.pid, signal.SIGSTOP)
                 while await connection.send("elsewhere", b"x" * 65536):
@@ -248,7 +240,7 @@ async def test_a_cancelled_flush_does_not_deafen_the_connection(nats_server: Nat
 
         await connection.client.subscribe("flush.test", cb=hear)
         await connection.send("flush.test", b"")
-        with anyio.fail_after(2):
+        with patience():
             await heard.wait()
         assert connection.reconnects == 0
 
@@ -259,7 +251,7 @@ async def test_a_slow_reader_notices_the_gap_and_follows_anew(
     async with opened(own_nats_server) as (connection, log):
         await append_facts(log, 1, 100)
         follower = Follower(JetStream(connection), log.stream, 0, pending_msgs_max=16)
-        with anyio.fail_after(30):
+        with patience():
             assert_each_once(await collect(follower, 100), 100)
         assert follower.refollows >= 1
         assert sum(connection.slow_consumer_drops.values()) >= 1
@@ -275,7 +267,7 @@ async def test_a_reader_that_pauses_is_not_sent_more_than_it_can_hold(
         follower = Follower(JetStream(connection), log.stream, 0)
         seqs: list[int] = []
         received_at_first = connection.client.stats["in_bytes"]
-        with anyio.fail_after(30):
+        with patience():
             async with aclosing(follower.batches()) as batches:
                 async for batch in batches:
                     if not seqs:
@@ -297,7 +289,7 @@ async def test_a_deleted_consumer_is_replaced(own_nats_server: NatsServer) -> No
         jetstream = JetStream(connection)
         follower = Follower(jetstream, log.stream, 0)
         seen: list[Record] = []
-        with anyio.fail_after(20):
+        with patience():
             async with aclosing(follower.batches()) as batches:
                 async for batch in batches:
                     seen += batch
@@ -343,7 +335,7 @@ async def test_a_missing_record_is_damage(own_nats_server: NatsServer) -> None:
         for n in range(1, 6):
             await log.append("l.f", b"%d" % n, msg_id=f"{n}")
         await jetstream.request("STREAM.MSG.DELETE.L", {"seq": 3})
-        with anyio.fail_after(10), pytest.raises(LogDamaged, match="after 2 comes 4"):
+        with patience(), pytest.raises(LogDamaged, match="after 2 comes 4"):
             await collect(Follower(jetstream, "L", 0), 5)
 
 
@@ -356,7 +348,7 @@ async def test_a_log_that_was_replaced_is_damage(own_nats_server: NatsServer) ->
             await JetStream(connection).request(f"STREAM.DELETE.{log.stream}")
             replaced = await JetStreamLog.open(connection)
             assert replaced.identity != log.identity
-            with anyio.fail_after(20), pytest.raises(LogDamaged, match="ends at 0"):
+            with patience(), pytest.raises(LogDamaged, match="ends at 0"):
                 await anext(batches)
 
 

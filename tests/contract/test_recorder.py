@@ -6,6 +6,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 from tests.build import node, pod
+from tests.waiting import patience
 
 from allotment.adapters import recorder
 from allotment.adapters.recorder import EVENTS_PER_RECORD_MAX, Recorder
@@ -53,7 +54,7 @@ class Scene:
     async def run_until(self, done: Callable[[], bool]) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self.recorder.run)
-            with anyio.fail_after(10):
+            with patience():
                 while not done():  # noqa: ASYNC110 - the log in memory tells nobody
                     await anyio.sleep(0.005)
             group.cancel_scope.cancel()

@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.waiting import PATIENCE_S, patience, until_so
 
 from allotment.adapters.heap import YOUNG_OBJECTS
 from allotment.adapters.metrics import ServiceMetrics
@@ -84,28 +84,25 @@ class Process:
 
     def read_announcement(self) -> None:
         assert self.popen.stdout is not None
-        assert select.select([self.popen.stdout], [], [], 20)[0], "no announcement"
+        assert select.select([self.popen.stdout], [], [], PATIENCE_S)[0], "no announcement"
         self.announced = json.loads(self.popen.stdout.readline())
 
     def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
         url = f"http://{self.announced['http']}{path}"
         request = urllib.request.Request(url, headers={"Accept": accept})
         try:
-            with urllib.request.urlopen(request, timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
 
     def until_ready(self) -> None:
-        deadline_s = time.monotonic() + 10
-        while self.get("/readyz")[0] != 200:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        until_so(lambda: self.get("/readyz")[0] == 200)
 
     def end(self) -> tuple[int, list[str]]:
         """The exit status and the lines of stderr."""
-        _, err = self.popen.communicate(timeout=20)
+        _, err = self.popen.communicate(timeout=PATIENCE_S)
         return self.popen.returncode, err.splitlines()
 
 
@@ -130,7 +127,7 @@ def process(
     finally:
         if popen.poll() is None:
             popen.kill()
-        popen.communicate(timeout=10)
+        popen.communicate(timeout=PATIENCE_S)
 
 
 def test_a_service_says_where_it_is_serves_and_stops_in_order(tmp_path: Path) -> None:
@@ -249,7 +246,7 @@ async def test_a_service_runs_inside_a_test_too() -> None:
     out = io.StringIO()
     log = Logger(LogSink("x", "0", stream=out, clock=lambda: 1_000_000))
     tracer = start_tracing("x", "0", {})
-    with anyio.fail_after(5):
+    with patience():
         await serve("x", CommonSettings(), run, log, tracer, handle_signals=False)
     assert seen == [False, True, False]
     assert json.loads(out.getvalue().splitlines()[0])["ts"] == "1970-01-01T00:00:00.001000Z"

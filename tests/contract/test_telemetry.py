@@ -5,7 +5,6 @@ import gzip
 import http.server
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,12 +229,10 @@ def test_a_stuck_receiver_delays_neither_work_nor_exit(otel: pytest.MonkeyPatch)
         tracer = tracing(
             otel, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, OTEL_BSP_MAX_QUEUE_SIZE="10"
         )
-        started_s = time.monotonic()
         for _ in range(100):
             with tracer.batch_span("filter"):
                 pass
         assert not tracer.close(0.3)
-        assert time.monotonic() - started_s < 5
         assert (tracer.counts.exported, tracer.counts.dropped) == (0, 100)
 
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.contract.kube_server import client_of, kubeconfig, listing, refuse, scripted, stream
 from tests.contract.local_apiserver import new_store, running
+from tests.waiting import patience
 
 from allotment.adapters.kube import connect
 from allotment.adapters.recorder import Recorder
@@ -64,7 +65,7 @@ class Scene:
         return [fact for fact in self.told if not isinstance(fact, PriorityClassObserved)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        with anyio.fail_after(10):
+        with patience():
             while not holds():  # noqa: ASYNC110 - facts are only gathered
                 await anyio.sleep(0.02)
 

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from tests.contract.kube_server import client_of, listing, refuse, scripted, stream
 from tests.unit.kube_json import Json, container, node_json, pod_json
+from tests.waiting import patience
 
 from allotment.adapters.recorder import Recorder
 from allotment_proto.device_config import DeviceConfig, Nvidia
@@ -54,7 +55,7 @@ class Scene:
         return [fact for fact in self.told if isinstance(fact, kind)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        with anyio.fail_after(10):
+        with patience():
             while not holds():  # noqa: ASYNC110 - facts are only gathered
                 await anyio.sleep(0.02)
 

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from tests.contract.kube_server import client_of, listing, refuse, scripted, stream
 from tests.unit.kube_json import Json, container, node_json, pod_json
+from tests.waiting import patience
 
 from allotment.adapters.recorder import Recorder
 from allotment.core import reasons
@@ -98,7 +99,7 @@ async def told(
         async with anyio.create_task_group() as group:
             group.start_soon(volumes.run)
             group.start_soon(observer.run, client)
-            with anyio.fail_after(10):
+            with patience():
                 while len(facts) < number:
                     await anyio.sleep(0.02)
                     if len(facts) >= news_after:

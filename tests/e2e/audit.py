@@ -94,7 +94,8 @@ def assert_delivered(pods: list[Json], books: Json, rejected: frozenset[str]) ->
 
 
 def assert_sound(stack: Stack, rejected: frozenset[str] = frozenset()) -> ClusterState:
-    """The whole audit, for a stack that has come to rest."""
+    """The whole audit, once the log has come to know what the API server shows."""
+    stack.until(lambda: _is_told(stack), "the log knows what the API server shows")
     pods = stack.pods()
     assert_not_oversold(pods, stack.call("GET", "/api/v1/nodes")["items"])
     assert_delivered(pods, stack.books(), rejected)
@@ -113,6 +114,21 @@ def assert_sound(stack: Stack, rejected: frozenset[str] = frozenset()) -> Cluste
     assert set(state.pods) == {pod["metadata"]["uid"] for pod in pods}
     _assert_bound_once(records)
     return state
+
+
+def _is_told(stack: Stack) -> bool:
+    """Whether nothing is on its way from the API server into the log any more."""
+    pods, state = stack.pods(), fold(stack.records())
+    if state.reserved or set(state.pods) != {pod["metadata"]["uid"] for pod in pods}:
+        return False
+    return all(_seems_told(state, pod) for pod in pods)
+
+
+def _seems_told(state: ClusterState, pod: Json) -> bool:
+    """The node, and how far the pod is; what it holds there is for `_assert_told` to judge."""
+    fact = state.pods[pod["metadata"]["uid"]].fact
+    phase = pod["status"].get("phase")
+    return fact.node == (pod["spec"].get("nodeName") or "") and fact.phase == phase
 
 
 def _assert_told(state: ClusterState, pod: Json) -> None:

@@ -29,11 +29,11 @@ from allotment.adapters.connection import connect
 from allotment.adapters.log import JetStreamLog
 from allotment.adapters.nats_server import NatsServer
 from allotment.core.logport import Landed, Record
+from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 ROLES = ("watcher", "filter", "scorer", "binder")
 KUBE_ROLES = ("watcher", "binder")
-START_S = 30.0
 POLL_S = 0.05
 ROOT = Path(__file__).parents[2]
 
@@ -64,9 +64,9 @@ class Process:
         assert self._popen.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._popen.stdout, selectors.EVENT_READ)
-            assert selector.select(START_S), f"{self.name} says nothing:\n{self.tail()}"
+            assert selector.select(PATIENCE_S), f"{self.name} says nothing:\n{self.tail()}"
         line = self._popen.stdout.readline()
-        assert line, f"{self.name} ended with {self._popen.wait(5)}:\n{self.tail()}"
+        assert line, f"{self.name} ended with {self._popen.wait(PATIENCE_S)}:\n{self.tail()}"
         self.announced = json.loads(line)
         return self.announced
 
@@ -85,7 +85,7 @@ class Process:
         """End it at once, frozen or not, and leave nothing open."""
         if self.is_running:
             self._popen.kill()
-        self._popen.wait(10)
+        self._popen.wait(PATIENCE_S)
         if self._popen.stdout is not None:
             self._popen.stdout.close()
 
@@ -150,7 +150,7 @@ class Stack:
         for name in self._services:
             self.processes[name].announce()
         for name in self._services:
-            self.until(lambda name=name: self.is_ready(name), f"{name} is ready", START_S)  # type: ignore[misc]
+            self.until(lambda name=name: self.is_ready(name), f"{name} is ready")  # type: ignore[misc]
 
     def _write_kubeconfig(self) -> None:
         config = {
@@ -187,7 +187,7 @@ class Stack:
         process = self.launch(name, [*arguments, *self.options.get(role, ())])
         if wait:
             process.announce()
-            self.until(lambda: self.is_ready(name), f"{name} is ready", START_S)
+            self.until(lambda: self.is_ready(name), f"{name} is ready")
         return process
 
     def kill(self, name: str) -> None:
@@ -208,13 +208,13 @@ class Stack:
     def metric(self, name: str, metric: str) -> float:
         """The value of one metric without labels."""
         url = f"http://{self.processes[name].announced['http']}/metrics"
-        with urlopen(url, timeout=5) as answer:
+        with urlopen(url, timeout=PATIENCE_S) as answer:
             for line in answer.read().decode().splitlines():
                 if line.startswith(metric + " "):
                     return float(line.split()[1])
         raise AssertionError(f"{name} has no metric {metric}")
 
-    def until(self, holds: Callable[[], bool], what: str, timeout_s: float = 20.0) -> float:
+    def until(self, holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> float:
         """Wait until `holds`; returns the seconds it took, fails with `what` when it never does."""
         begin = time.monotonic()
         while not holds():
@@ -230,7 +230,7 @@ class Stack:
         data = None if body is None else json.dumps(body).encode()
         request = Request(self.url + path, data, method=method)
         request.add_header("Content-Type", media or "application/json")
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=PATIENCE_S) as answer:
             return dict(json.loads(answer.read()))
 
     def create_pod(self, name: str, limits: Mapping[str, Any], **changes: Any) -> Json:
@@ -317,7 +317,7 @@ class Stack:
 
 def _get(url: str) -> tuple[int, Json]:
     try:
-        with urlopen(url, timeout=5) as answer:
+        with urlopen(url, timeout=PATIENCE_S) as answer:
             return answer.status, json.loads(answer.read())
     except HTTPError as error:
         with error:

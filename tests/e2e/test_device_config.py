@@ -10,6 +10,7 @@ from allotment_proto.codec import decode_envelope
 from allotment_proto.events import DevicesConfigured, NodeObserved, PodObserved
 from tests.e2e.audit import fold
 from tests.e2e.stack import Json, Stack, vgpu
+from tests.waiting import PATIENCE_S
 
 NODES = "- {name: g, gpus: {model: Tesla T4, count: 1, memory_mib: 16000}}\n"
 MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -119,5 +120,5 @@ def test_files_stand_in_for_the_config_maps(tmp_path: Path) -> None:
         assert card_mib(stack) == 32000
         stack.kill("watcher")
         watcher = stack.start("watcher", wait=False)
-        assert watcher.wait(20) == 2
+        assert watcher.wait(PATIENCE_S) == 2
         assert f"{devices}: vnpus is 7" in watcher.log_path.read_text()

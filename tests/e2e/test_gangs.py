@@ -139,7 +139,6 @@ def test_ten_of_twenty_gangs_run_whole_whoever_is_killed(stack: Stack) -> None:
     stack.until(
         lambda: bound(stack).total() == FIT * SIZE,
         f"ten gangs are bound; {bound(stack)}",
-        60.0,
     )
     assert set(bound(stack).values()) == {SIZE}
     stack.until(
@@ -154,7 +153,6 @@ def test_ten_of_twenty_gangs_run_whole_whoever_is_killed(stack: Stack) -> None:
         lambda: stack.metric("scorer", "volcano_unschedule_job_count") == GANGS - FIT,
         "and it is counted",
     )
-    time.sleep(0.5)
     assert_sound(stack)
     assert_never_partial(stack.records())
     assert stack.metric("binder", "allot_notices_lost_total") == 0
@@ -166,11 +164,10 @@ def test_a_high_gang_takes_no_more_room_than_it_needs(stack: Stack) -> None:
     create(stack, "low", FIT * SIZE, 1, "low")
     stack.until(lambda: bound(stack) == {"low": FIT * SIZE}, "the cluster is full")
     create(stack, "high", SIZE, SIZE, "high")
-    stack.until(lambda: bound(stack)["high"] == SIZE, f"the gang runs; {bound(stack)}", 40.0)
+    stack.until(lambda: bound(stack)["high"] == SIZE, f"the gang runs; {bound(stack)}")
     stack.until(lambda: len(stack.pods()) == (FIT + 1) * SIZE, "the evicted ones are made anew")
     stack.until(lambda: bound(stack) == {"low": (FIT - 1) * SIZE, "high": SIZE}, "the rest stays")
     stack.until(lambda: phases(stack) == {"Running": 2}, "both run, one on less")
-    time.sleep(0.5)
     assert_sound(stack)
     outcomes = [event for event in events(stack) if isinstance(event, Evicted)]
     assert [event.code for event in outcomes] == [""] * SIZE

@@ -21,6 +21,7 @@ from allotment.adapters.kube_config import load_access
 from allotment_local.orchestrator import LocalModeError, down, status, up
 from allotment_local.specs import KUBECONFIG, NATS, ServiceSpec, to_json
 from allotment_local.state import read_state
+from tests.waiting import PATIENCE_S, patience
 
 pytestmark = [
     pytest.mark.anyio,
@@ -117,7 +118,7 @@ def service(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def fetch(url: str) -> Any:
-    with urlopen(url, timeout=5) as response:
+    with urlopen(url, timeout=PATIENCE_S) as response:
         return json.load(response)
 
 
@@ -258,7 +259,7 @@ async def test_the_foreground_ends_with_its_signal(bench: Bench, tmp_path: Path)
     async with await anyio.open_process(command) as process:
         assert process.stderr is not None
         said = ""
-        with anyio.fail_after(SETTLES_WITHIN_S):
+        with patience():
             while "ready;" not in said:
                 said += (await process.stderr.receive()).decode()
             assert (await bench.status())["ready"] is True

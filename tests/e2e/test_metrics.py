@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from allotment_local.definitions import read_definitions
 from tests.e2e.stack import ROOT, Stack, vgpu
 from tests.e2e.test_jobs import DEFINITIONS, NODES, create
+from tests.waiting import PATIENCE_S
 
 SERVICES = ("watcher", "filter", "scorer", "binder", "controller")
 FOREIGN = ("process_", "python_")
@@ -38,7 +39,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 def scrape(stack: Stack, service: str) -> dict[str, Metric]:
     """The metrics of a service, counters by the names of their samples."""
     url = f"http://{stack.processes[service].announced['http']}/metrics"
-    with urlopen(url, timeout=5) as answer:
+    with urlopen(url, timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     found = {}
     for family in text_string_to_metric_families(text):

@@ -7,6 +7,7 @@ from allotment.core.doctor import findings
 from allotment_proto.facts import Policy
 from tests.e2e.audit import fold
 from tests.e2e.stack import Stack
+from tests.waiting import PATIENCE_S
 
 NODES = "- {name: g, gpus: {model: Tesla T4, count: 1, memory_mib: 16000}}\n"
 
@@ -36,7 +37,7 @@ def test_broken_at_the_start_is_an_error_of_start_up(tmp_path: Path) -> None:
     options = {"watcher": ["--policy-file", str(config)]}
     with Stack(tmp_path, NODES, services=(), options=options) as stack:
         watcher = stack.start("watcher", wait=False)
-        assert watcher.wait(20) == 2
+        assert watcher.wait(PATIENCE_S) == 2
         said = watcher.log_path.read_text()
         assert str(config) in said
         assert "'sideways'; wanted: one of binpack, spread, none" in said
@@ -62,7 +63,7 @@ def test_broken_later_the_old_policy_stays_and_a_good_one_takes_effect(tmp_path:
         assert stack.is_ready("watcher")
         assert stack.metric("watcher", "allot_policy_problems") == 1
         stack.kill("watcher")
-        assert stack.start("watcher", wait=False).wait(20) == 2
+        assert stack.start("watcher", wait=False).wait(PATIENCE_S) == 2
         config.write_text(configuration("binpack"))  # as it was: no other policy, and no problem
         stack.start("watcher")
         stack.until(lambda: not findings(fold(stack.records()), 0), "the refusal is over")

@@ -1,10 +1,9 @@
 """A kubelet rejects what was decided: that pod fails, and its remains harm nobody else."""
 
 import signal
-import time
 from pathlib import Path
 
-from tests.e2e.audit import assert_sound, held
+from tests.e2e.audit import assert_sound, fold, held
 from tests.e2e.stack import Stack, vgpu
 
 NODES = (
@@ -30,7 +29,10 @@ def test_a_rejected_pods_record_is_not_served_to_the_next_one(tmp_path: Path) ->
         binder, watcher = stack.processes["binder"], stack.processes["watcher"]
         binder.signal(signal.SIGSTOP)
         stack.create_pod("rejected", vgpu(1000, 100))
-        time.sleep(0.5)  # the watcher has seen the pod, and will not see what the node now offers
+        stack.until(
+            lambda: any(p.fact.name == "rejected" for p in fold(stack.records()).pods.values()),
+            "the watcher has seen the pod; it will not see what the node offers from now on",
+        )
         watcher.signal(signal.SIGSTOP)
         offer(stack, 100)
         binder.signal(signal.SIGCONT)
@@ -48,7 +50,6 @@ def test_a_rejected_pods_record_is_not_served_to_the_next_one(tmp_path: Path) ->
         annotations = stack.pod("rejected")["metadata"]["annotations"]
         assert annotations["volcano.sh/bind-phase"] == "failed"
         assert annotations["volcano.sh/devices-to-allocate"] == ""
-        time.sleep(0.5)
         assert_sound(stack, rejected=frozenset({"rejected"}))
 
 
@@ -63,5 +64,4 @@ def test_a_plugin_that_fails_fails_one_pod_only(tmp_path: Path) -> None:
             "the others run",
         )
         assert stack.pod("unlucky")["status"]["phase"] == "Failed"
-        time.sleep(0.5)
         assert_sound(stack)

@@ -48,7 +48,7 @@ def create(stack: Stack, first: int, last: int) -> None:
 
 
 def all_bound(stack: Stack, number: int) -> None:
-    stack.until(lambda: len(stack.bound()) == number, f"{number} pods are bound", 30)
+    stack.until(lambda: len(stack.bound()) == number, f"{number} pods are bound")
     stack.until(lambda: all(pod["status"]["phase"] == "Running" for pod in stack.pods()), "all run")
     time.sleep(0.5)
 
@@ -95,5 +95,5 @@ def test_a_fact_that_lands_after_its_objects_end_is_taken_back(stack: Stack) -> 
     stack.until(lambda: len(fold(stack.records()).pods) == 3, "p0 is gone from the log")
     stack.append(late.subject, late.payload, "a watcher of the past")
     assert len(fold(stack.records()).pods) == 4
-    stack.until(lambda: len(fold(stack.records()).pods) == 3, "it is taken back", 30)
+    stack.until(lambda: len(fold(stack.records()).pods) == 3, "it is taken back")
     assert_sound(stack)

@@ -14,6 +14,7 @@ from allotment_controller.objects import PodObject, kept, members_of, seconds, s
 from allotment_controller.settings import ControllerSettings
 from allotment_controller.state import Known
 from allotment_controller.work import Again, Work
+from tests.waiting import patience
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ class Bench:
             self.at_once[key] -= 1
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        with anyio.fail_after(10):
+        with patience():
             async with anyio.create_task_group() as group:
                 group.start_soon(self.work.run, self.handle, 4)
                 while not holds():  # noqa: ASYNC110 - counts only

@@ -15,6 +15,7 @@ from allotment_local.home import KEPT_LOGS, AlreadyRunning, Home, HomeError
 from allotment_local.nodes.timers import Timers
 from allotment_local.processes import ProcessId, end, identify, is_alive
 from allotment_local.state import ServiceState, State, StateError, read_state, write_state
+from tests.waiting import patience
 
 
 def test_a_home_is_closed_to_others_and_has_one_owner(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_timers_run_in_order_and_survive_a_failing_one(caplog: pytest.LogCapture
 async def test_a_sleeping_timer_task_wakes_for_an_earlier_action() -> None:
     timers = Timers(anyio.current_time)
     done = anyio.Event()
-    with anyio.fail_after(10):
+    with patience():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(timers.run)
             await anyio.wait_all_tasks_blocked()

@@ -8,6 +8,7 @@ from allotment.testing.memory_log import MemoryLog
 from allotment_proto.codec import decode_envelope
 from allotment_watcher.diary import subject_of
 from tests.build import holding, pod
+from tests.waiting import patience
 
 
 @pytest.mark.anyio
@@ -22,7 +23,7 @@ async def test_what_cannot_be_read_does_not_displace_what_was_read_just_before()
     assert recorder.waiting == 3
     async with anyio.create_task_group() as group:
         group.start_soon(recorder.run)
-        with anyio.fail_after(5):
+        with patience():
             while not log.core.records:  # noqa: ASYNC110 - the log in memory tells nobody
                 await anyio.sleep(0.005)
         group.cancel_scope.cancel()

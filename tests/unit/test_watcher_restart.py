@@ -20,6 +20,7 @@ from allotment_watcher.diary import Diary
 from allotment_watcher.observer import PODS, Observer
 from allotment_watcher.reflecting import reflect
 from tests.build import node, pod, state_of
+from tests.waiting import patience
 
 
 class _Asked(Exception):
@@ -45,7 +46,7 @@ async def test_the_first_list_is_a_consistent_one() -> None:
     runs.
     """
     client = cast(KubeClient, _Client())
-    with anyio.fail_after(5), pytest.raises(_Asked) as asked:
+    with patience(), pytest.raises(_Asked) as asked:
         await reflect(client, PODS, objects.PodObject, _ignore, print)
     assert "resourceVersion" not in asked.value.params
 
