@@ -20,9 +20,14 @@ E2E = ["bench", "e2e", "--nodes", "20", "--pods", "1500", "--seconds", "10"]
 ALLOT = [sys.executable, "-m", "allotment_cli.main"]
 
 
+def in_the_foreground() -> None:
+    """Whoever started the tests may have SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def begun(
-    tmp_path: Path, arguments: list[str], before: Callable[[], object] | None = None
+    tmp_path: Path, arguments: list[str], before: Callable[[], object] = in_the_foreground
 ) -> Iterator["subprocess.Popen[str]"]:
     """The command as a process; its temporary files and its children are known by the directory."""
     running = subprocess.Popen(
