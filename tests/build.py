@@ -4,6 +4,7 @@ from typing import Any
 
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import (
+    BindFailed,
     Decided,
     Event,
     NodeObserved,
@@ -125,6 +126,12 @@ def decided(*placements: Placement, **changes: Any) -> Decided:
         "placements": placements,
     }
     return Decided(**{**values, **changes})
+
+
+def bind_failed(uid: str, decision: int, on: str = "n1") -> BindFailed:
+    return BindFailed(
+        uid=uid, namespace="team-a", name=uid, node=on, decision=decision, code="", message=""
+    )
 
 
 def policy(**changes: Any) -> PolicyLoaded:

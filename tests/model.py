@@ -42,6 +42,8 @@ class Model:
         self.nodes: dict[str, NodeObserved] = {}
         self.pods: dict[str, PodObserved] = {}
         self.shares: list[Share] = []
+        self.unread: set[str] = set()
+        """Pods that others bound and that claim more than can be read."""
         self.names: tuple[str, ...] = ("allotment",)
 
     def observe(self, event: Event, seq: int) -> None:
@@ -73,14 +75,11 @@ class Model:
                     self.shares.append(share._replace(is_bound=True))
             case BindFailed():
                 share = self.share_of(event.uid)
-                seen = self.pods.get(event.uid)
-                if (
-                    share is not None
-                    and not share.is_bound
-                    and share.decision == event.decision
-                    and not (seen and seen.node)
-                ):
+                if share is not None and not share.is_bound and share.decision == event.decision:
                     self._drop(event.uid)
+                    seen = self.pods[event.uid]
+                    if seen.node:
+                        self._adopt(seen)
             case _:
                 pass  # says how to choose or in which order, not who holds what
 
@@ -149,30 +148,36 @@ class Model:
             self._drop(event.uid)
         elif event.node:
             share = self.share_of(event.uid)
-            if (
-                share is not None
-                and share.node == event.node
-                and _same(share.holdings, event.holdings)
-            ):
-                self._drop(event.uid)
-                self.shares.append(share._replace(is_bound=True))
-                return
-            self._drop(event.uid)
-            wanted = event.request
-            self.shares.append(
-                Share(
-                    event.uid,
-                    event.node,
-                    event.holdings,
-                    wanted.cpu_milli,
-                    wanted.memory_bytes,
-                    wanted.extended,
-                    0,
-                    True,
-                )
+            if share is None or share.node != event.node:
+                self._adopt(event)
+            elif share.decision:
+                if _same(share.holdings, event.holdings) and event.broken is None:
+                    self._drop(event.uid)
+                    self.shares.append(share._replace(is_bound=True))
+            elif not share.holdings or event.uid in self.unread:
+                self._adopt(event)
+
+    def _adopt(self, event: PodObserved) -> None:
+        """Others bound the pod: it holds what it claims."""
+        self._drop(event.uid)
+        wanted = event.request
+        if event.broken is not None:
+            self.unread.add(event.uid)
+        self.shares.append(
+            Share(
+                event.uid,
+                event.node,
+                event.holdings,
+                wanted.cpu_milli,
+                wanted.memory_bytes,
+                wanted.extended,
+                0,
+                True,
             )
+        )
 
     def _drop(self, uid: str) -> None:
+        self.unread.discard(uid)
         self.shares = [share for share in self.shares if share.uid != uid]
 
     def _is_waiting(self, uid: str) -> bool:

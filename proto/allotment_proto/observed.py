@@ -61,9 +61,10 @@ class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
 class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """A pod as Kubernetes shows it now.
 
-    `node` is empty while the pod is not bound. `holdings` are the devices that its annotations say
-    it holds (charged even when another scheduler bound it). `problem` is a request that can never
-    be granted as written. `tags` are what others may want to keep apart from on a card:
+    `node` is empty while the pod is not bound. `holdings` are the devices that its annotations
+    claim, no more of them than its limits ask for: they count for a pod that no decision placed.
+    `overclaim` says what they claim beyond. `problem` is a request that can never be granted as
+    written. `tags` are what others may want to keep apart from on a card:
     ``group:<namespace>/<name>`` and ``exclusive:<rule>``. `owner` is the uid of its controller,
     `reason` the status's reason. `broken` says that it holds devices, but that its annotations do
     not tell which: until that is mended its node's cards take nothing new. `role` is the part of a
@@ -102,6 +103,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     labels: tuple[tuple[str, str], ...] = ()
     claims: tuple[str, ...] = ()
     preempts: bool = True
+    overclaim: Problem | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -114,6 +114,10 @@ def _expose(ctx: Context, work: Binder) -> None:
             "reserved pods that wait until the node's device plugin is through with another",
             work.waiting,
         ),
+        "allot_claim_mismatches": (
+            "running pods whose annotations claim other cards than those that are booked",
+            work.mismatches,
+        ),
     }
     for name, (text, ask) in by_node.items():
         ctx.metrics.expose(name, text, ask, ("node",))

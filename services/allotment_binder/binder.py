@@ -83,6 +83,10 @@ class Binder:
         oldest = {} if self.pacer is None else self.pacer.oldest_s()
         return _by_node({node: max(now_s - since_s, 0) for node, since_s in oldest.items()})
 
+    def mismatches(self) -> dict[tuple[str, ...], int]:
+        """By node, the running pods that claim something else than what is booked for them."""
+        return {} if self.pacer is None else _by_node(self.troubles.mismatches())
+
     def _on_record(self, record: Record, envelope: Envelope) -> None:
         if self.pacer is None:
             return
@@ -94,6 +98,7 @@ class Binder:
                     self.pacer.look_node(event.name)
                 case Bound() | BindFailed():
                     self.pacer.look(event.uid)
+                    self.troubles.look_at_claim(self.world.fold.state, event.uid)
                 case Decided():
                     for placement in event.placements:
                         self.pacer.look(placement.uid)

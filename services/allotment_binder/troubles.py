@@ -3,9 +3,13 @@
 * A pod that its plugin or kubelet would not start: which cards it was meant to get.
 * A pod that waits to be bound, because the plugin of its node is not through with another one.
 * A pod that waits for a node lock.
+* A pod whose annotations claim other cards than those that are booked for it.
 """
 
+from collections import Counter
+
 from allotment.core.acknowledgement import WAITING, wait_text
+from allotment.core.claims import mismatch
 from allotment.core.fold_pods import NOT_ADMITTED
 from allotment.core.model import ENDED
 from allotment.core.state import ClusterState
@@ -35,6 +39,8 @@ class Troubles:
     def __init__(self, notices: Notices) -> None:
         self._notices = notices
         self._failed: set[str] = set()
+        self._claims: dict[str, str] = {}
+        """Uids of pods whose annotations claim something else than what is booked → their node."""
         self._waits: dict[Wait, float] = {}
         """Since when each pod waits for another (infinite: it was told)."""
 
@@ -42,10 +48,16 @@ class Troubles:
         """What happened before this life was told by another one."""
         self._waits.clear()
         self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
+        self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
+
+    def mismatches(self) -> Counter[str]:
+        """By node, the running pods that claim something else than what is booked for them."""
+        return Counter(self._claims.values())
 
     def look(self, state: ClusterState, uid: str, *, is_erased: bool) -> None:
         """Take note of a pod as the log shows it now. `is_erased`: we marked it as failed."""
         pod = state.pods.get(uid)
+        self.look_at_claim(state, uid)
         if pod is None:
             self._failed.discard(uid)
             return
@@ -55,6 +67,16 @@ class Troubles:
         if fact.scheduler in state.policy.scheduler_names and not is_erased:
             self._failed.add(uid)
             self._put(fact, "DevicesNotAssigned", "Allocating", _failed_text(state, fact))
+
+    def look_at_claim(self, state: ClusterState, uid: str) -> None:
+        """Tell, once, that a pod's annotations claim something else than what is booked."""
+        pod = state.pods.get(uid)
+        claim = None if pod is None else mismatch(pod)
+        if pod is None or claim is None:
+            self._claims.pop(uid, None)
+        elif uid not in self._claims:
+            self._claims[uid] = pod.fact.node
+            self._put(pod.fact, claim.code, "Booking", f"{claim.place} {claim.message}")
 
     def look_at_waits(self, state: ClusterState, pacer: Pacer, now_s: float) -> None:
         """Tell of the pods that have been waiting for long."""

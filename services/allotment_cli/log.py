@@ -57,6 +57,7 @@ class Wanted(NamedTuple):
     subject: story.Subject
     types: Collection[str]
     since: At | None
+    claims: story.Claims
 
     def shows(self, record: Record, event: Event) -> bool:
         takes = self.subject.takes(event)  # always asked: it remembers
@@ -157,7 +158,7 @@ async def _show(
 ) -> None:
     async with open_source(origin) as source:
         at = None if since is None else moments.parse(since, source.now_ms(), "--since")
-        wanted = Wanted(subject, types, at)
+        wanted = Wanted(subject, types, at, story.Claims())
         collected: list[LogLine] = []
         shown = 0
         last_seq = await source.last_seq()
@@ -197,18 +198,14 @@ def _lines(record: Record, wanted: Wanted) -> list[LogLine]:
         if isinstance(wanted.subject, Everything) and not wanted.types and wanted.reaches(record):
             return [LogLine(record.seq, time, "", UNREADABLE, error.reason, None)]
         return []
-    return [
-        LogLine(
-            record.seq,
-            time,
-            envelope.by,
-            type(event).__name__,
-            story.line(event, wanted.subject.uids),
-            event,
-        )
-        for event in envelope.events
-        if wanted.shows(record, event)
-    ]
+    lines = []
+    for event in envelope.events:
+        claim = wanted.claims.note(event, record.seq)  # always asked, like `shows`: it remembers
+        if wanted.shows(record, event):
+            text = story.line(event, wanted.subject.uids) + claim
+            kind = type(event).__name__
+            lines.append(LogLine(record.seq, time, envelope.by, kind, text, event))
+    return lines
 
 
 async def _show_one(origin: Origin, seq: int) -> ShownRecord:

@@ -92,6 +92,8 @@ def test_a_stranger_put_our_pod_on_the_same_card_but_on_another_instance() -> No
     fact = world.state.pods["a"].fact
     world.tell(msgspec.structs.replace(fact, rv=2, node="n1", holdings=(instance("g1-1"),)))
     world.audit()
+    world.tell(build.bind_failed("a", world.state.decision_seq))
+    world.audit()
     assert world.place("b") == ["g1-0"], "the second instance is in use, the first is not"
 
 

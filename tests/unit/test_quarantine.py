@@ -19,8 +19,14 @@ def test_a_pod_that_stays_broken_stays_in_the_way() -> None:
     world.tell(adopted("x", instance("", 4_000), rv=4))
     assert world.blocked() is None
     world.tell(adopted("x", instance("", 4_000), rv=5, broken=BROKEN))
-    assert world.blocked() == CARDS_QUARANTINED, "what can be read is not all of it"
-    world.tell(adopted("x", instance("", 4_000), rv=6))
+    assert world.blocked() is None, "what it holds was read: its owner cannot close the node"
+    world.audit()
+
+
+def test_a_claim_of_which_only_a_part_can_be_read_closes_the_node() -> None:
+    world = World(share_node(), adopted("x", instance("", 4_000), broken=BROKEN))
+    assert world.blocked() == CARDS_QUARANTINED
+    world.tell(adopted("x", instance("", 4_000), rv=2))
     assert world.blocked() is None
     world.audit()
 

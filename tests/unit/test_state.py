@@ -161,12 +161,25 @@ def test_foreign_pods_are_charged_even_beyond_capacity() -> None:
     assert held.seq == 0, "nobody here decided it"
 
 
-def test_a_pod_seen_elsewhere_than_decided_is_adopted_where_it_is() -> None:
+def test_a_pod_seen_on_another_node_than_decided_is_adopted_where_it_is() -> None:
+    other = (build.holding("GPU-1"),)
+    seen = build.pod("a", rv=2, node="n2", holdings=other)
+    state = build.state_of(*RESERVED, build.node("n2"), seen)
+    cards = [card for name in ("n1", "n2") for card in state.nodes[name].ledgers["vgpu"].cards]
+    assert [card.used_slots for card in cards] == [0, 0, 0, 1]
+    assert state.reserved == {}
+
+
+def test_a_pod_that_others_bound_to_the_same_node_is_adopted_when_its_binding_failed() -> None:
     other = (build.holding("GPU-1"),)
     state = build.state_of(*RESERVED, build.pod("a", rv=2, node="n1", holdings=other))
     cards = state.nodes["n1"].ledgers["vgpu"].cards
+    assert [card.used_slots for card in cards] == [1, 0], "whose Binding it was is not known yet"
+    assert list(state.reserved) == ["a"]
+    apply(state, build.bind_failed("a", 3), 5)
     assert [card.used_slots for card in cards] == [0, 1]
     assert state.reserved == {}
+    assert check(state) == []
 
 
 def test_index_annotations_carry_no_memory_and_still_mean_our_placement() -> None:

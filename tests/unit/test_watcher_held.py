@@ -28,7 +28,7 @@ def broken(fact: PodObserved) -> Problem:
 
 def test_a_piece_that_cannot_be_read_breaks_the_pod_and_the_rest_is_charged() -> None:
     fact = runs(TWO, {IDS: "GPU-a,NVIDIA,3000,50:GPU-b,NVIDIA:"})
-    assert fact.holdings == (Holding("vgpu", 0, "GPU-a", 3000, 50),)
+    assert fact.holdings == (Holding("vgpu", 0, "GPU-a", 3000, 0),)
     assert fact.problem is None
     said = broken(fact)
     assert IDS in said.place
@@ -69,7 +69,7 @@ def test_a_pod_that_waits_is_not_broken_by_what_is_left_on_it() -> None:
 def test_every_container_of_a_pod_bound_by_others_is_charged_and_checked() -> None:
     side = container("side", ONE)
     fact = runs(ONE, {IDS: "GPU-a,NVIDIA,1,2:;GPU-a,NVIDIA,3,4:"}, container("web"), side)
-    assert fact.holdings == (Holding("vgpu", 0, "GPU-a", 1, 2), Holding("vgpu", 2, "GPU-a", 3, 4))
+    assert fact.holdings == (Holding("vgpu", 0, "GPU-a", 1, 0), Holding("vgpu", 2, "GPU-a", 3, 0))
     assert fact.broken is None
     half = runs(ONE, {IDS: "GPU-a,NVIDIA,1,2:;GPU-b,3:"}, side)
     assert [h.card for h in half.holdings] == ["GPU-a"]

@@ -116,7 +116,7 @@ def bound(limits: Any, annotations: Json, *more: Json) -> PodObserved:
 
 def test_a_bound_pod_holds_what_its_annotations_say() -> None:
     fact = bound(
-        {"volcano.sh/vgpu-number": 2},
+        {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 3000, "volcano.sh/vgpu-cores": 50},
         {
             "volcano.sh/vgpu-ids-new": "GPU-a,NVIDIA,3000,50:GPU-b,NVIDIA,3000,50:",
             "volcano.sh/bind-phase": "allocating",
@@ -151,7 +151,7 @@ def test_broken_annotations_of_a_bound_pod_are_no_reason_to_refuse_it() -> None:
         {"volcano.sh/vgpu-number": 1},
         {"volcano.sh/vgpu-ids-new": "GPU-a,NVIDIA:GPU-b,NVIDIA,1,2:", "volcano.sh/vgpu-mode": "?"},
     )
-    assert fact.holdings == (Holding("vgpu", 0, "GPU-b", 1, 2),)
+    assert fact.holdings == (Holding("vgpu", 0, "GPU-b", 1, 0),)
     assert fact.problem is None
 
 

@@ -33,7 +33,15 @@ from allotment.core.bulk_events import (
     PodObserved,
     decode,
 )
-from allotment.core.bulk_nodes import NOWHERE, Card, Node, cover_together, once, same_cards
+from allotment.core.bulk_nodes import (
+    NOWHERE,
+    Card,
+    Node,
+    cover_together,
+    once,
+    same_cards,
+    with_confirmed,
+)
 from allotment.core.model import ACTIVE, ENDED, ClusterState
 from allotment_proto.events import ENVELOPE_VERSION, PolicyLoaded
 from allotment_proto.facts import Amounts, Holding, Policy
@@ -43,10 +51,11 @@ class _Pod:
     """All about one pod: its last fact, and what it holds and where that is booked, if anything.
 
     `cards` has a card for each holding. `open_decision` is the decision that it is reserved by, 0
-    once its Binding is known to have happened; `is_ours` says that some decision gave it `what`.
+    once its Binding is known to have happened; `is_ours` says that some decision gave it `what`,
+    `is_broken` that it was bound by others and that not all it claims can be read.
     """
 
-    __slots__ = ("cards", "fact", "is_ours", "node", "open_decision", "what")
+    __slots__ = ("cards", "fact", "is_broken", "is_ours", "node", "open_decision", "what")
 
     def __init__(self, fact: PodObserved) -> None:
         self.fact = fact
@@ -55,6 +64,7 @@ class _Pod:
         self.cards: Sequence[Card] = ()
         self.open_decision = 0
         self.is_ours = False
+        self.is_broken = False
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -157,9 +167,10 @@ class Books:
                     pod is not None
                     and pod.what is not None
                     and 0 != pod.open_decision == event.decision
-                    and not pod.fact.node
                 ):
                     self._release(pod)
+                    if pod.fact.node:  # others bound it
+                        self._adopt(pod, pod.fact, pod.fact.holdings)
             case NodeObserved():
                 node = self._node(event.name)
                 before = node.fact
@@ -203,30 +214,39 @@ class Books:
         )
 
     def _see(self, pod: _Pod, fact: PodObserved) -> None:
-        """A pod seen on a node holds what its annotations say, whoever put it there."""
+        """A pod seen on a node holds what a decision gave it there, or what it claims: the first
+        time that this can be read.
+        """
         request, holdings, was = fact.request, fact.holdings, pod.what
-        if was is not None:
-            is_known = was.node == fact.node and (
+        is_broken = fact.broken is not None
+        decision = ours = 0
+        if was is not None and was.node == fact.node and (pod.is_ours or was.holdings):
+            if pod.is_ours:
+                ours = 1
+                if is_broken or not same_cards(was.holdings, holdings):
+                    decision = pod.open_decision
+                holdings, is_broken = was.holdings, False
+            elif not pod.is_broken:
+                holdings, is_broken = with_confirmed(was.holdings, holdings), False
+            if (
                 was.holdings == holdings
-                or same_cards(was.holdings, holdings)
-                or (fact.broken is not None and pod.is_ours)
-            )
-            is_ours = is_known and pod.is_ours
-            if is_known:
-                if (
-                    was.cpu_milli == request.cpu_milli
-                    and was.memory_bytes == request.memory_bytes
-                    and was.extended == request.extended
-                ):
-                    pod.open_decision = 0
-                    return
-                holdings = was.holdings
-            self._release(pod)
-            pod.is_ours = is_ours
+                and was.cpu_milli == request.cpu_milli
+                and was.memory_bytes == request.memory_bytes
+                and was.extended == request.extended
+            ):
+                pod.open_decision, pod.is_broken = decision, is_broken
+                return
+        self._release(pod)
+        self._adopt(pod, fact, holdings)
+        pod.open_decision, pod.is_ours, pod.is_broken = decision, bool(ours), is_broken
+
+    def _adopt(self, pod: _Pod, fact: PodObserved, holdings: tuple[Holding, ...]) -> None:
+        """Book these cards for a pod where it is, and what it takes of its host."""
+        request, node = fact.request, self._node(fact.node)
         amounts = request.cpu_milli, request.memory_bytes, request.extended
-        node = self._node(fact.node)
         cards = tuple(map(node.card, holdings))
         self._book(pod, Placement(fact.uid, "", "", fact.node, holdings, *amounts), node, cards)
+        pod.is_broken = fact.broken is not None
 
     def _place(self, what: Placement, decision: int) -> bool:
         """Book a placement if its pod waits and its node's books cover it; whether it was."""
@@ -289,7 +309,7 @@ class Books:
         what, node, cards = pod.what, pod.node, pod.cards
         if what is None:
             return
-        pod.what, pod.open_decision, pod.is_ours = None, 0, False
+        pod.what, pod.open_decision, pod.is_ours, pod.is_broken = None, 0, False, False
         self.released += 1
         node.cpu_milli += what.cpu_milli
         node.memory_bytes += what.memory_bytes

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.core.bulk_events import NodeObserved
-from allotment.core.cuts.mindcluster import MINDCLUSTER, WHOLE
+from allotment.core.cuts.mindcluster import MINDCLUSTER, UNCONFIRMED, WHOLE
 from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Holding
 from allotment_proto.volcano import mindcluster
 
@@ -197,14 +197,33 @@ def once(holdings: tuple[Holding, ...], cards: Sequence[Card]) -> Sequence[Card]
 
 
 def same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
-    """Equal cards; amounts may be missing in what was seen (index annotations carry none)."""
+    """Equal cards; amounts may be missing in what was seen (index annotations carry none), and the
+    mark of a piece that is not confirmed.
+    """
     if len(ours) != len(seen):
         return False
     return all(
-        _key(a) == _key(b) and a.cores_pct == b.cores_pct and b.memory_mib in (0, a.memory_mib)
-        for a, b in zip(sorted(ours, key=_key), sorted(seen, key=_key), strict=True)
+        _piece(a) == _piece(b) and a.cores_pct == b.cores_pct and b.memory_mib in (0, a.memory_mib)
+        for a, b in zip(sorted(ours, key=_piece), sorted(seen, key=_piece), strict=True)
     )
+
+
+def with_confirmed(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> tuple[Holding, ...]:
+    """Ours, without the mark on pieces that are seen without it."""
+    plain = {_key(holding) for holding in seen}
+    out = []
+    for held in ours:
+        piece = _piece(held)
+        is_plain = piece != _key(held) and piece in plain
+        instance = piece[3] if is_plain else held.instance
+        out.append(msgspec.structs.replace(held, instance=instance))
+    return tuple(out)
 
 
 def _key(holding: Holding) -> tuple[str, int, str, str]:
     return holding.family, holding.container, holding.card, holding.instance
+
+
+def _piece(holding: Holding) -> tuple[str, int, str, str]:
+    instance = holding.instance.removesuffix(UNCONFIRMED)
+    return holding.family, holding.container, holding.card, instance

@@ -14,6 +14,7 @@ from allotment.core.acknowledgement import (
     waiting_for,
 )
 from allotment.core.check import check
+from allotment.core.claims import mismatch
 from allotment.core.figures import age_text
 from allotment.core.model import ENDED, ClusterState, Node, Pod
 from allotment.core.views import device_name, node_problems
@@ -127,6 +128,17 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
     for pod in state.pods.values():
         fact, held = pod.fact, pod.allocation
         who = f"pod {fact.namespace}/{fact.name}"
+        claim = mismatch(pod)
+        if claim is not None:
+            yield Finding(
+                severity=WARNING,
+                code=claim.code,
+                subject=who,
+                message=f"{claim.place} {claim.message}",
+                remedy="the books are right; ask the pod's owner why, and delete the pod if its "
+                "containers may use what it claims",
+                seq=0 if held is None else held.seq,
+            )
         if fact.bind_phase == keys.PHASE_FAILED and fact.phase not in ENDED and fact.node:
             cards = ", ".join(
                 device_name(state.nodes.get(fact.node), holding) for holding in fact.holdings

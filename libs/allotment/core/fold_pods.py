@@ -1,13 +1,14 @@
 """What observations of pods do: handlers of `state.apply`.
 
-A pod that is seen on a node holds what its annotations say, whoever put it there.
+A pod that a decision placed holds what that booked, whatever its annotations say. One that others
+bound holds what they claim.
 """
 
 from allotment.core import fold_evictions, fold_groups
+from allotment.core.claims import agrees, confirmed
 from allotment.core.fold_books import charge, note_single, release, sort_in, wait_no_more
 from allotment.core.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
 from allotment_proto.events import PodGone, PodObserved
-from allotment_proto.facts import Holding
 
 STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
 """What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
@@ -50,9 +51,34 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
 
 
 def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
-    """A pod seen on a node holds what its annotations say, whoever put it there."""
+    """Book a pod seen on a node: what a decision gave it, or what it may claim (`claims`)."""
     fact, held = pod.fact, pod.allocation
-    seen = Allocation(
+    if held is None or held.node != fact.node:
+        release(state, pod, seq)  # a pod never changes its node: no Binding of ours can land now
+        charge(state, pod, adopted(fact))
+        return
+    seen = adopted(fact)
+    if held.seq:
+        # Whose Binding took effect, a claim that differs does not tell: it stays reserved until
+        # the binder, who asks the API server, has said how it ended.
+        is_as_decided = fact.broken is None and agrees(held.holdings, fact.holdings)
+        seen.phase = BOUND if is_as_decided else held.phase
+        seen.seq, seen.stamp_s = held.seq, held.stamp_s
+        seen.holdings, seen.broken = held.holdings, False
+    elif held.holdings and not held.broken:
+        seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
+    if _is_as_booked(held, seen):
+        if held.phase != seen.phase:
+            held.phase = BOUND
+            state.reserved.pop(fact.uid, None)
+        return
+    release(state, pod, seq)
+    charge(state, pod, seen)
+
+
+def adopted(fact: PodObserved) -> Allocation:
+    """What a pod that others bound holds: what it claims (the watcher keeps that to its limits)."""
+    return Allocation(
         fact.uid,
         fact.node,
         fact.holdings,
@@ -64,23 +90,6 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         broken=fact.broken is not None,
         fact=fact,
     )
-    if (
-        held is not None
-        and held.node == fact.node
-        and (
-            held.holdings == fact.holdings
-            or _same_cards(held.holdings, fact.holdings)
-            or (fact.broken is not None and held.seq)  # what we gave it is known
-        )
-    ):
-        seen.broken = seen.broken and not held.seq
-        if _same_host_amounts(held, seen) and held.tags == seen.tags and held.broken == seen.broken:
-            held.phase = BOUND
-            state.reserved.pop(fact.uid, None)
-            return
-        seen.holdings, seen.seq, seen.stamp_s = held.holdings, held.seq, held.stamp_s
-    release(state, pod, seq)
-    charge(state, pod, seen)
 
 
 def _look_again(state: ClusterState, pod: Pod) -> None:
@@ -145,32 +154,18 @@ def _start_of(fact: PodObserved) -> str:
     return STARTED if fact.bind_phase == STARTED else ""
 
 
-def _same_host_amounts(held: Allocation, seen: Allocation) -> bool:
-    """A pod may be resized in place: what it takes of its host changes while its cards do not."""
+def _is_as_booked(held: Allocation, seen: Allocation) -> bool:
+    """Whether the books stay as they are. A pod may be resized in place: what it takes of its host
+    changes while its cards do not.
+    """
     return (
-        held.cpu_milli == seen.cpu_milli
+        held.holdings == seen.holdings
+        and held.broken == seen.broken
+        and held.tags == seen.tags
+        and held.cpu_milli == seen.cpu_milli
         and held.memory_bytes == seen.memory_bytes
         and held.extended == seen.extended
     )
-
-
-def _same_cards(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
-    """Equal cards; amounts may be missing in what was seen (index annotations carry none)."""
-    if len(ours) != len(seen):
-        return False
-    return all(
-        a.family == b.family
-        and a.card == b.card
-        and a.container == b.container
-        and a.cores_pct == b.cores_pct
-        and a.instance == b.instance
-        and b.memory_mib in (0, a.memory_mib)
-        for a, b in zip(sorted(ours, key=_by_card), sorted(seen, key=_by_card), strict=True)
-    )
-
-
-def _by_card(holding: Holding) -> tuple[str, int, str, str]:
-    return holding.family, holding.container, holding.card, holding.instance
 
 
 def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:

@@ -4,7 +4,9 @@ from collections import deque
 
 import msgspec
 
+from allotment.core.claims import mismatch
 from allotment.core.state import ClusterState
+from allotment.core.texts import problem_text
 from allotment_proto.events import (
     BindFailed,
     Bound,
@@ -75,6 +77,7 @@ class PodStory:
         self.bound: Moment | None = None
         self.moments: list[Moment] = []
         self.gone = False
+        self._claim = ""
 
     def follow(self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState) -> None:
         """One record, after `apply_all` let it take effect on `state`."""
@@ -84,6 +87,7 @@ class PodStory:
                 case PodObserved():
                     if (event.namespace, event.name) == (self.namespace, self.name):
                         self._observed(event, moment)
+                        self._claimed(moment, state)
                 case Decided():
                     if self.uid in event.batch:
                         self._attempted(event, moment, state)
@@ -124,6 +128,15 @@ class PodStory:
             said.append("gated" if event.gated else "no longer gated")
         if said:
             self.moments.append(_say(moment, ", ".join(said)))
+
+    def _claimed(self, moment: Moment, state: ClusterState) -> None:
+        """Say once when the pod's annotations claim something else than what is booked."""
+        pod = state.pods.get(self.uid)
+        problem = None if pod is None else mismatch(pod)
+        said = "" if problem is None else problem_text(problem)
+        if said and said != self._claim:
+            self.moments.append(_say(moment, said))
+        self._claim = said
 
     def _attempted(self, event: Decided, moment: Moment, state: ClusterState) -> None:
         attempt = self._judge(event, moment, state)

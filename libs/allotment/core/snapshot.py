@@ -23,7 +23,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 5
+SNAPSHOT_VERSION = 6
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):

@@ -19,7 +19,7 @@ import msgspec
 
 from allotment.core import fold_evictions, fold_groups
 from allotment.core.fold_books import charge, forget_if_empty, node_of, release, sort_in
-from allotment.core.fold_pods import pod_gone, pod_observed
+from allotment.core.fold_pods import adopted, pod_gone, pod_observed
 from allotment.core.ledger import Card
 from allotment.core.model import (
     BOUND,
@@ -277,12 +277,15 @@ def _bound(state: ClusterState, event: Bound, seq: int) -> None:
 
 
 def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
+    """Not bound as decided; a pod that is seen on a node all the same was bound by others."""
     pod = state.pods.get(event.uid)
-    if pod is None or pod.allocation is None or pod.fact.node:
+    if pod is None or pod.allocation is None:
         return
     if pod.allocation.seq == event.decision and pod.allocation.phase == RESERVED:
         pod.bind_failures += 1
         release(state, pod, seq)
+        if pod.fact.node:
+            charge(state, pod, adopted(pod.fact))
         sort_in(state, pod)
 
 

@@ -7,6 +7,7 @@ in log order.
 
 from collections.abc import Collection, Iterable
 
+from allotment.core.claims import difference
 from allotment.core.figures import rfc3339
 from allotment.core.pod_views import asks_text
 from allotment.core.state import ENDED
@@ -150,6 +151,36 @@ class NodeSubject:
 
 
 Subject = Everything | PodSubject | NodeSubject
+
+
+class Claims:
+    """Remembers what was booked for each pod, and says where its annotations claim another thing.
+
+    `note` every event, in log order.
+    """
+
+    def __init__(self) -> None:
+        self._booked: dict[str, tuple[str, int, tuple[Holding, ...]]] = {}
+        """By uid: the node, the decision (0 if others bound the pod), the cards."""
+
+    def note(self, event: Event, seq: int) -> str:
+        """What is to be added to the event's line; empty if nothing is."""
+        match event:
+            case Decided():
+                for placement in event.placements:
+                    self._booked[placement.uid] = placement.node, seq, placement.holdings
+            case PodGone() | BindFailed():
+                self._booked.pop(event.uid, None)
+            case PodObserved() if event.node and event.phase not in ENDED:
+                node, decision, booked = self._booked.get(event.uid, ("", 0, ()))
+                if node != event.node or not (decision or booked):
+                    decision, booked = 0, event.holdings
+                    self._booked[event.uid] = event.node, decision, booked
+                found = difference(decision, booked, event) if event.broken is None else None
+                return "" if found is None else f"; {problem_text(found)}"
+            case _:
+                pass
+        return ""
 
 
 def uids_of(event: Event) -> list[str]:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core import quantities, reasons
+from allotment.core import claims, quantities, reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.ascend import slice_mode
-from allotment.core.devices.base import PodSource
+from allotment.core.devices.base import ContainerSource, Family, PodSource
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
 from allotment_proto.volcano import (
     ascend,
@@ -46,10 +46,12 @@ _SERVED = {
 
 
 class Held(NamedTuple):
-    """The cards of a bound pod, and why there may be others that nobody can tell."""
+    """The cards that a bound pod claims within its limits, why there may be others that nobody can
+    tell, and what it claims beyond."""
 
     holdings: tuple[Holding, ...] = ()
     broken: Problem | None = None
+    overclaim: Problem | None = None
 
 
 def asked(
@@ -136,7 +138,7 @@ def readable(source: PodSource) -> tuple[DeviceRequest, ...]:
 
 
 def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> Held:
-    """What a bound pod holds: every piece of its annotations that can be read, whoever wrote them.
+    """What a bound pod holds according to its annotations, whoever wrote them, within its limits.
 
     It is broken when a container asks for cards, and the annotation is there but tells none of
     them, or cannot be read where it would tell the rest.
@@ -145,15 +147,53 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
         return Held()
     holdings: list[Holding] = []
     broken: Problem | None = None
+    beyond: Problem | None = None
     for family in FAMILIES.values():
-        found, problems = family.holdings(source)
-        holdings.extend(found)
-        mine = [request for request in wanted if request.family == family.name]
+        claimed, problems = family.holdings(source)
+        mine = tuple(request for request in wanted if request.family == family.name)
         if broken is None:
-            broken = next((p for r in mine if (p := _unknown(source, r, found, problems))), None)
-        if broken is None and problems and not mine and family.requests(source)[1] is not None:
+            broken = next((p for r in mine if (p := _unknown(source, r, claimed, problems))), None)
+        is_readable = family.requests(source)[1] is None
+        if broken is None and problems and not mine and not is_readable:
             broken = problems[0]
-    return Held(tuple(holdings), broken)
+        if mine or is_readable:
+            counted = claims.within_limits(claimed, mine)
+        else:
+            counted = _as_many(claimed, _most(family, source, lens))
+        holdings.extend(counted)
+        if beyond is None and claimed:
+            place = ", ".join(sorted(lens.assignments_of(family.name) & {*source.annotations}))
+            beyond = claims.overclaim(f"annotation {place}", claimed, counted)
+    return Held(tuple(holdings), broken, beyond)
+
+
+def _most(family: Family, source: PodSource, lens: Lens) -> Mapping[int, int]:
+    """How many devices kubelet can give each container of a pod whose request cannot be read as a
+    whole: what each resource asks for by itself, and one where only amounts are asked for."""
+    most: dict[int, int] = {}
+    for name in sorted(family.resources(lens.config)):
+        alone = source._replace(containers=[_only(c, name) for c in source.containers])
+        for index, container in enumerate(alone.containers):
+            if container.limits.get(name, "0") != "0":
+                most.setdefault(index, 1)
+        for request in family.requests(alone)[0]:
+            most[request.container] = max(most.get(request.container, 1), request.count)
+    return most
+
+
+def _only(container: ContainerSource, resource: str) -> ContainerSource:
+    """A container with nothing but its limit of one resource."""
+    limits = {name: text for name, text in container.limits.items() if name == resource}
+    return ContainerSource(container.name, limits, limits)
+
+
+def _as_many(claimed: tuple[Holding, ...], most: Mapping[int, int]) -> tuple[Holding, ...]:
+    """Of each container the first cards that it claims, no more than it can get."""
+    counted: list[Holding] = []
+    for container, count in sorted(most.items()):
+        named = dict.fromkeys(held for held in claimed if held.container == container)
+        counted += list(named)[:count]
+    return tuple(counted)
 
 
 def _unknown(
@@ -166,7 +206,7 @@ def _unknown(
     key = _annotation(request)
     if key not in source.annotations:
         return None
-    known = sum(_is_of(holding, request) for holding in found)
+    known = sum(claims.is_of(holding, request) for holding in found)
     if known and (known >= request.count or not problems):
         return None
     if problems:
@@ -177,13 +217,6 @@ def _unknown(
         f"annotation {key}",
         f"is {source.annotations[key][:80]!r} and names no card for {who}; wanted: {request.count}",
     )
-
-
-def _is_of(holding: Holding, request: DeviceRequest) -> bool:
-    if holding.container != request.container:
-        return False
-    is_ascend = request.family == ascend.FAMILY  # a container may ask for chips of several kinds
-    return not is_ascend or ascend.parse_instance(holding.instance)[0] == request.chip
 
 
 def _annotation(request: DeviceRequest) -> str:

@@ -97,6 +97,7 @@ def pod_through(
         labels=labels_of(meta),
         claims=() if isinstance(wanted, Problem) else wanted.waiting,
         preempts=spec.preemption_policy != membership.NEVER_PREEMPTS,
+        overclaim=None if phase in ENDED else held.overclaim,
     )
 
 

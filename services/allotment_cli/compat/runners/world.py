@@ -27,8 +27,9 @@ from allotment_proto.events import (
     PolicyLoaded,
 )
 from allotment_proto.facts import Holding, Inventory, Policy
-from allotment_proto.volcano import device_config, keys
-from allotment_watcher.normalise import pod_fact
+from allotment_proto.volcano import device_config, exclusive, keys
+from allotment_watcher.normalise import Lens, pod_fact
+from allotment_watcher.normalise import devices as devices_of_pods
 from allotment_watcher.objects import PodObject
 
 NODE = "node-1"
@@ -177,7 +178,11 @@ class World:
         apply(self.state, event, self.seq)
 
     def fact(self, pod: Mapping[str, Any], node: str = "") -> PodObserved:
-        """What the watcher would record of a pod, bound to `node` if one is given."""
+        """What the watcher would record of a pod, bound to `node` if one is given.
+
+        But a pod that is bound holds all that its annotations claim, as with Volcano: many vectors
+        give such pods no limits, and the watcher counts no more than the limits ask for.
+        """
         seen = pod_fact(pod_object(pod, node, self.seq), self.policy, self.config)
         # Vectors ask one kind of device alone: what else a pod wants is another question.
         devices = seen.request.devices
@@ -186,7 +191,14 @@ class World:
         request = msgspec.structs.replace(
             seen.request, devices=devices, cpu_milli=0, memory_bytes=0, extended=()
         )
-        return msgspec.structs.replace(seen, request=request)
+        seen = msgspec.structs.replace(seen, request=request)
+        if not node:
+            return seen
+        source = pod_source(pod, self.config)
+        claimed, _ = FAMILIES[self.family].holdings(source)
+        group = exclusive.group_key(seen.namespace, source.annotations)
+        tags = devices_of_pods.tags(Lens(self.policy, self.config), source, group, request, claimed)
+        return msgspec.structs.replace(seen, holdings=claimed, tags=tags)
 
     def add(self, pod: Mapping[str, Any]) -> None:
         """A pod that is bound, by whomever, as its annotations say."""

@@ -1,0 +1,168 @@
+"""Owners edit and delete the annotations of their bound pods: no card is handed out twice for it,
+and none is kept from others by a pod that asks for none."""
+
+from collections.abc import Iterator
+from urllib.request import urlopen
+
+import pytest
+
+from tests.e2e.audit import fold, held
+from tests.e2e.stack import Json, Stack, vgpu
+
+NODES = """
+- name: v
+  gpus: {model: Tesla T4, count: 2, memory_mib: 16000, slots: 10}
+  cpu: 32
+  memory: 128Gi
+- name: s
+  kind: gpushare
+  gpus: {model: Tesla T4, count: 2, memory_mib: 16000}
+"""
+IDS = "volcano.sh/vgpu-ids-new"
+MERGE_PATCH = "application/merge-patch+json"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("edited"), NODES) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _leave_it_empty(stack: Stack) -> Iterator[None]:
+    yield
+    for pod in stack.pods():
+        stack.delete_pod(pod["metadata"]["name"])
+    stack.until(lambda: not stack.pods(), "all pods are gone")
+    stack.until(lambda: fold(stack.records()).pods == {}, "the log knows it")
+
+
+def run(stack: Stack, *names: str) -> None:
+    def all_run() -> bool:
+        return all(stack.pod(name)["status"].get("phase") == "Running" for name in names)
+
+    stack.until(all_run, f"{', '.join(names)} run")
+
+
+def annotate(stack: Stack, name: str, **annotations: str | None) -> None:
+    body = {"metadata": {"annotations": annotations}}
+    stack.call("PATCH", f"{PODS}/{name}", body, MERGE_PATCH)
+
+
+def is_told(stack: Stack, name: str) -> None:
+    """Until the log has the edited pod, and its owner was told that it counts for nothing."""
+    stack.until(lambda: bool(stack.events(name, "ClaimMismatch")), "the mismatch was told")
+
+
+def mismatches(stack: Stack) -> dict[str, float]:
+    url = f"http://{stack.processes['binder'].announced['http']}/metrics"
+    with urlopen(url, timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    rows = [line.split() for line in lines if line.startswith("allot_claim_mismatches{")]
+    return {name.partition('"')[2].partition('"')[0]: float(value) for name, value in rows}
+
+
+def incidents(stack: Stack) -> list[Json]:
+    return list(stack.books()["incidents"])
+
+
+def card_of(pod: Json) -> str:
+    return held(pod)[0][0]
+
+
+@pytest.mark.parametrize("edit", ["to-less", "to-the-other-card", "away", "replaced"])
+def test_the_card_of_an_edited_pod_is_nobody_elses(stack: Stack, edit: str) -> None:
+    name = f"f1-{edit}"
+    stack.create_pod(name, vgpu(12000))
+    run(stack, name)
+    before = stack.pod(name)
+    mine = card_of(before)
+    other = next(
+        card["card"]
+        for card in stack.books()["cards"]
+        if card["card"] != mine and card["family"] == "vgpu"
+    )
+    if edit == "to-less":
+        annotate(stack, name, **{IDS: f"{mine},NVIDIA,1,0:"})
+    elif edit == "to-the-other-card":
+        annotate(stack, name, **{IDS: f"{other},NVIDIA,12000,0:"})
+    elif edit == "away":
+        annotate(stack, name, **{IDS: None})
+    else:
+        before["metadata"]["annotations"] = {}
+        stack.call("PUT", f"{PODS}/{name}", before)
+    is_told(stack, name)
+    stack.create_pod("f2", vgpu(15000))
+    run(stack, "f2")
+    assert card_of(stack.pod("f2")) == other
+    assert incidents(stack) == []
+    said = stack.events(name, "ClaimMismatch")[0]
+    assert f"{mine} (12000 MiB)" in said
+    assert " claim" in said
+    assert mismatches(stack) == {"v": 1}
+
+
+def test_an_index_that_is_edited_frees_no_card(stack: Stack) -> None:
+    stack.create_pod("e1", {"volcano.sh/gpu-memory": "12000"})
+    run(stack, "e1")
+    mine = stack.pod("e1")["metadata"]["annotations"]["volcano.sh/gpu-index"]
+    other = "1" if mine == "0" else "0"
+    annotate(stack, "e1", **{"volcano.sh/gpu-index": other})
+    is_told(stack, "e1")
+    stack.create_pod("e2", {"volcano.sh/gpu-memory": "15000"})
+    run(stack, "e2")
+    assert stack.pod("e2")["metadata"]["annotations"]["volcano.sh/gpu-index"] == other
+    assert incidents(stack) == []
+
+
+def test_a_pod_without_a_device_in_its_limits_keeps_no_card_from_others(stack: Stack) -> None:
+    cards = [c["card"] for c in stack.books()["cards"] if c["family"] == "vgpu"]
+    claim = "".join(f"{card},NVIDIA,16000,100:" for card in cards)
+    stack.call(
+        "POST",
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "greedy", "annotations": {IDS: claim}},
+            "spec": {
+                "nodeName": "v",
+                "schedulerName": "somebody-elses",
+                "containers": [
+                    {"name": "c", "image": "i:1", "resources": {"limits": {"cpu": "10m"}}}
+                ],
+            },
+        },
+    )
+    is_told(stack, "greedy")
+    assert "nothing of that counts" in stack.events("greedy", "ClaimMismatch")[0]
+    stack.create_pod("honest", vgpu(number=2))
+    run(stack, "honest")
+    assert incidents(stack) == []
+
+
+def test_deleting_our_marks_moves_nothing(stack: Stack) -> None:
+    """Sequence, node, phase and times are the pod's owner's to edit as well."""
+    marks = ("allotment.dev/log-seq", "volcano.sh/vgpu-node", "volcano.sh/vgpu-time")
+    stack.create_pod("m1", vgpu(12000))
+    run(stack, "m1")
+    uid = stack.pod("m1")["metadata"]["uid"]
+    booked = fold(stack.records()).pods[uid].allocation
+    annotate(stack, "m1", **dict.fromkeys(marks, None), **{"volcano.sh/bind-phase": "allocating"})
+    stack.until(
+        lambda: fold(stack.records()).pods[uid].fact.bind_phase == "allocating",
+        "the log has the edited pod",
+    )
+    now = fold(stack.records()).pods[uid].allocation
+    assert booked is not None
+    assert now is not None
+    assert (now.node, now.holdings, now.seq, now.phase) == (
+        booked.node,
+        booked.holdings,
+        booked.seq,
+        booked.phase,
+    )
+    stack.create_pod("m2", vgpu(15000))
+    run(stack, "m2")
+    assert incidents(stack) == []

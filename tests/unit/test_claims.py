@@ -1,0 +1,286 @@
+"""The log outranks annotations: what a pod's owner writes on it moves nothing in the books."""
+
+import msgspec
+import pytest
+
+from allotment.core.bulk import picture_of, rebuild
+from allotment.core.check import check, oversold
+from allotment.core.claims import CLAIM_MISMATCH, agrees, mismatch
+from allotment.core.cycle import Evaluator, run_cycle
+from allotment.core.doctor import findings
+from allotment.core.pod_story import PodStory
+from allotment.core.state import BOUND, RESERVED, ClusterState, apply
+from allotment.core.story import Claims, line
+from allotment_proto.codec import encode
+from allotment_proto.events import Bound, Envelope, Event, PodObserved
+from allotment_proto.facts import Holding, Problem
+from tests import build
+from tests.unit.kube_json import Json, container, pod_json, seen
+
+GARBLED = Problem("BrokenAssignment", "annotation volcano.sh/vgpu-ids-new", "is 'x'")
+CARD_0 = build.holding()
+CARD_1 = build.holding("GPU-1")
+IDS = "volcano.sh/vgpu-ids-new"
+ALL_CARDS = "".join(f"GPU-{n},NVIDIA,16000,100:" for n in range(4))
+
+
+class Log:
+    """Events in order, their state, and what a second reader makes of the same bytes."""
+
+    def __init__(self, *events: Event) -> None:
+        self.state = ClusterState()
+        self.payloads: list[bytes] = []
+        self.tell(*events)
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self.payloads.append(encode(Envelope(v=1, at_ms=0, by="test", events=(event,))))
+            apply(self.state, event, len(self.payloads))
+            assert check(self.state) == []
+            assert rebuild(enumerate(self.payloads, 1)).picture() == picture_of(self.state)
+
+    def held(self, uid: str = "a") -> tuple[Holding, ...]:
+        allocation = self.state.pods[uid].allocation
+        assert allocation is not None
+        return allocation.holdings
+
+    def said(self, uid: str = "a") -> str:
+        problem = mismatch(self.state.pods[uid])
+        return "" if problem is None else f"{problem.code}: {problem.place} {problem.message}"
+
+
+def running(*held: Holding, rv: int = 2, **changes: object) -> PodObserved:
+    wanted = build.request(build.wants(4_000, 25))
+    return build.pod("a", wanted, rv=rv, node="n1", phase="Running", holdings=held, **changes)
+
+
+def bound_to_n1(decision: int = 3) -> Bound:
+    return Bound(uid="a", namespace="team-a", name="a", node="n1", decision=decision)
+
+
+def a_decided_pod() -> Log:
+    waits = build.pod("a", build.request(build.wants(4_000, 25)))
+    return Log(build.node(), waits, build.decided(build.placement("a")), bound_to_n1())
+
+
+EDITS = {
+    "to less": running(build.holding(memory_mib=1)),
+    "to another card": running(CARD_1),
+    "to all cards": running(CARD_0, CARD_1),
+    "away": running(),
+    "to garbage": running(broken=GARBLED),
+    "to another family": running(Holding("gpushare", 0, "0", 4_000, 0)),
+    "to another instance": running(Holding("vgpu", 0, "GPU-0", 4_000, 25, "g1-1")),
+}
+
+
+@pytest.mark.parametrize("edited", EDITS.values(), ids=EDITS)
+def test_an_edited_annotation_moves_nothing_of_what_was_decided(edited: PodObserved) -> None:
+    log = a_decided_pod()
+    log.tell(running(CARD_0), msgspec.structs.replace(edited, rv=3))
+    assert log.held() == (CARD_0,)
+    assert log.state.nodes["n1"].blocked is None
+    assert CLAIM_MISMATCH in log.said()
+    assert "decision 3 booked GPU-0 (4000 MiB, compute 25)" in log.said()
+    log.tell(running(CARD_0, rv=4))
+    assert log.said() == ""
+
+
+@pytest.mark.parametrize("edited", EDITS.values(), ids=EDITS)
+def test_an_edit_that_is_seen_before_the_binding_is_known_moves_nothing(
+    edited: PodObserved,
+) -> None:
+    log = a_decided_pod()
+    del log.payloads[-1]
+    log.state = build.state_of(*[e for p in log.payloads for e in events_of(p)])
+    log.tell(edited)
+    allocation = log.state.pods["a"].allocation
+    assert allocation is not None
+    assert (allocation.phase, allocation.holdings) == (RESERVED, (CARD_0,))
+    log.tell(bound_to_n1())
+    assert (allocation.phase, allocation.holdings) == (BOUND, (CARD_0,))
+    assert list(log.state.reserved) == []
+
+
+def events_of(payload: bytes) -> tuple[Event, ...]:
+    return msgspec.json.decode(payload, type=Envelope).events
+
+
+def test_nobody_gets_the_card_of_a_pod_that_edited_its_annotation() -> None:
+    log = a_decided_pod()
+    log.tell(running(build.holding(memory_mib=1), rv=3))
+    log.tell(build.node(rv=2, cards=1), build.pod("b", build.request(build.wants(15_000, 0))))
+    assert run_cycle(log.state, ("b",), Evaluator(log.state)).placements == ()
+    assert oversold(log.state) == []
+
+
+def test_the_end_of_the_pod_is_an_ending_whatever_it_claims() -> None:
+    log = a_decided_pod()
+    log.tell(running(CARD_1, rv=3), msgspec.structs.replace(running(rv=4), phase="Failed"))
+    assert log.state.pods["a"].allocation is None
+
+
+def test_a_resize_in_place_changes_the_host_and_no_card() -> None:
+    log = a_decided_pod()
+    more = build.request(build.wants(4_000, 25), cpu_milli=500)
+    log.tell(msgspec.structs.replace(running(CARD_1, rv=3), request=more))
+    assert log.held() == (CARD_0,)
+    allocation = log.state.pods["a"].allocation
+    assert allocation is not None
+    assert (allocation.cpu_milli, allocation.seq, allocation.phase) == (500, 3, BOUND)
+
+
+def test_a_pod_that_others_bound_holds_what_it_first_claimed() -> None:
+    log = Log(build.node(), running(CARD_0))
+    for number, edited in enumerate(EDITS.values(), start=3):
+        log.tell(msgspec.structs.replace(edited, rv=number))
+        assert log.held() == (CARD_0,)
+        assert log.state.nodes["n1"].blocked is None
+        assert "but its first claim booked GPU-0 (4000 MiB, compute 25)" in log.said()
+
+
+def test_a_pod_that_others_bound_may_be_told_its_cards_later() -> None:
+    log = Log(build.node(), running(), running(CARD_1, rv=3), running(CARD_0, rv=4))
+    assert log.held() == (CARD_1,)
+
+
+def test_what_a_device_plugin_confirms_is_confirmed_and_stays_so() -> None:
+    piece = Holding("mindcluster", 0, "0", 0, 2, "vir02?")
+    known = msgspec.structs.replace(piece, instance="vir02")
+    log = Log(build.node(), running(piece), running(known, rv=3))
+    assert log.held() == (known,)
+    log.tell(running(piece, rv=4))
+    assert log.held() == (known,)
+    assert log.said() == ""
+
+
+def test_what_annotations_leave_out_is_no_difference() -> None:
+    whole = Holding("gpushare", 0, "3", 8_000, 100)
+    assert agrees((whole,), (msgspec.structs.replace(whole, memory_mib=0),))
+    assert not agrees((whole,), (msgspec.structs.replace(whole, memory_mib=7_999),))
+    assert not agrees((whole,), (msgspec.structs.replace(whole, card="2"),))
+    two = CARD_0, CARD_1
+    assert agrees(two, two[::-1])
+    instance = Holding("vgpu", 0, "GPU-0", 1_000, 0, "g1-0")
+    assert not agrees((instance,), (msgspec.structs.replace(instance, instance="g1-1"),))
+
+
+def test_every_way_to_ask_says_that_a_claim_differs_and_from_what() -> None:
+    log = a_decided_pod()
+    log.tell(running(CARD_0), running(CARD_1, rv=3), running(CARD_1, rv=4, reason="x"))
+    said = log.said()
+    assert said.startswith("ClaimMismatch: annotations claim GPU-1 (4000 MiB, compute 25), but")
+    (finding,) = [f for f in findings(log.state, 0) if f.code == CLAIM_MISMATCH]
+    assert (finding.subject, finding.seq) == ("pod default/pod-a", 3)
+    assert f"{finding.code}: {finding.message}" == said
+    told, book, state = PodStory("default", "pod-a"), Claims(), ClusterState()
+    lines = []
+    for seq, payload in enumerate(log.payloads, 1):
+        (event,) = events_of(payload)
+        apply(state, event, seq)
+        told.follow(seq, 0, Envelope(v=1, at_ms=0, by="test", events=(event,)), state)
+        lines.append(line(event) + book.note(event, seq))
+    assert [said in text for text in lines] == [False] * 5 + [True] * 2
+    assert [m.seq for m in told.moments if m.text == said] == [6]
+
+
+def test_a_claim_beyond_the_limits_is_said_as_well() -> None:
+    beyond = Problem(CLAIM_MISMATCH, "annotation x", "claims all, which is not asked for")
+    log = Log(build.node(), running(overclaim=beyond))
+    assert log.said() == "ClaimMismatch: annotation x claims all, which is not asked for"
+    assert [f.code for f in findings(log.state, 0)] == [CLAIM_MISMATCH]
+
+
+# what the watcher lets a pod claim
+
+
+def claims(limits: Json, annotations: Json, *more: Json) -> PodObserved:
+    document = pod_json(container(limits=limits), *more, annotations=annotations, nodeName="n1")
+    document["status"] = {"phase": "Running"}
+    return seen(document)
+
+
+def overclaim(fact: PodObserved) -> str:
+    assert fact.overclaim is not None
+    assert fact.overclaim.code == CLAIM_MISMATCH
+    return f"{fact.overclaim.place} {fact.overclaim.message}"
+
+
+def test_a_pod_without_limits_holds_nothing_whatever_it_claims() -> None:
+    for limits in ({"cpu": "10m"}, {"volcano.sh/vgpu-number": 0}):
+        fact = claims(limits, {IDS: ALL_CARDS})
+        assert (fact.holdings, fact.broken) == ((), None)
+        assert "GPU-0 (16000 MiB, compute 100)" in overclaim(fact)
+        assert "nothing of that counts" in overclaim(fact)
+    init = pod_json(container(), annotations={IDS: ALL_CARDS}, nodeName="n1")
+    init["spec"]["initContainers"] = [container("i", {"volcano.sh/vgpu-number": 1})]
+    assert seen(init).holdings == ()
+
+
+def test_a_pod_holds_no_more_cards_and_no_more_of_them_than_its_limits_ask_for() -> None:
+    limits = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}
+    fact = claims(limits, {IDS: ALL_CARDS})
+    assert fact.holdings == (Holding("vgpu", 0, "GPU-0", 3000, 0),)
+    assert "what counts is GPU-0 (3000 MiB)" in overclaim(fact)
+    assert f"annotation {IDS}" in overclaim(fact)
+
+
+def test_a_pod_holds_no_less_of_its_cards_than_its_limits_ask_for() -> None:
+    limits = {
+        "volcano.sh/vgpu-number": 1,
+        "volcano.sh/vgpu-memory": 3000,
+        "volcano.sh/vgpu-cores": 50,
+    }
+    fact = claims(limits, {IDS: "GPU-0,NVIDIA,1,0:"})
+    assert fact.holdings == (Holding("vgpu", 0, "GPU-0", 3000, 50),)
+    overclaim(fact)
+
+
+@pytest.mark.parametrize("asks", ["volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores"])
+def test_limits_that_cannot_be_read_as_a_whole_still_say_how_many(asks: str) -> None:
+    fact = claims({"volcano.sh/vgpu-number": 2, asks: 400}, {IDS: ALL_CARDS})
+    assert [held.card for held in fact.holdings] == ["GPU-0", "GPU-1"]
+    alone = claims({"volcano.sh/vgpu-memory": 100}, {IDS: ALL_CARDS})
+    assert [held.card for held in alone.holdings] == ["GPU-0"]
+
+
+def test_an_index_annotation_names_no_more_cards_than_are_asked_for() -> None:
+    fact = claims({"volcano.sh/gpu-memory": 4096}, {"volcano.sh/gpu-index": "0,1,2"})
+    assert fact.holdings == (Holding("gpushare", 0, "0", 4096, 0),)
+    overclaim(fact)
+    whole = claims({"volcano.sh/gpu-number": 2}, {"volcano.sh/gpu-index": "0,1,2"})
+    assert [held.card for held in whole.holdings] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "held"),
+    [
+        ("0-vir02", "vir02?"),
+        ("0-vir02_1c", "vir02_1c?"),
+        ("0-vir04", "vir02_1c"),
+        ("0-vir01", "vir02_1c"),
+        ("0", "vir02_1c"),
+    ],
+)
+def test_a_piece_of_a_chip_is_one_that_was_asked_for(claimed: str, held: str) -> None:
+    fact = claims({"huawei.com/npu-core": 2}, {"huawei.com/npu-core": claimed})
+    assert [h.instance for h in fact.holdings] == [held]
+    assert [h.cores_pct for h in fact.holdings] == [2]
+
+
+def test_a_template_of_a_chip_is_the_one_that_was_asked_for() -> None:
+    limits = {"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 3000}
+    allocated = "hami.io/Ascend310P-devices-allocated"
+    honest = claims(limits, {allocated: "c,Ascend310P,3072,0:;"})
+    (held,) = honest.holdings
+    assert held == Holding("ascend", 0, "c", 3072, 0, "Ascend310P/vir01")
+    greedy = claims(limits, {allocated: "c,Ascend310P,21527,0:d,Ascend310P,21527,0:;"})
+    assert greedy.holdings == (held,)
+    overclaim(greedy)
+
+
+def test_what_limits_allow_is_no_overclaim() -> None:
+    limits = {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory-percentage": 50}
+    fact = claims(limits, {IDS: "GPU-0,NVIDIA,8000,0:GPU-1,NVIDIA,8000,0:"})
+    assert [held.memory_mib for held in fact.holdings] == [8000, 8000]
+    assert fact.overclaim is None
