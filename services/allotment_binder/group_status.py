@@ -12,6 +12,7 @@ import msgspec
 
 from allotment.core.fold_groups import NOT_ADMITTED
 from allotment.core.model import Group
+from allotment.core.quantities import natural
 from allotment.core.queues.model import JobView, Phase, Status
 from allotment.core.queues.phases import SCHEDULED, TRUE, UNSCHEDULABLE, Closing, Condition, close
 from allotment.core.queues.texts import READY, Attempt
@@ -27,8 +28,7 @@ class SeenMeta(msgspec.Struct, rename="camel"):
 
     @property
     def version(self) -> int:
-        text = self.resource_version
-        return int(text) if text.isascii() and text.isdigit() else 0
+        return natural(self.resource_version) or 0
 
 
 class SeenStatus(msgspec.Struct):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 from allotment.core.jobs.model import Meta
+from allotment.core.quantities import natural
 
 TOMBSTONES_MAX = 10_000
 
@@ -67,8 +68,7 @@ class Cache(Generic[T]):
 
 def _is_newer(new: Meta, old: Meta) -> bool:
     """Versions of one object grow; other objects of the name are newer than it."""
-    if new.uid != old.uid or not (
-        new.resource_version.isdigit() and old.resource_version.isdigit()
-    ):
+    if new.uid != old.uid:
         return True
-    return int(new.resource_version) > int(old.resource_version)
+    version, known = natural(new.resource_version), natural(old.resource_version)
+    return version is None or known is None or version > known

@@ -32,6 +32,7 @@ from allotment_controller.state import GROUP, JOB, POD, QUEUE, Desk, Known, Work
 from allotment_controller.telling import Teller
 from allotment_controller.work import Again, Work
 
+ERROR_CHARS_MAX = 300
 ABSENT_RETRY_S = 5.0
 """How often to look whether a resource that the server does not know was installed."""
 
@@ -45,6 +46,15 @@ WATCHED = (
     objects.JOBS,
     objects.COMMANDS,
 )
+
+
+TOLD_KINDS = {
+    objects.JOBS: (keys.BATCH, "Job"),
+    objects.GROUPS: (keys.SCHEDULING, "PodGroup"),
+    objects.QUEUES: (keys.SCHEDULING, "Queue"),
+    objects.COMMANDS: (keys.BUS, "Command"),
+}
+"""Kinds on which an Event says that an object cannot be read."""
 
 
 class Controller:
@@ -202,21 +212,23 @@ class Controller:
 
     # Watching
 
+    def _tell_unreadable(self, path: str, event: Undecodable) -> None:
+        """An Event on the object itself: whoever wrote it looks there. Pods have their scheduler's
+        word for it.
+        """
+        if path not in TOLD_KINDS or not event.name:
+            return
+        reason = "InvalidJob" if path == objects.JOBS else "UnreadableObject"
+        about = Meta(event.name, event.namespace, event.uid)
+        text = f"cannot be read and is left alone: {event.error[:ERROR_CHARS_MAX]}"
+        self.teller.tell(*TOLD_KINDS[path], about, Notice("Warning", reason, text))
+
     async def _reflect(
         self, path: str, kind: type[T], on_event: Callable[[WatchEvent[T]], Awaitable[None]]
     ) -> None:
         async def take(event: WatchEvent[T]) -> None:
             if isinstance(event, Undecodable):
-                self.ctx.log.warning(
-                    "an object cannot be read and is left alone",
-                    path=path,
-                    namespace=event.namespace,
-                    name=event.name,
-                    reason=event.error,
-                )
-                if path == objects.JOBS:
-                    about = Meta(event.name, event.namespace, event.uid)
-                    self.teller.job(about, Notice("Warning", "InvalidJob", event.error))
+                self._tell_unreadable(path, event)
             await on_event(event)
             if isinstance(event, Synced) and path in self._unlisted:
                 self._unlisted.discard(path)
@@ -233,6 +245,7 @@ class Controller:
             absent_ok=True,
             first_list_from_cache=False,
             absent_retry_s=ABSENT_RETRY_S,
+            refusals=self.ctx.refusals,
         ).run()
 
 

@@ -9,6 +9,7 @@ from allotment.core.jobs import keys
 from allotment.core.jobs.groups import Members
 from allotment.core.jobs.model import JsonObject, Meta, Owner, PodView
 from allotment.core.jobs.seats import index_of
+from allotment.core.quantities import natural
 
 JOBS = f"/apis/{keys.BATCH}/jobs"
 GROUPS = f"/apis/{keys.SCHEDULING}/podgroups"
@@ -144,16 +145,15 @@ def kept(pod: PodObject) -> Pod:
     """What to keep of a pod."""
     metadata = pod.metadata
     job = _job_of(metadata)
-    index = metadata.annotation(keys.TASK_INDEX)
-    version = metadata.annotation(keys.JOB_VERSION)
+    index = natural(metadata.annotation(keys.TASK_INDEX))
     statuses = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
     ended = [s.state.terminated for s in statuses if s.state and s.state.terminated]
     view = PodView(
         name=metadata.name,
         uid=metadata.uid,
         role=metadata.annotation(keys.TASK_SPEC),
-        index=int(index) if index.isdigit() else index_of(metadata.name),
-        version=int(version) if version.isdigit() else 0,
+        index=index_of(metadata.name) if index is None else index,
+        version=natural(metadata.annotation(keys.JOB_VERSION)) or 0,
         phase=pod.status.phase or "Pending",
         is_ready=any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions or ()),
         is_deleting=metadata.deletion_timestamp is not None,

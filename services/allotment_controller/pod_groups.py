@@ -8,6 +8,7 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube import Ok, Refused, pod_path
+from allotment.adapters.kube_wire import UNREADABLE
 from allotment.core.jobs import groups, keys
 from allotment.core.jobs.model import GROUP_INQUEUE, GROUP_PENDING, JsonObject, Meta, PodGroup
 from allotment_controller.crowd import Crowd
@@ -81,7 +82,11 @@ class PodGroups:
         self._forget((namespace, name))
 
     async def _make(self, pod: PodObject) -> None:
-        body = groups.for_pod(pod.metadata, pod.whole_spec(), await self._owner(pod.metadata))
+        try:
+            spec = pod.whole_spec()
+        except UNREADABLE as error:
+            raise Again(f"pod {pod.metadata.name}: its spec cannot be read: {error}") from error
+        body = groups.for_pod(pod.metadata, spec, await self._owner(pod.metadata))
         answer = await create(self._desk.client, body)
         if isinstance(answer, Ok):
             self.made += 1

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from allotment.core.state import ClusterState
 from allotment_proto.events import (
     GroupGone,
@@ -11,7 +13,11 @@ from allotment_proto.events import (
     QueueGone,
     QueueObserved,
 )
+from allotment_proto.facts import Problem
 from allotment_watcher.diary import same_content
+
+UNREADABLE = "UnreadableObject"
+ERROR_CHARS_MAX = 300
 
 Observed = GroupObserved | QueueObserved | PriorityClassObserved
 BatchFact = Observed | GroupGone | QueueGone | PriorityClassGone
@@ -35,6 +41,17 @@ class Told:
                 return []
         self._told[key] = fact
         return [fact]
+
+    def unreadable(self, key: str, uid: str, error: str) -> list[BatchFact]:
+        """The object is there and cannot be read: what was told of it stays, with that problem. One
+        that was never read is not told: whoever belongs to it waits until it can be.
+        """
+        told = self._told.get(key)
+        if told is None or told.uid != uid or isinstance(told, PriorityClassObserved):
+            return []
+        text = f"cannot be read, what it said before stays: {error[:ERROR_CHARS_MAX]}"
+        problem = Problem(UNREADABLE, "the object", text)
+        return self.seen(msgspec.structs.replace(told, problem=problem))
 
     def gone(self, key: str, uid: str) -> list[BatchFact]:
         told = self._told.get(key)

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from allotment_watcher.objects import Amounts, Meta
+from allotment_watcher.objects import Amounts, Int32, Meta
 
 
 class GroupSpec(msgspec.Struct, rename="camel"):
-    min_member: int | None = None
-    min_task_member: dict[str, int] | None = None
+    min_member: Int32 | None = None
+    min_task_member: dict[str, Int32] | None = None
     queue: str | None = None
     priority_class_name: str | None = None
     min_resources: Amounts = None
@@ -42,12 +42,12 @@ class QueueAffinity(msgspec.Struct, rename="camel"):
 
 
 class QueueSpec(msgspec.Struct):
-    weight: int | None = None
+    weight: Int32 | None = None
     capability: Amounts = None
     deserved: Amounts = None
     guarantee: Guarantee | None = None
     reclaimable: bool | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     parent: str | None = None
     affinity: QueueAffinity | None = None
 
@@ -64,6 +64,6 @@ class QueueObject(msgspec.Struct):
 
 class PriorityClassObject(msgspec.Struct, rename="camel"):
     metadata: Meta
-    value: int = 0
+    value: Int32 = 0
     global_default: bool | None = None
     preemption_policy: str | None = None

@@ -14,6 +14,7 @@ import msgspec
 from allotment.adapters import kube
 from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.recorder import Recorder
+from allotment.adapters.refusals import Refusals
 from allotment.adapters.service import ServiceContext
 from allotment.core.jobs.keys import SCHEDULING
 from allotment.core.state import ClusterState
@@ -79,6 +80,10 @@ class BatchWatch:
     def put(self, facts: list[BatchFact]) -> None:
         self._recorder.put(facts)
 
+    @property
+    def refusals(self) -> Refusals:
+        return self._ctx.refusals
+
     def warn(self, message: str, **fields: str) -> None:
         self._ctx.log.warning(message, **fields)
 
@@ -118,6 +123,7 @@ class _KindWatch:
             self.of.type,
             self._on_event,
             self._on_problem,
+            self._batch.refusals,
             absent_ok=True,
             absent_retry_s=ABSENT_RETRY_S,
         )
@@ -133,13 +139,9 @@ class _KindWatch:
                     del self._there[key]
                 self._batch.put(self.told.gone(key, identity.uid))
             case Undecodable():  # it is there, as it was last read
-                self._there.setdefault(_key(event.namespace, event.name), event.uid)
-                self._batch.warn(
-                    "object cannot be read",
-                    kind=self.of.name,
-                    object=_key(event.namespace, event.name),
-                    reason=event.error,
-                )
+                key = _key(event.namespace, event.name)
+                self._there.setdefault(key, event.uid)
+                self._batch.put(self.told.unreadable(key, event.uid, event.error))
             case Synced():
                 self._said = ""
                 self._batch.put(self.told.only(self._there))

@@ -140,7 +140,8 @@ class DeviceWatch:
 
         path = config_map_path(place.namespace, place.name)
         kind = objects.ConfigMapObject
-        await reflect(self._client, path, kind, on_event, on_problem, absent_ok=True)
+        hear = (on_event, on_problem, self._ctx.refusals)
+        await reflect(self._client, path, kind, *hear, absent_ok=True)
 
     async def _poll(self, place: Place) -> None:
         seen = None

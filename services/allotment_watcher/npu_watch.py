@@ -70,7 +70,8 @@ class NpuWatch:
                     await anyio.sleep_forever()
                 else:
                     kind = objects.ConfigMapObject
-                    await reflect(self._client, self._path, kind, self._on_event, self._on_problem)
+                    hear = (self._on_event, self._on_problem, self._ctx.refusals)
+                    await reflect(self._client, self._path, kind, *hear)
 
     async def _on_event(self, event: WatchEvent[objects.ConfigMapObject]) -> None:
         nodes: set[str] = set()

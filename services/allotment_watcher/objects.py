@@ -3,12 +3,17 @@
 Lists may be null where Go writes null; amounts may be numbers where YAML writers put numbers.
 """
 
+from typing import Annotated
+
 import msgspec
+
+from allotment.core.quantities import natural
 
 Labels = dict[str, str] | None
 Amount = str | int | float
 Amounts = dict[str, Amount] | None
-VERSION_DIGITS_MAX = 18
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+"""As Kubernetes has it. An object with a number beyond that is refused: no record could hold it."""
 
 
 class Owner(msgspec.Struct):
@@ -34,8 +39,8 @@ class Resources(msgspec.Struct):
 
 
 class Port(msgspec.Struct):
-    container_port: int = msgspec.field(name="containerPort", default=0)
-    host_port: int | None = msgspec.field(name="hostPort", default=None)
+    container_port: Int32 = msgspec.field(name="containerPort", default=0)
+    host_port: Int32 | None = msgspec.field(name="hostPort", default=None)
     host_ip: str | None = msgspec.field(name="hostIP", default=None)
     protocol: str | None = None
 
@@ -64,7 +69,7 @@ class NodeSelector(msgspec.Struct, rename="camel"):
 
 
 class Preference(msgspec.Struct):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeTerm | None = None
 
 
@@ -90,7 +95,7 @@ class PodTerm(msgspec.Struct, rename="camel"):
 
 
 class WeightedPodTerm(msgspec.Struct, rename="camel"):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodTerm | None = None
 
 
@@ -110,11 +115,11 @@ class Affinity(msgspec.Struct, rename="camel"):
 
 
 class SpreadConstraint(msgspec.Struct, rename="camel"):
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -154,7 +159,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     tolerations: list[Toleration] | None = None
     scheduler_name: str | None = None
     scheduling_gates: list[Gate] | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     resources: Resources | None = None
@@ -280,7 +285,7 @@ class ClassObject(msgspec.Struct, rename="camel"):
 
 
 class CsiAllocatable(msgspec.Struct):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CsiDriver(msgspec.Struct):
@@ -302,18 +307,22 @@ class ConfigMapObject(msgspec.Struct):
     data: Labels = None
 
 
-class Glimpse(msgspec.Struct):
-    """What can still be said of an object that fits no type."""
-
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class PodGlimpse(msgspec.Struct, rename="camel"):
+class SpecGlimpse(msgspec.Struct, rename="camel"):
     scheduler_name: str | None = None
     node_name: str | None = None
 
 
+class StatusGlimpse(msgspec.Struct):
+    phase: str | None = None
+
+
+class PodGlimpse(msgspec.Struct):
+    """What can still be said of a pod that fits no type."""
+
+    spec: SpecGlimpse = msgspec.field(default_factory=SpecGlimpse)
+    status: StatusGlimpse | None = None
+
+
 def version(text: str) -> int:
     """resourceVersions are whole numbers on every API server in use; 0 where one is not."""
-    is_version = text.isascii() and text.isdigit() and len(text) <= VERSION_DIGITS_MAX
-    return int(text) if is_version else 0
+    return natural(text) or 0

@@ -8,6 +8,7 @@ import msgspec
 
 from allotment.adapters import kube
 from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.kube_wire import read_leniently, shallow
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext
 from allotment.core.devices.base import NOTHING
@@ -33,6 +34,8 @@ from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.volume_watch import VolumeWatch
 
+GLIMPSE_LEVELS = 2
+"""How deep is read what can still be said of a pod: its spec's and status's own fields."""
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 
@@ -88,12 +91,11 @@ class Observer:
                 self._waiting.clear()
                 self._unreadable.clear()
                 async with anyio.create_task_group() as group:
+                    heard = (self._problem, self.ctx.refusals)
                     group.start_soon(
-                        reflect, client, NODES, objects.NodeObject, self.on_node, self._problem
+                        reflect, client, NODES, objects.NodeObject, self.on_node, *heard
                     )
-                    group.start_soon(
-                        reflect, client, PODS, objects.PodObject, self.on_pod, self._problem
-                    )
+                    group.start_soon(reflect, client, PODS, objects.PodObject, self.on_pod, *heard)
 
     def use(self, policy: Policy) -> None:
         """Read what comes under another policy, and what is there again if need be."""
@@ -137,7 +139,6 @@ class Observer:
                 self.recorder.put(self.diary.node_gone(event.identity.name, event.identity.uid))
             case Undecodable():
                 self._nodes.setdefault(event.name, event.uid)  # it is there, as it was last read
-                self.ctx.log.warning("node cannot be read", node=event.name, reason=event.error)
             case Synced():
                 self.recorder.put(self.diary.only_nodes(self._nodes))
                 self._all_listed("nodes")
@@ -229,27 +230,10 @@ class Observer:
     def _unreadable_pod(self, event: Undecodable) -> None:
         """The pod stays known and is refused with the reason; nothing else is held up."""
         self._unreadable.add(event.uid)
-        seen = objects.PodGlimpse()
-        try:
-            spec = msgspec.json.decode(event.raw, type=objects.Glimpse).spec
-            seen = msgspec.json.decode(spec, type=objects.PodGlimpse)
-        except msgspec.DecodeError as error:
-            self.ctx.log.warning("pod cannot even be glimpsed", pod=event.name, reason=str(error))
-        self.ctx.log.warning(
-            "pod cannot be read", namespace=event.namespace, pod=event.name, reason=event.error
-        )
-        self.recorder.put(
-            self.diary.pod_seen(
-                unreadable_pod_fact(
-                    event.namespace,
-                    event.name,
-                    event.uid,
-                    seen.scheduler_name or "",
-                    seen.node_name or "",
-                    event.error,
-                )
-            )
-        )
+        seen = read_leniently(shallow(event.raw, GLIMPSE_LEVELS), objects.PodGlimpse)
+        who = (event.namespace, event.name, event.uid)
+        fact = unreadable_pod_fact(*who, seen or objects.PodGlimpse(), event.error)
+        self.recorder.put(self.diary.pod_seen(fact))
 
     async def audit(self, state: ClusterState) -> None:
         """Set right, for ever and again, what the log believes and the cluster does not show."""

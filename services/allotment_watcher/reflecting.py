@@ -10,6 +10,7 @@ import msgspec
 
 from allotment.adapters import kube
 from allotment.adapters.kube_watch import ABSENT_RETRY_S, Reflector, WatchEvent
+from allotment.adapters.refusals import Refusals
 
 T = TypeVar("T")
 
@@ -20,6 +21,7 @@ async def reflect(
     kind: type[T],
     on_event: Callable[[WatchEvent[T]], Awaitable[None]],
     on_problem: Callable[[str], None],
+    refusals: Refusals,
     *,
     absent_ok: bool = False,
     absent_retry_s: float = ABSENT_RETRY_S,
@@ -37,6 +39,7 @@ async def reflect(
         on_problem=on_problem,
         absent_ok=absent_ok,
         absent_retry_s=absent_retry_s,
+        refusals=refusals,
     ).run()
 
 

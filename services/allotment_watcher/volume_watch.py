@@ -102,8 +102,8 @@ class VolumeWatch:
         await self._wanted.wait()
         async with anyio.create_task_group() as group:
             for path, kind, known in self._kinds:
-                on_event, on_problem = self._hearers(path, known)
-                group.start_soon(reflect, self._client, path, kind, on_event, on_problem)
+                hear = (*self._hearers(path, known), self._ctx.refusals)
+                group.start_soon(reflect, self._client, path, kind, *hear)
 
     def _hearers(
         self, path: str, known: dict[str, Any]
@@ -124,9 +124,6 @@ class VolumeWatch:
                     known.pop(key, None)
                 case Undecodable():  # it is there, as it was last read
                     there.add(_key(event.namespace, event.name))
-                    self._ctx.log.warning(
-                        "object cannot be read", path=path, object=event.name, reason=event.error
-                    )
                 case Synced():
                     said = ""
                     for key in known.keys() - there:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from unittest.mock import MagicMock
 
 import anyio
 import msgspec
@@ -22,7 +23,16 @@ from tests.contract.kube_watched import PODS, Pod, watching
 from tests.waiting import patience
 
 from allotment.adapters.kube import KubeClient
-from allotment.adapters.kube_watch import Added, Backoff, WatchEvent, list_and_watch
+from allotment.adapters.kube_watch import (
+    Added,
+    Backoff,
+    Deleted,
+    Reflector,
+    Undecodable,
+    WatchEvent,
+    list_and_watch,
+)
+from allotment.adapters.refusals import Refusals
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 Consumer = Callable[["WatchEvent[Pod]"], Awaitable[None]]
@@ -114,7 +124,7 @@ def test_backoff_doubles_within_bounds() -> None:
         assert whole_s / 2 <= backoff.delay_s(failures, Random(failures)) <= whole_s
 
 
-async def test_the_consumers_error_ends_the_reflector(tmp_path: Path) -> None:
+async def test_the_consumers_error_about_the_whole_ends_the_reflector(tmp_path: Path) -> None:
     async def explode(event: WatchEvent[Pod]) -> None:
         raise OSError("the log is full")
 
@@ -126,11 +136,30 @@ async def test_the_consumers_error_ends_the_reflector(tmp_path: Path) -> None:
         script.then(listing(version="5"))
         with pytest.raises(OSError, match="the log is full"), patience():
             await run(client, explode)
-        script.then(listing(version="5"), stream(("ADDED", pod("a", 6)), hold=True))
 
-        async def explode_late(event: WatchEvent[Pod]) -> None:
-            if isinstance(event, Added):
-                raise OSError("the log is full")
 
-        with pytest.raises(OSError, match="the log is full"), patience():
-            await run(client, explode_late)
+async def test_an_object_that_the_consumer_fails_on_is_refused_alone(tmp_path: Path) -> None:
+    told: list[str] = []
+    ended = anyio.Event()
+
+    async def explode(event: WatchEvent[Pod]) -> None:
+        told.append(type(event).__name__)
+        if isinstance(event, Added | Deleted | Undecodable) and "bad" in str(event):
+            raise ZeroDivisionError(f"no. {len(told)}")
+        if isinstance(event, Added) and event.identity.name == "last":
+            ended.set()
+
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        events = [("ADDED", pod("a", 7)), ("DELETED", pod("bad", 8)), ("ADDED", pod("last", 9))]
+        script.then(listing(pod("bad", 1), pod("b", 2), version="5"), stream(*events, hold=True))
+        refusals = Refusals(MagicMock())
+        decoder = msgspec.json.Decoder(Pod)
+        reflector = Reflector(client, PODS, decoder, explode, random=Random(1), refusals=refusals)
+        with patience():
+            async with anyio.create_task_group() as group:
+                group.start_soon(reflector.run)
+                await ended.wait()
+                group.cancel_scope.cancel()
+    assert told == ["Added", "Undecodable", "Added", "Synced", "Added", "Deleted", "Added"]
+    assert refusals.total == {("kubernetes", "pods"): 3}
+    assert refusals.standing() == [], "it is gone"

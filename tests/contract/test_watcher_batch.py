@@ -15,6 +15,7 @@ from tests.waiting import patience
 
 from allotment.adapters.kube import connect
 from allotment.adapters.recorder import Recorder
+from allotment.adapters.refusals import Refusals
 from allotment.core.state import ClusterState, apply
 from allotment_local.apiserver.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -48,7 +49,7 @@ class Scene:
         self.told: Told = []
         self.ready: dict[str, tuple[bool, str]] = {}
         self.log = MagicMock()
-        context = SimpleNamespace(log=self.log, ready=self._set_ready)
+        context = SimpleNamespace(log=self.log, ready=self._set_ready, refusals=Refusals(self.log))
         recorder = SimpleNamespace(put=self._put, waiting=0)
         self.watch = BatchWatch(cast(Context, context), self.state, cast(Recorder, recorder))
 
@@ -198,6 +199,8 @@ async def test_an_object_that_cannot_be_read_stays_as_it_was(tmp_path: Path) -> 
             group.start_soon(scene.watch.run, client)
             await scene.watch.settled.wait()
             group.cancel_scope.cancel()
-    assert scene.told == []
+    (told,) = scene.told
+    assert (told.weight, told.rv) == (2, 4)
+    assert "what it said before stays" in told.problem.message
     (said,) = scene.log.warning.call_args_list
-    assert "weight" in said.kwargs["reason"]
+    assert "weight" in said.kwargs["cause"]

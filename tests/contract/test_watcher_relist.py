@@ -16,6 +16,7 @@ from tests.unit.kube_json import Json, container, node_json, pod_json
 from tests.waiting import patience
 
 from allotment.adapters.recorder import Recorder
+from allotment.adapters.refusals import Refusals
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
@@ -64,7 +65,10 @@ class Scene:
 async def observing(scene: Scene, tmp_path: Path, policy: Policy) -> AsyncIterator[None]:
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = scene.answer
-        context = cast(Context, SimpleNamespace(log=scene.log, ready=lambda *_: None))
+        context = cast(
+            Context,
+            SimpleNamespace(log=scene.log, ready=lambda *_: None, refusals=Refusals(scene.log)),
+        )
         recorder = cast(
             Recorder, SimpleNamespace(put=lambda events, *, awaited=True: scene.told.extend(events))
         )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import anyio
 import msgspec
@@ -13,6 +14,7 @@ from tests.unit.kube_json import Json, container, node_json, pod_json
 from tests.waiting import patience
 
 from allotment.adapters.recorder import Recorder
+from allotment.adapters.refusals import Refusals
 from allotment.core import reasons
 from allotment.core.state import ClusterState, apply
 from allotment_proto.facts import Attachment, Expression, NodeTerm, Policy
@@ -85,8 +87,10 @@ async def told(
     facts: list[Any] = []
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = server.answer
-        log = SimpleNamespace(warning=lambda *_, **__: None)
-        context = cast(Context, SimpleNamespace(log=log, ready=lambda *_: None))
+        log = MagicMock()
+        context = cast(
+            Context, SimpleNamespace(log=log, ready=lambda *_: None, refusals=Refusals(log))
+        )
         put = lambda events, *, awaited=True: facts.extend(events)  # noqa: E731
         recorder = cast(Recorder, SimpleNamespace(put=put))
         volumes = VolumeWatch(

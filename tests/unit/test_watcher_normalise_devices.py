@@ -171,7 +171,7 @@ def test_a_running_pod_that_we_would_refuse_still_takes_its_part_of_the_host() -
 
 
 def test_an_unreadable_pod_is_refused_and_never_displaces_what_was_read() -> None:
-    fact = unreadable_pod_fact("ns", "p", "u", "allotment", "", "Expected `str`, got `int`")
+    fact = unreadable_pod_fact("ns", "p", "u", objects.PodGlimpse(), "Expected `str`, got `int`")
     refused(fact, "cannot be read: Expected `str`")
     assert fact.rv == 0
 

@@ -11,6 +11,7 @@ import pytest
 from allotment.adapters.kube import KubeClient, Unknown
 from allotment.adapters.kube_watch import Synced, Undecodable
 from allotment.adapters.recorder import Recorder
+from allotment.adapters.refusals import Refusals
 from allotment.core.state import apply
 from allotment_proto.events import NodeGone, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
@@ -47,7 +48,7 @@ async def test_the_first_list_is_a_consistent_one() -> None:
     """
     client = cast(KubeClient, _Client())
     with patience(), pytest.raises(_Asked) as asked:
-        await reflect(client, PODS, objects.PodObject, _ignore, print)
+        await reflect(client, PODS, objects.PodObject, _ignore, print, Refusals(MagicMock()))
     assert "resourceVersion" not in asked.value.params
 
 

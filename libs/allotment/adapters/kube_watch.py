@@ -9,7 +9,8 @@ deletions of what is new, so it is a consistent one, page by page. A stream may 
 is taken up again after the last event that was told. Of several versions of one object that arrived
 together only the last is decoded and told: who is late sees states, not steps.
 
-One odd object must not hide all others: it is told as `Undecodable`, and lists and watches go on.
+One odd object must not hide all others: what cannot be read, or makes the consumer's handler fail,
+is refused by itself. It is told as `Undecodable`, and lists and watches go on.
 """
 
 import contextlib
@@ -22,7 +23,14 @@ import anyio.lowlevel
 import msgspec
 
 from allotment.adapters.kube import KubeClient
-from allotment.adapters.kube_result import ByteStream, Ok, Refused, StreamBroken, Unknown
+from allotment.adapters.kube_result import (
+    ByteStream,
+    Ok,
+    Refused,
+    StreamBroken,
+    Unknown,
+    text_of,
+)
 from allotment.adapters.kube_watch_events import (
     Added,
     Backoff,
@@ -38,11 +46,15 @@ from allotment.adapters.kube_wire import (
     ListPage,
     ObjectMeta,
     StreamError,
+    Unreadable,
     WatchLine,
     key_of,
     read_leniently,
+    read_line,
     read_meta,
+    read_page,
 )
+from allotment.adapters.refusals import Refusals
 
 __all__ = [
     "Added",
@@ -60,6 +72,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+KUBERNETES = "kubernetes"
+"""The door that objects come in by, in what is said of refused ones."""
 WATCH_S = 290
 IDLE_EXTRA_S = 30.0
 """A stream this much longer silent than its own time limit is dead, not quiet."""
@@ -105,8 +119,9 @@ class Reflector(Generic[T]):
     """Follows one resource path and tells `on_event` everything, in order, one at a time.
 
     `absent_ok`: a resource the server does not know (404, a CRD not installed) counts as an empty
-    list and is looked for again every `ABSENT_RETRY_S`. `on_problem` hears of each failed attempt.
-    An error of `on_event` ends the reflector: it is the consumer's.
+    list and is looked for again every `ABSENT_RETRY_S`. `on_problem` hears of each failed attempt,
+    `refusals` of each object that cannot be read, or that `on_event` raises an error for. An error
+    of `on_event` about the whole (`Synced`) ends the reflector: it is the consumer's.
     """
 
     def __init__(
@@ -124,6 +139,7 @@ class Reflector(Generic[T]):
         page_objects: int = PAGE_OBJECTS,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
         absent_retry_s: float = ABSENT_RETRY_S,
+        refusals: Refusals | None = None,
     ) -> None:
         self.stats = Stats()
         self._client = client
@@ -141,8 +157,8 @@ class Reflector(Generic[T]):
         self._known: dict[str, _Known] = {}
         self._version = ""
         """Where to go on from; empty: list first."""
-        self._page = msgspec.json.Decoder(ListPage)
-        self._line = msgspec.json.Decoder(WatchLine)
+        self._refusals = refusals
+        self._kind = path.partition("?")[0].rpartition("/")[2]
 
     async def run(self) -> Never:
         """Follow for ever; leave by cancellation."""
@@ -226,9 +242,9 @@ class Reflector(Generic[T]):
             match answer:
                 case Ok(body=body):
                     try:
-                        page = self._page.decode(body)
-                    except msgspec.MsgspecError as error:
-                        raise _Failed(f"list: not a list object: {error}") from error
+                        page = read_page(body)
+                    except Unreadable as error:
+                        raise _Failed(f"list: {error}") from error
                 case Refused(status=410):  # the token of a page expired: begin again
                     raise _Expired
                 case Refused(status=404):
@@ -300,9 +316,9 @@ class Reflector(Generic[T]):
 
     def _read(self, line: bytes) -> WatchLine:
         try:
-            event = self._line.decode(line)
-        except msgspec.MsgspecError as error:
-            raise _Failed(f"watch: not a watch event: {error}") from error
+            event = read_line(line)
+        except Unreadable as error:
+            raise _Failed(f"watch: {error}") from error
         if event.type != "ERROR":
             return event
         said = read_leniently(event.object, StreamError) or StreamError(
@@ -320,17 +336,15 @@ class Reflector(Generic[T]):
         known = self._known.get(key)
         identity = Identity(meta.namespace, meta.name, meta.uid)
         told = known is not None and known.told
-        event: WatchEvent[T]
+        self._known[key] = _Known(identity, meta.resourceVersion, told)
         try:
             decoded = self._decoder.decode(data)
-        except msgspec.MsgspecError as error:
-            self.stats.undecodable += 1
-            event = Undecodable(meta.namespace, meta.name, meta.uid, bytes(data), str(error))
+            self._known[key].told = True
+            await self._on_event(Modified(identity, decoded) if told else Added(identity, decoded))
+        except Exception as error:  # whatever it is: of this object, and not of the others
+            await self._refuse(identity, bytes(data), error)
         else:
-            event = Modified(identity, decoded) if told else Added(identity, decoded)
-            told = True
-        self._known[key] = _Known(identity, meta.resourceVersion, told)
-        await self._on_event(event)
+            self._accept(identity)
 
     def _is_news(self, meta: ObjectMeta) -> bool:
         known = self._known.get(key_of(meta))
@@ -338,8 +352,37 @@ class Reflector(Generic[T]):
 
     async def _forget(self, key: str) -> None:
         known = self._known.pop(key, None)
-        if known is not None:
+        if known is None:
+            return
+        self._accept(known.identity)
+        try:
             await self._on_event(Deleted(known.identity))
+        except Exception as error:  # as in `_tell`
+            self._count(known.identity, error)
+
+    async def _refuse(self, identity: Identity, data: bytes, error: Exception) -> None:
+        """An object cannot be read, or not be dealt with. The consumer hears that it is there."""
+        self.stats.undecodable += 1
+        self._count(identity, error, stands=True)
+        who = (identity.namespace, identity.name, identity.uid)
+        try:
+            await self._on_event(Undecodable(*who, data, text_of(error)))
+        except Exception as again:  # even that was too much
+            self._count(identity, again, stands=True)
+
+    def _count(self, who: Identity, error: Exception, *, stands: bool = False) -> None:
+        if self._refusals is not None:
+            self._refusals.refuse(
+                *(KUBERNETES, self._kind, error),
+                namespace=who.namespace,
+                name=who.name,
+                uid=who.uid,
+                stands=stands,
+            )
+
+    def _accept(self, who: Identity) -> None:
+        if self._refusals is not None:
+            self._refusals.accept(KUBERNETES, self._kind, who.namespace, who.name)
 
     async def _tell_absent(self) -> None:
         for key in list(self._known):

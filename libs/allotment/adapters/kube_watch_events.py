@@ -37,7 +37,7 @@ class Deleted(msgspec.Struct, frozen=True):
 
 
 class Undecodable(msgspec.Struct, frozen=True):
-    """An object exists that does not fit the type it was to be read as."""
+    """An object exists that does not fit the type it was to be read as, or cannot be dealt with."""
 
     namespace: str
     name: str

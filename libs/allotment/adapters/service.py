@@ -32,6 +32,7 @@ from anyio.abc import TaskGroup
 
 from allotment.adapters.heap import collect_seldom
 from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.refusals import Refusals
 from allotment.adapters.service_http import CannotListen, Readiness, serve_http
 from allotment.adapters.service_log import Logger, LogSink, library_lines, one_line
 from allotment.adapters.settings import CommonSettings, SettingsError, as_fields, load
@@ -67,7 +68,10 @@ class ServiceContext(Generic[S]):
         self.stop = anyio.Event()
         """Set when the service was asked to stop."""
         self.http_address = ""
-        self.readiness = Readiness()
+        self.refusals = Refusals(log)
+        """What is refused because of what it holds, while everything else goes on."""
+        self.refusals.expose(metrics)
+        self.readiness = Readiness(self.refusals.shown)
         self._until_stop: set[anyio.CancelScope] = set()
 
     def ready(self, name: str, holds: bool, detail: str = "") -> None:

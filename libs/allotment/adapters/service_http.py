@@ -1,13 +1,14 @@
 """The small HTTP side of every service: is it alive, is it ready, what does it count.
 
 `/healthz` answers while the event loop turns. `/readyz` answers 503 with the reasons until every
-declared condition holds, and again as soon as the service is asked to stop. `/metrics` speaks
+declared condition holds, and again as soon as the service is asked to stop; objects that are
+refused are named there and make nobody unready. `/metrics` speaks
 Prometheus text or OpenMetrics, whichever the scraper asks for.
 """
 
 import contextlib
 import errno
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
 import msgspec
@@ -23,9 +24,13 @@ class CannotListen(Exception):
 
 
 class Readiness:
-    """Conditions that must all hold. Each is a name, whether it holds, and why (not)."""
+    """Conditions that must all hold. Each is a name, whether it holds, and why (not).
 
-    def __init__(self) -> None:
+    `refused` says what is refused while the service is ready: that harms nobody else.
+    """
+
+    def __init__(self, refused: Callable[[], Sequence[str]] = lambda: ()) -> None:
+        self.refused = refused
         self._conditions: dict[str, tuple[bool, str]] = {}
         self._stopping = False
 
@@ -71,12 +76,14 @@ async def serve_http(
 
     async def readyz(_: web.Request) -> web.Response:
         reasons = readiness.reasons()
-        body: Mapping[str, object] = {
+        body: dict[str, object] = {
             "service": service,
             "ready": not reasons,
             "reasons": reasons,
             "holds": readiness.details(),
         }
+        if refused := readiness.refused():
+            body["refused"] = refused
         return web.Response(
             body=msgspec.json.encode(body) + b"\n",
             status=503 if reasons else 200,

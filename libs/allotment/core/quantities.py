@@ -29,6 +29,8 @@ _PART = re.compile(f"([0-9]+\\.?[0-9]*|\\.[0-9]+)({'|'.join(_UNITS_NS)})", re.AS
 _DURATION = re.compile(f"[-+]?(0|({_PART.pattern})+)", re.ASCII)
 _DURATION_CHARS_MAX = 256
 _DURATION_NS_MAX = (1 << 63) - 1
+NATURAL_DIGITS_MAX = 18
+"""So many digits always fit 64 bits; Python itself refuses to read more than 4300."""
 
 
 class QuantityError(ValueError):
@@ -78,6 +80,15 @@ def count(text: str) -> int:
     if numerator % denominator:
         raise QuantityError(f"{text!r} is not a whole number")
     return _bounded(numerator // denominator, text)
+
+
+def natural(text: str) -> int | None:
+    """A whole number from 0 on as Kubernetes writes one: ASCII digits, few enough for 64 bits.
+
+    None for everything else. `str.isdigit` alone says yes to ``"²"``, which `int` cannot read.
+    """
+    is_natural = len(text) <= NATURAL_DIGITS_MAX and text.isascii() and text.isdigit()
+    return int(text) if is_natural else None
 
 
 def _bounded(value: int, text: str) -> int:

@@ -3,9 +3,9 @@
 No disruption controller runs here, so the budget is counted when it is asked for.
 """
 
-import math
 from typing import Any
 
+from allotment.core.quantities import natural
 from allotment_local.apiserver.errors import JsonObject, bad_request, too_many_requests
 from allotment_local.apiserver.resources import POD_DISRUPTION_BUDGETS, PODS
 from allotment_local.apiserver.selectors import matches_label_selector
@@ -17,8 +17,9 @@ RETRY_AFTER_S = 10
 
 def _amount(value: Any, total: int) -> int:
     """A number of Pods, or a percentage of `total` rounded up."""
-    if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
-        return math.ceil(total * int(value[:-1]) / 100)
+    percent = natural(value[:-1]) if isinstance(value, str) and value.endswith("%") else None
+    if percent is not None:
+        return -(-total * percent // 100)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise bad_request(f"{value!r} is neither a number of Pods nor a percentage")

@@ -13,6 +13,7 @@ _KEY = r"[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?"
 _SET = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
 _EQUAL = re.compile(rf"({_KEY})\s*(==|=|!=|>|<)\s*([A-Za-z0-9._-]*)")
 _EXISTS = re.compile(rf"(!?)\s*({_KEY})")
+_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 _BETWEEN = re.compile(r"\s*(,\s*|$)")
 # Events are kept in their core/v1 form; these are the other names of its fields.
 _ALIASES = {"source": "source.component", "reportingController": "reportingComponent"}
@@ -30,7 +31,7 @@ def _label_test(
     if operator == "!":
         return lambda labels: key not in labels
     (bound,) = values
-    if not re.fullmatch(r"-?\d+", bound):
+    if not _INTEGER.fullmatch(bound):
         raise bad_request(
             f'unable to parse requirement: values[0]: Invalid value: "{bound}": '
             "for 'Gt', 'Lt' operators, the value must be an integer"
@@ -39,7 +40,7 @@ def _label_test(
 
     def compare(labels: Mapping[str, str]) -> bool:
         value = labels.get(key, "")
-        if not re.fullmatch(r"-?\d+", value):
+        if not _INTEGER.fullmatch(value):
             return False
         return int(value) > limit if above else int(value) < limit
 

@@ -8,7 +8,7 @@ how long their device plugins take for an Allocate. A value that cannot be meant
 
 from typing import NamedTuple
 
-from allotment.core.quantities import duration_ns
+from allotment.core.quantities import duration_ns, natural
 
 FAULT = "allotment.dev/fault"
 START_DELAY = "allotment.dev/start-delay"
@@ -109,8 +109,9 @@ def node_faults(text: str, card_ids: tuple[str, ...]) -> tuple[NodeFaults, tuple
 def _card(value: str, card_ids: tuple[str, ...]) -> str | None:
     if value in card_ids:
         return value
-    if value.isascii() and value.isdigit() and int(value) < len(card_ids):
-        return card_ids[int(value)]
+    index = natural(value)
+    if index is not None and index < len(card_ids):
+        return card_ids[index]
     return None
 
 

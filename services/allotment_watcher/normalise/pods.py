@@ -27,6 +27,7 @@ from allotment_watcher.normalise.volumes import NOTHING, Wanted
 REQUEST_BYTES_MAX = 128 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
 KINDS_REMEMBERED = 512
+ERROR_CHARS_MAX = 300
 
 
 def pod_fact(
@@ -102,23 +103,30 @@ def pod_through(
 
 
 def unreadable_pod_fact(
-    namespace: str, name: str, uid: str, scheduler: str, node: str, error: str
+    namespace: str, name: str, uid: str, seen: objects.PodGlimpse, error: str
 ) -> PodObserved:
     """The fact about a pod that exists but does not fit the API's types.
 
     Without a version, so that it never displaces what was read of the pod before: its cards must
-    not count as free because an annotation broke.
+    not count as free because an annotation broke. Nobody knows what one that runs and was never
+    read holds: until it can be read or is gone, its node's cards take nothing new.
     """
+    error = error[:ERROR_CHARS_MAX]
+    node = seen.spec.node_name or ""
+    phase = (seen.status and seen.status.phase) or "Pending"
+    problem = Problem(reasons.INVALID_REQUEST, "the pod object", f"cannot be read: {error}")
     return PodObserved(
         uid=uid,
         namespace=namespace,
         name=name,
         rv=0,
         created_ms=0,
-        scheduler=scheduler,
+        scheduler=seen.spec.scheduler_name or "",
         request=PodRequest(),
+        phase=phase,
         node=node,
-        problem=Problem(reasons.INVALID_REQUEST, "the pod object", f"cannot be read: {error}"),
+        problem=problem,
+        broken=problem if node and phase not in ENDED else None,
     )
 
 

@@ -21,6 +21,7 @@ from allotment.core.jobs.model import (
     Queue,
 )
 from allotment.core.jobs.owners import owner_of
+from allotment.core.quantities import natural
 
 WAITING = ("", GROUP_PENDING)
 """Phases of a PodGroup that may not have pods yet."""
@@ -72,8 +73,8 @@ def spec_of_job(job: Job, priorities: Priorities) -> JsonObject:
 
 def is_stale(group: PodGroup, job: Job) -> bool:
     """Whether the PodGroup is of an earlier life of the Job, or going: a new one must follow it."""
-    version = group.metadata.annotation(keys.JOB_VERSION)
-    is_old = version.isdigit() and int(version) < job.version
+    version = natural(group.metadata.annotation(keys.JOB_VERSION))
+    is_old = version is not None and version < job.version
     return is_old or group.metadata.deletion_timestamp is not None
 
 
@@ -162,7 +163,7 @@ def for_pod(pod: Meta, spec: Mapping[str, Any], owner: Meta | None) -> JsonObjec
 
 def _min_member(owner: Meta | None) -> int:
     text = owner.annotation(keys.GROUP_MIN_MEMBER) if owner else ""
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else 1
+    return natural(text) or 1
 
 
 def _reference(pod: Meta) -> JsonObject:

@@ -9,6 +9,7 @@ import msgspec
 
 from allotment.core.jobs.machine import state_of
 from allotment.core.jobs.model import JobSpec, PodView, Task
+from allotment.core.quantities import natural
 
 
 class Seat(msgspec.Struct, frozen=True, order=True):
@@ -24,8 +25,7 @@ def pod_name(job: str, role: str, index: int) -> str:
 
 def index_of(name: str) -> int:
     """The index in a pod's name; 0 when there is none to read."""
-    last = name.rpartition("-")[2]
-    return int(last) if last.isascii() and last.isdigit() else 0
+    return natural(name.rpartition("-")[2]) or 0
 
 
 def free_seats(spec: JobSpec, pods: Sequence[PodView]) -> list[Seat]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from allotment.core.quantities import natural
+
 
 def read(arguments: Sequence[str]) -> Mapping[str, str]:
     """Values by name; a flag without a value is "true"."""
@@ -26,6 +28,5 @@ def is_set(given: Mapping[str, str], name: str, default: bool) -> bool:
 
 def port(given: Mapping[str, str], name: str, default: int) -> int:
     """A port number; the default when it is none."""
-    text = given.get(name, "")
-    number = int(text) if text.isascii() and text.isdigit() else default
+    number = natural(given.get(name, "")) or 0
     return number if 0 < number < 65536 else default
