@@ -118,6 +118,11 @@ def _expose(ctx: Context, work: Binder) -> None:
             "running pods whose annotations claim other cards than those that are booked",
             work.mismatches,
         ),
+        "allot_bind_held": (
+            "questions to the node's device plugin that nobody is bound with before another pod's "
+            "record is erased, or a deleted pod's turn has passed",
+            work.held,
+        ),
     }
     for name, (text, ask) in by_node.items():
         ctx.metrics.expose(name, text, ask, ("node",))

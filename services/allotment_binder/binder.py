@@ -6,6 +6,7 @@ and one that now and then tells of pods that have been waiting for long.
 """
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import anyio
@@ -15,6 +16,7 @@ from allotment.adapters import kube
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext
 from allotment.adapters.world import World, too_large_reporter
+from allotment.core.acknowledgement import Place
 from allotment.core.eligible import with_eligibility
 from allotment.core.logport import Record
 from allotment.core.texts import refusal_text
@@ -23,7 +25,7 @@ from allotment_binder.decider import Decider
 from allotment_binder.gangs import Gangs
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
-from allotment_binder.records import Unserved, erase
+from allotment_binder.records import Deleted, Unserved, erase
 from allotment_binder.sender import Sender
 from allotment_binder.settings import BinderSettings
 from allotment_binder.troubles import Troubles
@@ -63,6 +65,7 @@ class Binder:
         self.gangs = Gangs(ctx, world.fold, aside, self.notices)
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
+        self.deleted = Deleted()
         self.sender = Sender(ctx, world, client, self.notices, self.troubles)
         self.locks = self.sender.locks
         self.pacer: Pacer | None = None
@@ -76,6 +79,11 @@ class Binder:
     def waiting(self) -> dict[tuple[str, ...], int]:
         """By node, the reserved pods that wait until its device plugin is through with another."""
         return {} if self.pacer is None else _by_node(self.pacer.waiting())
+
+    def held(self) -> dict[tuple[str, ...], int]:
+        """By node, the questions with which nobody is bound now because of records of others."""
+        places = () if self.pacer is None else self._held(self.pacer)
+        return _by_node(Counter(node for node, _ in places))
 
     def unacknowledged_s(self) -> dict[tuple[str, ...], int]:
         """By node, for how long its device plugin has not been through with a bound pod."""
@@ -108,8 +116,11 @@ class Binder:
 
     def _look(self, pacer: Pacer, uid: str) -> None:
         state = self.world.fold.state
-        self.troubles.look(state, uid, is_erased=self.unserved.is_erased(uid))
-        self.unserved.look(state, uid)
+        self.troubles.look(state, uid, is_erased=self.unserved.is_marked(uid))
+        decided = pacer.place_of(uid)
+        self.unserved.look(state, uid, decided)
+        if decided is not None and uid not in state.pods:
+            self.deleted.hold(decided, pacer.served_before(uid))
         self.locks.look(state, uid)
         pacer.look(uid)
 
@@ -173,17 +184,27 @@ class Binder:
         sweep = anyio.Lock()
         sending = self.sender.life(group, outcomes, pacer, inherited)
         while True:
-            erasing &= self.unserved.pods.keys()
             for uid in self.unserved.pods.keys() - erasing:
                 erasing.add(uid)
-                group.start_soon(self._erase, state.pods[uid].fact)
+                group.start_soon(self._clean, state.pods[uid].fact, erasing)
             if self.unserved.given_up and not sweep.statistics().locked:
                 group.start_soon(self._sweep, sweep)
             self.gangs.start_evictions(group, outcomes)
             for held, wait_s in self.locks.due():
                 group.start_soon(self.locks.release, held, wait_s)
-            sending.put(pacer.ready(self.unserved.places()))
-            await self.world.fold.changed()
+            sending.put(pacer.ready(self._held(pacer)))
+            with anyio.move_on_after(self.deleted.left_s()):
+                await self.world.fold.changed()
+
+    def _held(self, pacer: Pacer) -> frozenset[Place]:
+        """Where nobody is bound now, as a device plugin would not find the right record."""
+        before = self.deleted.places(lambda uid: pacer.place_of(uid) is not None)
+        return self.unserved.places() | before
+
+    async def _clean(self, fact: PodObserved, erasing: set[str]) -> None:
+        """Erase a record for which others wait."""
+        await self._erase(fact)
+        erasing.discard(fact.uid)
 
     async def _watch_waits(self, pacer: Pacer) -> None:
         while True:
@@ -201,15 +222,16 @@ class Binder:
     async def _erase(self, fact: PodObserved) -> None:
         def say(text: str) -> None:
             self.ctx.log.warning(
-                "a failed pod still waits for the device plugin and cannot be taken back",
+                "the device plugin may serve another pod with this one's record, which cannot be "
+                "erased: trying again",
                 namespace=fact.namespace,
                 pod=fact.name,
                 node=fact.node,
                 reason=text,
             )
 
-        await erase(self.client, fact.namespace, fact.name, fact.uid, say)
-        self.unserved.erased(self.world.fold.state, fact.uid)
+        version = await erase(self.client, fact, say)
+        self.unserved.erased(self.world.fold.state, fact.uid, version)
 
 
 def _by_node(values: Mapping[str, int]) -> dict[tuple[str, ...], int]:

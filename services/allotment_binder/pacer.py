@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from allotment.core.acknowledgement import Age, age, is_awaited, plugin_question
+from allotment.core.acknowledgement import Age, Place, age, is_awaited, plugin_question
 from allotment.core.state import RESERVED, Allocation, ClusterState
-from allotment_binder.pacing import Answer, Place, answer
+from allotment_binder.pacing import Answer, answer
 
 
 class Wait(NamedTuple):
@@ -122,6 +122,20 @@ class Pacer:
         self._plugins[name] = plugins
         for uid in node.allocations:
             self.look(uid)
+
+    def place_of(self, uid: str) -> Place | None:
+        """Where the plugin still has to serve a pod, or may be asked for it any moment."""
+        spot = self._spots.get(uid)
+        return None if spot is None or spot.waits else spot.place
+
+    def served_before(self, uid: str) -> frozenset[str]:
+        """The pods of a pod's node that the node's kubelet admits before it."""
+        mine = self._spots[uid].allocation
+        return frozenset(
+            other
+            for other, allocation in self._state.nodes[mine.node].allocations.items()
+            if self.place_of(other) is not None and age(allocation) < age(mine)
+        )
 
     def ended(self, uid: str) -> None:
         """The Binding of a pod that was `ready` has ended; the log will tell how."""

@@ -16,12 +16,10 @@ same from what each record of the log changed.
 
 from collections.abc import Collection
 
-from allotment.core.acknowledgement import Question, age, is_awaited, plugin_question
+from allotment.core.acknowledgement import Place, Question, age, is_awaited, plugin_question
 from allotment.core.state import Allocation, ClusterState
 from allotment_proto.volcano import ascend
 
-Place = tuple[str, Question]
-"""A node, and what its plugin would be asked."""
 Answer = tuple[object, ...]
 """What the plugin must answer. Pods with the same question and answer need not wait."""
 

@@ -8,7 +8,7 @@
 
 from collections import Counter
 
-from allotment.core.acknowledgement import WAITING, wait_text
+from allotment.core.acknowledgement import LATE_AFTER_S, WAITING, wait_text
 from allotment.core.claims import mismatch
 from allotment.core.fold_pods import NOT_ADMITTED
 from allotment.core.model import ENDED
@@ -19,9 +19,6 @@ from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
 from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys
-
-WAIT_TOLD_AFTER_S = 30.0
-"""A plugin serves a pod within a second or two of its Binding."""
 
 
 def would_not_start(fact: PodObserved) -> bool:
@@ -83,7 +80,7 @@ class Troubles:
         waits = dict.fromkeys(pacer.waits())
         self._waits = {wait: self._waits.get(wait, now_s) for wait in waits}
         for wait, since_s in self._waits.items():
-            if now_s - since_s < WAIT_TOLD_AFTER_S:
+            if now_s - since_s < LATE_AFTER_S:
                 continue
             self._waits[wait] = float("inf")
             waiting, ahead = state.pods.get(wait.uid), state.pods.get(wait.ahead)

@@ -13,6 +13,7 @@ from tests.waiting import until
 from allotment.core import reasons
 from allotment_binder import binder as binder_module
 from allotment_binder import locks as locks_module
+from allotment_binder import records as records_module
 from allotment_binder import troubles as troubles_module
 from allotment_proto.events import BindFailed, PodGone
 
@@ -77,7 +78,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks_module, "PLUGIN_DELETES_WITHIN_S", 0.05)
     monkeypatch.setattr(locks_module, "POLL_FIRST_S", 0.01)
     monkeypatch.setattr(binder_module, "WAITS_LOOKED_AT_EVERY_S", 0.02)
-    monkeypatch.setattr(troubles_module, "WAIT_TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr(troubles_module, "LATE_AFTER_S", 0)
+    monkeypatch.setattr(records_module, "PASSED_AFTER_S", 0.05)
 
 
 @pytest.mark.usefixtures("quick")

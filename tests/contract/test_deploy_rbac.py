@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import yaml
 from aiohttp import web
-from tests.build import decided, state_of
+from tests.build import decided, pod, state_of
 from tests.contract.kube_server import Script, client_of, scripted
 from tests.contract.test_deploy_kubernetes import (
     KUSTOMIZATIONS,
@@ -90,7 +90,7 @@ def right_of(request: web.Request) -> Right:
 async def binder_asks(client: KubeClient, _: Script) -> None:
     allocation = Allocation("uid", "node", (), 0, 0, (), phase=RESERVED, seq=7)
     await bind(client, Target("default", "pod", allocation), 0, look_first=True)
-    await erase(client, "default", "pod", "uid", lambda text: None)
+    await erase(client, pod("pod", node="n1", phase="Failed"), lambda text: None)
     where = Target("default", "pod", allocation)
     assert await tell_claims(client, where, ("data",), lambda: True, lambda _: None) is None
     share = Holding("vgpu", 0, "GPU-0", 1_000, 10)

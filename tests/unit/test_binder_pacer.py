@@ -6,10 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allotment.core.acknowledgement import Place
 from allotment.core.state import apply
 from allotment_binder.bindings import Target, failed
 from allotment_binder.pacer import Pacer, Wait
-from allotment_binder.pacing import Place, bindable
+from allotment_binder.pacing import bindable
 from allotment_proto.events import Bound, PodGone
 from tests.build import card, decided, holding, node, placement, pod, policy, state_of
 

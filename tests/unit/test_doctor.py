@@ -1,5 +1,7 @@
 """What the doctor finds in a state, and that a healthy one has nothing."""
 
+import pytest
+
 from allotment.core.doctor import ERROR, findings
 from allotment.core.explain import explain
 from allotment.core.pod_story import PodStory
@@ -11,7 +13,7 @@ from allotment_proto.facts import Problem
 from tests import build
 from tests.build import node, pod, state_of
 
-NOW_MS = 1_000_000
+NOW_MS = 1_060_000
 
 
 def test_a_healthy_cluster_has_nothing() -> None:
@@ -75,11 +77,11 @@ def test_a_pod_that_is_not_acknowledged_and_who_waits_for_that() -> None:
     (found,) = findings(state, NOW_MS)
     assert (found.code, found.subject) == ("NotAcknowledged", "pod default/pod-a")
     assert found.message == (
-        "is bound to n1, whose device plugin has not served it for 1m40s; "
+        "is bound to n1, whose device plugin has not served it for 2m40s; "
         "default/pod-b0, default/pod-b1, default/pod-b2, 2 more wait for that"
     )
     assert "delete it" in found.remedy
-    assert findings(state, 905_000) == []  # a plugin needs its time
+    assert findings(state, 1_000_000) == []  # its kubelet may list its pods afresh
     served = pod("a", rv=3, node="n1", holdings=(build.holding("GPU-0"),), bind_phase="success")
     apply(state, served, state.seq + 1)
     assert findings(state, NOW_MS) == []
@@ -109,3 +111,22 @@ def test_a_pod_with_another_question_waits_for_nobody() -> None:
     assert pod_status(state, state.pods["two"]) == ("Reserved", "")
     (found,) = findings(state, NOW_MS)
     assert "wait" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("phase", "how"),
+    [("Failed", "ended before it was served"), ("Running", "runs with another pod's devices")],
+)
+def test_a_record_that_is_in_the_way(phase: str, how: str) -> None:
+    story = PodStory("default", "pod-b0")
+    state = bound_and_waiting(1, story)
+    held = (build.holding("GPU-0"),)
+    left = pod("a", rv=3, node="n1", holdings=held, bind_phase="allocating", phase=phase)
+    apply(state, left, state.seq + 1)
+    (found,) = findings(state, NOW_MS)
+    assert (found.code, found.subject) == ("RecordNotErased", "pod default/pod-a")
+    assert how in found.message
+    assert "annotate --overwrite pod pod-a volcano.sh/devices-to-allocate=" in found.remedy
+    explained = explain(state, story, NOW_MS)
+    (line,) = [line for line in explanation_lines(explained) if line.startswith("Waits ")]
+    assert "to be bound to node n1" in line

@@ -95,10 +95,26 @@ def test_indexes_that_cannot_be_read_break_a_pod_too() -> None:
     )
 
 
+LEFT = "volcano.sh/devices-to-allocate"
+
+
 @pytest.mark.parametrize(
     ("annotations", "phase"),
     [
         ({"volcano.sh/bind-phase": "failed"}, "failed"),
+        ({"volcano.sh/bind-phase": "success", LEFT: ""}, "success"),
+        ({"volcano.sh/bind-phase": "success", LEFT: "GPU-a,NVIDIA,1,0:"}, "allocating"),
+        ({"volcano.sh/bind-phase": "failed", LEFT: "GPU-a,NVIDIA,1,0:"}, "allocating"),
+        (
+            {
+                "volcano.sh/bind-phase": "failed",
+                LEFT: "GPU-a,NVIDIA,1,0:",
+                "volcano.sh/vgpu-time": "18446744073709551615",
+            },
+            "failed",
+        ),
+        ({"volcano.sh/bind-phase": "allocating", LEFT: ";"}, "success"),
+        ({"volcano.sh/bind-phase": "failed", LEFT: ""}, "failed"),
         ({"hami.io/bind-phase": "allocating"}, "allocating"),
         ({"volcano.sh/gpu-assigned": "true"}, "success"),
         ({"volcano.sh/gpu-assigned": "false"}, ""),

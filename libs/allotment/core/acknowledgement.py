@@ -9,17 +9,22 @@ others waiting, although their places are reserved.
 
 from collections.abc import Iterator
 
-from allotment.core.model import ACTIVE, Allocation, ClusterState, Node, Pod
+from allotment.core.model import ACTIVE, ENDED, Allocation, ClusterState, Node, Pod
+from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding
-from allotment_proto.volcano import ascend, gpushare, keys
+from allotment_proto.volcano import ascend, gpushare, keys, vgpu
 
 WAITING = "WaitingForDevicePlugin"
 NOT_ACKNOWLEDGED = "NotAcknowledged"
-LATE_AFTER_S = 10
-"""A plugin serves a pod within a second or two of its Binding."""
+LATE_AFTER_S = 150
+"""A plugin serves a pod within a second or two of its Binding. But a kubelet that has to list its
+pods afresh, as after every restart of the API server, may come to a pod a minute and a half later:
+before that is over, nothing may be concluded from silence."""
 
 Question = tuple[str, str, int]
 """Device family, unit and amount."""
+Place = tuple[str, Question]
+"""A node, and what its plugin would be asked."""
 Age = tuple[int, int, str]
 
 
@@ -63,6 +68,28 @@ def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
     return first.family, "devices", len(holdings)
 
 
+def standing(fact: PodObserved) -> Place | None:
+    """Where the plugin would still serve the record of a pod that waits for nothing any more.
+
+    The vGPU plugin goes by annotations alone. So a pod that ended before its plugin was asked
+    leaves a record with which the next pod is served that asks for as many devices; and a pod that
+    runs although its record stands was itself served with another one's.
+    """
+    if not fact.node or fact.phase == ACTIVE or fact.bind_phase != keys.PHASE_ALLOCATING:
+        return None
+    question = plugin_question(tuple(h for h in fact.holdings if h.family == vgpu.FAMILY))
+    return None if question is None else (fact.node, question)
+
+
+def standing_text(fact: PodObserved) -> str:
+    """What is wrong with a pod whose record is `standing`."""
+    how = "ended before it was served" if fact.phase in ENDED else "runs with another pod's devices"
+    return (
+        f"pod {fact.namespace}/{fact.name} {how}, and the annotation {keys.DEVICES_TO_ALLOCATE} "
+        f"that it leaves would serve the next pod of node {fact.node} that asks for as many devices"
+    )
+
+
 def shares_memory(held: Holding) -> bool:
     """Whether it is a share of a GPU by the older protocol (`volcano.sh/gpu-memory`)."""
     return held.family == gpushare.FAMILY and held.cores_pct == 0
@@ -97,6 +124,15 @@ def ahead_of(state: ClusterState, pod: Pod) -> Pod | None:
         if question == wanted and other.allocation is not None
     ]
     return min(before, key=lambda found: found[0])[1] if before else None
+
+
+def in_the_way(state: ClusterState, held: Allocation) -> PodObserved | None:
+    """A pod whose record is to be erased before a reserved pod can be bound. Looks at all pods."""
+    question = plugin_question(held.holdings)
+    if held.uid not in state.reserved or question is None:
+        return None
+    place = held.node, question
+    return next((pod.fact for pod in state.pods.values() if standing(pod.fact) == place), None)
 
 
 def waiting_for(state: ClusterState, pod: Pod) -> list[Pod]:

@@ -11,6 +11,8 @@ from allotment.core.acknowledgement import (
     LATE_AFTER_S,
     NOT_ACKNOWLEDGED,
     is_acknowledged,
+    standing,
+    standing_text,
     waiting_for,
 )
 from allotment.core.check import check
@@ -138,6 +140,16 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 remedy="the books are right; ask the pod's owner why, and delete the pod if its "
                 "containers may use what it claims",
                 seq=0 if held is None else held.seq,
+            )
+        if standing(fact) is not None:
+            yield Finding(
+                severity=WARNING,
+                code="RecordNotErased",
+                subject=who,
+                message=f"{standing_text(fact)}: no such pod is bound before it is erased",
+                remedy="does a binder run, and may it patch pods/status? By hand: kubectl -n "
+                f"{fact.namespace} annotate --overwrite pod {fact.name} "
+                f"{keys.DEVICES_TO_ALLOCATE}=",
             )
         if fact.bind_phase == keys.PHASE_FAILED and fact.phase not in ENDED and fact.node:
             cards = ", ".join(

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.acknowledgement import ahead_of, plugin_question, wait_text
+from allotment.core.acknowledgement import (
+    ahead_of,
+    in_the_way,
+    plugin_question,
+    standing_text,
+    wait_text,
+)
 from allotment.core.batch.holds import cards_of
 from allotment.core.bounds import texts_of, unbarred
 from allotment.core.closest import closest, fragmentation
@@ -242,11 +248,15 @@ def _is_gang(state: ClusterState, key: str) -> bool:
 
 def _waits(state: ClusterState, pod: Pod | None) -> str:
     """Why a pod that has its place is not bound yet, if another one is in its way."""
-    ahead = None if pod is None else ahead_of(state, pod)
-    if ahead is None or pod is None or pod.allocation is None:
+    if pod is None or pod.allocation is None:
         return ""
-    question = plugin_question(pod.allocation.holdings)
-    return "" if question is None else wait_text(pod.allocation.node, question, ahead)
+    left = in_the_way(state, pod.allocation)
+    if left is not None:
+        return f"to be bound to node {left.node}: {standing_text(left)}; it is being erased"
+    ahead, question = ahead_of(state, pod), plugin_question(pod.allocation.holdings)
+    if ahead is None or question is None:
+        return ""
+    return wait_text(pod.allocation.node, question, ahead)
 
 
 def _where(story: PodStory, pod: Pod | None) -> str:

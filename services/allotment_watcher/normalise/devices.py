@@ -272,7 +272,21 @@ def _rule_tags(lens: Lens, labels: Mapping[str, str], chosen: Selection) -> tupl
 
 
 def bind_phase(annotations: Mapping[str, str]) -> str:
-    """What the device plugin says about a bound pod; some only say that they are done."""
+    """How far the device plugin is with a bound pod; some only say that they are done.
+
+    The vGPU plugin serves what is left in its work list and does not look at what it wrote into
+    the phase, so neither is that believed against the list. A pod that it gave up keeps its list,
+    with a time that makes it the last.
+    """
     if annotations.get(keys.GPU_ASSIGNED, "false") != "false" or keys.ASCEND_REAL in annotations:
         return keys.PHASE_SUCCESS
-    return annotations.get(keys.BIND_PHASE, annotations.get(keys.HAMI_BIND_PHASE, ""))
+    said = annotations.get(keys.BIND_PHASE, annotations.get(keys.HAMI_BIND_PHASE, ""))
+    left = annotations.get(keys.DEVICES_TO_ALLOCATE)
+    if left is None or said == "":
+        return said
+    is_given_up = said == keys.PHASE_FAILED and (
+        annotations.get(keys.VGPU_TIME) == keys.VGPU_TIME_DONE
+    )
+    if "," in left:
+        return said if is_given_up else keys.PHASE_ALLOCATING
+    return keys.PHASE_SUCCESS if said == keys.PHASE_ALLOCATING else said

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from allotment.core.acknowledgement import standing
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.ascend import slice_mode
 from allotment.core.devices.choosing import Chosen, Pick, Rules, choose_cards
 from allotment.core.devices.free import in_order
 from allotment.core.predicates import Fit
 from allotment.core.scores import score
-from allotment_binder.records import unserved
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.ascend import (
     CORES_WHOLE,
@@ -229,7 +229,7 @@ def release(vector: Vector) -> Fields:
         "other_annotations_kept": [
             key for key in expected.get("other_annotations_kept") or () if key not in written
         ],
-        "apiserver_annotations_untouched": unserved(pending) is None,
+        "apiserver_annotations_untouched": standing(pending) is None,
         "annotations_kept": committed and not _place_is_lost(annotations, word, config),
     }
     return compared(expected, said)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from allotment.core.acknowledgement import standing
 from allotment.core.devices import FAMILIES
-from allotment_binder.records import unserved
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import gpushare, vgpu
 from allotment_cli.compat.runners.base import Fields, compared
@@ -113,7 +113,7 @@ def _release(vector: Vector, family: str) -> Fields:
         "other_annotations_kept": [
             key for key in expected.get("other_annotations_kept") or () if key not in written
         ],
-        "apiserver_annotations_untouched": unserved(pending) is None,
+        "apiserver_annotations_untouched": standing(pending) is None,
         "annotations_kept": committed and not _place_is_lost(annotations, family),
         "pod_on_device": _card_after(annotations, family),
     }

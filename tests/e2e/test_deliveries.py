@@ -1,0 +1,189 @@
+"""No pod is served with another's cards, whatever becomes of pods between Binding and Allocate.
+
+The fake device plugins pick by time and number of devices alone, and their own books say who got
+cards that were another pod's.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from allotment.core.check import check
+from tests.e2e.audit import assert_not_oversold, fold
+from tests.e2e.stack import Json, Stack, vgpu
+
+NODES = (
+    "- {name: g, gpus: {model: Tesla T4, count: 8, memory_mib: 16000}, cpu: 64, memory: 256Gi}\n"
+)
+MERGE_PATCH = "application/merge-patch+json"
+FORBIDDEN = {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}
+FORCE = {"gracePeriodSeconds": 0}
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def create(stack: Stack, name: str, limits: Mapping[str, Any], **spec: Any) -> None:
+    container = {"name": "main", "image": "i:1", "resources": {"limits": dict(limits)}}
+    whole = {"schedulerName": "allotment", "containers": [container], **spec}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": whole}
+    stack.call("POST", PODS, body)
+
+
+def allocate_takes(stack: Stack, lasting: str) -> None:
+    stack.patch_node("g", {"metadata": {"annotations": {"allotment.dev/allocate-time": lasting}}})
+
+
+def fault(stack: Stack, text: str | None) -> None:
+    stack.patch_node("g", {"metadata": {"annotations": {"allotment.dev/fault": text}}})
+
+
+def phase(stack: Stack, name: str) -> str:
+    return str(stack.pod(name)["status"]["phase"])
+
+
+def bind_phase(stack: Stack, name: str) -> str:
+    return str((stack.pod(name)["metadata"].get("annotations") or {}).get("volcano.sh/bind-phase"))
+
+
+def say_of(stack: Stack, name: str, annotations: Json) -> None:
+    """What a pod's owner may do: edit its annotations."""
+    stack.call("PATCH", f"{PODS}/{name}", {"metadata": {"annotations": annotations}}, MERGE_PATCH)
+
+
+def until_running(stack: Stack, *names: str) -> None:
+    def all_run() -> bool:
+        return all(phase(stack, name) == "Running" for name in names)
+
+    stack.until(all_run, f"{names} run", 60)
+
+
+def assert_delivered(stack: Stack) -> None:
+    """Every container got its own pod's cards, and the log agrees with the plugins' own books."""
+    books = stack.books()
+    assert books["counts"]["Misdelivered"] == books["counts"]["Oversold"] == 0, books["incidents"]
+    assert_not_oversold(stack.pods(), stack.call("GET", "/api/v1/nodes")["items"])
+    assert_agree(stack)
+
+
+def assert_agree(stack: Stack) -> None:
+    def cards() -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        given = {
+            (holder["uid"], card["card"])
+            for card in stack.books()["cards"]
+            for holder in card["holders"]
+        }
+        state = fold(stack.records())
+        assert check(state) == []
+        booked = {
+            (uid, held.card)
+            for uid, pod in state.pods.items()
+            if pod.allocation is not None
+            for held in pod.allocation.holdings
+        }
+        return given, booked
+
+    stack.until(lambda: len(set(map(frozenset, cards()))) == 1, "log and plugins agree")
+
+
+def test_a_pod_with_a_forbidden_sysctl(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        for name in "abc":
+            create(stack, f"dead-{name}", vgpu(1000, 100), **FORBIDDEN)
+            create(stack, name, vgpu(2000, 100))
+        until_running(stack, "a", "b", "c")
+        assert {phase(stack, f"dead-{name}") for name in "abc"} == {"Failed"}
+        assert_delivered(stack)
+
+
+def test_a_pod_refused_after_its_allocate(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        allocate_takes(stack, "500ms")
+        create(stack, "dead", vgpu(1000, 100))
+        stack.until(lambda: "dead" in stack.bound(), "it is bound")
+        status = {"allocatable": {"pods": "0"}}
+        stack.call("PATCH", "/api/v1/nodes/g/status", {"status": status}, MERGE_PATCH)
+        stack.until(lambda: phase(stack, "dead") == "Failed", "it is refused")
+        status = {"allocatable": {"pods": "110"}}
+        stack.call("PATCH", "/api/v1/nodes/g/status", {"status": status}, MERGE_PATCH)
+        for name in "abc":
+            create(stack, name, vgpu(2000, 100))
+        until_running(stack, "a", "b", "c")
+        assert_delivered(stack)
+
+
+def test_a_pod_deleted_by_force_while_another_is_served(tmp_path: Path) -> None:
+    """Kubelet admits it all the same: whoever was bound in its place would lose its record."""
+    with Stack(tmp_path, NODES) as stack:
+        allocate_takes(stack, "2s")
+        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.until(lambda: "two" in stack.bound(), "two is bound")
+        create(stack, "deleted", vgpu(1000, 100))
+        stack.until(lambda: "deleted" in stack.bound(), "it waits for its turn")
+        for name in "abc":
+            create(stack, name, vgpu(2000, 100))
+        assert bind_phase(stack, "two") == "allocating"
+        stack.call("DELETE", f"{PODS}/deleted", FORCE)
+        until_running(stack, "two", "a", "b", "c")
+        assert_delivered(stack)
+
+
+def test_a_device_plugin_that_restarts(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        allocate_takes(stack, "500ms")
+        fault(stack, "plugin-restarts")
+        names = [f"p{number}" for number in range(5)]
+        for name in names:
+            create(stack, name, vgpu(1000, 100))
+        stack.until(lambda: phase(stack, "p1") == "Failed", "two are refused")
+        fault(stack, None)
+        stack.until(
+            lambda: {phase(stack, name) for name in names} <= {"Running", "Failed"}, "all ended"
+        )
+        create(stack, "last", vgpu(2000, 100))
+        until_running(stack, "last")
+        assert_delivered(stack)
+
+
+def test_kubelets_that_list_their_pods_afresh(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        fault(stack, "watch-lost")
+        for number in (1, 2):
+            for name in "abc":
+                create(stack, f"{name}{number}", vgpu(1000, 100 // number, number=number))
+        stack.until(lambda: len(stack.bound()) == 2, "one of each number is bound")
+        fault(stack, None)
+        until_running(stack, *(f"{name}{number}" for name in "abc" for number in (1, 2)))
+        assert_delivered(stack)
+
+
+def test_a_node_that_goes_and_comes_back(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        node = stack.call("GET", "/api/v1/nodes/g")
+        allocate_takes(stack, "1s")
+        create(stack, "dead", vgpu(1000, 100), **FORBIDDEN)
+        create(stack, "a", vgpu(1000, 100))
+        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.until(lambda: "two" in stack.bound(), "two is bound")
+        fault(stack, "node-gone")
+        create(stack, "b", vgpu(2000, 100))
+        metadata = {"name": "g", "annotations": node["metadata"]["annotations"]}
+        body = {"kind": "Node", "metadata": metadata, "status": node["status"]}
+        stack.call("POST", "/api/v1/nodes", body)
+        create(stack, "c", vgpu(3000, 100))
+        until_running(stack, "a", "b", "c", "two")
+        assert_delivered(stack)
+
+
+def test_an_owner_who_says_that_a_pod_was_served_which_kubelet_then_refuses(
+    tmp_path: Path,
+) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        allocate_takes(stack, "2s")
+        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.until(lambda: "two" in stack.bound(), "two is bound")
+        create(stack, "liar", vgpu(1000, 100), **FORBIDDEN)
+        stack.until(lambda: "liar" in stack.bound(), "it waits for its turn")
+        say_of(stack, "liar", {"volcano.sh/bind-phase": "success"})
+        for name in "abc":
+            create(stack, name, vgpu(2000, 100))
+        until_running(stack, "two", "a", "b", "c")
+        assert_delivered(stack)
