@@ -289,7 +289,18 @@ def _placement_rules(pod: PodObserved, fact: NodeObserved) -> str:
                 break
         else:
             return "AffinityMismatch"
-    return ""
+    return "" if _counted_models_do(pod, fact) else "GPUModelMismatch"
+
+
+def _counted_models_do(pod: PodObserved, fact: NodeObserved) -> bool:
+    """Of whole cards, the only ones that are drawn here."""
+    chosen = pod.request.selection
+    if "nvidia.com/gpu" not in chosen.counted or not dict(fact.extended).get("nvidia.com/gpu"):
+        return True
+    model = dict(fact.labels).get("nvidia.com/gpu.product", "").lower()
+    if chosen.use_types is not None:
+        return any(model and word.lower() in model for word in chosen.use_types)
+    return bool(model) and not any(word.lower() in model for word in chosen.nouse_types or ())
 
 
 def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

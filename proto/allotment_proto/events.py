@@ -58,6 +58,7 @@ __all__ = [
     "SINCE_V2",
     "SINCE_V3",
     "SINCE_V4",
+    "SINCE_V5",
     "Admission",
     "BindFailed",
     "Bound",
@@ -92,7 +93,7 @@ __all__ = [
     "version_of",
 ]
 
-ENVELOPE_VERSION = 4
+ENVELOPE_VERSION = 5
 """The newest version that this release reads; a record is written with `version_of` its events."""
 
 Event = (
@@ -129,11 +130,12 @@ SINCE_V3 = (
     Evicted,
 )
 SINCE_V4 = (TimePassed, ConfigurationChecked)
+SINCE_V5: tuple[type[object], ...] = ()
 
 
 _SINCE: dict[type[object], int] = {
     kind: version
-    for version, kinds in ((2, SINCE_V2), (3, SINCE_V3), (4, SINCE_V4))
+    for version, kinds in ((2, SINCE_V2), (3, SINCE_V3), (4, SINCE_V4), (5, SINCE_V5))
     for kind in kinds
 }
 
@@ -144,6 +146,8 @@ def version_of(events: tuple[Event, ...]) -> int:
 
 
 def _needed(event: Event) -> int:
+    if _has_v5(event):
+        return 5
     return 3 if _has_v3(event) else _SINCE.get(type(event), 1)
 
 
@@ -152,6 +156,11 @@ def _has_v3(event: Event) -> bool:
     return isinstance(event, Decided) and bool(
         event.wholes or event.admissions or event.evictions or event.holds or event.nominations
     )
+
+
+def _has_v5(event: Event) -> bool:
+    """Whether a fact asks for more than a release knows that passes over its newer fields."""
+    return isinstance(event, PodObserved) and bool(event.request.selection.counted)
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):

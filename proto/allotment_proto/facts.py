@@ -159,8 +159,9 @@ ALONE = Company()
 class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Which cards a pod accepts. ``None`` means the pod said nothing about it.
 
-    `shunned` are single cards (node, family, card id) on which pods of its owner could not start: a
-    cycle fills them in, the log never holds them.
+    `counted` are the resources without a device family (``nvidia.com/gpu``) whose cards the lists
+    of types are about as well, sorted. `shunned` are single cards (node, family, card id) on which
+    pods of its owner could not start: a cycle fills them in, the log never holds them.
     """
 
     mode: str | None = None
@@ -170,6 +171,7 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     nouse_ids: tuple[str, ...] | None = None
     indexes: tuple[Int64, ...] | None = None
     shunned: tuple[tuple[str, str, str], ...] = ()
+    counted: tuple[str, ...] = ()
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -58,7 +58,7 @@ class Looks:
         self.counted += 1
         ranking = self._ranker.rank(request)
         reasons = () if ranking.feasible else self._ranker.reasons(request)
-        look = Look(ranking.feasible, refuse(fact, request, ranking.nodes, reasons))
+        look = Look(ranking.feasible, refuse(state, fact, request, ranking.nodes, reasons))
         if known is None and len(self._known) >= REQUESTS_MAX:
             del self._known[next(iter(self._known))]
         self._known[request] = look, changes

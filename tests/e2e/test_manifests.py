@@ -11,6 +11,8 @@ from tests.e2e.stack import Stack
 Json = dict[str, Any]
 NODES = """
 - {name: c1, kind: cpu, cpu: 8, memory: 32Gi}
+- {name: w1, kind: whole, gpus: {model: NVIDIA H100 80GB HBM3, count: 8, memory_mib: 81559}}
+- {name: w2, kind: whole, gpus: {model: Tesla V100-SXM2-32GB, count: 1, memory_mib: 32768}}
 """
 
 
@@ -48,9 +50,28 @@ def refused(stack: Stack, name: str) -> str:
 
 def test_what_a_pod_asks_itself_beside_its_containers_has_to_fit(stack: Stack) -> None:
     """Kubernetes counts spec.resources in place of the containers' sum."""
-    create(stack, "too-much", {}, resources={"requests": {"cpu": "12"}})
+    there = {"nodeSelector": {"kubernetes.io/hostname": "c1"}}
+    create(stack, "too-much", {}, resources={"requests": {"cpu": "12"}}, **there)
     assert "1 InsufficientCPU" in refused(stack, "too-much")
-    create(stack, "most", {}, resources={"limits": {"cpu": "6"}})
+    create(stack, "most", {}, resources={"limits": {"cpu": "6"}}, **there)
     stack.until(lambda: is_running(stack, "most"), "a pod that fits runs")
-    create(stack, "no-more", {"cpu": "500m"}, resources={"requests": {"cpu": "3"}})
+    create(stack, "no-more", {"cpu": "500m"}, resources={"requests": {"cpu": "3"}}, **there)
     assert "1 InsufficientCPU" in refused(stack, "no-more")
+
+
+def test_whole_cards_are_of_a_type_that_the_manifest_lists(stack: Stack) -> None:
+    """The type list of a manifest that asks for ``nvidia.com/gpu``."""
+    either = {"nvidia.com/use-gputype": "A100,V100"}
+    whole = {"nvidia.com/gpu": 1}
+    create(stack, "specific", whole, annotations=either)
+    stack.until(lambda: is_running(stack, "specific"), "the pod for V100 runs")
+    assert stack.node_of("specific") == "w2"
+    create(stack, "second", whole, annotations=either)
+    text = refused(stack, "second")
+    assert "1 GPUModelMismatch" in text
+    assert "1 NotEnoughGPUsOnNode" in text
+    assert "NVIDIA-H100-80GB-HBM3 (1)" in text
+    create(stack, "not", whole, annotations={"nvidia.com/nouse-gputype": "V100"})
+    stack.until(lambda: stack.node_of("not") == "w1", "the pod that wants no V100 is on the H100")
+    create(stack, "index", whole, annotations={"volcano.sh/gpu-index": "0"})
+    assert "kubelet chooses the cards" in refused(stack, "index")

@@ -65,7 +65,8 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
                     (),
                     (("tier", "5"),),
                     (("tier", "x"), ("zone", "a")),
-                    (("host", name), ("zone", "a")),
+                    (("host", name), ("nvidia.com/gpu.product", "Tesla-T4"), ("zone", "a")),
+                    (("nvidia.com/gpu.product", "NVIDIA-H100"),),
                     (("host", name), ("zone", "b")),
                 )
             )

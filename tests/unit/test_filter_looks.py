@@ -108,6 +108,8 @@ def test_it_says_what_counting_every_node_would_say(seed: int) -> None:
             look = looks.of(fact)
             assert (look.feasible > 0) == (ranking.feasible > 0)
             if not ranking.feasible:
-                assert look.refusal == refuse(fact, wanted, ranking.nodes, fresh.reasons(wanted))
+                assert look.refusal == refuse(
+                    state, fact, wanted, ranking.nodes, fresh.reasons(wanted)
+                )
         looks.close()
     assert looks.counted < 2 * 400

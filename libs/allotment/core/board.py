@@ -36,13 +36,13 @@ from allotment.core.shapes import allowed_cards, compile_shape
 from allotment.core.state import ClusterState
 from allotment.core.switches import switches_of
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy
+from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy, Selection
 
 CONSTRAINTS_MAX = 512
 SAID_MAX = 64
 """So many runners-up are remembered for a request."""
 
-_Lasting = tuple[Constraints, tuple[Bound, ...], Worth | None]
+_Lasting = tuple[Constraints, tuple[Bound, ...], Worth | None, Selection | None]
 """What depends on a node's fact alone, of a request."""
 
 
@@ -184,7 +184,8 @@ class Board:
 
     def _static(self, request: PodRequest) -> Static:
         bounds = bounds_of(request)
-        lasting = request.constraints, bounds.always, bounds.worth
+        chosen = request.selection if request.selection.counted else None
+        lasting = request.constraints, bounds.always, bounds.worth, chosen
         static = self._statics.get(lasting)
         if static is None:
             if len(self._statics) >= CONSTRAINTS_MAX:

@@ -6,7 +6,7 @@ equals to the one whose chosen cards keep the least free memory (best fit); of t
 name. Later pods of a batch see what earlier ones took.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from allotment.core import reasons
 from allotment.core.bounds import texts_of
 from allotment.core.company import look_around, situated
+from allotment.core.counted_cards import models_note
 from allotment.core.evaluator import (
     REQUESTS_MAX,
     RUNNERS_UP,
@@ -124,7 +125,7 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         ranking = ranker.rank(request)
     best = ranking.best
     if best is None:
-        return refuse(pod, request, ranking.nodes, ranker.reasons(request))
+        return refuse(ranker.state, pod, request, ranking.nodes, ranker.reasons(request))
     return Placement(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -155,11 +156,23 @@ def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
 
 
 def refuse(
-    pod: PodObserved, asked: PodRequest, nodes: int, counts: tuple[tuple[str, int], ...]
+    state: ClusterState,
+    pod: PodObserved,
+    asked: PodRequest,
+    nodes: int,
+    counts: tuple[tuple[str, int], ...],
 ) -> Refusal:
     """A refusal that counts every node once, for what was asked."""
-    notes = texts_of(asked, counts)
+    notes = notes_of(state, asked, counts)
     return Refusal(pod.uid, pod.namespace, pod.name, nodes, counts, notes=notes)
+
+
+def notes_of(
+    state: ClusterState, asked: PodRequest, counts: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """What stands behind the counted reasons, a sentence each."""
+    found = tuple(counts)
+    return texts_of(asked, found) + models_note(state, asked, found)
 
 
 def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:

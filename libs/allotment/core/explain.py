@@ -20,10 +20,11 @@ from allotment.core.acknowledgement import (
     wait_text,
 )
 from allotment.core.batch.holds import cards_of
-from allotment.core.bounds import texts_of, unbarred
+from allotment.core.bounds import unbarred
 from allotment.core.closest import closest, fragmentation
 from allotment.core.company import look_around, situated
 from allotment.core.competition import competition, decided_by
+from allotment.core.cycle import notes_of
 from allotment.core.eligible import is_never
 from allotment.core.explain_asked import asked_for
 from allotment.core.explanation import (
@@ -237,7 +238,7 @@ def _status(
         nodes=len(told),
         fits_now=sum(code == FITS for code in told),
         fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
-        notes=texts_of(asked, Counter(told).items()),
+        notes=notes_of(state, asked, Counter(told).items()),
     )
 
 

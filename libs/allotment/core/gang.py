@@ -79,4 +79,4 @@ def _refused(pod: PodObserved, ranker: Ranker) -> Refusal:
         return answer
     asked = situated(pod, ranker.state)
     ranking = ranker.rank(asked)
-    return refuse(pod, asked, ranking.nodes, ranker.reasons(asked))
+    return refuse(ranker.state, pod, asked, ranking.nodes, ranker.reasons(asked))

@@ -5,6 +5,7 @@ from allotment.core.attachments import attached, new_volumes
 from allotment.core.bounds import bounds_of, kept_back, texts_of
 from allotment.core.closest import holders
 from allotment.core.company import Around, company_refusal, look_around
+from allotment.core.counted_cards import models_text
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.choosing import card_refusal, rules_of
 from allotment.core.devices.free import Free
@@ -53,6 +54,12 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
     )
 
 
+def _constraints_text(node: Node, request: PodRequest, refused: str | None) -> str:
+    if refused == reasons.GPU_MODEL_MISMATCH and node.fact is not None:
+        return f"model of its cards: {models_text(node.fact, node.labels, request)}"
+    return "cordon, taints, selector, affinity" + (", queue" if bounds_of(request).always else "")
+
+
 def _host_steps(
     node: Node, request: PodRequest, switches: Switches, around: Around
 ) -> list[HostStep]:
@@ -68,7 +75,7 @@ def _host_steps(
             "nodeConstraints",
             refused is not None,
             refused or "",
-            "cordon, taints, selector, affinity" + (", queue" if bounds_of(request).always else ""),
+            _constraints_text(node, request, refused),
         ),
         (
             "pods",

@@ -10,6 +10,7 @@ from allotment.core import reasons
 from allotment.core.attachments import exceeds_limits
 from allotment.core.bounds import kept_back, outside
 from allotment.core.company import Around, company_refusal, look_around
+from allotment.core.counted_cards import has_wrong_model
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import Family
 from allotment.core.devices.choosing import Chosen, Given, choose_cards, rules_of
@@ -170,7 +171,8 @@ def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy)
 
 def accepts(node: Node, request: PodRequest, switches: Switches = ALL) -> str | None:
     """The checks that depend on neither capacity nor use: cordon, taints, selector, affinity, where
-    the pod's volumes can be reached, and which nodes its queue may use.
+    the pod's volumes can be reached, the models of cards that are only counted, and which nodes its
+    queue may use.
     """
     fact, constraints = node.fact, request.constraints
     assert fact is not None
@@ -188,4 +190,6 @@ def accepts(node: Node, request: PodRequest, switches: Switches = ALL) -> str | 
         affinity_matches(terms, node.labels, node.name) for terms in constraints.volumes
     ):
         return reasons.VOLUME_OUT_OF_REACH
+    if has_wrong_model(fact, node.labels, request):
+        return reasons.GPU_MODEL_MISMATCH
     return outside(request, node.labels, node.name)

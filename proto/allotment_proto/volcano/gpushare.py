@@ -8,13 +8,15 @@ from allotment_proto.volcano import keys
 
 FAMILY = "gpushare"
 MODEL = "shared GPU"
+"""Of cards whose node has no `PRODUCT_LABEL`."""
+PRODUCT_LABEL = "nvidia.com/gpu.product"
 SLOTS_UNLIMITED = 1_000_000
 """The legacy plugin does not limit how many pods share a card."""
 INDEX_DIGITS_MAX = 9
 
 
 def cards_from_capacity(
-    memory_mib: int, number: int, unhealthy: frozenset[int]
+    memory_mib: int, number: int, unhealthy: frozenset[int], model: str = MODEL
 ) -> tuple[CardFact, ...]:
     """Cards 0..number−1 with an equal share of the memory; unhealthy ones are kept, marked."""
     if number <= 0:
@@ -23,7 +25,7 @@ def cards_from_capacity(
         CardFact(
             id=str(index),
             index=index,
-            model=MODEL,
+            model=model,
             slots=SLOTS_UNLIMITED,
             memory_mib=memory_mib // number,
             cores_pct=100,

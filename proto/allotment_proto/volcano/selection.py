@@ -7,6 +7,8 @@ it is reported (upstream reads an empty `use` as everything and an empty `nouse`
 
 from collections.abc import Mapping
 
+import msgspec
+
 from allotment_proto.facts import Problem, Selection
 from allotment_proto.volcano import gpushare, keys
 
@@ -15,19 +17,8 @@ MODES = (keys.MODE_HAMI_CORE, keys.MODE_MIG, keys.MODE_MPS)
 
 def decode(annotations: Mapping[str, str]) -> tuple[Selection, tuple[Problem, ...]]:
     """The selection of a pod, and what in it cannot be meant."""
+    chosen, of_types = decode_types(annotations)
     problems: list[Problem] = []
-
-    def words(key: str) -> tuple[str, ...] | None:
-        if key not in annotations:
-            return None
-        return tuple(w for w in (item.strip() for item in annotations[key].split(",")) if w) or None
-
-    def types(key: str) -> tuple[str, ...] | None:
-        found = words(key)
-        if found is None and key in annotations:
-            problems.append(_invalid(key, annotations[key], "a comma list of card types"))
-        return found
-
     indexes: tuple[int, ...] | None = None
     if keys.GPU_INDEX in annotations:
         place = f"annotation {keys.GPU_INDEX}"
@@ -40,16 +31,35 @@ def decode(annotations: Mapping[str, str]) -> tuple[Selection, tuple[Problem, ..
     mode = annotations.get(keys.VGPU_MODE)
     if mode is not None and mode not in MODES:
         problems.append(_invalid(keys.VGPU_MODE, mode, " or ".join(MODES)))
-    use_types = types(keys.USE_GPUTYPE)
-    selection = Selection(
+    selection = msgspec.structs.replace(
+        chosen,
         mode=mode,
-        use_types=use_types,
-        nouse_types=None if use_types is not None else types(keys.NOUSE_GPUTYPE),
-        use_ids=words(keys.USE_GPUUUID),
-        nouse_ids=words(keys.NOUSE_GPUUUID),
+        use_ids=_words(annotations, keys.USE_GPUUUID),
+        nouse_ids=_words(annotations, keys.NOUSE_GPUUUID),
         indexes=indexes,
     )
-    return selection, tuple(problems)
+    return selection, (*problems, *of_types)
+
+
+def decode_types(annotations: Mapping[str, str]) -> tuple[Selection, tuple[Problem, ...]]:
+    """The same, of the lists of card types alone."""
+    problems: list[Problem] = []
+
+    def types(key: str) -> tuple[str, ...] | None:
+        found = _words(annotations, key)
+        if found is None and key in annotations:
+            problems.append(_invalid(key, annotations[key], "a comma list of card types"))
+        return found
+
+    use_types = types(keys.USE_GPUTYPE)
+    nouse_types = None if use_types is not None else types(keys.NOUSE_GPUTYPE)
+    return Selection(use_types=use_types, nouse_types=nouse_types), tuple(problems)
+
+
+def _words(annotations: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    if key not in annotations:
+        return None
+    return tuple(w for w in (item.strip() for item in annotations[key].split(",")) if w) or None
 
 
 def _invalid(key: str, value: str, wanted: str) -> Problem:

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from allotment.core.queues import card_names
 from allotment_local.nodes import npu_objects
 from allotment_local.nodes.shapes import GPUSHARE, VGPU, WHOLE, Cards, NodeShape
 from allotment_proto.facts import CardFact
@@ -124,8 +125,7 @@ def _labels(shape: NodeShape) -> dict[str, str]:
 
 def _label_value(model: str) -> str:
     """The model as GPU feature discovery spells it: what a label cannot hold becomes a dash."""
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in model)
-    return kept[:63].strip("-_.")
+    return card_names.label_value(model)[:63].strip("-_.")
 
 
 def _conditions(now: str) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ from allotment.core import claims, quantities, reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.ascend import slice_mode
 from allotment.core.devices.base import ContainerSource, Family, PodSource
+from allotment.core.queues import card_names
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
 from allotment_proto.volcano import (
     ascend,
@@ -38,6 +39,9 @@ ASKED_LABELS = frozenset((keys.LABEL_RING, keys.LABEL_VNPU_LEVEL, keys.LABEL_VNP
 """Likewise labels."""
 ONE_CONTAINER = frozenset((vgpu.FAMILY, gpushare.FAMILY))
 """Families whose device plugin serves one container of a pod."""
+CHOOSES_TYPES = frozenset((keys.USE_GPUTYPE, keys.NOUSE_GPUTYPE))
+NAMES_CARDS = (keys.GPU_INDEX, keys.USE_GPUUUID, keys.NOUSE_GPUUUID)
+"""Annotations that name single cards."""
 BROKEN_ASSIGNMENT = "BrokenAssignment"
 _SERVED = {
     "memory": (keys.GPU_MEMORY, "GPUNumberEnable"),
@@ -83,7 +87,42 @@ def _selection(source: PodSource, family: str, *, is_bound: bool) -> Selection:
     if is_bound and family == gpushare.FAMILY:
         # Bound, the index says what the pod got: it is no longer what the pod asked for.
         chosen = msgspec.structs.replace(chosen, indexes=None)
-    return chosen
+    return card_names.spelled(chosen) if family == gpushare.FAMILY else chosen
+
+
+def of_counted(
+    source: PodSource, chosen: Selection, extended: Mapping[str, int], lens: Lens, *, is_bound: bool
+) -> Selection:
+    """With which models a pod is content of cards that are only counted. Raises `Invalid` where it
+    names single ones of them: kubelet chooses those, and heeds no annotation.
+    """
+    mine = frozenset[str]().union(*(f.resources(lens.config) for f in FAMILIES.values()))
+    counted = tuple(sorted(name for name in extended if "/" in name and name not in mine))
+    cards = [name for name in counted if card_names.is_card(name)]
+    if cards and not mine & extended.keys() and not is_bound:
+        for key in NAMES_CARDS:
+            if key in source.annotations:
+                raise Invalid(
+                    Problem(
+                        reasons.INVALID_REQUEST,
+                        f"annotation {key}",
+                        f"cannot be heeded for {cards[0]}: kubelet chooses the cards of a resource "
+                        f"that is only counted; ask for {lens.config.nvidia.count_name} or "
+                        f"{keys.GPU_NUMBER} in its place, or remove the annotation",
+                    )
+                )
+    if not counted or CHOOSES_TYPES.isdisjoint(source.annotations):
+        return chosen
+    if mine & extended.keys():
+        if chosen.use_types is None and chosen.nouse_types is None:
+            return chosen  # of a family that knows no such lists
+        return msgspec.structs.replace(chosen, counted=counted)
+    types, problems = selection.decode_types(source.annotations)
+    if problems and cards and not is_bound:
+        raise Invalid(problems[0])
+    if types.use_types is None and types.nouse_types is None:
+        return chosen
+    return msgspec.structs.replace(types, counted=counted)
 
 
 def _check_kinds(wanted: list[DeviceRequest], lens: Lens) -> None:

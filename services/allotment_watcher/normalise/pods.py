@@ -190,6 +190,7 @@ def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodReques
         )
     wanted, chosen = devices.asked(source, lens, is_bound=is_bound)
     cpu_milli, memory_bytes, extended = of_host(pod, source, lens)
+    chosen = devices.of_counted(source, chosen, extended, lens, is_bound=is_bound)
     request = PodRequest(
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,

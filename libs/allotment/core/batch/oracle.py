@@ -13,7 +13,7 @@ from allotment.core.attachments import merged
 from allotment.core.batch.bounding import Bounding
 from allotment.core.bounds import OPEN, Bounds, bounded
 from allotment.core.company import situated
-from allotment.core.cycle import careful, place, refuse
+from allotment.core.cycle import careful, place
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
 from allotment.core.pod_views import main_cause
@@ -115,7 +115,9 @@ class Places:
             return place(pod, self._ranker)
         known = self._refused.get(request)
         if known is not None:
-            return refuse(pod, request, known.nodes, known.reasons)
+            return msgspec.structs.replace(
+                known, uid=pod.uid, namespace=pod.namespace, name=pod.name
+            )
         answer = place(pod, self._ranker)
         if isinstance(answer, Refusal):
             self._refused[request] = answer

@@ -59,7 +59,8 @@ class Gpushare:
             node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""),
             f"annotation {keys.GPU_UNHEALTHY_IDS}",
         )
-        cards = wire.cards_from_capacity(memory_mib, number, frozenset(unhealthy))
+        model = node.labels.get(wire.PRODUCT_LABEL) or wire.MODEL
+        cards = wire.cards_from_capacity(memory_mib, number, frozenset(unhealthy), model)
         return (Inventory(self.name, "", cards) if cards else None), problems
 
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:

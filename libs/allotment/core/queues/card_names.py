@@ -13,9 +13,12 @@ Amounts are thousandths: one card is 1000.
 import json
 from collections.abc import Collection, Mapping
 
+import msgspec
+
 from allotment.core.quantities import QuantityError, milli
 from allotment.core.queues.model import Card
 from allotment.core.queues.resources import Resources
+from allotment_proto.facts import Selection
 
 PRODUCT = ".product"
 MEMORY = ".memory"
@@ -23,6 +26,7 @@ REPLICAS = ".replicas"
 SHARED = ".shared"
 MIG = "mig-"
 ALTERNATIVES = "|"
+EXAMPLE = "nvidia.com/gpu.product"
 _MIB_A_GIB = 1024
 
 
@@ -71,6 +75,28 @@ def _of_prefix(
 def _whole(text: str | None) -> int:
     """A label's whole number; 0 if it is none, which then counts as unknown."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 12 else 0
+
+
+def is_card(resource: str) -> bool:
+    """Whether a resource is one under which device plugins list GPUs, whatever labels say."""
+    name = resource.partition("/")[2]
+    return name in ("gpu", "gpu" + SHARED) or name.startswith(MIG)
+
+
+def label_value(text: str) -> str:
+    """A name as labels spell it: what they cannot hold becomes a dash."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
+
+
+def spelled(selection: Selection) -> Selection:
+    """Lists of types as they would stand in a product label."""
+    if selection.use_types is None and selection.nouse_types is None:
+        return selection
+    use, nouse = (
+        None if words is None else tuple(label_value(word) for word in words)
+        for words in (selection.use_types, selection.nouse_types)
+    )
+    return msgspec.structs.replace(selection, use_types=use, nouse_types=nouse)
 
 
 def alternatives(text: str) -> tuple[str, ...]:
