@@ -173,7 +173,7 @@ class Jobs:
             await delete(desk.client, keys.SCHEDULING, "PodGroup", group.metadata)
         await self._end(job, plan.end)
         if plan.needs_objects:
-            await self._objects.ensure(job, is_new=plan.create_group)
+            await self._objects.ensure(job)
         if plan.create_group:
             await self._create_group(job)
         if plan.group_changes and group is not None:

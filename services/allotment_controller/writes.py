@@ -17,11 +17,14 @@ EXISTS = "AlreadyExists"
 async def patch_status(
     client: KubeClient, api_version: str, kind: str, about: Meta, status: JsonObject, read: type[T]
 ) -> T | None:
-    """Change the status of the very version that was looked at; None when it is gone.
+    """Change the status of the very version that was looked at (of whichever is there, if `about`
+    names none); None when the object is gone.
 
     Raises Again when somebody changed the object meanwhile, or nobody knows how it ended.
     """
-    body = {"metadata": {"resourceVersion": about.resource_version}, "status": status}
+    named = {"uid": about.uid, "resourceVersion": about.resource_version}
+    metadata = {field: value for field, value in named.items() if value}
+    body = {"metadata": metadata, "status": status}
     path = path_of(api_version, kind, about.namespace, about.name)
     answer = await client.patch(f"{path}/status", body)
     return _read(answer, f"status of {kind} {about.name}", read)

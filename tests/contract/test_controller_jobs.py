@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -46,6 +47,64 @@ async def test_a_job_from_its_beginning_to_its_end(scene: Scene) -> None:
         assert status["taskStatusCount"] == {"worker": {"phase": {"Succeeded": 3}}}
         passed = [condition["status"] for condition in status["conditions"]]
         assert passed == ["Pending", "Running", "Completed"]
+
+
+SECRETS = ResourceKey("", "secrets")
+
+
+def secret_of(scene: Scene) -> Any:
+    return scene.store.get(SECRETS, "default", "j-ssh")
+
+
+async def test_keys_are_made_once_and_stay(scene: Scene) -> None:
+    """Not even another controller, or scaling, asks for more than to create the Secret."""
+    async with scene.controller():
+        scene.apply(JOB)
+        await scene.runs(3)
+        made = secret_of(scene)
+    tasks = scene.job()["spec"]["tasks"]
+    scene.store.merge_patch(
+        JOBS, "default", "j", {"spec": {"tasks": [{**tasks[0], "replicas": 4}]}}
+    )
+    async with scene.controller():
+        await scene.until(lambda: len(scene.pods()) == 4, "it is scaled")
+    assert secret_of(scene) == made
+    assert {verb for _, resource, verb in scene.asked if resource == "secrets"} == {"create"}
+
+
+async def test_a_secret_that_is_not_the_jobs_is_left_alone_and_the_job_waits(scene: Scene) -> None:
+    """Somebody's Secret has the name: it is not mounted, not changed, and the Job says so. Once it
+    is deleted the Job goes on by itself.
+    """
+    precious = {"metadata": {"name": "j-ssh"}, "data": {"config": "UFJFQ0lPVVM="}}
+    scene.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "Secret", **precious}))
+    before = secret_of(scene)
+    text = "Secret j-ssh exists already and is not the Job's"
+
+    def says_so() -> bool:
+        state = scene.job().get("status", {}).get("state", {})
+        return text in state.get("message", "") and state["reason"] == "PluginError"
+
+    async with scene.controller():
+        scene.apply(JOB)
+        await scene.until(says_so, "the Job says so")
+        assert scene.pods() == {}
+    told = len(scene.events("PluginError"))
+    async with scene.controller():  # nor does another controller take it for the Job's
+        await scene.until(lambda: len(scene.events("PluginError")) > told, "it is told again")
+        assert (scene.pods(), secret_of(scene)) == ({}, before)
+        scene.store.delete(SECRETS, "default", "j-ssh")
+        await scene.runs(3)
+    assert secret_of(scene)["data"]["config"] != before["data"]["config"]
+
+
+async def test_a_secret_whose_making_was_not_answered_is_the_jobs(scene: Scene) -> None:
+    """The status said before that the name was free; then the controller died."""
+    scene.apply(JOB)
+    async with scene.controller():
+        await scene.until(lambda: scene.store.list(SECRETS)[0] != [], "the Secret is made")
+    async with scene.controller():
+        await scene.runs(3)
 
 
 async def test_suspend_and_resume(scene: Scene) -> None:

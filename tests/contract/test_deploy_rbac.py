@@ -93,11 +93,6 @@ async def binder_asks(client: KubeClient, _: Script) -> None:
     await erase(client, pod("pod", node="n1", phase="Failed"), lambda text: None)
     where = Target("default", "pod", allocation)
     assert await tell_claims(client, where, ("data",), lambda: True, lambda _: None) is None
-    share = Holding("vgpu", 0, "GPU-0", 1_000, 10)
-    locked = Allocation("uid", "node", (share,), 0, 0, (), phase=RESERVED, seq=7)
-    locks = NodeLocks(client, lambda text: None, lambda: 0.0)
-    assert await locks.take(Target("default", "pod", locked), lambda: True) is None
-    await locks.release(Held.of(locked))
     notices = Notices(client, "test")
     await evictions_and_groups_ask(client, notices)
     notices.put(Refused("a", "default", "a", "does not fit", is_news=True))
@@ -107,6 +102,14 @@ async def binder_asks(client: KubeClient, _: Script) -> None:
         while notices.sent < 2:  # noqa: ASYNC110 - notices are only counted
             await anyio.sleep(0.01)
         group.cancel_scope.cancel()
+
+
+async def node_locks_ask(client: KubeClient) -> None:
+    share = Holding("vgpu", 0, "GPU-0", 1_000, 10)
+    locked = Allocation("uid", "node", (share,), 0, 0, (), phase=RESERVED, seq=7)
+    locks = NodeLocks(client, lambda text: None, lambda: 0.0)
+    assert await locks.take(Target("default", "pod", locked), lambda: True) is None
+    await locks.release(Held.of(locked))
 
 
 async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None:
@@ -173,6 +176,55 @@ async def test_the_roles_hold_what_the_code_asks_for(
             await {"watcher": watcher_asks, "binder": binder_asks}[service](client, script)
         asked = {right_of(request) for request in script.requests}
     assert granted(where, f"allotment-{service}") == asked
+
+
+@pytest.mark.anyio
+async def test_node_locks_have_a_component_of_their_own(tmp_path: Path) -> None:
+    """Who may patch a node may change its taints and labels: granted only where it is needed."""
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.otherwise = answer
+        with anyio.fail_after(20):
+            await node_locks_ask(client)
+        asked = {right_of(request) for request in script.requests}
+    manifest = ROOT / "deploy/components/node-locks/rbac.yaml"
+    role, binding = yaml.safe_load_all(manifest.read_text())
+    (rule,) = role["rules"]
+    assert rights_of(rule) == asked == {("", "nodes", verb, "") for verb in ("get", "patch")}
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("allotment-binder", "allotment-system")
+
+
+@pytest.mark.parametrize("account", ["watcher", "binder", "controller"])
+def test_the_readme_lists_what_is_granted(account: str) -> None:
+    """Every right of the roles, in the words of the table under "Rights"."""
+    documents = yaml.safe_load_all((ROOT / "deploy/base/rbac.yaml").read_text())
+    (role,) = (
+        found
+        for found in documents
+        if found["kind"] == "ClusterRole" and found["metadata"]["name"] == f"allotment-{account}"
+    )
+    granted = {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert listed_in_readme(account) == granted
+
+
+def listed_in_readme(account: str) -> set[tuple[str, str]]:
+    """The rows ``| account | verbs | resources | why |``."""
+    found: set[tuple[str, str]] = set()
+    for line in (ROOT / "deploy/README.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[0] == account:
+            found |= {
+                (resource.strip(" `"), verb)
+                for resource in cells[2].split(",")
+                for verb in cells[1].split(", ")
+            }
+    return found
 
 
 @pytest.mark.anyio

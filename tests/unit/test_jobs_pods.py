@@ -138,13 +138,31 @@ def test_ssh_mounts_one_secret_for_all() -> None:
     files = {name: base64.b64decode(text).decode() for name, text in secret["data"].items()}
     assert (secret["metadata"]["name"], files["id_rsa"]) == ("j-ssh", "private")
     assert files["authorized_keys"] == files["id_rsa.pub"] == "public"
-    assert "Host j-worker-1\n  HostName j-worker-1.j\n  Port 2222\n" in files["config"]
+    assert "Host j-worker-* !*.*\n  HostName %h.j\n  Port 2222\n" in files["config"]
     pod = made(of)
     (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "j-ssh"]
     assert volume["secret"]["defaultMode"] == 0o600
     mounts = {m["name"]: m["mountPath"] for m in pod["spec"]["containers"][0]["volumeMounts"]}
     assert mounts["j-ssh"] == "/home/me/.ssh"
     assert {item["key"] for item in volume["secret"]["items"]} == set(files)
+
+
+def test_the_ssh_configuration_holds_for_any_number_of_pods() -> None:
+    """The Secret is made once: nobody may change it later."""
+    roles = (
+        task("a", replicas=1),
+        task("a-1", template={"spec": {"hostname": "h", "subdomain": "s", "containers": []}}),
+    )
+    small = job(*roles, plugins={"ssh": []})
+    large = job(*({**role, "replicas": 9} for role in roles), plugins={"ssh": []})
+    text = ssh.config(small, [])
+    assert text == ssh.config(large, [])
+    assert text.splitlines()[2:] == [
+        "Host j-a-1-* !*.*",
+        "  HostName h.s",
+        "Host j-a-* !*.*",
+        "  HostName %h.j",
+    ], "the first match counts"
 
 
 def test_keys_that_the_job_brings() -> None:

@@ -20,7 +20,12 @@ class Seat(msgspec.Struct, frozen=True, order=True):
 
 
 def pod_name(job: str, role: str, index: int) -> str:
-    return f"{job}-{role}-{index}"
+    return f"{pod_prefix(job, role)}{index}"
+
+
+def pod_prefix(job: str, role: str) -> str:
+    """How the names of a role's pods begin, all but their index."""
+    return f"{job}-{role}-"
 
 
 def index_of(name: str) -> int:

@@ -60,7 +60,7 @@ def patch(
         "terminating": counts.terminating,
         "unknown": counts.unknown,
         "taskStatusCount": by_role(known, doomed),
-        "controlledResources": {f"plugin-{name}": name for name in sorted(job.spec.plugins or {})},
+        "controlledResources": _controlled(job),
     }
     if enters:
         entered = {"status": standing.phase, "lastTransitionTime": now.text}
@@ -68,6 +68,15 @@ def patch(
         if is_final(standing.phase) and started_s:
             wanted["runningDuration"] = show_s(now.s - started_s)
     return difference(msgspec.to_builtins(job.status), wanted)
+
+
+def _controlled(job: Job) -> JsonObject:
+    """What the Job's plugins control. `ssh` is kept if it is there: it is said when the name of the
+    Secret was found to be free, and by nobody else.
+    """
+    known = job.status.controlled_resources or {}
+    named = {f"plugin-{name}": name for name in sorted(job.spec.plugins or {})}
+    return {key: name for key, name in named.items() if name != "ssh" or key in known}
 
 
 def _state(job: Job, standing: Standing, now: Moment) -> JsonObject:

@@ -12,8 +12,8 @@ import msgspec
 from allotment.core.jobs.model import Job, JsonObject, Task
 from allotment.core.jobs.owners import owned
 from allotment.core.jobs.plugins import arguments as flags
-from allotment.core.jobs.plugins.svc import host
-from allotment.core.jobs.seats import pod_name
+from allotment.core.jobs.plugins.svc import role_host
+from allotment.core.jobs.seats import pod_prefix
 from allotment.core.jobs.templates import add_mount, add_volume, every_container
 
 DIRECTORY = "/root/.ssh"
@@ -58,15 +58,19 @@ def secret(job: Job, pair: KeyPair, arguments: Sequence[str]) -> JsonObject:
 
 
 def config(job: Job, arguments: Sequence[str]) -> str:
-    """An ssh configuration: no questions asked, and every pod by its short name."""
+    """An ssh configuration: no questions asked, and every pod by its short name.
+
+    It names roles and not pods, so that it holds for any number of replicas: the Secret is made
+    once. The first match counts, so the longer of two names goes first; names with a dot are no
+    short ones.
+    """
     port = flags.port(flags.read(arguments), "ssh-port", PORT)
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
-    for task in job.spec.roles:
-        for index in range(task.replicas):
-            lines.append(f"Host {pod_name(job.metadata.name, task.name, index)}")
-            lines.append(f"  HostName {host(job, task, index)}")
-            if port != PORT:
-                lines.append(f"  Port {port}")
+    for task in sorted(job.spec.roles, key=lambda role: (-len(role.name), role.name)):
+        lines.append(f"Host {pod_prefix(job.metadata.name, task.name)}* !*.*")
+        lines.append(f"  HostName {role_host(job, task, '%h')}")
+        if port != PORT:
+            lines.append(f"  Port {port}")
     return "\n".join(lines) + "\n"
 
 

@@ -47,9 +47,13 @@ def hosts(job: Job, role: Task) -> list[str]:
 
 
 def host(job: Job, role: Task, index: int) -> str:
+    return role_host(job, role, pod_name(job.metadata.name, role.name, index))
+
+
+def role_host(job: Job, role: Task, pod: str) -> str:
+    """The name by which a pod of a role is reached inside the namespace."""
     spec = role.template.get("spec") or {}
-    name = spec.get("hostname") or pod_name(job.metadata.name, role.name, index)
-    return f"{name}.{spec.get('subdomain') or job.metadata.name}"
+    return f"{spec.get('hostname') or pod}.{spec.get('subdomain') or job.metadata.name}"
 
 
 def objects(job: Job, arguments: Sequence[str]) -> list[JsonObject]:
