@@ -65,6 +65,13 @@ def local_mode(act: Callable[[], Any]) -> Any:
         raise CliError(first, "\nallot: ".join(rest)) from error
 
 
+def lag_text(lag: dict[str, Any] | None) -> str:
+    """How far a service is behind the end of the log: `0`, or `12 for 3.4s`."""
+    if lag is None:
+        return "-"
+    return f"{lag['records']} for {lag['seconds']:.1f}s" if lag["records"] else "0"
+
+
 def show_status(found: dict[str, Any], output: str) -> None:
     """Print what `status` found."""
     if output == "json":
@@ -85,6 +92,7 @@ def show_status(found: dict[str, Any], output: str) -> None:
             [
                 row["name"],
                 "ready" if row["ready"] else "not ready",
+                lag_text(row["lag"]),
                 str(row["pid"] or ""),
                 str(row["restarts"]),
                 row["http"] or "",
@@ -92,7 +100,7 @@ def show_status(found: dict[str, Any], output: str) -> None:
             ]
             for row in found["services"]
         ]
-        headers = ("SERVICE", "STATE", "PID", "RESTARTS", "HTTP", "LOG")
+        headers = ("SERVICE", "STATE", "BEHIND LOG", "PID", "RESTARTS", "HTTP", "LOG")
         first, *rest = table(headers, rows, right=("PID", "RESTARTS"))
         emit(["", heading(first), *rest])
     if found["problems"]:

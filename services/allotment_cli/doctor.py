@@ -1,4 +1,4 @@
-"""`allot doctor`: what somebody should look at, from the log alone."""
+"""`allot doctor`: what somebody should look at, from the log and, in local mode, its services."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,8 @@ import click
 import msgspec
 
 from allotment.core.doctor import ERROR, Finding, findings
+from allotment_cli import local
+from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
 from allotment_cli.output import emit, emit_json, heading
 from allotment_cli.source import Origin, open_source, source_options
@@ -38,18 +40,44 @@ def doctor(
     output: str,
 ) -> None:
     """What somebody should look at: configuration that is refused, nodes that disagree with it,
-    cards that are ill, oversold or in quarantine, pods that a device plugin does not serve.
+    cards that are ill, oversold or in quarantine, pods that a device plugin does not serve. In
+    local mode also services that are not ready, as they are while they are behind the log.
 
     Exit code 1 if there is anything.
     """
-    folded = anyio.run(_fold, Origin(home, nats, file), at)
-    found = findings(folded.state, folded.time_ms)
+    origin = Origin(home, nats, file)
+    services = anyio.run(_services, origin) if at is None else []
+    try:
+        folded = anyio.run(_fold, origin, at)
+    except CliError:
+        if services and output == "text":  # why the log cannot be read may be among them
+            emit(_lines(services, ()))
+        raise
+    found = [*services, *findings(folded.state, folded.time_ms)]
     if output == "json":
         emit_json(Report("allotment.dev/doctor/v1", as_of(folded), found, folded.unreadable))
     else:
         emit(_lines(found, folded.unreadable))
     if found or folded.unreadable:
         context.exit(FOUND)
+
+
+async def _services(origin: Origin) -> list[Finding]:
+    """What the services of local mode say of themselves; nothing for any other log."""
+    if origin.file is not None or origin.nats:
+        return []
+    found = await local.status(origin.home)
+    return [
+        Finding(
+            severity=ERROR,
+            code="ServiceNotReady",
+            subject=f"service {row['name']}",
+            message=row["detail"] or "not ready",
+            remedy=f"its log says more: {row['log']}",
+        )
+        for row in found["services"]
+        if not row["ready"]
+    ]
 
 
 async def _fold(origin: Origin, at: str | None) -> Folded:

@@ -10,11 +10,19 @@ TIMEOUT_S = 2.0
 _ANSWER_BYTES_MAX = 1 << 20
 
 
+class Lag(NamedTuple):
+    """How far a service is behind the end of the log: in records, and for how long."""
+
+    records: int
+    seconds: float
+
+
 class Answer(NamedTuple):
-    """Whether it is ready, and what it waits for if it is not."""
+    """Whether it is ready, and what it waits for if it is not. `lag` of what folds the log."""
 
     ready: bool
     detail: str
+    lag: Lag | None = None
 
 
 async def probe_http(address: str, path: str = "/readyz") -> Answer:
@@ -26,7 +34,7 @@ async def probe_http(address: str, path: str = "/readyz") -> Answer:
         return Answer(False, f"no answer from {address} within {TIMEOUT_S:.0f} s")
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError) as error:
         return Answer(False, f"no answer from {address}: {error or type(error).__name__}")
-    return Answer(status == 200, "" if status == 200 else _reasons(status, body))
+    return Answer(status == 200, "" if status == 200 else _reasons(status, body), _lag(body))
 
 
 async def probe_nats(url: str) -> Answer:
@@ -56,6 +64,15 @@ async def _get(address: str, path: str) -> tuple[int, bytes]:
                 break
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split(b" ", 2)[1] if head.startswith(b"HTTP/") else b"no HTTP"), body
+
+
+def _lag(body: bytes) -> Lag | None:
+    """What a service's /readyz says of its fold; a process without one says nothing."""
+    try:
+        figures = json.loads(body)["figures"]["log"]
+        return Lag(int(figures["recordsBehind"]), float(figures["secondsBehind"]))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _reasons(status: int, body: bytes) -> str:

@@ -76,6 +76,7 @@ def _service_row(state: State, service: ServiceState, answer: Answer) -> dict[st
         "alive": is_alive(service.process),
         "ready": answer.ready,
         "detail": answer.detail,
+        "lag": None if answer.lag is None else answer.lag._asdict(),
         "log": service.log,
         "restarts": service.restarts,
     }

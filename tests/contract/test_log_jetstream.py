@@ -302,6 +302,51 @@ async def test_a_deleted_consumer_is_replaced(own_nats_server: NatsServer) -> No
         assert follower.refollows >= 1
 
 
+async def test_a_consumer_that_beats_and_delivers_nothing_is_left(
+    own_nats_server: NatsServer,
+) -> None:
+    """Paused by the API its heartbeats go on, as they do when a server's copy is damaged."""
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 10)
+        jetstream = JetStream(connection)
+        seen: list[Record] = []
+        async with aclosing(log.follow(0)) as batches:
+            while len(seen) < 10:
+                seen += await anext(batches)
+            (follower,) = log.followers
+            paused = follower.consumer
+            await jetstream.request(
+                f"CONSUMER.PAUSE.{log.stream}.{paused}", {"pause_until": "2199-01-01T00:00:00Z"}
+            )
+            await append_facts(log, 11, 20)
+            with anyio.fail_after(20):
+                while len(seen) < 20:
+                    seen += await anext(batches)
+        assert_each_once(seen, 20)
+        assert follower.consumer != paused
+        assert log.end_seq == 20
+        assert connection.reconnects == 0
+
+
+async def test_a_reader_that_takes_its_time_is_not_taken_for_a_stalled_consumer(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.adapters.follow.UNREAD_BYTES_MAX", 100)
+    monkeypatch.setattr("allotment.adapters.follow.LOOK_S", 0.05)
+    monkeypatch.setattr("allotment.adapters.follow.STALLED_S", 0.2)
+    async with opened(own_nats_server) as (_, log):
+        await append_facts(log, 1, 3000)
+        seen: list[Record] = []
+        async with aclosing(log.follow(0)) as batches:
+            async for batch in batches:
+                seen += batch
+                await anyio.sleep(0.5)
+                if len(seen) == 3000:
+                    break
+            assert_each_once(seen, 3000)
+            assert log.refollows == 0
+
+
 async def test_a_full_log_refuses_and_keeps_what_it_has(own_nats_server: NatsServer) -> None:
     async with opened(own_nats_server, max_bytes=4096) as (_, log):
         results = [await log.append(FACT, b"x" * 500, msg_id=f"f/{n}") for n in range(10)]

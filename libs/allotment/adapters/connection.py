@@ -10,16 +10,19 @@ times:
   without limit: `send` refuses while disconnected or when too much is pending;
 * answers are matched by our own inboxes, so that a repeated question accepts the answer to any of
 its
-  sends, and every open question is woken at once by a reconnect.
+  sends, and every open question is woken at once by a reconnect;
+* a server that is cut off from its cluster, or cannot write, keeps its clients for ever: what
+  JetStream leaves unanswered is counted here, and the watchdog leaves such a server for another.
 """
 
 import asyncio
 import itertools
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
@@ -31,6 +34,11 @@ from allotment.adapters.nats_watchdog import Watchdog
 
 PENDING_BYTES_MAX = 1024 * 1024
 CLOSE_WITHIN_S = 1
+ASKED_S_AGO_MAX = 5.0
+"""Who stopped asking learns nothing any more: an open question repeats itself every second."""
+
+Kind = Literal["read", "write"]
+"""What a question wants of JetStream: a server without room for more still answers the first."""
 
 log = logging.getLogger("allotment.nats")
 
@@ -41,6 +49,31 @@ class NatsUnavailable(Exception):
 
 class TooLarge(Exception):
     """A message larger than the server takes. Sending it would end the connection."""
+
+
+class Unanswered:
+    """Since when JetStream has left all questions of a kind without a useful answer."""
+
+    def __init__(self) -> None:
+        self._times: dict[Kind, tuple[float, float]] = {}
+        """When the first of them was sent, and when the last."""
+
+    def asked(self, kind: Kind) -> None:
+        now = time.monotonic()
+        first, last = self._times.get(kind, (now, now))
+        self._times[kind] = (now if now - last > ASKED_S_AGO_MAX else first, now)
+
+    def answered(self, kind: Kind) -> None:
+        self._times.pop(kind, None)
+
+    def seconds(self) -> dict[Kind, float]:
+        """For how long, by kind; without the kinds that are answered, or that nobody asks for."""
+        now = time.monotonic()
+        return {
+            kind: now - first
+            for kind, (first, last) in self._times.items()
+            if now - last <= ASKED_S_AGO_MAX
+        }
 
 
 class Inbox:
@@ -77,8 +110,12 @@ class Connection:
         self.permission_errors: set[str] = set()
         self.on_reconnect: set[Callable[[], None]] = set()
         self.on_refused: Callable[[], None] | None = None
+        self.unanswered = Unanswered()
         self._watchdog = Watchdog(
-            self.client, silence_s_max=ping_interval_s * 4, on_lost=self._on_lost
+            self.client,
+            silence_s_max=ping_interval_s * 4,
+            on_lost=self._on_lost,
+            unanswered_s=lambda: max(self.unanswered.seconds().values(), default=0.0),
         )
         self._errors: Counter[str] = Counter()
         self._inboxes: dict[str, Inbox] = {}
@@ -106,6 +143,11 @@ class Connection:
         return self._watchdog.aborts
 
     @property
+    def leaves(self) -> int:
+        """How many servers were left because they did not do their work."""
+        return self._watchdog.leaves
+
+    @property
     def max_payload_bytes(self) -> int:
         return int(self.client.max_payload)
 
@@ -113,6 +155,15 @@ class Connection:
     def server_version(self) -> str:
         """The version the connected server reports, "" when it does not."""
         return str(self.client._server_info.get("version", ""))
+
+    @property
+    def server(self) -> str:
+        """The host and port of the server that is connected, or was last."""
+        return self.client.server
+
+    def leave_server(self, reason: str) -> None:
+        """Ask for another server, soon, if there is one; this one does not do its work."""
+        self._watchdog.leave(reason)
 
     async def wait_connected(self, timeout_s: float) -> bool:
         """Whether there is a connection, after waiting up to `timeout_s` for one."""

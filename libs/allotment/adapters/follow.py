@@ -10,13 +10,20 @@ missing, a reconnect, a word from the server) it is left behind and a new one st
 record that was handed out. Only two things end a follower: the log is shorter than what was
 already read, or the first message of a fresh consumer is not the one asked for. Both mean that
 history is missing.
+
+Heartbeats say that a consumer lives, not that it delivers: one that is paused, or whose server has
+a damaged copy of the stream, beats for ever. So the stream's leader is asked now and then where the
+log ends, and a consumer that brings nothing of what is due is left behind like any other. When a
+new one brings nothing either, the server is left for another.
 """
 
+import asyncio
 import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 
 import anyio
 from nats.aio.msg import Msg
@@ -32,32 +39,64 @@ BATCH_RECORDS_MAX = 1024
 UNREAD_BYTES_MAX = 16 * 1024 * 1024
 SHORT_LOG_PATIENCE_S = 3.0
 RETRY_S = 0.1
+LOOK_S = 1.0
+"""How often the stream's leader is asked where the log ends."""
+STALLED_S = 2.0
+"""A consumer that brings nothing for so long, although the log goes on, is left."""
+STALLED_S_MAX = 30.0
+"""The same after several consumers that brought nothing."""
 MSG_ID = "Nats-Msg-Id"
 
 log = logging.getLogger("allotment.log")
 
 
 class Follower:
-    """An endless read of one stream after `after_seq`. `consumer` names the current consumer."""
+    """An endless read of one stream after `after_seq`. `consumer` names the current consumer.
+
+    `on_end` hears where the log ends, each time that the stream's leader said so.
+    """
 
     def __init__(
-        self, jetstream: JetStream, stream: str, after_seq: int, *, pending_msgs_max: int = 0
+        self,
+        jetstream: JetStream,
+        stream: str,
+        after_seq: int,
+        *,
+        pending_msgs_max: int = 0,
+        on_end: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.consumer = ""
         self.refollows = 0
+        self._on_end = on_end
+        self._intake: Intake | None = None
+        self._stalls = 0
+        """How many consumers in a row were left because they brought nothing."""
         self._jetstream = jetstream
         self._stream = stream
         self._after_seq = after_seq
         self._pending_msgs_max = pending_msgs_max
 
     async def batches(self) -> AsyncGenerator[list[Record]]:
+        looking = asyncio.create_task(self._look_for_the_end(), name=f"end of {self._stream}")
+        try:
+            async with aclosing(self._consume()) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            looking.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([looking])
+        if not looking.cancelled():
+            looking.result()  # a defect in it must not stay silent
+
+    async def _consume(self) -> AsyncGenerator[list[Record]]:
         while True:
             await self._check_log_reaches()
-            intake = Intake(self._jetstream, self._stream, self._after_seq)
+            intake = self._intake = Intake(self._jetstream, self._stream, self._after_seq)
             try:
                 self.consumer = await intake.start(self._pending_msgs_max)
                 while (batch := await intake.take()) is not None:
-                    self._after_seq = batch[-1].seq
+                    self._after_seq, self._stalls = batch[-1].seq, 0
                     yield batch
             except (ApiError, LogUnavailable) as error:
                 log.warning("log: cannot follow, trying again: %s", error)
@@ -69,8 +108,31 @@ class Follower:
                     "the records between are missing"
                 )
             self.refollows += 1
-            log.info("log: following anew after %d: %s", self._after_seq, intake.lost)
+            if intake.is_stalled:
+                self._stalls += 1
+                log.warning("log: following anew after %d: %s", self._after_seq, intake.lost)
+                if self._stalls > 1:
+                    self._jetstream.connection.leave_server(intake.lost)
+            else:
+                log.info("log: following anew after %d: %s", self._after_seq, intake.lost)
             await anyio.sleep(RETRY_S if intake.count == 0 else 0)
+
+    async def _look_for_the_end(self) -> None:
+        """Ask where the log ends, for ever, and hold what the consumer brings against it."""
+        while True:
+            await anyio.sleep(LOOK_S)
+            try:
+                info = await self._jetstream.stream_info(self._stream)
+            except (ApiError, LogUnavailable) as error:
+                log.debug("log: its end is not known: %s", error)
+                continue
+            if info is None:
+                continue  # the next consumer finds that out, and what it means
+            last_seq = int(info["state"]["last_seq"])
+            self._on_end(last_seq)
+            if self._intake is not None:
+                patience_s = min(STALLED_S * 2.0**self._stalls, STALLED_S_MAX)
+                self._intake.compare(last_seq, patience_s)
 
     async def _check_log_reaches(self) -> None:
         """Raises LogDamaged when the log stays shorter than what was already read from it.
@@ -103,6 +165,7 @@ class Intake:
 
     def __init__(self, jetstream: JetStream, stream: str, after_seq: int) -> None:
         self.lost = ""
+        self.is_stalled = False
         self.hole_before = 0
         self.count = 0
         self._jetstream = jetstream
@@ -110,6 +173,8 @@ class Intake:
         self._stream = stream
         self._next_seq = after_seq + 1
         self._consumer_seq = 0
+        self._missed: tuple[int, float] | None = None
+        """The sequence that is due although the log has it, and since when that is known."""
         self._batches: deque[list[Record]] = deque()
         self._bytes = 0
         self._flow_reply = ""
@@ -160,6 +225,24 @@ class Intake:
         batch = self._batches.popleft()
         self._bytes -= sum(len(record.payload) for record in batch)
         return batch
+
+    def compare(self, last_seq: int, patience_s: float) -> None:
+        """Doubt the consumer if the log ends at `last_seq` and it brings nothing for so long.
+
+        What lies here unread is the reader's delay: only then the server may be waiting for us.
+        """
+        now = time.monotonic()
+        if self._next_seq > last_seq or self._batches:
+            self._missed = None
+        elif self._missed is None or self._missed[0] != self._next_seq:
+            self._missed = (self._next_seq, now)
+        elif now - self._missed[1] >= patience_s and not self.lost:
+            self.is_stalled = True
+            self.lost = (
+                f"the log ends at {last_seq}, but {self._next_seq} did not come within "
+                f"{now - self._missed[1]:.1f} s"
+            )
+            self._wake.set()
 
     async def stop(self) -> None:
         """Leave the consumer behind; the server removes it when nobody listens."""

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from nats.aio.msg import Msg
 
-from allotment.adapters.connection import Connection, is_no_responders
+from allotment.adapters.connection import Connection, Kind, is_no_responders
 from allotment.core.logport import LogUnavailable, Record
 
 FIRST_WAIT_S = 0.25
@@ -88,8 +88,9 @@ async def ask(
     budget_s: float = BUDGET_S,
     resend_s_max: float = 1.0,
     is_final: Callable[[bytes], bool] = lambda data: True,
+    kind: Kind = "read",
 ) -> Answer:
-    """Send the same bytes until there is a final answer.
+    """Send the same bytes until there is a final answer. `kind`: what counts as unanswered.
 
     Repeats are spaced 0.25 s, then doubling up to `resend_s_max`; a reconnect repeats at once. An
     answer that is not final is followed by a short pause and a repeat. Raises LogUnavailable after
@@ -104,15 +105,32 @@ async def ask(
                 continue
             if await connection.send(subject, payload, reply=inbox.subject, headers=headers):
                 sends += 1
+                if not connection.forbids(subject):  # no other server would take it either
+                    connection.unanswered.asked(kind)
             answer = await inbox.next(min(wait_s, left_s))
             if answer is None:
                 wait_s = min(wait_s * 2, resend_s_max)
             elif not is_no_responders(answer) and is_final(answer.data):
+                if kind == "write" or not _is_out_of_service(answer.data):
+                    connection.unanswered.answered(kind)
                 return Answer(answer.data, sends)
             else:
                 last = _text(answer)
                 await anyio.sleep(min(PAUSE_S, left_s))
     raise LogUnavailable(f"{subject}: {last} within {budget_s:g} s after {sends} sends")
+
+
+class _Outcome(msgspec.Struct):
+    error: Failure | None = None
+
+
+_decode_outcome = msgspec.json.Decoder(_Outcome).decode
+
+
+def _is_out_of_service(data: bytes) -> bool:
+    """Whether a management answer says that the server cannot answer, as one cut off does."""
+    error = _decode_outcome(data).error
+    return error is not None and error.code == 503
 
 
 def _text(answer: Msg) -> str:
@@ -129,20 +147,32 @@ class JetStream:
         self.budget_s = budget_s
         self._prefix = prefix
 
-    async def request(self, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def request(
+        self,
+        verb: str,
+        body: dict[str, Any] | None = None,
+        *,
+        is_final: Callable[[bytes], bool] = lambda data: True,
+    ) -> dict[str, Any]:
         """One management request. Raises ApiError when refused, LogUnavailable when unanswered."""
         subject = f"{self._prefix}.{verb}"
         payload = b"" if body is None else msgspec.json.encode(body)
-        answer = await ask(self.connection, subject, payload, budget_s=self.budget_s)
+        answer = await ask(
+            self.connection, subject, payload, budget_s=self.budget_s, is_final=is_final
+        )
         decoded: dict[str, Any] = msgspec.json.decode(answer.data)
         if "error" in decoded:
             raise ApiError(subject, msgspec.convert(decoded["error"], Failure))
         return decoded
 
     async def stream_info(self, stream: str) -> dict[str, Any] | None:
-        """The stream's configuration and state, None when there is no such stream."""
+        """The stream's configuration and state, None when there is no such stream.
+
+        Of a stream without a leader a server tells what its own copy has, which may be old: that is
+        no answer.
+        """
         try:
-            return await self.request(f"STREAM.INFO.{stream}")
+            return await self.request(f"STREAM.INFO.{stream}", is_final=_is_from_leader)
         except ApiError as error:
             if error.failure.err_code == STREAM_NOT_FOUND:
                 return None
@@ -192,6 +222,23 @@ class JetStream:
             time_ns=parse_time_ns(got.message.time),
             msg_id=headers.get("Nats-Msg-Id", ""),
         )
+
+
+class _Cluster(msgspec.Struct):
+    leader: str = ""
+
+
+class _Info(msgspec.Struct):
+    cluster: _Cluster | None = None
+
+
+_decode_info = msgspec.json.Decoder(_Info).decode
+
+
+def _is_from_leader(data: bytes) -> bool:
+    """Whether what a server says of a stream is what the stream's leader says."""
+    cluster = _decode_info(data).cluster
+    return cluster is None or cluster.leader != ""
 
 
 def parse_headers(raw: bytes) -> dict[str, str]:

@@ -229,6 +229,7 @@ class Lease:
             budget_s=budget_s,
             resend_s_max=RESEND_S,
             is_final=_is_final,
+            kind="write",
         )
         ack = decode_ack(answer.data)
         if ack.error is None:

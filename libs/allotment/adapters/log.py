@@ -8,6 +8,7 @@ LogUnavailable, and the writer must then step down rather than assume either way
 """
 
 import re
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Self
@@ -70,6 +71,11 @@ class JetStreamLog:
         self.warnings = warnings
         self.resends = 0
         self.followers: set[Follower] = set()
+        self.end_seq = 0
+        """The last sequence, as the stream's leader last said to a follower."""
+        self.end_seen_s = time.monotonic()
+        """When it said so, by the monotonic clock."""
+        self._refollows = 0
         self._jetstream = jetstream
         self._connection = jetstream.connection
         self._budget_s = jetstream.budget_s
@@ -114,6 +120,11 @@ class JetStreamLog:
             jetstream, stream, identity=identity, warnings=warnings + doubtful + unsynced_doubtful
         )
 
+    @property
+    def refollows(self) -> int:
+        """How often a follower had to start anew."""
+        return self._refollows + sum(follower.refollows for follower in self.followers)
+
     async def append(self, subject: str, payload: bytes, *, msg_id: str) -> AppendResult:
         headers = self._headers(msg_id)
         async with self._in_flight:
@@ -143,7 +154,7 @@ class JetStreamLog:
         return int(info["state"]["last_seq"])
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
-        follower = Follower(self._jetstream, self.stream, after_seq)
+        follower = Follower(self._jetstream, self.stream, after_seq, on_end=self._saw_end)
         self.followers.add(follower)
         try:
             async with aclosing(follower.batches()) as batches:
@@ -151,6 +162,7 @@ class JetStreamLog:
                     yield batch
         finally:
             self.followers.discard(follower)
+            self._refollows += follower.refollows
 
     async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         last_seq = min(last_seq, await self.last_seq())
@@ -163,6 +175,9 @@ class JetStreamLog:
                     yield batch[: last_seq - batch[0].seq + 1]
                     return
                 yield batch
+
+    def _saw_end(self, last_seq: int) -> None:
+        self.end_seq, self.end_seen_s = last_seq, time.monotonic()
 
     def _headers(self, msg_id: str) -> dict[str, str]:
         if not msg_id or not msg_id.isprintable() or msg_id != msg_id.strip():
@@ -184,6 +199,7 @@ class JetStreamLog:
                 budget_s=self._budget_s,
                 resend_s_max=resend_s_max,
                 is_final=_is_final,
+                kind="write",
             )
         except TooLarge as error:
             return Refused("too_large", None, str(error)), 0

@@ -5,6 +5,7 @@ when a new version of the library makes it wrong.
 """
 
 import ssl
+import time
 from typing import Any
 
 import msgspec
@@ -39,7 +40,40 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardedClient(Client):
-    """The client with two repairs: late pongs, and sockets left behind by failed connects."""
+    """The client with two repairs: late pongs, and sockets left behind by failed connects.
+
+    And one thing more: a server that does not serve can be left for another.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: dict[str, float] = {}
+        """Servers that were left on purpose, and when: they are tried last."""
+
+    async def leave_server(self) -> None:
+        """Reconnect, to another server of the pool if one can be reached."""
+        if self._current_server is not None:
+            self._left[self._current_server.uri.netloc] = time.monotonic()
+        await self.force_reconnect()
+
+    @property
+    def server(self) -> str:
+        """The address of the server that is connected, or was last."""
+        return "" if self._current_server is None else str(self._current_server.uri.netloc)
+
+    @property
+    def server_id(self) -> str:
+        """Who it is: one server may have several addresses."""
+        return str(self._server_info.get("server_id", ""))
+
+    @property
+    def server_count(self) -> int:
+        """How many servers there are to choose from."""
+        return len(self._server_pool)
+
+    async def _select_next_server(self) -> None:
+        self._server_pool.sort(key=lambda one: self._left.get(one.uri.netloc, 0.0))
+        await super()._select_next_server()
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():  # its waiter was cancelled or timed out

@@ -33,6 +33,8 @@ class Readiness:
         self.refused = refused
         self._conditions: dict[str, tuple[bool, str]] = {}
         self._stopping = False
+        self.figures: dict[str, Mapping[str, int | float]] = {}
+        """What there is to say in numbers, by subject: for machines, beside the conditions."""
 
     def set(self, name: str, holds: bool, detail: str = "") -> None:
         self._conditions[name] = (holds, detail)
@@ -81,6 +83,7 @@ async def serve_http(
             "ready": not reasons,
             "reasons": reasons,
             "holds": readiness.details(),
+            "figures": readiness.figures,
         }
         if refused := readiness.refused():
             body["refused"] = refused

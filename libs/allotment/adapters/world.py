@@ -9,14 +9,16 @@ broken books end the service with that error: it is started again and folds anew
 """
 
 import gc
-from collections.abc import AsyncIterator, Callable
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio
 
 from allotment.adapters.bus import Bus
-from allotment.adapters.connection import Connection, connect
+from allotment.adapters.connection import Connection, Kind, connect
 from allotment.adapters.fold import Fold
 from allotment.adapters.heap import freeze_heap, uncollected
 from allotment.adapters.lease import Lease
@@ -28,9 +30,39 @@ from allotment.adapters.snapshots import SnapshotDirectory
 from allotment_proto.events import Event
 
 LAG_POLL_S = 1.0
+LAG_S_MAX = 5.0
+"""A service that is behind the log's end for longer is not ready."""
+END_UNSEEN_S_MAX = 5.0
+"""The same when it cannot learn where the log ends."""
+UNANSWERED_S_MAX = 3.0
+"""The same when JetStream answers nothing, or takes no writes."""
+LAG_MARKS_MAX = 100
 PAYLOAD_BYTES_MIN = 4 << 20
 
 S = TypeVar("S", bound=CommonSettings)
+
+
+class Lag:
+    """How far a fold is behind the end of the log: in records, and since when."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._marks: deque[tuple[int, float]] = deque()
+        """Ends of the log that are not reached yet, and when each was first known."""
+
+    def look(self, end_seq: int, applied_seq: int, now_s: float) -> None:
+        """Take note of where the log ends and how far the fold has come, at a monotonic time."""
+        self.records = max(end_seq - applied_seq, 0)
+        while self._marks and self._marks[0][0] <= applied_seq:
+            self._marks.popleft()
+        if end_seq > max(applied_seq, self._marks[-1][0] if self._marks else 0):
+            if len(self._marks) == LAG_MARKS_MAX:
+                self._marks.pop()
+            self._marks.append((end_seq, now_s))
+
+    def seconds(self, now_s: float) -> float:
+        """For how long the log has held a record that is not applied."""
+        return max(now_s - self._marks[0][1], 0.0) if self._marks else 0.0
 
 
 class World:
@@ -92,7 +124,8 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         )
         fold = Fold(log, ctx.log, snapshots)
         bus = Bus(connection)
-        _expose(ctx, fold, connection, bus)
+        lag = Lag()
+        _expose(ctx, fold, log, connection, bus, lag)
         async with (
             Lease(
                 connection,
@@ -104,7 +137,7 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         ):
             with uncollected():  # until it has caught up: see `_watch_readiness`
                 group.start_soon(fold.run)
-                group.start_soon(_watch_readiness, ctx, connection, fold, log)
+                group.start_soon(_watch_readiness, ctx, connection, fold, log, lag)
                 group.start_soon(_end_when_lost, connection)
                 yield World(connection, log, fold, bus, lease)
                 group.cancel_scope.cancel()
@@ -112,26 +145,115 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
 
 
 async def _watch_readiness(
-    ctx: ServiceContext[S], connection: Connection, fold: Fold, log: JetStreamLog
+    ctx: ServiceContext[S], connection: Connection, fold: Fold, log: JetStreamLog, lag: Lag
 ) -> None:
     await fold.caught_up.wait()
     freeze_heap()
     gc.enable()
     ctx.ready("log", True, f"folded to {fold.state.seq}")
     ctx.log.info("caught up", seq=fold.state.seq, pods=len(fold.state.pods))
+    takes_writes = True
     while True:
+        now_s = time.monotonic()
+        lag.look(log.end_seq, fold.state.seq, now_s)
+        ctx.readiness.figures["log"] = {
+            "seq": fold.state.seq,
+            "recordsBehind": lag.records,
+            "secondsBehind": round(lag.seconds(now_s), 1),
+        }
+        ctx.ready("log", *_log_condition(fold.state.seq, lag, now_s, log.end_seen_s))
+        unanswered_s = connection.unanswered.seconds()
+        ctx.ready("nats", *_nats_condition(connection, unanswered_s))
+        trouble = _write_trouble(connection, unanswered_s)
+        if trouble or not takes_writes:
+            ctx.ready("log space", not trouble, trouble)
+        if trouble and takes_writes:
+            ctx.log.error("the log takes nothing more", reason=trouble)
+        elif not trouble and not takes_writes:
+            ctx.log.info("the log takes records again")
+        takes_writes = not trouble
         await anyio.sleep(LAG_POLL_S)
-        connected = connection.connected
-        ctx.ready("nats", connected, "" if connected else connection.last_error)
-        ctx.ready("log", True, f"folded to {fold.state.seq}")
+
+
+def _log_condition(seq: int, lag: Lag, now_s: float, end_seen_s: float) -> tuple[bool, str]:
+    """Whether the fold keeps up with the log, and in words."""
+    if now_s - end_seen_s > END_UNSEEN_S_MAX:
+        return False, (
+            f"folded to {seq}; where the log ends has not been told for {now_s - end_seen_s:.0f} s"
+        )
+    behind_s = lag.seconds(now_s)
+    if not lag.records:
+        return True, f"folded to {seq}"
+    text = f"folded to {seq}, {lag.records} records behind the log's end for {behind_s:.1f} s"
+    return behind_s <= LAG_S_MAX, text
+
+
+def _nats_condition(connection: Connection, unanswered_s: Mapping[Kind, float]) -> tuple[bool, str]:
+    """Whether NATS does its work, and in words."""
+    if not connection.connected:
+        return False, connection.last_error
+    if (silent_s := unanswered_s.get("read", 0.0)) > UNANSWERED_S_MAX:
+        return False, (
+            f"JetStream has not answered at {connection.server} for {silent_s:.0f} s: is that "
+            "server cut off from its cluster, or the cluster without a leader?"
+        )
+    return True, ""
+
+
+def _write_trouble(connection: Connection, unanswered_s: Mapping[Kind, float]) -> str:
+    """What to say when NATS answers but takes no writes, as with a full disk; "" when it does."""
+    silent_s = unanswered_s.get("write", 0.0)
+    if not connection.connected or silent_s <= UNANSWERED_S_MAX or "read" in unanswered_s:
+        return ""
+    return (
+        f"NATS at {connection.server} answers but has taken no writes for {silent_s:.0f} s, as with"
+        ' a full disk: look for "no space left on device" in its log, make room, restart it'
+    )
 
 
 async def _end_when_lost(connection: Connection) -> None:
     raise await connection.wait_lost()
 
 
-def _expose(ctx: ServiceContext[S], fold: Fold, connection: Connection, bus: Bus) -> None:
-    ctx.metrics.expose_sequences(lambda: fold.head, lambda: fold.state.seq)
+def _expose(
+    ctx: ServiceContext[S],
+    fold: Fold,
+    log: JetStreamLog,
+    connection: Connection,
+    bus: Bus,
+    lag: Lag,
+) -> None:
+    ctx.metrics.expose_sequences(lambda: max(fold.head, log.end_seq), lambda: fold.state.seq)
+    ctx.metrics.expose(
+        "allot_log_lag_seconds",
+        "for how long the log has held a record that is not applied here",
+        lambda: lag.seconds(time.monotonic()),
+    )
+    ctx.metrics.expose(
+        "allot_log_end_age_seconds",
+        "how long ago the log's leader last said where the log ends",
+        lambda: time.monotonic() - log.end_seen_s,
+    )
+    ctx.metrics.expose(
+        "allot_nats_unanswered_seconds",
+        "for how long JetStream has answered no question, or taken no write",
+        lambda: {
+            (kind,): connection.unanswered.seconds().get(kind, 0.0) for kind in ("read", "write")
+        },
+        labels=("kind",),
+    )
+    ctx.metrics.expose(
+        "allot_nats_servers_left_total",
+        "NATS servers that were left for another because they did not do their work",
+        lambda: connection.leaves,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_log_refollows_total",
+        "times the log was followed anew, from the last record that was read",
+        lambda: log.refollows,
+        kind="counter",
+    )
     ctx.metrics.expose(
         "allot_log_unreadable_records_total",
         "records of the log that were passed over because they could not be read",

@@ -1,0 +1,85 @@
+"""`allot status` and `allot doctor` about the services of local mode."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner
+
+from allotment_cli import local
+from allotment_cli.cluster import show_status
+from allotment_cli.doctor import doctor
+from allotment_local.probes import probe_http
+
+BEHIND = "log: folded to 644, 247 records behind the log's end for 12.3 s"
+
+
+def row(name: str, *, detail: str = "", lag: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "pid": 7,
+        "http": "http://127.0.0.1:1",
+        "alive": True,
+        "restarts": 0,
+        "ready": not detail,
+        "detail": detail,
+        "lag": lag,
+        "log": f"/home/{name}.log",
+    }
+
+
+FOUND = {
+    "ready": False,
+    "home": "/home",
+    "kubeconfig": None,
+    "apiserver": None,
+    "nats": None,
+    "problems": [],
+    "services": [
+        row("nats"),
+        row("filter", lag={"records": 0, "seconds": 0.0}),
+        row("scorer", detail=BEHIND, lag={"records": 247, "seconds": 12.3}),
+    ],
+}
+
+
+def test_status_shows_how_far_each_service_is_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    show_status(FOUND, "text")
+    lines = capsys.readouterr().out.splitlines()
+    (header,) = (line for line in lines if line.startswith("SERVICE"))
+    assert "BEHIND LOG" in header
+    assert "247 for 12.3s" in next(line for line in lines if line.startswith("scorer"))
+
+
+def test_doctor_says_which_service_is_not_ready_even_if_the_log_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def found(home: Path) -> dict[str, Any]:
+        return FOUND
+
+    monkeypatch.setattr(local, "status", found)
+    answer = CliRunner().invoke(doctor, ["--home", str(tmp_path)])
+    assert answer.exit_code == 2  # no log to read
+    assert "ServiceNotReady   service scorer" in answer.output
+    assert BEHIND in answer.output
+    assert "/home/scorer.log" in answer.output
+
+
+@pytest.mark.anyio
+async def test_a_probe_reads_the_lag_out_of_readyz() -> None:
+    body = b'{"ready":true,"reasons":{},"figures":{"log":{"recordsBehind":3,"secondsBehind":1.5}}}'
+
+    async def answer(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await stream.receive()
+            await stream.send(b"HTTP/1.0 200 OK\r\n\r\n" + body)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, answer)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        found = await probe_http(f"127.0.0.1:{port}")
+        group.cancel_scope.cancel()
+    assert found.lag is not None
+    assert (found.ready, *found.lag) == (True, 3, 1.5)
