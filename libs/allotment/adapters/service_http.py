@@ -33,7 +33,7 @@ class Readiness:
         self.refused = refused
         self._conditions: dict[str, tuple[bool, str]] = {}
         self._stopping = False
-        self.figures: dict[str, Mapping[str, int | float]] = {}
+        self.figures: dict[str, dict[str, int | float]] = {}
         """What there is to say in numbers, by subject: for machines, beside the conditions."""
 
     def set(self, name: str, holds: bool, detail: str = "") -> None:
