@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from allotment_local.nodes.objects import card_id
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import NodeObserved
 from tests.e2e.stack import Stack
 
 Json = dict[str, Any]
 NODES = """
 - {name: c1, kind: cpu, cpu: 8, memory: 32Gi}
+- {name: v, gpus: {model: Tesla T4, count: 2, memory_mib: 15360}}
 - {name: w1, kind: whole, gpus: {model: NVIDIA H100 80GB HBM3, count: 8, memory_mib: 81559}}
 - {name: w2, kind: whole, gpus: {model: Tesla V100-SXM2-32GB, count: 1, memory_mib: 32768}}
 """
@@ -75,3 +79,33 @@ def test_whole_cards_are_of_a_type_that_the_manifest_lists(stack: Stack) -> None
     stack.until(lambda: stack.node_of("not") == "w1", "the pod that wants no V100 is on the H100")
     create(stack, "index", whole, annotations={"volcano.sh/gpu-index": "0"})
     assert "kubelet chooses the cards" in refused(stack, "index")
+
+
+def health(stack: Stack, node: str) -> list[bool]:
+    """Of each vGPU card of a node, as the log says last."""
+    found: list[bool] = []
+    for record in stack.records():
+        for event in decode_envelope(record.payload).events:
+            if isinstance(event, NodeObserved) and event.name == node:
+                found = [c.healthy for i in event.inventories for c in i.cards]
+    return found
+
+
+def test_a_card_that_a_node_names_unhealthy_takes_nothing_new(stack: Stack) -> None:
+    uuids = [card_id("v", index) for index in range(2)]
+    ids = "volcano.sh/gpu-unhealthy-ids"
+    share = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 1000}
+    there = {"nodeSelector": {"kubernetes.io/hostname": "v"}}
+    for number, (named, other) in enumerate(((uuids[0], uuids[1]), ("1", uuids[0]))):
+        stack.patch_node("v", {"metadata": {"annotations": {ids: named}}})
+        wanted = [number == 1, number == 0]
+        stack.until(lambda wanted=wanted: health(stack, "v") == wanted, "the log says so")  # type: ignore[misc]
+        for name in (f"well-{number}a", f"well-{number}b"):
+            create(stack, name, share, **there)
+            stack.until(lambda name=name: is_running(stack, name), f"{name} runs")  # type: ignore[misc]
+            held = stack.pod(name)["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"]
+            assert held.startswith(other), (named, held)
+    stack.patch_node("v", {"metadata": {"annotations": {ids: f"0,{uuids[1]}"}}})
+    stack.until(lambda: health(stack, "v") == [False, False], "the log says so")
+    create(stack, "ill", share, **there)
+    assert "1 GPUUnhealthy" in refused(stack, "ill")

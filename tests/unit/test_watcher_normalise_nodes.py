@@ -27,6 +27,8 @@ from tests.unit.kube_json import (
     seen,
 )
 
+UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
+
 
 def test_constraints_are_read_in_all_their_forms() -> None:
     terms = [
@@ -112,6 +114,35 @@ def test_shared_cards_come_from_capacity_and_unhealthy_ones_are_marked() -> None
     (inventory,) = fact.inventories
     assert [(c.memory_mib, c.healthy) for c in inventory.cards] == [(16000, True), (16000, False)]
     assert [problem.code for problem in fact.problems] == ["BrokenIndexList"]
+
+
+def test_a_shared_card_that_is_named_by_uuid_may_be_any_of_its_node() -> None:
+    amounts = {"volcano.sh/gpu-memory": "32000", "volcano.sh/gpu-number": "2"}
+    fact = node(node_json({"volcano.sh/gpu-unhealthy-ids": "GPU-xxxx-1234"}, amounts))
+    assert [card.healthy for card in fact.inventories[0].cards] == [False, False]
+    (problem,) = fact.problems
+    assert problem.code == "UnhealthyCardUnknown"
+    assert "index" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("ids", "healthy", "unknown"),
+    [
+        ("0", [False, True], []),
+        (" GPU-b ,", [True, False], []),
+        ("GPU-a,1", [False, False], []),
+        ("GPU-A, 7, x", [True, True], ["'GPU-A'", "'x'", "'7'"]),
+        ("", [True, True], []),
+    ],
+)
+def test_a_card_that_is_named_unhealthy_takes_nothing(
+    ids: str, healthy: list[bool], unknown: list[str]
+) -> None:
+    register = TWO_CARDS.replace("false", "true")
+    fact = node(node_json({REGISTER: register, UNHEALTHY: ids}, VGPU_AMOUNTS))
+    assert [card.healthy for card in fact.inventories[0].cards] == healthy
+    assert [p.code for p in fact.problems] == ["UnhealthyCardUnknown"] * len(unknown)
+    assert all(name in p.message for name, p in zip(unknown, fact.problems, strict=True))
 
 
 def test_broken_amounts_of_a_node_count_as_nothing_and_are_named() -> None:

@@ -34,6 +34,7 @@ REMEDIES = {
     "NotAllocatable": "is the device plugin running? kubelet lists no such devices",
     "BrokenRegister": "look after the device plugin: its register annotation cannot be read",
     "DeviceConfigMismatch": "make device configuration, device plugin and node agree",
+    "UnhealthyCardUnknown": "write the card's index as the node's device plugin counts cards",
     "NoMigTable": "add the model to knownMigGeometries of the device configuration",
 }
 

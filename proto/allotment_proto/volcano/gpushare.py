@@ -13,6 +13,7 @@ PRODUCT_LABEL = "nvidia.com/gpu.product"
 SLOTS_UNLIMITED = 1_000_000
 """The legacy plugin does not limit how many pods share a card."""
 INDEX_DIGITS_MAX = 9
+UUID_PREFIX = "GPU-"
 
 
 def cards_from_capacity(
@@ -42,13 +43,26 @@ def decode_indexes(text: str, place: str) -> tuple[tuple[int, ...], tuple[Proble
     problems: list[Problem] = []
     for item in text.split(","):
         word = item.strip()
-        if len(word) <= INDEX_DIGITS_MAX and word.isascii() and word.isdigit():
+        if _is_index(word):
             indexes.append(int(word))
         elif word:
             problems.append(
                 Problem("BrokenIndexList", place, f"{word[:80]!r} is not a card index (0, 1, 2, …)")
             )
     return tuple(sorted(set(indexes))), tuple(problems)
+
+
+def decode_unhealthy(text: str) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Cards that a node's annotation names as unhealthy: by index, and whatever else is written
+    there, each once, sorted.
+    """
+    words = {word for item in text.split(",") if (word := item.strip())}
+    indexes = frozenset(int(word) for word in words if _is_index(word))
+    return indexes, tuple(sorted(word for word in words if not _is_index(word)))
+
+
+def _is_index(word: str) -> bool:
+    return len(word) <= INDEX_DIGITS_MAX and word.isascii() and word.isdigit()
 
 
 def binding_annotations(holdings: tuple[Holding, ...], stamp_s: int) -> dict[str, str]:

@@ -55,12 +55,9 @@ class Gpushare:
             if value > most:
                 message = f"is {value}; at most {most}"
                 return None, (Problem("BrokenCapacity", f"status.capacity {key}", message),)
-        unhealthy, problems = wire.decode_indexes(
-            node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""),
-            f"annotation {keys.GPU_UNHEALTHY_IDS}",
-        )
+        unhealthy, problems = _unhealthy(node, number)
         model = node.labels.get(wire.PRODUCT_LABEL) or wire.MODEL
-        cards = wire.cards_from_capacity(memory_mib, number, frozenset(unhealthy), model)
+        cards = wire.cards_from_capacity(memory_mib, number, unhealthy, model)
         return (Inventory(self.name, "", cards) if cards else None), problems
 
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
@@ -110,6 +107,28 @@ class Gpushare:
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
         return wire.binding_annotations(holdings, stamp_s)
+
+
+def _unhealthy(node: NodeSource, number: int) -> tuple[frozenset[int], tuple[Problem, ...]]:
+    """The cards that the node names as unhealthy.
+
+    Nothing tells these cards' UUIDs: if one is named, any of them may be meant.
+    """
+    indexes, others = wire.decode_unhealthy(node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""))
+    place = f"annotation {keys.GPU_UNHEALTHY_IDS}"
+    problems = []
+    for word in others:
+        if word.startswith(wire.UUID_PREFIX):
+            indexes = frozenset(range(number))
+            message = (
+                f"names {word[:80]!r}, but this node's device plugin tells no UUIDs: no card takes "
+                "anything new until the card's index (0, 1, 2, …) is written in its place"
+            )
+            problems.append(Problem("UnhealthyCardUnknown", place, message))
+        else:
+            message = f"{word[:80]!r} is not a card index (0, 1, 2, …)"
+            problems.append(Problem("BrokenIndexList", place, message))
+    return indexes, tuple(problems)
 
 
 def _pod_amount(pod: PodSource, key: str) -> tuple[int, Problem | None]:

@@ -14,7 +14,7 @@ from allotment.core.cuts.mig import most_mib
 from allotment.core.devices.base import CORES_MOST_PCT, NodeSource
 from allotment_proto.device_config import DeviceConfig, NodeConfig
 from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Inventory, Problem
-from allotment_proto.volcano import device_config, keys
+from allotment_proto.volcano import device_config, gpushare, keys
 from allotment_proto.volcano import vgpu as wire
 
 MILLI = 1000
@@ -37,8 +37,9 @@ def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[P
     if problem is not None:
         return None, (*register.problems, problem)
     said = _said_of(node)
-    cards = [_configured(card, node.config, said) for card in register.cards]
-    problems = [*register.problems, *_hidden(register.cards, said)]
+    ill, found = _named_unhealthy(node, register.cards)
+    cards = [_configured(card, node.config, said, is_ill=card.id in ill) for card in register.cards]
+    problems = [*register.problems, *found, *_hidden(register.cards, said)]
     mode = register.mode
     tables: Tables = ()
     if mode == keys.MODE_MIG:
@@ -70,8 +71,32 @@ def _not_listed(node: NodeSource) -> Problem | None:
     )
 
 
-def _configured(card: CardFact, config: DeviceConfig, said: NodeConfig) -> CardFact:
-    """The card with its sizes scaled for over-commit, and without what is hidden."""
+def _named_unhealthy(
+    node: NodeSource, cards: tuple[CardFact, ...]
+) -> tuple[frozenset[str], list[Problem]]:
+    """The ids of cards that somebody named as unhealthy, by index or UUID, beside what the device
+    plugin says of their health.
+    """
+    indexes, ids = gpushare.decode_unhealthy(node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""))
+    known = frozenset(card.id for card in cards)
+    strange = [*ids, *map(str, sorted(indexes - {card.index for card in cards}))]
+    place = f"annotation {keys.GPU_UNHEALTHY_IDS}"
+    problems = [
+        Problem(
+            "UnhealthyCardUnknown",
+            place,
+            f"names {name[:80]!r}, which is neither the UUID nor the index of a registered card",
+        )
+        for name in strange
+        if name not in known
+    ]
+    return known.intersection(ids) | {c.id for c in cards if c.index in indexes}, problems
+
+
+def _configured(
+    card: CardFact, config: DeviceConfig, said: NodeConfig, *, is_ill: bool
+) -> CardFact:
+    """The card with its sizes scaled for over-commit, and without what is hidden or ill."""
     nvidia = config.nvidia
     memory_milli = said.memory_scaling_milli or nvidia.memory_scaling_milli
     cores_milli = said.cores_scaling_milli or nvidia.cores_scaling_milli
@@ -81,7 +106,7 @@ def _configured(card: CardFact, config: DeviceConfig, said: NodeConfig) -> CardF
         memory_mib=card.memory_mib * memory_milli // MILLI,
         cores_pct=min(card.cores_pct * cores_milli // MILLI, CORES_MOST_PCT),
         # all of nothing would fit on a card without memory, and fail there
-        healthy=card.healthy and card.memory_mib > 0 and not is_hidden,
+        healthy=card.healthy and card.memory_mib > 0 and not is_hidden and not is_ill,
     )
 
 
