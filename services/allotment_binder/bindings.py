@@ -8,8 +8,14 @@
 Unknown is never an ending: the pod is read until it tells, and while it is not bound the very same
 Binding is sent again, because at most one of them can take effect. A read that is refused, or
 answered with something that is no pod, tells nothing either: cards must not count as free because
-we may not look. And while an unanswered Binding may be under way, the refusal of another is no
-ending: only a pod that is bound, or gone, settles that.
+we may not look.
+
+While an unanswered Binding may be under way (*in doubt*: sent by this life, or perhaps by an
+earlier one) only a pod that is bound, or gone, is an ending. The refusal of another Binding is
+none, and an obstacle is none either: a card that falls ill and recovers would be given to the next
+pod, and then the Binding that was under way would land on it as well. So an obstacle is waited out,
+and after a while the Binding is sent all the same: that settles it, and what becomes of the pod is
+what would have become of it if the obstacle had come a moment later.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,6 +35,18 @@ NOT_SENT = ("unreachable", "credentials", "throttled")
 """Causes of an unknown ending after which the server has certainly done nothing."""
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
+OBSTACLE_WAITED_OUT_S = 300.0
+"""Long enough for a device plugin to be started anew. It decides how fast, never whether right."""
+OF_THE_PLACE = frozenset(
+    (
+        reasons.NODE_NOT_READY,
+        reasons.NO_GPU,
+        reasons.GPU_UNHEALTHY,
+        reasons.GPU_MODE_MISMATCH,
+    )
+)
+"""Obstacles with which nothing that would have to be prepared (a lock, a claim) matters any more.
+"""
 
 
 class Target(NamedTuple):
@@ -109,30 +127,40 @@ async def bind(
     *,
     look_first: bool,
     prepare: Callable[[], Awaitable[Obstacle | None]] = nothing_more,
+    is_reserved: Callable[[], bool] = lambda: True,
     on_problem: Callable[[str], None] = lambda _: None,
     on_wait: Callable[[], None] = lambda: None,
 ) -> Bound | BindFailed:
     """Bind until there is an ending. `look_first`: an earlier life may have bound it already.
 
-    `prepare` is asked once, right before the first Binding: it may take its time, and an obstacle
-    that it names is the ending. `on_problem` hears why the pod could not be read, each time it
-    could not. `on_wait` is called before anything else than a first Binding is waited for.
+    `prepare` is asked right before the first Binding: it may take its time, and an obstacle that it
+    names is the ending. In doubt it is none, and `prepare` is asked again, for as long as
+    `is_reserved`: what the log has released already needs no ending. `on_problem` hears why the pod
+    could not be read, each time it could not. `on_wait` is called before anything else than a first
+    Binding is waited for.
     """
     allocation = target.allocation
     body = annotations(allocation, bind_time_s)
     wait_s = RETRY_FIRST_S
     in_doubt = look_first
     is_prepared = False
+    waits_until = anyio.current_time() + OBSTACLE_WAITED_OUT_S
     while True:
         if look_first:
             on_wait()
-            ending = await _look(client, target, on_problem)
+            ending = await _look(client, target, on_problem, in_doubt=in_doubt)
             if ending is not None:
                 return ending
         if not is_prepared:
             obstacle = await prepare()
-            if obstacle is not None:
+            if obstacle is not None and (not in_doubt or not is_reserved()):
                 return failed(target, *obstacle)
+            is_late = anyio.current_time() >= waits_until
+            if obstacle is not None and not (is_late and obstacle[0] in OF_THE_PLACE):
+                on_problem(f"{obstacle[1]}, but a Binding before may still take effect")
+                await anyio.sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+                continue
             is_prepared = True
         answer = await client.bind(
             target.namespace, target.name, allocation.uid, allocation.node, body
@@ -143,7 +171,7 @@ async def bind(
         look_first = True
         on_wait()
         if isinstance(answer, Refused) and not in_doubt:
-            ending = await _look(client, target, on_problem)
+            ending = await _look(client, target, on_problem, in_doubt=False)
             if ending is not None:
                 return ending
             return failed(target, reasons.BIND_CONFLICT, answer.message)
@@ -173,9 +201,13 @@ def _ending(target: Target, answer: KubeResult, *, in_doubt: bool) -> Bound | Bi
 
 
 async def _look(
-    client: KubeClient, target: Target, on_problem: Callable[[str], None]
+    client: KubeClient, target: Target, on_problem: Callable[[str], None], *, in_doubt: bool
 ) -> Bound | BindFailed | None:
-    """What the pod itself says; None while it is not bound. Asks until the server tells."""
+    """What the pod itself says; None while it is not bound. Asks until the server tells.
+
+    In doubt a pod on its node counts as bound by us, whatever its annotations say: its owner can
+    have edited them since.
+    """
     allocation = target.allocation
     wait_s = RETRY_FIRST_S
     while True:
@@ -197,7 +229,7 @@ async def _look(
     if not pod.spec.node_name:
         return None
     seq = (pod.metadata.annotations or {}).get(keys.LOG_SEQ)
-    if pod.spec.node_name == allocation.node and seq == str(allocation.seq):
+    if pod.spec.node_name == allocation.node and (in_doubt or seq == str(allocation.seq)):
         return _bound(target)
     return failed(target, reasons.BIND_CONFLICT, f"somebody else bound it to {pod.spec.node_name}")
 

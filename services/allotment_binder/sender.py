@@ -74,8 +74,9 @@ class Sender:
                 time.time_ns() // 1_000_000_000,
                 look_first=look_first,
                 prepare=lambda: timed.prepared(lambda: self._prepare(target, worker)),
+                is_reserved=lambda: self._is_reserved(target.allocation),
                 on_problem=lambda text: self._ctx.log.warning(
-                    "whether the pod is bound cannot be read, asking again",
+                    "how the Binding ended is not known yet, asking again",
                     namespace=target.namespace,
                     pod=target.name,
                     reason=text,
@@ -105,12 +106,7 @@ class Sender:
         state, allocation = self._world.fold.state, target.allocation
 
         def is_wanted() -> bool:
-            pod = state.pods.get(allocation.uid)
-            return (
-                pod is not None
-                and pod.allocation is allocation
-                and obstacle_to(state, allocation) is None
-            )
+            return self._is_reserved(allocation) and obstacle_to(state, allocation) is None
 
         obstacle = obstacle_to(state, allocation)
         if obstacle is None and state.policy.node_lock:
@@ -128,6 +124,12 @@ class Sender:
             )
             obstacle = obstacle_to(state, allocation) or told
         return obstacle
+
+    def _is_reserved(self, allocation: Allocation) -> bool:
+        """Whether the decision stands still, as far as the log is known here."""
+        pod = self._world.fold.state.pods.get(allocation.uid)
+        held = None if pod is None else pod.allocation
+        return held is not None and held.seq == allocation.seq
 
     def _tell(self, target: Target, ending: BindFailed) -> None:
         if ending.code == reasons.API_ERROR:

@@ -18,6 +18,7 @@ from tests.waiting import patience
 
 from allotment.core import reasons
 from allotment.core.state import RESERVED, Allocation, ClusterState
+from allotment_binder import bindings
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_proto.events import BindFailed, Bound
 from allotment_proto.facts import Holding
@@ -293,10 +294,79 @@ async def test_nothing_is_bound_to_a_node_that_is_gone(tmp_path: Path) -> None:
     found, script = await ending(tmp_path, gone=True)
     failed(found, reasons.NODE_NOT_READY, "node node.1 is gone")
     assert asked(script) == []
-    found, script = await ending(tmp_path, pod(), look_first=True, gone=True)
-    failed(found, reasons.NODE_NOT_READY, "node node.1 is gone")
-    assert asked(script) == ["GET pod"]
     found, _ = await ending(tmp_path, OURS, look_first=True, gone=True)
+    assert found == OK
+
+
+ILL = (reasons.GPU_UNHEALTHY, "card GPU-0a of node node.1 is unhealthy now")
+NO_LOCK = (reasons.API_ERROR, "lock hamivgpu of node node.1: 403 forbidden")
+NO_CLAIM = (reasons.VOLUME_NOT_READY, "PersistentVolumeClaim default/data: not found")
+
+
+async def in_doubt(
+    tmp_path: Path, obstacles: list[Obstacle | None], *answers: Answer, reserved: bool = True
+) -> tuple[Bound | BindFailed, Script]:
+    """How it ends where an earlier life may have sent the Binding and these obstacles are met."""
+
+    async def prepare() -> Obstacle | None:
+        return obstacles.pop(0)
+
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.then(*answers)
+        with patience():
+            found = await bind(
+                client,
+                TARGET,
+                2_000,
+                look_first=True,
+                prepare=prepare,
+                is_reserved=lambda: reserved,
+            )
+        assert not script.answers, "not everything was asked"
+        assert not obstacles, "not every obstacle was met"
+    return found, script
+
+
+@pytest.mark.parametrize("obstacle", [ILL, NO_LOCK, NO_CLAIM])
+async def test_an_obstacle_is_no_ending_while_an_earlier_binding_may_be_under_way(
+    tmp_path: Path, obstacle: Obstacle
+) -> None:
+    """Given back, the card would be the next pod's, and the Binding would land all the same."""
+    found, script = await in_doubt(tmp_path, [obstacle, obstacle], pod(), pod(), OURS)
+    assert found == OK
+    assert asked(script) == ["GET pod"] * 3
+
+
+async def test_when_the_obstacle_is_gone_the_binding_is_sent_again(tmp_path: Path) -> None:
+    found, script = await in_doubt(tmp_path, [ILL, None], pod(), pod(), CREATED)
+    assert found == OK
+    assert asked(script) == ["GET pod", "GET pod", "POST /binding"]
+
+
+async def test_an_obstacle_that_stays_is_bound_into_and_a_missing_lock_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Binding that takes effect, or finds the pod gone, is all that can settle the doubt."""
+    monkeypatch.setattr(bindings, "OBSTACLE_WAITED_OUT_S", 0.0)
+    found, script = await in_doubt(tmp_path, [ILL], pod(), CREATED)
+    assert found == OK
+    assert asked(script) == ["GET pod", "POST /binding"]
+    found, _ = await in_doubt(tmp_path, [NO_LOCK, NO_CLAIM, None], pod(), pod(), pod(), CREATED)
+    assert found == OK
+
+
+async def test_an_obstacle_ends_what_is_not_reserved_any_more(tmp_path: Path) -> None:
+    found, _ = await in_doubt(tmp_path, [ILL], pod(), reserved=False)
+    failed(found, reasons.GPU_UNHEALTHY, "unhealthy now")
+
+
+@pytest.mark.parametrize("seq", ["41", None], ids=["another number", "no number"])
+async def test_in_doubt_a_pod_on_its_node_is_bound_whatever_its_owner_made_of_our_mark(
+    tmp_path: Path, seq: str | None
+) -> None:
+    found, _ = await ending(tmp_path, pod("node.1", seq), look_first=True)
+    assert found == OK
+    found, _ = await ending(tmp_path, hang_up, pod("node.1", seq))
     assert found == OK
 
 

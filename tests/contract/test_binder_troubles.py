@@ -6,11 +6,12 @@ from typing import Any
 import anyio
 import pytest
 from aiohttp import web
-from tests.build import card, holding, node, pod, policy
+from tests.build import card, decided, holding, node, placement, pod, policy, request, wants
 from tests.contract.test_binder_loops import Api, Scene, at_work
 from tests.waiting import until
 
 from allotment.core import reasons
+from allotment.core.check import oversold
 from allotment_binder import binder as binder_module
 from allotment_binder import locks as locks_module
 from allotment_binder import records as records_module
@@ -18,6 +19,7 @@ from allotment_binder import troubles as troubles_module
 from allotment_proto.events import BindFailed, PodGone
 
 pytestmark = pytest.mark.anyio
+LARGE = holding(memory_mib=15_000)
 
 
 class Server(Api):
@@ -168,6 +170,51 @@ async def test_a_card_that_went_bad_meanwhile_gets_nobody(tmp_path: Path) -> Non
         await until(lambda: "BindFailed" in scene.kinds())
         (failed,) = [e for e in scene.events() if isinstance(e, BindFailed)]
         assert (failed.uid, failed.code) == ("b", reasons.GPU_UNHEALTHY)
+
+
+async def test_a_card_that_flaps_is_not_given_away_while_an_earlier_lifes_binding_is_under_way(
+    tmp_path: Path,
+) -> None:
+    """The API server is slow, the binder is killed, the card falls ill, and then the Binding lands.
+
+    The next binder must not take the illness for the end of a Binding that it knows nothing of.
+    """
+    api = Server()
+    meta = {"metadata": {"uid": "a", "annotations": {}}}
+    api.there["pod-a"] = {**meta, "spec": {}}
+    large = request(wants(15_000))
+    history = (policy(), node(cards=1), pod("a", large), decided(placement("a", "n1", LARGE)))
+    ill = node(cards=[card(0, healthy=False)], rv=2)
+    async with at_work(tmp_path, *history, ill, pod("b", large), api=api) as scene:
+        await until(lambda: len(api.looks) > 2)
+        assert "BindFailed" not in scene.kinds()
+        await scene.propose("b")
+        api.there["pod-a"] = {**meta, "spec": {"nodeName": "n1"}}
+        await scene.add(node(cards=1, rv=3))
+        await until(lambda: "Bound" in scene.kinds())
+        await scene.propose("b", cycle="c2")
+        assert "BindFailed" not in scene.kinds()
+        assert [p.uid for d in scene.decisions() for p in d.placements] == ["a"]
+        assert oversold(scene.fold.state) == []
+
+
+async def test_who_edits_a_bound_pod_is_told_that_it_counts_for_nothing(tmp_path: Path) -> None:
+    api = Server()
+    async with at_work(tmp_path, policy(), node(cards=2), pod("a"), api=api) as scene:
+        await scene.propose("a")
+        await until(lambda: "Bound" in scene.kinds())
+        await scene.add(seen(scene, "a"))
+        assert scene.binder.mismatches() == {}
+        other = (holding("GPU-0"), holding("GPU-1"))
+        await scene.add(seen(scene, "a", rv=3, holdings=other))
+        await scene.add(seen(scene, "a", rv=4, holdings=other, reason="x"))
+        await until(lambda: bool(api.said("ClaimMismatch")))
+        assert scene.binder.mismatches() == {("n1",): 1}
+        ((name, text),) = api.said("ClaimMismatch")
+        assert name == "pod-a"
+        assert text.startswith("annotations claim GPU-0 (4000 MiB, compute 25), GPU-1")
+        await scene.add(seen(scene, "a", rv=5))
+        assert scene.binder.mismatches() == {}
 
 
 async def test_a_pod_that_could_not_start_is_explained_erased_and_avoided(tmp_path: Path) -> None:
