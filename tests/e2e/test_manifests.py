@@ -109,3 +109,23 @@ def test_a_card_that_a_node_names_unhealthy_takes_nothing_new(stack: Stack) -> N
     stack.until(lambda: health(stack, "v") == [False, False], "the log says so")
     create(stack, "ill", share, **there)
     assert "1 GPUUnhealthy" in refused(stack, "ill")
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 1000},
+        {"volcano.sh/gpu-memory": 1000},
+    ],
+)
+def test_devices_in_init_containers_are_refused_before_the_binding(
+    stack: Stack, share: Json
+) -> None:
+    kind = next(iter(share)).removeprefix("volcano.sh/")
+    for what, more in (("init", {}), ("sidecar", {"restartPolicy": "Always"})):
+        name = f"{kind}-{what}"
+        first = {"name": "first", "image": "i:1", "resources": {"limits": share}, **more}
+        create(stack, name, share, initContainers=[first])
+        assert "init containers first ask for parts of a GPU" in refused(stack, name)
+    create(stack, f"{kind}-two", share, share)
+    assert "containers c0, c1" in refused(stack, f"{kind}-two")

@@ -201,6 +201,9 @@ EXERCISES: dict[str, list[Vector]] = {
     "bad input is refused": [
         vector(HAMI, ("filter", pod(memory="1000"))),
         vector(HAMI, ("filter", pod(number="1500m"))),
+        vector(
+            HAMI, ("filter", {**pod(number="1"), "initContainers": pod(number="1")["containers"]})
+        ),
         vector(HAMI, ("filter", pod("p", {keys.NOUSE_GPUTYPE: ""}, number="1"))),
         vector(HAMI.replace("32768", "much")),
         vector(HAMI + HAMI),

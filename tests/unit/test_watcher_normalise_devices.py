@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allotment.core import reasons
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import (
     DeviceRequest,
@@ -50,10 +51,40 @@ def test_a_count_of_zero_asks_for_nothing() -> None:
 def test_two_gpu_containers_are_refused_unless_the_policy_allows_them() -> None:
     gpu = {"volcano.sh/vgpu-number": 1}
     document = pod_json(container("a", gpu), container("web"), container("b", gpu))
-    refused(seen(document), "containers a, b", "only one such container")
+    refused(
+        seen(document),
+        "containers a, b",
+        "only one such container",
+        "`allotment.MultiContainerEnable: true`",
+    )
     fact = seen(document, Policy(multi_container=True))
     assert [d.container for d in fact.request.devices] == [0, 2]
     assert fact.problem is None
+
+
+@pytest.mark.parametrize("is_sidecar", [False, True])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 1000},
+        {"volcano.sh/gpu-memory": 1000},
+        {"volcano.sh/gpu-number": 1},
+        {"huawei.com/Ascend310P": 1},
+        {"huawei.com/npu-core": 2},
+    ],
+)
+def test_init_containers_and_sidecars_get_no_devices(asked: Json, is_sidecar: bool) -> None:
+    """A device plugin knows of containers only: kubelet would refuse the pod after its Binding."""
+    more = {"restartPolicy": "Always"} if is_sidecar else {}
+    first = container("first", asked, **more)
+    for document in (
+        pod_json(container("a", asked), initContainers=[first]),
+        pod_json(container("a"), initContainers=[first]),
+    ):
+        fact = seen(document, Policy(multi_container=True))
+        refused(fact, reasons.INVALID_REQUEST, "first", "init container", "ask in a container")
+    none = container("first", dict.fromkeys(asked, 0), **more)
+    assert seen(pod_json(container("a", asked), initContainers=[none])).problem is None
 
 
 def test_two_containers_that_share_gpu_memory_are_refused_or_one_request() -> None:

@@ -217,11 +217,16 @@ DEVIATIONS = (
         "amounts without a number, fractions, absurd values: the pod's problem, said in words",
         lambda v: (
             asks.has_bad_request(v)
-            or asks.asks_in_init_only(v)
             or asks.has_bad_share(v)
             or ascend.has_bad_request(v)
             or ascend.asks_for_parts_beside_others(v)
         ),
+        DECISION | {"requests", "value"},
+    ),
+    Deviation(
+        BAD_INPUT,
+        "a pod is refused that asks in an init container: no device plugin serves those",
+        asks.asks_in_init,
         DECISION | {"requests", "value"},
     ),
     Deviation(

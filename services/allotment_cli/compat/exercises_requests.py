@@ -23,16 +23,13 @@ def has_bad_request(vector: Vector) -> bool:
     return False
 
 
-def asks_in_init_only(vector: Vector) -> bool:
-    """Only init containers ask, which no device plugin serves."""
-    return any(
-        _mentions(pod.get("initContainers") or ()) and not _mentions(pod.get("containers") or ())
-        for pod in new_pods(vector)
-    )
+def asks_in_init(vector: Vector) -> bool:
+    """An init container asks, which no device plugin serves."""
+    return any(_mentions(pod.get("initContainers") or ()) for pod in new_pods(vector))
 
 
 def _mentions(found: Iterable[Mapping[str, Any]]) -> bool:
-    return any(name in (c.get("limits") or {}) for c in found for name in AMOUNTS)
+    return any(name in (c.get("limits") or {}) for c in found for name in (*AMOUNTS, *SHARES))
 
 
 def has_bad_share(vector: Vector) -> bool:

@@ -1,6 +1,6 @@
 """What a pod asks and holds of cards, and from whom it keeps apart on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +39,11 @@ ASKED_LABELS = frozenset((keys.LABEL_RING, keys.LABEL_VNPU_LEVEL, keys.LABEL_VNP
 """Likewise labels."""
 ONE_CONTAINER = frozenset((vgpu.FAMILY, gpushare.FAMILY))
 """Families whose device plugin serves one container of a pod."""
+SEVERAL_SERVED = (
+    "if the device plugin of vGPU is v1.11 or older on all nodes, it can serve several: set "
+    "`allotment.MultiContainerEnable: true` in the arguments of plugin `allotment` of the "
+    "scheduler's configuration"
+)
 CHOOSES_TYPES = frozenset((keys.USE_GPUTYPE, keys.NOUSE_GPUTYPE))
 NAMES_CARDS = (keys.GPU_INDEX, keys.USE_GPUUUID, keys.NOUSE_GPUUUID)
 """Annotations that name single cards."""
@@ -152,23 +157,50 @@ def _check_kinds(wanted: list[DeviceRequest], lens: Lens) -> None:
 
 
 def _check_containers(source: PodSource, family: str, lens: Lens) -> None:
-    if family not in ONE_CONTAINER or lens.policy.multi_container:
-        return
-    names = FAMILIES[family].resources(lens.config)
-    asking = [
-        container.name
-        for container in source.containers
-        if any(quantities.count(container.limits[n]) for n in names & {*container.limits})
-    ]
-    if len(asking) > 1:
+    """Refuse what no device plugin serves, before kubelet does (`UnexpectedAdmissionError`).
+
+    A plugin finds what it hands out in the pod's annotations, which say so of containers only: an
+    init container or sidecar would be served what is meant for a container. Most NVIDIA plugins are
+    through with a pod when they served one container: `Policy.multi_container` says otherwise.
+    """
+    asking_first = _asking(source.init_containers, family, lens)
+    if asking_first:
+        raise Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                f"init containers {', '.join(asking_first)}",
+                "ask for parts of a GPU or NPU, which the device plugin cannot serve to init "
+                "containers and sidecars: ask in a container",
+            )
+        )
+    asking = _asking(source.containers, family, lens)
+    if len(asking) > 1 and family in ONE_CONTAINER and not lens.policy.multi_container:
+        remedy = f"; {SEVERAL_SERVED}" if family == vgpu.FAMILY else ""
         raise Invalid(
             Problem(
                 reasons.INVALID_REQUEST,
                 f"containers {', '.join(asking)}",
                 "ask for parts of a GPU, but the device plugin can serve only one such container "
-                "in a pod: put them into one container or into several pods",
+                f"in a pod: put them into one container or into several pods{remedy}",
             )
         )
+
+
+def _asking(containers: Sequence[ContainerSource], family: str, lens: Lens) -> list[str]:
+    """The names of those that ask a family for something."""
+    names = FAMILIES[family].resources(lens.config)
+    return [
+        container.name
+        for container in containers
+        if any(_is_more_than_none(container.limits[name]) for name in names & {*container.limits})
+    ]
+
+
+def _is_more_than_none(text: str) -> bool:
+    try:
+        return quantities.count(text) > 0
+    except quantities.QuantityError:
+        return True
 
 
 def readable(source: PodSource) -> tuple[DeviceRequest, ...]:
