@@ -5,6 +5,7 @@ once, in order, and the follower saw it once.
 """
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from tests.waiting import patience, until
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.follow import Follower
 from allotment.adapters.jetstream import Failure, JetStream
-from allotment.adapters.log import JetStreamLog, refusal
+from allotment.adapters.log import JetStreamLog, _is_final, refusal
 from allotment.adapters.nats_server import NatsServer
 from allotment.core.logport import (
     Landed,
@@ -395,6 +396,13 @@ async def test_a_log_that_was_replaced_is_damage(own_nats_server: NatsServer) ->
             assert replaced.identity != log.identity
             with patience(), pytest.raises(LogDamaged, match="ends at 0"):
                 await anext(batches)
+
+
+def test_an_earlier_send_that_is_still_on_its_way_settles_nothing() -> None:
+    """As three copies say of a resend while the leader is cut off: to be asked again."""
+    for code in (10158, 10164):
+        answer = {"error": {"code": 409, "err_code": code, "description": "in process"}}
+        assert not _is_final(json.dumps(answer).encode())
 
 
 def test_only_refusals_of_the_record_itself_are_refusals() -> None:

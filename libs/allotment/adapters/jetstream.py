@@ -28,6 +28,7 @@ NO_MESSAGE = 10037
 NAME_IN_USE = 10058
 WRONG_LAST_SEQUENCE = 10071
 APPEND_IN_FLIGHT = 10164  # on that subject, at R3: says nothing about ours
+ID_IN_FLIGHT = 10158  # at R3: an earlier send of ours, or one that never will be stored
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from allotment.adapters.follow import Follower
 from allotment.adapters.jetstream import (
     APPEND_IN_FLIGHT,
     BUDGET_S,
+    ID_IN_FLIGHT,
     PAUSE_S,
     WRONG_LAST_SEQUENCE,
     Ack,
@@ -261,4 +262,4 @@ def _is_final(data: bytes) -> bool:
     error = decode_ack(data).error
     if error is None or refusal(error) is not None:
         return True
-    return error.err_code != APPEND_IN_FLIGHT and error.code != 503
+    return error.err_code not in (APPEND_IN_FLIGHT, ID_IN_FLIGHT) and error.code != 503

@@ -58,8 +58,9 @@ class GuardedClient(Client):
 
     @property
     def server(self) -> str:
-        """The address of the server that is connected, or was last."""
-        return "" if self._current_server is None else str(self._current_server.uri.netloc)
+        """The host and port of the server that is connected, or was last: without a password."""
+        uri = None if self._current_server is None else self._current_server.uri
+        return "" if uri is None else f"{uri.hostname}:{uri.port}"
 
     @property
     def server_id(self) -> str:
