@@ -159,8 +159,16 @@ def _has_v3(event: Event) -> bool:
 
 
 def _has_v5(event: Event) -> bool:
-    """Whether a fact asks for more than a release knows that passes over its newer fields."""
-    return isinstance(event, PodObserved) and bool(event.request.selection.counted)
+    """Whether a fact asks for more than a release knows that passes over its newer fields, or says
+    more of order and quota.
+    """
+    match event:
+        case PodObserved(request=request, queue=queue, class_priority=class_priority):
+            return bool(request.selection.counted or queue) or class_priority is not None
+        case GroupObserved(owner=owner):
+            return owner is not None
+        case _:
+            return False
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):

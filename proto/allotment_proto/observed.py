@@ -72,7 +72,11 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
     what other pods' rules select by. `claims` are the PersistentVolumeClaims that are to be told
     its node before it is bound, so that their volumes are made where it can reach them. `preempts`
-    is false if its `preemptionPolicy` is Never: nobody is evicted for it.
+    is false if its `preemptionPolicy` is Never: nobody is evicted for it. `queue` is set while no
+    annotation names the pod's group: without a `group` the pod is judged in that queue, at its gate
+    like any group (empty, before version 5: in `default` without a gate); with one it waits for
+    that PodGroup to be made. `class_priority` is the pod's own priority where
+    `priority` is the annotation's (None: there is no annotation, or it is as before version 5).
     """
 
     uid: str
@@ -104,6 +108,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     claims: tuple[str, ...] = ()
     preempts: bool = True
     overclaim: Problem | None = None
+    queue: str = ""
+    class_priority: Int64 | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -162,7 +168,8 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     Amounts are Volcano's: `cpu` in milli-cores, `memory` in bytes, all others in thousandths.
     `min_resources` is None if it says nothing. `admitted` says that its phase is past Pending.
     `card_request` is `volcano.sh/card.request`, `waiting_most_ms` the annotation `sla-waiting-time`
-    (−1: none).
+    (−1: none). `owner` is the uid of its controller, empty if nobody owns it, None before
+    version 5.
     """
 
     uid: str
@@ -180,6 +187,7 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     card_request: Amounts = ()
     waiting_most_ms: Int64 = -1
     problem: Problem | None = None
+    owner: str | None = None
 
 
 class GroupGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -8,8 +8,7 @@ not), their PodGroups come after it, and then one by one: the next burst may be 
 
 import msgspec
 
-from allotment.core.jobs import keys
-from allotment.core.jobs.model import Meta
+from allotment.core.jobs.groups import is_lone
 from allotment_controller.objects import PodObject, SpecGlimpse
 
 CROWD = 32
@@ -41,7 +40,9 @@ class Crowd:
 
     def look(self, place: Place, pod: PodObject, glimpse: SpecGlimpse, now_s: float) -> None:
         """Take note of a pod that wants a PodGroup, as it is now."""
-        if not is_lone(pod.metadata):
+        metadata = pod.metadata
+        is_owned = metadata.controller() is not None
+        if not is_lone(metadata.annotations or {}, metadata.labels or {}, is_owned=is_owned):
             self.forget(place)
             return
         before = self._pods.get(place)
@@ -73,13 +74,3 @@ class Crowd:
         if waiting.turn_s is None:
             waiting.turn_s = self._last_turn_s = max(now_s, self._last_turn_s + CATCH_UP_EVERY_S)
         return max(0.0, waiting.turn_s - now_s)
-
-
-def is_lone(pod: Meta) -> bool:
-    """Whether a PodGroup would say nothing about a pod that the pod does not say itself."""
-    labels, annotations = pod.labels or {}, pod.annotations or {}
-    return (
-        pod.controller() is None
-        and keys.POD_QUEUE not in annotations
-        and not any(key in annotations or key in labels for key in keys.INHERITED)
-    )

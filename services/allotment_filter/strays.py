@@ -30,6 +30,8 @@ def strays(state: ClusterState, session: Session, tried: Mapping[str, int]) -> I
     for key, view in sorted(session.unplaced.items()):
         if key in state.groups:
             yield from _without_queue(state, key, view, tried.get(key, 0))
+        elif view.is_single:
+            yield from _single_without_queue(state, key, view, tried.get(key, 0))
     for uid in orphans(state):
         pod, key = state.pods[uid], SINGLE + uid
         changed_seq = max(pod.changed_seq, state.groups[pod.fact.group].changed_seq)
@@ -59,6 +61,16 @@ def _without_queue(state: ClusterState, key: str, view: JobView, tried_seq: int)
         known_seq = max(tried_seq, group.short_basis)
     if known_seq < max(state.order_seq, group.changed_seq):
         yield Stray(key, pods)
+
+
+def _single_without_queue(
+    state: ClusterState, key: str, view: JobView, tried_seq: int
+) -> Iterator[Stray]:
+    """A pod without a group whose queue does not exist."""
+    for uid in waiting_in(view):
+        pod = state.pods[uid]
+        if max(tried_seq, pod.refused_basis) < max(state.order_seq, pod.changed_seq):
+            yield Stray(key, (uid,))
 
 
 def _is_told(pod: Pod) -> bool:

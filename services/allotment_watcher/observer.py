@@ -68,7 +68,7 @@ class Observer:
         self._waiting: dict[str, objects.PodObject] = {}
         """Pods of ours that wait and have claims, and others whose claims are not known, whole, to
         read them again when those change."""
-        self._lens = Lens(policy)
+        self._lens = Lens(policy, has_groups_made=ctx.settings.group_pods)
         self._pods: set[str] = set()
         self._nodes: dict[str, str] = {}
         self._npu_nodes: dict[str, objects.NodeObject] = {}
@@ -100,14 +100,14 @@ class Observer:
     def use(self, policy: Policy) -> None:
         """Read what comes under another policy, and what is there again if need be."""
         is_same = self._lens.reads_as(policy)
-        self._lens = Lens(policy, self._lens.config)
+        self._lens = Lens(policy, self._lens.config, has_groups_made=self._lens.has_groups_made)
         if not is_same:
             self._again()
 
     def configure(self, config: DeviceConfig) -> None:
         """Read everything under another device configuration."""
         if config != self._lens.config:
-            self._lens = Lens(self._lens.policy, config)
+            self._lens = Lens(self._lens.policy, config, has_groups_made=self._lens.has_groups_made)
             self._again()
 
     async def on_pod(self, event: WatchEvent[objects.PodObject]) -> None:

@@ -19,6 +19,14 @@ class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
             examples=["allotment", "allotment,volcano"],
         ),
     ] = ("allotment",)
+    group_pods: Annotated[
+        bool,
+        Meta(
+            description="PodGroups are made for our pods that have none and no Job, as the"
+            " controller is told by the same name; pods wait for theirs. False: such pods are"
+            " placed one by one, by their own queue annotation"
+        ),
+    ] = True
     policy_file: Annotated[
         Path | None,
         Meta(

@@ -24,6 +24,7 @@ from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
 from allotment_watcher.npu_watch import NpuWatch
 from allotment_watcher.observer import Observer
+from allotment_watcher.settings import WatcherSettings
 
 pytestmark = pytest.mark.anyio
 GPU = {"volcano.sh/vgpu-number": 1}
@@ -67,7 +68,12 @@ async def observing(scene: Scene, tmp_path: Path, policy: Policy) -> AsyncIterat
         script.otherwise = scene.answer
         context = cast(
             Context,
-            SimpleNamespace(log=scene.log, ready=lambda *_: None, refusals=Refusals(scene.log)),
+            SimpleNamespace(
+                log=scene.log,
+                ready=lambda *_: None,
+                refusals=Refusals(scene.log),
+                settings=WatcherSettings(),
+            ),
         )
         recorder = cast(
             Recorder, SimpleNamespace(put=lambda events, *, awaited=True: scene.told.extend(events))

@@ -24,6 +24,7 @@ from allotment_watcher.normalise import Lens, node_fact, pod_through
 from allotment_watcher.normalise.volumes import Wanted
 from allotment_watcher.objects import NodeObject, PodObject
 from allotment_watcher.observer import Observer
+from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.volume_watch import VolumeWatch
 
 pytestmark = pytest.mark.anyio
@@ -88,9 +89,8 @@ async def told(
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = server.answer
         log = MagicMock()
-        context = cast(
-            Context, SimpleNamespace(log=log, ready=lambda *_: None, refusals=Refusals(log))
-        )
+        said = {"refusals": Refusals(log), "settings": WatcherSettings()}
+        context = cast(Context, SimpleNamespace(log=log, ready=lambda *_: None, **said))
         put = lambda events, *, awaited=True: facts.extend(events)  # noqa: E731
         recorder = cast(Recorder, SimpleNamespace(put=put))
         volumes = VolumeWatch(

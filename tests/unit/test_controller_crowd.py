@@ -13,7 +13,6 @@ from allotment_controller.crowd import (
     WAIT_MOST_S,
     Crowd,
     Place,
-    is_lone,
 )
 from allotment_controller.objects import Condition, PodObject
 
@@ -101,7 +100,5 @@ def test_seen_again_a_pod_counts_once_and_keeps_its_age() -> None:
 def test_a_pod_whose_podgroup_says_more_than_the_pod_never_waits(more: dict[str, Any]) -> None:
     crowd = full()
     odd = pod("odd", **more)
-    assert is_lone(pod().metadata)
-    assert not is_lone(odd.metadata)
     look(crowd, CROWD, odd)
     assert crowd.delay_s(place(CROWD), 0.0) == 0.0

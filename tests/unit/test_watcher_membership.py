@@ -1,8 +1,15 @@
 """What pods say of their part in groups and queues."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
+from allotment.core.jobs import keys
 from allotment_proto.events import PodObserved
+from allotment_proto.facts import Policy
+from allotment_watcher.normalise import Lens, pod_through
+from allotment_watcher.objects import Meta, PodObject, PodSpec
 from tests.unit.kube_json import Json, container, pod_json, seen
 
 
@@ -43,7 +50,9 @@ def test_the_role_is_an_annotation_or_a_label() -> None:
 def test_the_annotation_wins_over_the_spec_if_it_is_a_whole_number(
     text: str, priority: int
 ) -> None:
-    assert pod({"volcano.sh/task-priority": text}, priority=1000).priority == priority
+    fact = pod({"volcano.sh/task-priority": text}, priority=1000)
+    assert fact.priority == priority
+    assert fact.class_priority == (None if priority == 1000 else 1000)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +85,55 @@ def test_pods_of_one_kind_keep_what_is_their_own() -> None:
     first = pod({"volcano.sh/task-spec": "a", "volcano.sh/task-priority": "1"}, priority=5)
     second = pod({"volcano.sh/task-spec": "b", "volcano.sh/task-priority": "2"}, priority=5)
     assert (first.role, first.priority, second.role, second.priority) == ("a", 1, "b", 2)
+
+
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r"}
+
+
+def standing(made: bool = True, scheduler: str = "allotment", **metadata: Any) -> tuple[str, str]:
+    """Group and queue of a pod with this metadata."""
+    meta = msgspec.convert({"name": "p", "namespace": "team", "uid": "u-p", **metadata}, Meta)
+    spec = PodSpec(scheduler_name=scheduler)
+    fact = pod_through(Lens(Policy(), has_groups_made=made), PodObject(meta, spec))
+    return fact.group, fact.queue
+
+
+@pytest.mark.parametrize(
+    ("metadata", "made", "judged"),
+    [
+        ({}, True, ("", "default")),
+        ({"annotations": {keys.GROUP_NAME: "g"}}, True, ("team/g", "")),
+        ({"annotations": {keys.POD_QUEUE: "q"}}, True, ("team/podgroup-u-p", "q")),
+        ({"labels": {keys.PREEMPTABLE: "true"}}, True, ("team/podgroup-u-p", "default")),
+        ({"annotations": {keys.PREEMPTABLE: "true"}}, True, ("team/podgroup-u-p", "default")),
+        (
+            {"ownerReferences": [{**OWNER, "controller": True}]},
+            True,
+            ("team/podgroup-u-r", "default"),
+        ),
+        ({"ownerReferences": [OWNER]}, True, ("", "default")),
+        ({"annotations": {keys.POD_QUEUE: "q"}}, False, ("", "q")),
+        ({"ownerReferences": [{**OWNER, "controller": True}]}, False, ("", "default")),
+    ],
+)
+def test_where_a_pod_is_judged(
+    metadata: dict[str, Any], made: bool, judged: tuple[str, str]
+) -> None:
+    assert standing(made, **metadata) == judged
+
+
+def test_others_pods_are_judged_nowhere() -> None:
+    assert standing(scheduler="default-scheduler", annotations={keys.POD_QUEUE: "q"}) == ("", "")
+
+
+@pytest.mark.parametrize(("minimum", "is_refused"), [("4", True), ("1", False), ("²", False)])
+def test_a_gang_without_a_podgroup_is_refused_where_none_are_made(
+    minimum: str, is_refused: bool
+) -> None:
+    meta = Meta("p", "team", "u-p", annotations={keys.GROUP_MIN_MEMBER: minimum})
+    spec = PodSpec(scheduler_name="allotment")
+    fact = pod_through(Lens(Policy(), has_groups_made=False), PodObject(meta, spec))
+    assert (fact.problem is not None) == is_refused
+    if fact.problem is not None:
+        assert keys.GROUP_NAME in fact.problem.message
+    assert pod_through(Lens(Policy()), PodObject(meta, spec)).problem is None

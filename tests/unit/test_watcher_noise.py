@@ -21,6 +21,7 @@ from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import ASKED, ASKED_LABELS
 from allotment_watcher.observer import Observer
+from allotment_watcher.settings import WatcherSettings
 
 
 class Told:
@@ -28,7 +29,9 @@ class Told:
 
     def __init__(self) -> None:
         self.put: list[Any] = []
-        context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None)
+        context = SimpleNamespace(
+            log=MagicMock(), ready=lambda *_: None, settings=WatcherSettings()
+        )
         recorder = SimpleNamespace(put=lambda events, *, awaited=True: self.put.extend(events))
         self.observer = Observer(
             cast(Context, context), Policy(), Diary(), cast(Recorder, recorder)

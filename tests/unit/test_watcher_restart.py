@@ -20,6 +20,7 @@ from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
 from allotment_watcher.observer import PODS, Observer
 from allotment_watcher.reflecting import reflect
+from allotment_watcher.settings import WatcherSettings
 from tests.build import node, pod, state_of
 from tests.waiting import patience
 
@@ -73,7 +74,7 @@ def test_a_node_that_cannot_be_read_any_more_is_not_gone() -> None:
     diary.begin(state)
     put: list[object] = []
     recorder = SimpleNamespace(put=lambda events, *, awaited=True: put.extend(events))
-    context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None)
+    context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None, settings=WatcherSettings())
     observer = Observer(cast(Context, context), Policy(), diary, cast(Recorder, recorder))
 
     async def relist() -> None:

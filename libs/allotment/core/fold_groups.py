@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.model import SINGLE, ClusterState, Group
+from allotment.core.jobs.keys import MADE_GROUP
+from allotment.core.model import SINGLE, ClusterState, Group, Pod
 from allotment_proto.events import (
     Decided,
     GroupGone,
@@ -34,6 +35,23 @@ def join(state: ClusterState, fact: PodObserved) -> None:
         group.members[fact.uid] = None
         if group.fact is None:
             state.unseen[fact.group] = None
+
+
+def pass_on(state: ClusterState, pod: Pod, fact: PodObserved, seq: int) -> None:
+    """A pod that was judged by its own words has the PodGroup that was made for it: what was
+    decided for the pod holds for that. If it has a place, or others go for it, it passed the gate.
+    """
+    before, now = SINGLE + fact.uid, fact.group
+    if not pod.fact.queue or now != f"{fact.namespace}/{MADE_GROUP}{fact.uid}":
+        return
+    nominated = state.nominated.pop(before, None)
+    if nominated is not None:
+        state.nominated[now] = nominated
+    for uid, eviction in state.evicting.items():
+        if eviction.preemptor == before:
+            state.evicting[uid] = msgspec.structs.replace(eviction, preemptor=now)
+    if nominated is not None or pod.allocation is not None:
+        state.groups[now].admitted_seq = seq
 
 
 def leave(state: ClusterState, fact: PodObserved, seq: int) -> None:
@@ -226,14 +244,21 @@ def _standing(state: ClusterState, fact: PodObserved, usual: int) -> _Standing:
     group = state.groups.get(fact.group)
     if group is not None:
         return _standing_of(state, group, usual)
+    if fact.queue:
+        priority = _class_priority(state, fact.priority_class, usual)
+        return _Standing(fact.queue, (_queue_priority(state, fact.queue), priority))
     return _Standing(DEFAULT_QUEUE, (_queue_priority(state, DEFAULT_QUEUE), fact.priority))
 
 
 def _standing_of(state: ClusterState, group: Group, usual: int) -> _Standing:
     queue, fact = group.queue or DEFAULT_QUEUE, group.fact
-    known = None if fact is None else state.classes.get(fact.priority_class)
-    priority = 0 if fact is None else usual if known is None else known.value
+    priority = 0 if fact is None else _class_priority(state, fact.priority_class, usual)
     return _Standing(queue, (_queue_priority(state, queue), priority))
+
+
+def _class_priority(state: ClusterState, name: str, usual: int) -> int:
+    known = state.classes.get(name)
+    return usual if known is None else known.value
 
 
 def _queue_priority(state: ClusterState, name: str) -> int:

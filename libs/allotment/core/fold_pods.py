@@ -28,6 +28,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
         if pod.fact.group != event.group:
             fold_groups.leave(state, pod.fact, seq)
             fold_groups.join(state, event)
+            fold_groups.pass_on(state, pod, event, seq)
         if pod.fact.request != event.request:
             pod.changed_seq = seq
             was, now = pod.fact.request, event.request

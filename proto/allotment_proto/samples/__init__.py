@@ -150,6 +150,18 @@ EVENTS: tuple[Event, ...] = (
         bind_phase="success",
         group="team-a/train",
     ),
+    PodObserved(
+        uid="6f0c1c2e-4",
+        namespace="team-a",
+        name="notebook",
+        rv=1051,
+        created_ms=AT_MS,
+        scheduler="volcano",
+        request=_REQUEST,
+        priority=1_000,
+        class_priority=100,
+        queue="default",
+    ),
     PodGone(uid="6f0c1c2e-1", namespace="team-a", name="train-0", rv=1100),
     PolicyLoaded(
         policy=Policy(
@@ -232,6 +244,15 @@ EVENTS: tuple[Event, ...] = (
         phase="Inqueue",
         card_request=(("NVIDIA-H200", 3_000),),
         waiting_most_ms=3_600_000,
+    ),
+    GroupObserved(
+        uid="2a1b-2",
+        namespace="team-a",
+        name="podgroup-6f0c1c2e-4",
+        rv=1063,
+        created_ms=AT_MS,
+        min_resources=(("cpu", 500),),
+        owner="6f0c1c2e-4",
     ),
     GroupGone(uid="2a1b-1", namespace="team-a", name="train", rv=1099),
     QueueObserved(

@@ -61,6 +61,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
         card_request=_cards(annotations, CARD_REQUEST, problems) or (),
         waiting_most_ms=_span_ms(annotations, problems),
         problem=problems[0] if problems else None,
+        owner=_owner(meta),
     )
 
 
@@ -135,6 +136,12 @@ def _span_ms(annotations: Mapping[str, str], problems: list[Problem]) -> int:
     except DurationError as error:
         problems.append(Problem(INVALID, f"annotation {SLA_WAITING_TIME}", str(error)))
         return -1
+
+
+def _owner(meta: objects.Meta) -> str:
+    """The uid of who owns an object, its controller if there is one; empty if nobody does."""
+    owners = sorted(meta.owner_references or (), key=lambda owner: not owner.controller)
+    return owners[0].uid if owners else ""
 
 
 def _names(affinity: Affinity | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

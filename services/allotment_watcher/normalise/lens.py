@@ -22,9 +22,13 @@ class Lens:
     without a look at the whole configuration.
     """
 
-    def __init__(self, policy: Policy, config: DeviceConfig = BUILT_IN) -> None:
+    def __init__(
+        self, policy: Policy, config: DeviceConfig = BUILT_IN, *, has_groups_made: bool = True
+    ) -> None:
+        """`has_groups_made`: a controller makes PodGroups for pods that have none."""
         self.policy = policy
         self.config = config
+        self.has_groups_made = has_groups_made
         self._assignments = {
             vgpu.FAMILY: frozenset((keys.VGPU_IDS,)),
             gpushare.FAMILY: frozenset((keys.GPU_INDEX,)),

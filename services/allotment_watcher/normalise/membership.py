@@ -4,9 +4,21 @@ Source: Volcano's scheduling.volcano.sh API; annotations win over labels of the 
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from allotment.core.jobs.keys import GROUP_NAME, PREEMPTABLE, TASK_SPEC
+from allotment.core import reasons
+from allotment.core.jobs.groups import is_lone, made_name, min_member
+from allotment.core.jobs.keys import (
+    DEFAULT_QUEUE,
+    GROUP_MIN_MEMBER,
+    GROUP_NAME,
+    POD_QUEUE,
+    PREEMPTABLE,
+    TASK_SPEC,
+)
 from allotment.core.queues.card_names import alternatives
+from allotment_proto.facts import Problem
+from allotment_watcher.objects import Meta
 
 TASK_PRIORITY = "volcano.sh/task-priority"
 CARD_NAME = "volcano.sh/card.name"
@@ -25,17 +37,68 @@ def group_of(namespace: str, annotations: Texts) -> str:
     return f"{namespace}/{name}" if name else ""
 
 
+class Standing(NamedTuple):
+    """Where a pod of ours is judged: in its PodGroup, or without one in a queue."""
+
+    group: str = ""
+    """``<namespace>/<name>``. One that is made for the pod may not exist yet: the pod waits for it,
+    so that nothing is decided about it in another queue, or without its minimum."""
+    queue: str = ""
+    """As the pod says itself, while no annotation names its group. Without a group it is judged
+    there."""
+
+
+def standing_of(meta: Meta, *, is_ours: bool, has_groups_made: bool) -> Standing:
+    """Where a pod belongs. `has_groups_made`: a controller makes PodGroups for pods without."""
+    annotations, labels = meta.annotations or {}, meta.labels or {}
+    group = group_of(meta.namespace, annotations)
+    if group or not is_ours:
+        return Standing(group)
+    owner, queue = owner_of(meta), annotations.get(POD_QUEUE) or DEFAULT_QUEUE
+    if not has_groups_made or is_lone(annotations, labels, is_owned=bool(owner)):
+        return Standing(queue=queue)
+    return Standing(f"{meta.namespace}/{made_name(meta.uid, owner)}", queue)
+
+
+def owner_of(meta: Meta) -> str:
+    """The uid of a pod's controller, empty without one."""
+    return next((owner.uid for owner in meta.owner_references or () if owner.controller), "")
+
+
+def gang_problem(annotations: Texts, standing: Standing) -> Problem | None:
+    """Why a pod that wants others to start with it cannot be placed where no PodGroups are made."""
+    wanted = min_member(annotations)
+    if standing.group or wanted == 1:
+        return None
+    return Problem(
+        reasons.INVALID_REQUEST,
+        f"annotation {GROUP_MIN_MEMBER}",
+        f"asks for {wanted} pods that start together, and no PodGroups are made for pods here "
+        f"(group-pods is false): make one, and name it in the annotation {GROUP_NAME}",
+    )
+
+
 def role_of(annotations: Texts, labels: Texts) -> str:
     return annotations.get(TASK_SPEC) or labels.get(TASK_SPEC) or ""
 
 
-def priority_of(annotations: Texts, of_spec: int | None) -> int:
-    """A pod's priority: its own annotation if that is a whole number, else its spec's, else 0."""
+class Priorities(NamedTuple):
+    """A pod's priority among the pods of its group, and where they differ that of its class, which
+    is the one that counts among others.
+    """
+
+    in_group: int
+    of_class: int | None = None
+
+
+def priorities_of(annotations: Texts, of_spec: int | None) -> Priorities:
+    """In its group the pod's annotation counts if that is a whole number, else its spec's."""
     text = annotations.get(TASK_PRIORITY, "")
     digits = text.removeprefix("-")
+    own = of_spec or 0
     if digits.isascii() and digits.isdigit() and len(digits) <= 10:
-        return max(-PRIORITY_MAX, min(int(text), PRIORITY_MAX))
-    return of_spec or 0
+        return Priorities(max(-PRIORITY_MAX, min(int(text), PRIORITY_MAX)), own)
+    return Priorities(own)
 
 
 def is_preemptable(annotations: Texts, labels: Texts, *, otherwise: bool) -> bool:

@@ -53,13 +53,19 @@ def pod_through(
     node, phase = spec.node_name or "", status.phase or "Pending"
     source = _source(pod, lens)
     on_cards = exclusive.group_key(meta.namespace, annotations)
+    is_of_us = spec.scheduler_name in lens.policy.scheduler_names
+    standing = membership.standing_of(meta, is_ours=is_of_us, has_groups_made=lens.has_groups_made)
+    priorities = membership.priorities_of(annotations, spec.priority)
     problem: Problem | None = None
     try:
         request = _request_of_kind(_kind(pod), lens)
         if isinstance(wanted, Problem):
             raise Invalid(wanted)
-        is_ours = spec.scheduler_name in lens.policy.scheduler_names and not node
-        images = images_of_pod(pod) if is_ours and lens.weighs_images else ()
+        if is_of_us and not node and not lens.has_groups_made:
+            gang = membership.gang_problem(annotations, standing)
+            if gang is not None:
+                raise Invalid(gang)
+        images = images_of_pod(pod) if is_of_us and not node and lens.weighs_images else ()
         request = _placed(request, pod, wanted, images)
         apart = devices.apart(lens, source, on_cards, request, is_bound=bool(node))
         if apart:
@@ -77,17 +83,17 @@ def pod_through(
         created_ms=time_ms(meta.creation_timestamp),
         scheduler=spec.scheduler_name or "default-scheduler",
         request=request,
-        priority=membership.priority_of(annotations, spec.priority),
+        priority=priorities.in_group,
         gated=bool(spec.scheduling_gates),
         deleting=meta.deletion_timestamp is not None,
         phase=phase,
         node=node,
         holdings=held.holdings,
         bind_phase=devices.bind_phase(annotations) if node else "",
-        group=membership.group_of(meta.namespace, annotations),
+        group=standing.group,
         problem=problem,
         tags=devices.tags(lens, source, on_cards, request, held.holdings),
-        owner=next((o.uid for o in meta.owner_references or () if o.controller), ""),
+        owner=membership.owner_of(meta),
         reason=status.reason or "",
         broken=None if phase in ENDED else held.broken,
         role=membership.role_of(annotations, labels),
@@ -99,6 +105,8 @@ def pod_through(
         claims=() if isinstance(wanted, Problem) else wanted.waiting,
         preempts=spec.preemption_policy != membership.NEVER_PREEMPTS,
         overclaim=None if phase in ENDED else held.overclaim,
+        queue=standing.queue,
+        class_priority=priorities.of_class,
     )
 
 

@@ -17,7 +17,7 @@ from allotment.core.state import allocation_of
 from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest
 
-Rank = tuple[int, int, int]
+Rank = tuple[int, int, int, int]
 """A pod's place among victims: those with the smaller one go first."""
 
 

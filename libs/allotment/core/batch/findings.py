@@ -1,9 +1,10 @@
 """What a round decides, as the log says it: placements, wholes, and who waits and why."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from allotment.core.batch.oracle import Places
 from allotment.core.cycle import Outcome, same_refusal
+from allotment.core.jobs.keys import GROUP_NAME
 from allotment.core.model import ClusterState
 from allotment.core.pod_views import GROUP_MISSING
 from allotment.core.queues.allocate import (
@@ -14,12 +15,13 @@ from allotment.core.queues.allocate import (
     Turn,
     cause_of,
 )
-from allotment.core.queues.answers import EXPLANATIONS, QUOTA_CODES, No
+from allotment.core.queues.answers import EXPLANATIONS, GANG_INCOMPLETE, QUOTA_CODES, No
+from allotment.core.queues.enqueue import Enqueued
 from allotment.core.queues.model import JobView, Status
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job
-from allotment_proto.events import Admission, Held, Refusal, Short
+from allotment_proto.events import Admission, Held, PodObserved, Refusal, Short
 from allotment_proto.facts import Problem
 
 
@@ -28,13 +30,13 @@ def waiting_in(view: JobView) -> list[str]:
     return [task.uid for task in view.tasks if task.status is Status.PENDING and not task.gated]
 
 
-def group_missing(group: str) -> Problem:
+def group_missing(pod: PodObserved) -> Problem:
     """Why a pod waits whose group nobody has seen."""
-    return Problem(
-        GROUP_MISSING,
-        f"PodGroup {group}",
-        "does not exist; the pod waits for it, as its annotation scheduling.k8s.io/group-name says",
-    )
+    if pod.queue:
+        why = "is not made yet; the controller makes it for the pod (does it run with group-pods?)"
+    else:
+        why = f"does not exist; the pod waits for it, as its annotation {GROUP_NAME} says"
+    return Problem(GROUP_MISSING, f"PodGroup {pod.group}", why)
 
 
 class Findings:
@@ -63,16 +65,38 @@ class Findings:
         elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
             self._short(turn, job)
         self._refuse(turn.refused)
+        if turn.ending == DISCARDED and turn.no is None and turn.job not in self._started:
+            self._tell_others(turn, job)
         if turn.no is not None:
             no = turn.no
             if turn.ending == INVALID:  # its message counts the group's pods, as they come
                 no = No(no.code, EXPLANATIONS[no.code])
             self._refuse((task.uid, no) for task in self._session.due_tasks(job))
 
+    def take_refused(self, found: Enqueued, heard: Collection[str]) -> None:
+        """Who was not let in; of these jobs the pods are told why, if they are there already."""
+        for uid, no in found.refused:
+            job = self._session.jobs.get(uid)
+            view = self._session.unplaced.get(uid) if job is None else job.view
+            if view is not None and uid in heard and self._tells_all(view):
+                self._refuse((waiting, no) for waiting in waiting_in(view))
+
+    def _tells_all(self, view: JobView) -> bool:
+        """Whether every pod of a job hears why it waits. Before version 5 of the log's records only
+        those did that were tried.
+        """
+        group = self._state.groups.get(view.uid)
+        if group is None:
+            return view.is_single
+        return group.fact is not None and group.fact.owner is not None
+
     def take_unplaced(self, view: JobView) -> None:
         """A job has pods that wait, and its queue does not exist."""
         no = unknown_queue(view)
         waiting = waiting_in(view)
+        self._refuse((uid, no) for uid in waiting)
+        if view.uid not in self._state.groups:
+            return  # a pod without a group is told by its refusal
         self._shorts[view.uid] = Short(
             group=view.uid,
             code=no.code,
@@ -82,12 +106,11 @@ class Findings:
             together=0,
             tried=False,
         )
-        self._refuse((uid, no) for uid in waiting)
 
     def take_without_group(self, uid: str) -> None:
         """A pod waits whose PodGroup does not exist."""
         pod = self._state.pods[uid].fact
-        self._refusals[uid] = Refusal(uid, pod.namespace, pod.name, 0, (), group_missing(pod.group))
+        self._refusals[uid] = Refusal(uid, pod.namespace, pod.name, 0, (), group_missing(pod))
 
     def _short(self, turn: Turn, job: Job) -> None:
         if turn.job not in self._state.groups:
@@ -104,12 +127,30 @@ class Findings:
             queue=no.queue if no is not None and no.code in QUOTA_CODES else "",
         )
 
+    def _tell_others(self, turn: Turn, job: Job) -> None:
+        """The members that found a place, or were not tried, wait for those that found none. What
+        they hear counts nothing, so that it is said to many only once.
+        """
+        cause = cause_of(turn)
+        if cause is None or not self._tells_all(job.view):
+            return
+        found_none = {uid for uid, _ in turn.refused}
+        why = EXPLANATIONS.get(cause.code)
+        no = (
+            No(GANG_INCOMPLETE, f"{EXPLANATIONS[GANG_INCOMPLETE]}: {cause.code}")
+            if why is None
+            else No(cause.code, why, cause.queue)
+        )
+        others = (t.uid for t in self._session.due_tasks(job) if t.uid not in found_none)
+        self._refuse((uid, no) for uid in others)
+
     def _refuse(self, said: Iterable[tuple[str, No]]) -> None:
         for uid, no in said:
             pod = self._state.pods[uid].fact
             known = self._places.refusals.get(uid)
             if known is None:
-                place = f"queue {no.queue}" if no.queue else "its group"
+                queue = no.queue or ("" if pod.group else pod.queue)
+                place = f"queue {queue}" if queue else "its group"
                 problem = Problem(no.code, place, no.message.removeprefix(f"{place} "))
                 known = Refusal(uid, pod.namespace, pod.name, 0, (), problem)
             self._refusals[uid] = known

@@ -3,6 +3,7 @@
 from allotment.core.devices.base import CORES_WHOLE_PCT
 from allotment.core.eligible import class_of
 from allotment.core.fold_groups import DEFAULT_QUEUE
+from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.model import SINGLE, ClusterState, Group, Pod
 from allotment.core.queues import card_names
 from allotment.core.queues.model import (
@@ -92,8 +93,45 @@ def left_over(state: ClusterState, key: str, group: Group) -> JobView:
     )
 
 
+def is_made_for_pods(fact: GroupObserved) -> bool:
+    """Whether a PodGroup was made for pods that were there before it, as the controller does."""
+    return bool(fact.owner) and fact.name == f"{MADE_GROUP}{fact.owner}"
+
+
 def single(state: ClusterState, pod: Pod) -> JobView:
-    """A pod without a group. What it holds is what it needs, and nothing beyond."""
+    """A pod without a group, judged as the PodGroup that would be made for it: in its queue, at the
+    gate, with the priority of its class. One that has a place, or for which others go, passed the
+    gate. What it holds is what it needs, and nothing beyond.
+    """
+    if not pod.fact.queue:
+        return _single_before_v5(state, pod)
+    fact, task = pod.fact, _task(state, pod)
+    if pod.allocation is not None:
+        phase = Phase.RUNNING
+    elif "enqueue" in state.policy.actions and SINGLE + fact.uid not in state.nominated:
+        phase = Phase.PENDING
+    else:
+        phase = Phase.INQUEUE
+    found = class_of(state, fact.priority_class)
+    return JobView(
+        uid=SINGLE + fact.uid,
+        namespace=fact.namespace,
+        name=fact.name,
+        queue=fact.queue,
+        priority=0 if found is None else found.value,
+        created_ms=fact.created_ms,
+        phase=phase,
+        min_resources=amounts_of(fact.request),
+        tasks=(task,),
+        preempts=found is None or found.preempts,
+        is_single=True,
+    )
+
+
+def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:
+    """As pods without a group were judged before their queue was recorded: all in the default
+    queue, without a gate. So old decisions come out as they were made.
+    """
     task = _task(state, pod)
     is_placed = pod.allocation is not None
     return JobView(
@@ -124,6 +162,7 @@ def _task(state: ClusterState, pod: Pod) -> Task:
         role=fact.role,
         status=_status(state, pod),
         priority=fact.priority,
+        class_priority=fact.class_priority,
         request=_counted(state, pod),
         created_ms=fact.created_ms,
         node=held.node if held is not None else fact.node,

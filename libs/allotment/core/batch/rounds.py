@@ -24,7 +24,7 @@ from allotment.core.model import ClusterState
 from allotment.core.queues.allocate import allocate
 from allotment.core.queues.answers import No
 from allotment.core.queues.backfill import backfill
-from allotment.core.queues.enqueue import enqueue
+from allotment.core.queues.enqueue import Enqueued, enqueue
 from allotment.core.queues.model import WAITING, Status, Task, View
 from allotment.core.queues.plugin import SWITCHES
 from allotment.core.queues.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
@@ -44,6 +44,9 @@ class Opening(NamedTuple):
     """
 
     session: Session
+    wanted: set[str]
+    """The jobs of the batch."""
+    admitted: Enqueued
     admissions: tuple[Admission, ...]
     held: tuple[Held, ...]
     holds: tuple[Hold, ...]
@@ -73,16 +76,18 @@ class Rounds:
         lap(SESSION, "")
         return self._session
 
-    def open(self, lap: Lap = untimed) -> "Opening":
-        """What comes before any pod is tried; the last session is over."""
+    def open(self, batch: Sequence[str], lap: Lap = untimed) -> "Opening":
+        """What comes before any pod of the batch is tried; the last session is over."""
         session = self.session(lap)
-        admissions: tuple[Admission, ...] = ()
+        wanted = {_job_of(self.state, uid) for uid in batch}
+        admitted = Enqueued((), ())
         if "enqueue" in self.state.policy.actions:
-            admissions = self._admit(session)
+            admitted = enqueue(session, wanted)
             lap(ACTION, "enqueue")
         held = holds_now(self.state, session, self._emptied)
         kept = (hold for hold in keeping(self.state) if hold.job in session.jobs)
-        return Opening(session, admissions, told(held), (*held, *kept))
+        admissions = self._admissions(admitted)
+        return Opening(session, wanted, admitted, admissions, told(held), (*held, *kept))
 
     def _follow(self) -> World:
         """The world of the last session brought up to date, or another one."""
@@ -114,13 +119,13 @@ class Rounds:
         state = self.state
         if not state.is_batched:
             return run_cycle(state, batch, ranker)
-        session, admissions, held, holds = self.open(lap)
+        session, wanted, admitted, admissions, held, holds = self.open(batch, lap)
         actions = state.policy.actions
         ranker.begin()
         try:
             places = Places(state, ranker)
             made = Findings(state, session, places)
-            wanted = {_job_of(state, uid) for uid in batch}
+            made.take_refused(admitted, wanted.union(said.group for said in admissions))
             for key in sorted(wanted):
                 self._take_stray(made, session, key, batch)
             pending_too = "enqueue" not in actions
@@ -160,9 +165,9 @@ class Rounds:
             if is_let_in and waiting_in(view):
                 made.take_unplaced(view)
 
-    def _admit(self, session: Session) -> tuple[Admission, ...]:
+    def _admissions(self, found: Enqueued) -> tuple[Admission, ...]:
         """What is new at the gate: groups let in, and new reasons for those that are not."""
-        found, groups = enqueue(session), self.state.groups
+        groups = self.state.groups
         let_in = [Admission(uid) for uid in found.let_in if uid in groups]
         return (
             *let_in,

@@ -21,7 +21,7 @@ the same. While victims of a group are still there, it gets no more. A pod whose
 refused is not asked to go again before something happens to one of its owner's pods.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
@@ -95,7 +95,7 @@ class Hunt:
         self._wanted = wanted
         self._served = {eviction.preemptor for eviction in state.evicting.values()}
         self._books: Books | None = None
-        self._evictable: list[tuple[Job, Task]] = []
+        self._evictable: list[tuple[Job, Task, tuple[int, int]]] = []
 
     def run(self, actions: Collection[str], lap: Lap = untimed) -> Victims:
         """Victims for the wanted groups, in their order, first by preemption."""
@@ -132,9 +132,10 @@ class Hunt:
             self._books = Books(self._state, self._places.placements.values())
             jobs = sorted(self._session.jobs.values(), key=lambda job: job.uid)
             self._evictable = [
-                (job, task)
+                (job, task, step)
                 for job in jobs
-                for uid, task in job.tasks.items()
+                for uid, step in _steps_in(job).items()
+                for task in (job.tasks[uid],)
                 if job.status[uid] in EVICTABLE_SET
                 and task.preemptable
                 and uid not in self._state.spared
@@ -242,13 +243,13 @@ class Hunt:
         """
         session = self._session
         by_node: dict[str, list[tuple[Rank, str, Task]]] = {}
-        for other, victim in self._evictable:
+        for other, victim, step in self._evictable:
             if (
                 other.status[victim.uid] in EVICTABLE_SET
                 and self._is_of(source, job, other)
                 and (other is not job or victim.priority < task.priority)
             ):
-                rank = (other.view.priority, victim.priority, -victim.created_ms)
+                rank = (other.view.priority, *step, -victim.created_ms)
                 by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
         is_reclaim = source is Source.OTHER_QUEUES
         choose = session.reclaimable if is_reclaim else session.preemptable
@@ -269,3 +270,20 @@ class Hunt:
                 return other is job
             case Source.OTHER_QUEUES:
                 return other.queue != job.queue and self._session.queue(other.queue).reclaimable
+
+
+def _steps_in(job: Job) -> Mapping[str, tuple[int, int]]:
+    """By task, its priority among pods of other jobs, and its step among those of its own: what an
+    annotation says of a pod's priority is said to the pods of its job only.
+    """
+    tasks = job.tasks
+    if all(task.class_priority is None for task in tasks.values()):
+        return {uid: (task.priority, 0) for uid, task in tasks.items()}
+    steps = {level: n for n, level in enumerate(sorted({t.priority for t in tasks.values()}))}
+    return {
+        uid: (
+            task.priority if task.class_priority is None else task.class_priority,
+            steps[task.priority],
+        )
+        for uid, task in tasks.items()
+    }

@@ -3,14 +3,14 @@
 A job's view is made again only when something about its group or its pods changed (the state's
 trail says so), or something else that all are made from: priority classes, whose pods are ours,
 names of devices, and what cards nodes have. While there are queues, a pod without a group is a job
-of its own in the default queue. What pods hold counts as well when their PodGroup is gone.
+of its own in its queue. What pods hold counts as well when their PodGroup is gone.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
-from allotment.core.batch.members import job_of, left_over, queue_of, single
+from allotment.core.batch.members import is_made_for_pods, job_of, left_over, queue_of, single
 from allotment.core.batch.totals import Totals
 from allotment.core.fold_groups import DEFAULT_QUEUE
 from allotment.core.model import SINGLE, ClusterState
@@ -126,6 +126,8 @@ class Views:
         if group is None:
             return None
         if group.fact is not None:
+            if not group.members and is_made_for_pods(group.fact):
+                return None  # its pod is not tied to it yet, and counts by itself, or is gone
             return job_of(state, uid, group, group.fact)
         # without a queue: pods name a PodGroup that nobody has seen
         return left_over(state, uid, group) if group.queue else None

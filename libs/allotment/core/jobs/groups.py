@@ -110,10 +110,27 @@ def _replacing(old: object, new: object) -> object:
 # PodGroups for pods that have none
 
 
+def made_name(uid: str, owner_uid: str) -> str:
+    """The name of the PodGroup made for a pod; pods with one owner share it."""
+    return f"{keys.MADE_GROUP}{owner_uid or uid}"
+
+
 def name_for_pod(pod: Meta) -> str:
-    """Pods with one owner share a PodGroup."""
+    """The same from the metadata of a pod."""
     owner = pod.controller()
-    return f"podgroup-{owner.uid if owner else pod.uid}"
+    return made_name(pod.uid, owner.uid if owner else "")
+
+
+def is_lone(annotations: Mapping[str, str], labels: Mapping[str, str], *, is_owned: bool) -> bool:
+    """Whether the PodGroup made for a pod would say nothing about it that the pod does not say
+    itself: no owner's annotations, no queue, and nothing handed down. Such a pod is judged as that
+    PodGroup would be, and need not wait for it.
+    """
+    return (
+        not is_owned
+        and keys.POD_QUEUE not in annotations
+        and not any(key in annotations or key in labels for key in keys.INHERITED)
+    )
 
 
 def is_wanting(pod: Meta, phase: str) -> bool:
@@ -130,7 +147,7 @@ def for_pod(pod: Meta, spec: Mapping[str, Any], owner: Meta | None) -> JsonObjec
 
     All pods of a ReplicaSet share one PodGroup, and so one queue and one priority.
     """
-    members = _min_member(owner)
+    members = min_member((owner.annotations if owner else None) or {})
     handed_down = {
         key: value
         for key, value in ((owner.annotations if owner else None) or {}).items()
@@ -161,9 +178,9 @@ def for_pod(pod: Meta, spec: Mapping[str, Any], owner: Meta | None) -> JsonObjec
     }
 
 
-def _min_member(owner: Meta | None) -> int:
-    text = owner.annotation(keys.GROUP_MIN_MEMBER) if owner else ""
-    return natural(text) or 1
+def min_member(annotations: Mapping[str, str]) -> int:
+    """How many pods start together, by the annotation for that; 1 if it is no such number."""
+    return natural(annotations.get(keys.GROUP_MIN_MEMBER, "")) or 1
 
 
 def _reference(pod: Meta) -> JsonObject:

@@ -12,6 +12,9 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 """On a pod: its PodGroup. The only link that counts."""
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 """On the owner of pods: how many of them run together or not at all."""
+MADE_GROUP = "podgroup-"
+"""How the names of PodGroups begin that are made for pods; the uid of the owner, or of the pod,
+follows."""
 POD_QUEUE = "scheduling.volcano.sh/queue-name"
 """On a pod that has no Job: its queue."""
 

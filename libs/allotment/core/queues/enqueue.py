@@ -3,9 +3,12 @@
 The best queue has its turn, with one group, the best in job order; queues that no plugin tells
 apart take turns. A group without `min_resources` is let in unasked. One that is refused waits for
 the next round, and blocks nobody behind it.
+
+A pod without a group is asked about like a group of one. It is let in for the round only: whoever
+wants no place for it in this round need not ask.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -22,11 +25,13 @@ class Enqueued(NamedTuple):
     refused: tuple[tuple[str, No], ...]
 
 
-def enqueue(session: Session) -> Enqueued:
-    """Let groups in, one queue after the other. The session's books and phases follow."""
+def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
+    """Let groups in, one queue after the other. The session's books and phases follow. Of pods
+    without a group only these `singles` are asked about.
+    """
     waiting: dict[str, list[Job]] = {}
     for job in session.world.at_gate.values():
-        if job.phase in WAITING:
+        if job.phase in WAITING and (not job.view.is_single or job.uid in singles):
             waiting.setdefault(job.queue, []).append(job)
     for jobs in waiting.values():
         jobs.sort(key=session.job_key, reverse=True)  # the best at the end
@@ -34,7 +39,7 @@ def enqueue(session: Session) -> Enqueued:
     refused = [
         (uid, unknown_queue(view))
         for uid, view in sorted(session.unplaced.items())
-        if view.phase in WAITING
+        if view.phase in WAITING and (not view.is_single or uid in singles)
     ]
     for tied in _tied(session, waiting):
         rows = [waiting[name] for name in tied]

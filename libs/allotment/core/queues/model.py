@@ -76,7 +76,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One pod of a job.
 
     `request` is what is counted (see `resources` for units; `pods` may be in it). `node` is where
-    it is or is being ended. `preempts`: others may be evicted for it. `card_names` is the
+    it is or is being ended. `priority` counts in the job, `class_priority` among those of other
+    jobs. `preempts`: others may be evicted for it. `card_names` is the
     annotation `volcano.sh/card.name`, split at ``|``, `shares` what it asks of sliced cards,
     `held_cards` what it holds by card name once that is known.
     """
@@ -87,6 +88,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     status: Status = Status.PENDING
     priority: int = 1
+    class_priority: int | None = None
     request: Resources = NOTHING
     created_ms: int = 0
     node: str = ""
@@ -123,7 +125,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     `priority` is its PriorityClass's value. `card_request` is the annotation
     `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
-    `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks.
+    `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks. `is_single`: it
+    is a pod without a PodGroup, which nobody can let in for good.
     """
 
     uid: str
@@ -141,6 +144,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     preempts: bool = True
     card_request: Resources = NOTHING
     waiting_most_ms: int | None = None
+    is_single: bool = False
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
 """The order of pending pods, and when a refused pod is worth another try.
 
-Order: higher priority first, then older, then by name and uid, so that it is total. A pod that was
-refused waits for an event that could change the answer: room appeared somewhere, the policy
-changed, or the pod itself did. No clock is involved.
+Order: higher priority first (of the pod's class: an annotation counts in the pod's group only),
+then older, then by name and uid, so that it is total. A pod that was refused waits for an event
+that could change the answer: room appeared somewhere, the policy changed, or the pod itself did.
+No clock is involved.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ OrderKey = tuple[int, int, str, str, str]
 
 def order_key(pod: Pod) -> OrderKey:
     fact = pod.fact
-    return (-fact.priority, fact.created_ms, fact.namespace, fact.name, fact.uid)
+    priority = fact.priority if fact.class_priority is None else fact.class_priority
+    return (-priority, fact.created_ms, fact.namespace, fact.name, fact.uid)
 
 
 def is_due(state: ClusterState, pod: Pod, tried_seq: int) -> bool:

@@ -1,0 +1,193 @@
+"""Quota, gate and minimum bind pods that nobody made a PodGroup for, however fast they are placed.
+
+The pods come alone, or by an owner, and the controller makes their PodGroups while the scheduler is
+at work. What each queue may have, and who starts with whom, is the same as with PodGroups first.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from allotment_local.definitions import read_definitions
+from tests.e2e.audit import assert_sound
+from tests.e2e.stack import Json, Stack
+
+NODES = """
+- prefix: n
+  count: 3
+  cpu: 8
+  memory: 32Gi
+"""
+POLICY = """
+actions: "enqueue, allocate, backfill, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: predicates
+  - name: capacity
+"""
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
+QUEUES = f"{SCHEDULING}/queues"
+GROUPS = f"{SCHEDULING}/namespaces/default/podgroups"
+REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
+PODS = "/api/v1/namespaces/default/pods"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+TASK_PRIORITY = "volcano.sh/task-priority"
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    config = tmp_path / "volcano-scheduler.conf"
+    config.write_text(POLICY)
+    kube = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--scheduler-names", "allotment,volcano"]
+    options = {"watcher": ["--policy-file", str(config)], "controller": kube}
+    services = ("watcher", "filter", "scorer", "binder", "controller")
+    with Stack(tmp_path, NODES, services=(), options=options) as running:
+        for definition in read_definitions():
+            running.call("POST", DEFINITIONS, definition)
+        for name in services:
+            running.start(name, wait=False)
+        for name in services:
+            running.processes[name].announce()
+            running.until(lambda name=name: running.is_ready(name), f"{name} is ready")  # type: ignore[misc]
+        running.until(lambda: len(running.call("GET", QUEUES)["items"]) == 2, "queues are there")
+        yield running
+
+
+def queue(stack: Stack, name: str, **spec: object) -> None:
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
+    stack.call("POST", QUEUES, {**body, "metadata": {"name": name}, "spec": spec})
+
+
+def pod(
+    stack: Stack,
+    name: str,
+    cpu: int,
+    annotations: dict[str, str] | None = None,
+    owner: Json | None = None,
+    **spec: object,
+) -> None:
+    container = {"name": "main", "image": "i:1", "resources": {"requests": {"cpu": cpu}}}
+    metadata: Json = {"name": name, "annotations": annotations or {}}
+    if owner is not None:
+        about = {key: owner["metadata"][key] for key in ("name", "uid")}
+        kind = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
+        metadata["ownerReferences"] = [{**kind, **about}]
+    stack.call(
+        "POST",
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"schedulerName": "allotment", "containers": [container], **spec},
+        },
+    )
+
+
+def replica_set(stack: Stack, name: str, **annotations: str) -> Json:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    metadata = {"name": name, "annotations": annotations}
+    body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
+    return stack.call("POST", REPLICA_SETS, body)
+
+
+def told(stack: Stack, *names: str) -> bool:
+    """Whether each of these pods has been told why it waits."""
+    return all(stack.refusal(name) for name in names)
+
+
+def unbound_and_told(stack: Stack, count: int) -> bool:
+    """Whether so many pods wait, and all of them have been told why, by their group's queue."""
+    waiting = [p["metadata"]["name"] for p in stack.pods() if not p["spec"].get("nodeName")]
+    return len(waiting) == count and told(stack, *waiting)
+
+
+def test_bare_pods_at_once_get_no_more_than_their_queues_capability(stack: Stack) -> None:
+    queue(stack, "small", weight=1, capability={"cpu": "4"})
+    for n in range(24):
+        pod(stack, f"p{n}", 1, {QUEUE_NAME: "small"})
+    stack.until(lambda: unbound_and_told(stack, 20), "20 of 24 wait and know why")
+    assert len(stack.bound()) == 4
+    stack.delete_pod(min(stack.bound()))
+    stack.until(lambda: len(stack.pods()) == 23 and len(stack.bound()) == 4, "another has its part")
+    assert_sound(stack)
+
+
+def test_pods_of_an_owner_in_a_queue_of_less_than_they_ask_for(stack: Stack) -> None:
+    owner = replica_set(stack, "over")
+    for n in range(6):
+        pod(stack, f"over-{n}", 2, {QUEUE_NAME: "late"}, owner)
+    queue(stack, "late", weight=1, capability={"cpu": "4"})
+    stack.until(lambda: len(stack.bound()) == 2, "two of six run")
+    stack.until(lambda: unbound_and_told(stack, 4), "the others know why not")
+    assert_sound(stack)
+
+
+def test_pods_of_an_owner_start_together_or_not_at_all(stack: Stack) -> None:
+    owner = replica_set(stack, "gang", **{MIN_MEMBER: "4"})
+    for n in range(4):
+        pod(stack, f"gang-{n}", 7, None, owner)
+    stack.until(lambda: unbound_and_told(stack, 4), "all four are told why they wait")
+    assert not stack.bound()
+
+
+def test_the_guarantee_of_another_queue_is_left_alone_by_bare_pods(stack: Stack) -> None:
+    queue(stack, "owner", weight=1, guarantee={"resource": {"cpu": "14"}})
+    for n in range(8):
+        pod(stack, f"p{n}", 2)
+    stack.until(lambda: unbound_and_told(stack, 3), "three of eight wait and know why")
+    assert len(stack.bound()) == 5
+    for n in range(7):
+        pod(stack, f"owner-{n}", 2, {QUEUE_NAME: "owner"})
+    stack.until(lambda: len(stack.bound()) == 12, "the owner of the guarantee gets all of it")
+    assert_sound(stack)
+
+
+def test_a_queue_that_is_closed_or_missing_takes_no_bare_pod(stack: Stack) -> None:
+    queue(stack, "shut", weight=1)
+    target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": "shut"}
+    command = {
+        "apiVersion": "bus.volcano.sh/v1alpha1",
+        "kind": "Command",
+        "metadata": {"name": "close"},
+        "action": "CloseQueue",
+        "target": target,
+    }
+    stack.call("POST", "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands", command)
+
+    def is_closed() -> bool:
+        status = stack.call("GET", f"{QUEUES}/shut").get("status") or {}
+        return status.get("state") == "Closed"
+
+    stack.until(is_closed, "the queue is closed")
+    pod(stack, "late", 1, {QUEUE_NAME: "shut"})
+    pod(stack, "lost", 1, {QUEUE_NAME: "nowhere"})
+    stack.until(lambda: told(stack, "late", "lost"), "both are told")
+    assert "shut is Clos" in stack.refusal("late")
+    assert "nowhere" in stack.refusal("lost")
+    assert not stack.bound()
+
+
+def test_an_annotation_lifts_no_pod_over_those_of_others(stack: Stack) -> None:
+    """A full cluster, older pods that wait, and a pod that calls itself important."""
+    for n in range(3):
+        pod(stack, f"full-{n}", 8)
+    stack.until(lambda: len(stack.bound()) == 3, "the cluster is full")
+    for n in range(2):
+        pod(stack, f"older-{n}", 8)
+    stack.until(lambda: told(stack, "older-0", "older-1"), "those wait that came before")
+    pod(stack, "pushy", 8, {TASK_PRIORITY: "2000000000"})
+    stack.until(lambda: told(stack, "pushy"), "it waits as well")
+    assert {"full-0", "full-1", "full-2"} == stack.bound()
+    stack.delete_pod("full-1")
+    stack.until(lambda: {"older-0", "older-1"} & stack.bound() != set(), "an older one is next")
+    assert "pushy" not in stack.bound()
