@@ -19,7 +19,7 @@ M = TypeVar("M", Feasible, Proposal, Settled)
 FOUND_MOST = 80
 _PLACE = re.compile(r"- at `\$((?:\.\w+|\[\d+\])+)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that are not what we expect."""
 
 _encoder = msgspec.json.Encoder()
@@ -52,7 +52,7 @@ def decode_envelope(payload: bytes) -> Envelope:
     """Raises `UndecodableError` naming the version, or the first offending field and its value."""
     try:
         envelope = _envelope.decode(payload)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UndecodableError(_why(payload, ENVELOPE_VERSION, error)) from error
     if not 1 <= envelope.v <= ENVELOPE_VERSION:
         raise UndecodableError(_version_text(envelope.v, ENVELOPE_VERSION))
@@ -66,7 +66,7 @@ def decode_message(kind: type[M], payload: bytes) -> M:
     """Raises `UndecodableError` naming the version or the first offending field."""
     try:
         message = _messages[kind].decode(payload)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UndecodableError(_why(payload, MESSAGE_VERSION, error)) from error
     if not 1 <= message.v <= MESSAGE_VERSION:
         raise UndecodableError(_version_text(message.v, MESSAGE_VERSION))
@@ -77,7 +77,7 @@ def decode_message(kind: type[M], payload: bytes) -> M:
 def _why(payload: bytes, known: int, error: Exception) -> str:
     try:
         version = _version.decode(payload).v
-    except _UNREADABLE:
+    except UNREADABLE:
         return f"not readable: {error}"
     if not 1 <= version <= known:
         return _version_text(version, known)
@@ -94,7 +94,7 @@ def _found(payload: bytes, message: str) -> str:
         value = msgspec.json.decode(payload)
         for name, index in _STEP.findall(place[1]):
             value = value[int(index)] if index else value[name]
-    except (*_UNREADABLE, LookupError, TypeError):  # what is missing has no value
+    except (*UNREADABLE, LookupError, TypeError):  # what is missing has no value
         return ""
     is_plain = isinstance(value, (str, int, float)) or value is None
     return msgspec.json.encode(value).decode()[:FOUND_MOST] if is_plain else ""

@@ -76,6 +76,7 @@ async def run(ctx: Context) -> None:
             name="controller",
             holder=settings.instance,
             replicas=settings.log_replicas,
+            refusals=ctx.refusals,
         ) as lease,
         kube.connect(
             settings.kubeconfig, settings.kube_context, concurrency=settings.kube_concurrency

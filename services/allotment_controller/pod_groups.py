@@ -8,7 +8,6 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube import Ok, Refused, pod_path
-from allotment.adapters.kube_wire import UNREADABLE
 from allotment.core.jobs import groups, keys
 from allotment.core.jobs.model import GROUP_INQUEUE, GROUP_PENDING, JsonObject, Meta, PodGroup
 from allotment_controller.crowd import Crowd
@@ -16,6 +15,7 @@ from allotment_controller.objects import NAMES, PodObject, members_of, path_of
 from allotment_controller.state import POD, Desk
 from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create, patch_status
+from allotment_proto.codec import UNREADABLE
 
 OWNERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 """Kinds of owners whose annotations are asked for; others hand nothing down."""

@@ -3,17 +3,20 @@
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
+from unittest.mock import MagicMock
 
 import anyio
 import anyio.to_thread
 import pytest
 from tests.contract.proxy import proxy_to
-from tests.waiting import patience
+from tests.waiting import patience, until
 
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.jetstream import JetStream
 from allotment.adapters.lease import Lease
 from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.refusals import Refusals
 from allotment.core.logport import LogMisconfigured
 
 pytestmark = pytest.mark.anyio
@@ -127,3 +130,61 @@ async def test_nonsense_times_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match="ttl_s"):
         Lease(connection, name="filter", holder="a", ttl_s=ttl_s, renew_s=renew_s)
+
+
+JUNK = {
+    file.name: file.read_bytes()
+    for file in sorted((Path(__file__).parents[1] / "corpus" / "lease").iterdir())
+}
+
+
+@pytest.mark.parametrize("kind", JUNK)
+async def test_junk_is_written_over_by_the_holder(connection: Connection, kind: str) -> None:
+    """A record that is no claim, and that the server never forgets, came to end every holder."""
+    name, refusals = uuid.uuid4().hex, Refusals(MagicMock())
+    lease = Lease(connection, name=name, holder="a", refusals=refusals)
+    async with lease as first, lease_of(connection, name, "b") as second:
+        with patience():
+            epoch = await first.acquired()
+        assert await connection.send(f"allot.lease.{name}", JUNK[kind])
+        await until(lambda: refusals.total == {("lease", "Claim"): 1})
+        newest = JetStream(connection)
+        record = None
+        with patience():
+            while record is None or record.payload == JUNK[kind]:
+                record = await newest.last_on_subject("ALLOTMENT_LEASES", f"allot.lease.{name}")
+        assert b'"holder":"a"' in record.payload
+        assert first.is_held
+        assert not second.is_held
+        assert await first.acquired() == epoch
+
+
+@pytest.mark.parametrize("left", [b"junk", b'{"holder":"x","token":"y"}'])
+async def test_what_nobody_renews_holds_nobody_up(connection: Connection, left: bytes) -> None:
+    """Junk, or a claim without a TTL, is the newest record when services start."""
+    name = uuid.uuid4().hex
+    async with lease_of(connection, uuid.uuid4().hex, "z"):  # the stream is there
+        assert await connection.send(f"allot.lease.{name}", left)
+    async with lease_of(connection, name, "a") as lease:
+        with patience():
+            assert await lease.acquired() > 0
+
+
+async def test_a_loop_that_dies_gives_the_lease_up(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def explode(_: Lease) -> None:
+        await anyio.sleep(0.1)
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(Lease, "_hold", explode)
+    lease = lease_of(connection, uuid.uuid4().hex, "a")
+    with patience():
+        await lease.__aenter__()
+        await lease.acquired()
+        await lease.lost()
+        assert not lease.is_held
+        with pytest.raises(ZeroDivisionError):
+            await lease.acquired()
+        with pytest.raises(ZeroDivisionError):
+            await lease.__aexit__(None, None, None)

@@ -18,10 +18,12 @@ from nats.aio.msg import Msg
 
 from allotment.adapters.connection import Connection, Kind, is_no_responders
 from allotment.core.logport import LogUnavailable, Record
+from allotment_proto.codec import UNREADABLE
 
 FIRST_WAIT_S = 0.25
 PAUSE_S = 0.02
 BUDGET_S = 15.0
+ANSWER_BYTES_SHOWN = 500
 
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE = 10037
@@ -80,6 +82,11 @@ _decode_got = msgspec.json.Decoder(_Got).decode
 decode_ack = msgspec.json.Decoder(Ack).decode
 
 
+def is_object(data: bytes) -> bool:
+    """Whether an answer is a JSON object, as all of JetStream's are."""
+    return isinstance(msgspec.json.decode(data), dict)
+
+
 async def ask(
     connection: Connection,
     subject: str,
@@ -88,14 +95,14 @@ async def ask(
     headers: dict[str, str] | None = None,
     budget_s: float = BUDGET_S,
     resend_s_max: float = 1.0,
-    is_final: Callable[[bytes], bool] = lambda data: True,
+    is_final: Callable[[bytes], bool] = is_object,
     kind: Kind = "read",
 ) -> Answer:
     """Send the same bytes until there is a final answer. `kind`: what counts as unanswered.
 
     Repeats are spaced 0.25 s, then doubling up to `resend_s_max`; a reconnect repeats at once. An
-    answer that is not final is followed by a short pause and a repeat. Raises LogUnavailable after
-    `budget_s`, TooLarge at once.
+    answer that is not final, or that `is_final` cannot read, is followed by a short pause and a
+    repeat. Raises LogUnavailable after `budget_s`, TooLarge at once.
     """
     deadline = time.monotonic() + budget_s
     wait_s, sends, last = min(FIRST_WAIT_S, resend_s_max), 0, "no answer"
@@ -111,7 +118,7 @@ async def ask(
             answer = await inbox.next(min(wait_s, left_s))
             if answer is None:
                 wait_s = min(wait_s * 2, resend_s_max)
-            elif not is_no_responders(answer) and is_final(answer.data):
+            elif not is_no_responders(answer) and _settles(answer.data, is_final):
                 if kind == "write" or not _is_out_of_service(answer.data):
                     connection.unanswered.answered(kind)
                 return Answer(answer.data, sends)
@@ -119,6 +126,13 @@ async def ask(
                 last = _text(answer)
                 await anyio.sleep(min(PAUSE_S, left_s))
     raise LogUnavailable(f"{subject}: {last} within {budget_s:g} s after {sends} sends")
+
+
+def _settles(data: bytes, is_final: Callable[[bytes], bool]) -> bool:
+    try:
+        return is_final(data)
+    except UNREADABLE:  # anybody may write to an inbox
+        return False
 
 
 class _Outcome(msgspec.Struct):
@@ -130,12 +144,17 @@ _decode_outcome = msgspec.json.Decoder(_Outcome).decode
 
 def _is_out_of_service(data: bytes) -> bool:
     """Whether a management answer says that the server cannot answer, as one cut off does."""
-    error = _decode_outcome(data).error
+    try:
+        error = _decode_outcome(data).error
+    except UNREADABLE:
+        return False
     return error is not None and error.code == 503
 
 
 def _text(answer: Msg) -> str:
-    return "no JetStream answered" if is_no_responders(answer) else answer.data.decode()
+    if is_no_responders(answer):
+        return "no JetStream answered"
+    return answer.data[:ANSWER_BYTES_SHOWN].decode(errors="replace")
 
 
 class JetStream:
@@ -153,7 +172,7 @@ class JetStream:
         verb: str,
         body: dict[str, Any] | None = None,
         *,
-        is_final: Callable[[bytes], bool] = lambda data: True,
+        is_final: Callable[[bytes], bool] = is_object,
     ) -> dict[str, Any]:
         """One management request. Raises ApiError when refused, LogUnavailable when unanswered."""
         subject = f"{self._prefix}.{verb}"
@@ -244,7 +263,7 @@ def _is_from_leader(data: bytes) -> bool:
 
 def parse_headers(raw: bytes) -> dict[str, str]:
     """The headers of a stored message, as the server stored them."""
-    lines = raw.decode().split("\r\n")[1:]
+    lines = raw.decode(errors="replace").split("\r\n")[1:]
     return {
         name.strip(): value.strip()
         for name, _, value in (line.partition(":") for line in lines)

@@ -8,12 +8,12 @@ brackets, without recursion: the one odd object is refused, those beside it are 
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""All that msgspec raises for bytes that are not what is expected."""
+from allotment_proto.codec import UNREADABLE
+
 _TO_BRACKET = re.compile(
     rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL
 )

@@ -7,6 +7,10 @@ server forgets the record a full TTL after it stored it; the holder stops by its
 clock a full TTL after it *sent* its last renewal, which is earlier; a candidate only ever asks the
 server.
 
+What is no claim is nobody's: the holder writes over it, and a candidate takes a lease that nobody
+was seen to renew for twice the TTL, whatever the newest record says. So a record without a TTL,
+which the server never forgets, holds nobody up for good.
+
 A holder that is frozen and wakes up late finds `is_held` false before it does anything. Between
 asking `is_held` and acting there is always a moment, so decisions are fenced by the log's own
 compare-and-append, never by the lease.
@@ -35,7 +39,9 @@ from allotment.adapters.jetstream import (
     ask,
     decode_ack,
 )
-from allotment.core.logport import LogMisconfigured, LogUnavailable, Setting
+from allotment.adapters.refusals import Refusals
+from allotment.core.logport import LogMisconfigured, LogUnavailable, Record, Setting
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.subjects import escape
 
 STREAM = "ALLOTMENT_LEASES"
@@ -47,6 +53,10 @@ HURRY_S = 0.02
 HURRY_LOOKS = 10
 RELEASE_WITHIN_S = 1.0
 RESEND_S = 0.1
+STALE_TTLS = 2
+"""A lease that was not renewed for so many TTLs is free: its holder stopped by its own clock."""
+JUNK_TRIES = 3
+DOOR = "lease"
 
 log = logging.getLogger("allotment.lease")
 
@@ -80,6 +90,7 @@ class Lease:
         stream: str = STREAM,
         prefix: str = PREFIX,
         replicas: int = 1,
+        refusals: Refusals | None = None,
     ) -> None:
         if ttl_s < 1 or renew_s * 2 > ttl_s:
             raise ValueError(f"ttl_s {ttl_s} must be at least 1 and twice renew_s {renew_s}")
@@ -94,6 +105,8 @@ class Lease:
         self._ttl_s = ttl_s
         self._renew_s = renew_s
         self._replicas = replicas
+        self._refusals = refusals
+        self._junk_seq = 0
         self._token = secrets.token_hex(8)
         self._hurry = 0
         self._seq = 0
@@ -111,7 +124,7 @@ class Lease:
 
     async def acquired(self) -> int:
         """Wait until the lease is held. Returns the epoch, which grows with every change of
-        holder.
+        holder. Raises what ended the loop that competes for it, if anything did.
         """
         while not self.is_held:
             await self._acquired.wait()
@@ -134,7 +147,7 @@ class Lease:
         if wrong:
             raise LogMisconfigured(f"stream {self._stream}", wrong)
         self._task = asyncio.create_task(self._compete(), name=f"lease {self.name}")
-        self._task.add_done_callback(lambda task: self._acquired.set())
+        self._task.add_done_callback(self._ended)
         return self
 
     async def __aexit__(
@@ -152,6 +165,14 @@ class Lease:
             self._drop("released")
         if not self._task.cancelled():
             self._task.result()  # a defect in the loop above must not stay silent
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The loop does not end but by a defect: then nobody holds what nobody renews, and whoever
+        waits in `acquired` or `lost` hears of it.
+        """
+        if not task.cancelled():
+            self._drop(f"the loop ended: {task.exception()!r}")
+        self._acquired.set()
 
     async def _compete(self) -> None:
         subscription: Subscription = await self._connection.client.subscribe(
@@ -177,10 +198,15 @@ class Lease:
 
     async def _await_turn(self) -> None:
         """Watch the holder until the lease is free and ours."""
+        renewed_seq, renewed_at = 0, time.monotonic()
         while True:
             self._stirred = anyio.Event()
             record = await self._jetstream.last_on_subject(self._stream, self._subject)
-            if record is None or not record.payload or _claim(record.payload).released:
+            claim = self._claim_in(record)
+            if record is not None and claim is not None and record.seq != renewed_seq:
+                renewed_seq, renewed_at = record.seq, time.monotonic()
+            is_free = record is None or not record.payload or (claim is not None and claim.released)
+            if is_free or time.monotonic() - renewed_at >= self._ttl_s * STALE_TTLS:
                 sent_at = time.monotonic()
                 if await self._write(0 if record is None else record.seq, self._ttl_s):
                     self.epoch = self._seq
@@ -215,33 +241,55 @@ class Lease:
         self._drop("not renewed in time")
 
     async def _write(self, expected_seq: int, budget_s: float, *, released: bool = False) -> bool:
-        """Whether our claim is now the newest record; notes its sequence."""
-        headers = {
-            "Nats-Expected-Last-Subject-Sequence": str(expected_seq),
-            "Nats-Expected-Stream": self._stream,
-            "Nats-TTL": f"{self._ttl_s}s",
-        }
-        answer = await ask(
-            self._connection,
-            self._subject,
-            msgspec.json.encode(Claim(self.holder, self._token, released)),
-            headers=headers,
-            budget_s=budget_s,
-            resend_s_max=RESEND_S,
-            is_final=_is_final,
-            kind="write",
-        )
-        ack = decode_ack(answer.data)
-        if ack.error is None:
-            self._seq = ack.seq
-            return True
-        if ack.error.err_code != WRONG_LAST_SEQUENCE:
-            raise ApiError(self._subject, ack.error)
-        newest = await self._jetstream.last_on_subject(self._stream, self._subject)
-        if newest is None or not newest.payload or _claim(newest.payload).token != self._token:
-            return False
-        self._seq = newest.seq  # an earlier send of ours landed, its answer was lost
-        return True
+        """Whether our claim is now the newest record; notes its sequence. The holder writes over
+        junk.
+        """
+        for _ in range(JUNK_TRIES):
+            headers = {
+                "Nats-Expected-Last-Subject-Sequence": str(expected_seq),
+                "Nats-Expected-Stream": self._stream,
+                "Nats-TTL": f"{self._ttl_s}s",
+            }
+            answer = await ask(
+                self._connection,
+                self._subject,
+                msgspec.json.encode(Claim(self.holder, self._token, released)),
+                headers=headers,
+                budget_s=budget_s,
+                resend_s_max=RESEND_S,
+                is_final=_is_final,
+                kind="write",
+            )
+            ack = decode_ack(answer.data)
+            if ack.error is None:
+                self._seq = ack.seq
+                return True
+            if ack.error.err_code != WRONG_LAST_SEQUENCE:
+                raise ApiError(self._subject, ack.error)
+            newest = await self._jetstream.last_on_subject(self._stream, self._subject)
+            if newest is None or not newest.payload:
+                return False
+            claim = self._claim_in(newest)
+            if claim is not None and claim.token == self._token:
+                self._seq = newest.seq  # an earlier send of ours landed, its answer was lost
+                return True
+            if claim is not None or not self.is_held:  # junk may lie on the claim of a holder
+                return False
+            expected_seq = newest.seq
+        return False
+
+    def _claim_in(self, record: Record | None) -> Claim | None:
+        """The claim that a record holds; None for none, and for what is no claim."""
+        if record is None or not record.payload:
+            return None
+        try:
+            return _claim(record.payload)
+        except UNREADABLE as error:
+            if record.seq != self._junk_seq and self._refusals is not None:
+                text = f"is no claim and is written over: {error}"
+                self._refusals.refuse(DOOR, "Claim", text, name=self._subject)
+            self._junk_seq = record.seq
+            return None
 
     async def _release(self) -> None:
         """Hand the lease back, so that a standby need not wait for the server to forget it."""
@@ -260,7 +308,11 @@ class Lease:
 
     async def _on_stir(self, message: Msg) -> None:
         """A claim on its way into the stream; a release is worth looking for it at once."""
-        if _claim(message.data).released:
+        try:
+            is_released = _claim(message.data).released
+        except UNREADABLE:  # counted when it is read from the stream
+            return
+        if is_released:
             self._hurry = HURRY_LOOKS
             self._stirred.set()
 

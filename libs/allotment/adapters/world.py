@@ -132,6 +132,7 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
                 name=role,
                 holder=settings.instance,
                 replicas=settings.log_replicas,
+                refusals=ctx.refusals,
             ) as lease,
             anyio.create_task_group() as group,
         ):
