@@ -155,11 +155,13 @@ class ConfigurationChecked(msgspec.Struct, frozen=True, tag=True, kw_only=True, 
     before stays so. Without any the refusal is over: what is written is in force.
 
     `source` says where the text is, `problems` what is wrong with it, each with its place there.
+    `warnings` refuse nothing: lines of the text without effect, or places where none was found.
     """
 
     kind: str
     source: str
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

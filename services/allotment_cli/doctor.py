@@ -7,7 +7,7 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.doctor import ERROR, Finding, findings
+from allotment.core.doctor import ERROR, Finding, Source, findings, sources
 from allotment_cli import local
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
@@ -22,6 +22,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
     schema: str
     as_of: AsOf
+    configuration: Sequence[Source]
     findings: Sequence[Finding]
     unreadable: tuple[Unreadable, ...]
 
@@ -39,9 +40,10 @@ def doctor(
     at: str | None,
     output: str,
 ) -> None:
-    """What somebody should look at: configuration that is refused, nodes that disagree with it,
-    cards that are ill, oversold or in quarantine, pods that a device plugin does not serve. In
-    local mode also services that are not ready, as they are while they are behind the log.
+    """What somebody should look at: configuration that is refused or has no effect, nodes that
+    disagree with it, cards that are ill, oversold or in quarantine, pods that a device plugin does
+    not serve. In local mode also services that are not ready, as they are while they are behind
+    the log.
 
     Exit code 1 if there is anything.
     """
@@ -51,13 +53,14 @@ def doctor(
         folded = anyio.run(_fold, origin, at)
     except CliError:
         if services and output == "text":  # why the log cannot be read may be among them
-            emit(_lines(services, ()))
+            emit(_lines((), services, ()))
         raise
     found = [*services, *findings(folded.state, folded.time_ms)]
+    read = sources(folded.state)
     if output == "json":
-        emit_json(Report("allotment.dev/doctor/v1", as_of(folded), found, folded.unreadable))
+        emit_json(Report("allotment.dev/doctor/v1", as_of(folded), read, found, folded.unreadable))
     else:
-        emit(_lines(found, folded.unreadable))
+        emit(_lines(read, found, folded.unreadable))
     if found or folded.unreadable:
         context.exit(FOUND)
 
@@ -85,8 +88,13 @@ async def _fold(origin: Origin, at: str | None) -> Folded:
         return await fold_at(source, at)
 
 
-def _lines(found: Sequence[Finding], unreadable: Sequence[Unreadable]) -> list[str]:
-    lines: list[str] = []
+def _lines(
+    read: Sequence[Source], found: Sequence[Finding], unreadable: Sequence[Unreadable]
+) -> list[str]:
+    lines = [
+        f"{one.kind} configuration: {one.source}" + (f" (seq {one.seq})" if one.seq else "")
+        for one in read
+    ]
     for one in found:
         seq = f" (seq {one.seq})" if one.seq else ""
         lines.append(heading(f"{one.severity:<8}{one.code}   {one.subject}{seq}"))

@@ -19,7 +19,7 @@ import anyio
 from aiohttp import web
 
 from allotment_local.apiserver.app import build_app
-from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS
+from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from allotment_local.apiserver.store import Store
 from allotment_local.definitions import read_definitions
 from allotment_local.nodes.fake import FakeNodes
@@ -31,6 +31,8 @@ from allotment_local.nodes.timers import Timers
 HOST = "127.0.0.1"
 SHUTDOWN_S = 3.0
 DEBUG_CARDS = "/debug/cards"
+VOLCANO_NAMESPACE = "volcano-system"
+"""There from the start, as beside an installed Volcano: its ConfigMaps are applied to it."""
 
 
 def now() -> datetime:
@@ -50,6 +52,7 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
     store = Store(clock=now, ids=new_id, first_resource_version=int(now().timestamp() * 1000))
     for definition in read_definitions():
         store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
+    store.create(NAMESPACES, "", {"metadata": {"name": VOLCANO_NAMESPACE}})
     fake = FakeNodes(store, timers, now)
     fake.start(node_objects(shapes, store.now()), configured=True)
     app = build_app(store, clock=now, ids=new_id)

@@ -28,6 +28,8 @@ class ServiceSpec(msgspec.Struct, frozen=True):
 def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
     """Watcher, filter, scorer, binder, controller."""
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
+    if policy_file is not None:  # who names a file means it, whatever ConfigMap the home has
+        watcher += ["--policy-file-first=true"]
     policy_file = DEFAULT_POLICY if policy_file is None else policy_file
     watcher += ["--policy-file", str(policy_file.expanduser().absolute())]
     return (

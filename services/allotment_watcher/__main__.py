@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import anyio
-import msgspec
 
 from allotment.adapters import kube
 from allotment.adapters.recorder import Recorder
@@ -14,18 +13,19 @@ from allotment.adapters.settings import SettingsError
 from allotment.adapters.world import World, full_reporter, open_world, too_large_reporter
 from allotment.core.policy import PolicyError
 from allotment.core.state import ClusterState
-from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured
-from allotment_proto.facts import Policy, Problem
+from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured, PolicyLoaded
+from allotment_proto.facts import Problem
 from allotment_watcher.batch_watch import READY as BATCH
 from allotment_watcher.batch_watch import BatchWatch
-from allotment_watcher.config_checks import ConfigChecks, policy_problems
+from allotment_watcher.config_checks import ConfigChecks
 from allotment_watcher.device_source import DeviceTexts, places_of_files
 from allotment_watcher.device_watch import READY, DeviceWatch, detail_of
 from allotment_watcher.diary import Diary, subject_of
 from allotment_watcher.learner import keep_learning
 from allotment_watcher.npu_watch import NpuWatch
 from allotment_watcher.observer import Observer
-from allotment_watcher.policy_source import BUILT_IN, POLL_S, Loaded, fingerprint, load_policy
+from allotment_watcher.policy_source import Checked, Loaded, load_policy
+from allotment_watcher.policy_watch import PolicyWatch, is_news
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.timekeeper import keep_time
 from allotment_watcher.volume_watch import VolumeWatch
@@ -62,20 +62,17 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
     _expose(ctx, world, lambda: turn.devices.problems if turn else ())
     while True:
         await _active(ctx, world)
-        state = world.fold.state
-        loaded = await _current_policy(ctx, state, loaded)
         async with anyio.create_task_group() as group:
-            turn = Turn(ctx, world, client, loaded)
-            group.start_soon(turn.recorder.run)
-            group.start_soon(turn.observer.audit, state)
-            group.start_soon(_reload_policy, ctx, turn, loaded)
-            group.start_soon(keep_learning, state, turn.recorder.put)
-            group.start_soon(keep_time, state, turn.recorder.put)
-            group.start_soon(turn.devices.run)
-            group.start_soon(turn.npu.run)
-            group.start_soon(turn.volumes.run)
-            group.start_soon(turn.batch.run, client)
-            group.start_soon(turn.observe)
+            policies = PolicyWatch(ctx, client, world.fold.state, loaded)
+            group.start_soon(policies.run)
+
+            async def take_turn(policies: PolicyWatch = policies) -> None:
+                nonlocal turn
+                await policies.settled.wait()
+                turn = Turn(ctx, world, client, policies)
+                await turn.run()
+
+            group.start_soon(take_turn)
             await world.lease.lost()
             ctx.log.warning("lease lost, another watcher takes over")
             group.cancel_scope.cancel()
@@ -84,10 +81,13 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
 class Turn:
     """The parts of one turn as the active watcher. It begins with what the log believes."""
 
-    def __init__(self, ctx: Context, world: World, client: kube.KubeClient, loaded: Loaded) -> None:
+    def __init__(
+        self, ctx: Context, world: World, client: kube.KubeClient, policies: PolicyWatch
+    ) -> None:
         self._client = client
         self._ctx = ctx
-        state, policy = world.fold.state, loaded.event.policy
+        self._state = state = world.fold.state
+        policy = policies.in_force.policy
         diary = Diary()
         diary.begin(state)
         world.fold.listeners[:] = [diary.took_effect]  # and no longer an earlier turn's
@@ -110,9 +110,21 @@ class Turn:
         self.devices = DeviceWatch(
             ctx, client, policy, in_force, self._configured, self.checks.checked
         )
-        if state.policy_seq == 0 or as_in_file(state.policy) != policy:
-            self.recorder.put([loaded.event])
-        self.policy_checked(loaded.problems)
+        if is_news(policies.in_force, state):
+            self.recorder.put([policies.in_force])
+        policies.listen(self._use, self._policy_checked)
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.recorder.run)
+            group.start_soon(self.observer.audit, self._state)
+            group.start_soon(keep_learning, self._state, self.recorder.put)
+            group.start_soon(keep_time, self._state, self.recorder.put)
+            group.start_soon(self.devices.run)
+            group.start_soon(self.npu.run)
+            group.start_soon(self.volumes.run)
+            group.start_soon(self.batch.run, self._client)
+            group.start_soon(self.observe)
 
     async def observe(self) -> None:
         """Nodes and pods, once it is known under which configuration to read them, and all groups
@@ -123,19 +135,16 @@ class Turn:
         self.observer.configure(self.devices.config)
         await self.observer.run(self._client)
 
-    def policy_checked(self, problems: Sequence[str]) -> None:
-        """The policy's file was read, with these problems."""
-        source = str(self._ctx.settings.policy_file or BUILT_IN)
-        found = policy_problems(source, problems)
-        self.checks.checked(SCHEDULER_CONFIG, source, found)
-        self._ctx.ready(POLICY, True, detail_of(found))
+    def _policy_checked(self, found: Checked) -> None:
+        self.checks.checked(SCHEDULER_CONFIG, found.source, found.problems, found.warnings)
+        self._ctx.ready(POLICY, True, detail_of(found.source, found.problems, found.warnings))
 
-    def use(self, loaded: Loaded) -> None:
+    def _use(self, event: PolicyLoaded) -> None:
         """Another policy takes effect."""
-        self.recorder.put([loaded.event])
-        self.devices.use(loaded.event.policy)
-        self.npu.use(loaded.event.policy)
-        self.observer.use(loaded.event.policy)
+        self.recorder.put([event])
+        self.devices.use(event.policy)
+        self.npu.use(event.policy)
+        self.observer.use(event.policy)
 
     def _configured(self, event: DevicesConfigured) -> None:
         self.recorder.put([event])
@@ -155,36 +164,12 @@ async def _active(ctx: Context, world: World) -> None:
         ctx.ready(condition, False, "not listed yet")
 
 
-async def _current_policy(ctx: Context, state: ClusterState, earlier: Loaded) -> Loaded:
-    """The file as it is now: it may have changed while another watcher was the active one."""
-    try:
-        return await load_policy(ctx.settings.policy_file, ctx.settings.scheduler_names)
-    except PolicyError as error:
-        _say_not_loaded(ctx, error)
-        policy = as_in_file(state.policy) if state.policy_seq else earlier.event.policy
-        event = msgspec.structs.replace(earlier.event, policy=policy)
-        return earlier._replace(event=event, problems=error.problems)
-
-
-def as_in_file(policy: Policy) -> Policy:
-    """The policy without what was learned: as a configuration file says it."""
-    return msgspec.structs.replace(policy, mix=())
-
-
-def _say_not_loaded(ctx: Context, error: PolicyError) -> None:
-    for problem in error.problems:
-        ctx.log.error("policy not loaded, the old one stays in force", reason=problem)
-
-
 async def _first_policy(ctx: Context) -> Loaded:
     settings = ctx.settings
     try:
-        loaded = await load_policy(settings.policy_file, settings.scheduler_names)
+        return await load_policy(settings.policy_file, settings.scheduler_names)
     except PolicyError as error:
         raise SettingsError(error.problems) from error
-    for warning in loaded.warnings:
-        ctx.log.warning(warning)
-    return loaded
 
 
 async def _check_device_files(ctx: Context) -> None:
@@ -195,33 +180,6 @@ async def _check_device_files(ctx: Context) -> None:
         await texts.read_file(place)
     if problems := texts.read(None).problems:
         raise SettingsError([f"{problem.place} {problem.message}" for problem in problems])
-
-
-async def _reload_policy(ctx: Context, turn: Turn, first: Loaded) -> None:
-    """Pick up changes of the file; a broken one leaves the policy in force as it is."""
-    path = ctx.settings.policy_file
-    if path is None:
-        return
-    seen, in_force = first.seen, first
-    while True:
-        await anyio.sleep(POLL_S)
-        now = await fingerprint(path)
-        if now is None or now == seen:
-            continue
-        seen = now
-        try:
-            loaded = await load_policy(path, ctx.settings.scheduler_names)
-        except PolicyError as error:
-            _say_not_loaded(ctx, error)
-            turn.policy_checked(error.problems)
-            continue
-        for warning in loaded.warnings:
-            ctx.log.warning(warning)
-        if loaded.event.policy != in_force.event.policy:
-            in_force = loaded
-            ctx.log.info("policy loaded", source=loaded.event.source)
-            turn.use(loaded)
-        turn.policy_checked(())
 
 
 def _expose(ctx: Context, world: World, problems: Callable[[], Sequence[Problem]]) -> None:
@@ -245,7 +203,7 @@ def _expose(ctx: Context, world: World, problems: Callable[[], Sequence[Problem]
 
 def policy_problem_count(state: ClusterState) -> int:
     """How many problems the log tells of the newest scheduler configuration."""
-    refused = state.config_refusals.get(SCHEDULER_CONFIG)
+    refused = state.config_checks.get(SCHEDULER_CONFIG)
     return 0 if refused is None else len(refused[1].problems)
 
 

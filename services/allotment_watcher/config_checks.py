@@ -1,4 +1,4 @@
-"""Tells the log when a configuration is refused, and when that is over: the watcher's pure part."""
+"""Tells the log what is wrong with a configuration, and when that is over: the pure part."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -7,6 +7,7 @@ from allotment_proto.events import ConfigurationChecked
 from allotment_proto.facts import Problem
 
 INVALID_POLICY = "InvalidSchedulerConfig"
+WITHOUT_EFFECT = "ConfigWithoutEffect"
 PROBLEMS_MAX = 20
 """So many are told of one text; a record has its limits, and so has the reader."""
 
@@ -17,30 +18,40 @@ class ConfigChecks:
     def __init__(
         self, state: ClusterState, tell: Callable[[Iterable[ConfigurationChecked]], None]
     ) -> None:
-        self._told = {kind: event for kind, (_, event) in state.config_refusals.items()}
+        self._told = {kind: event for kind, (_, event) in state.config_checks.items()}
         self._tell = tell
 
-    def checked(self, kind: str, source: str, problems: Sequence[Problem]) -> None:
-        """The newest text was read, with these problems; it is told if that is news."""
+    def checked(
+        self,
+        kind: str,
+        source: str,
+        problems: Sequence[Problem],
+        warnings: Sequence[Problem] = (),
+    ) -> None:
+        """The newest text was read, with this to say of it; it is told if that is news."""
         told = self._told.pop(kind, None)
-        if not problems:
+        if not problems and not warnings:
             if told is not None:
                 self._tell([ConfigurationChecked(kind=kind, source=source)])
             return
-        event = ConfigurationChecked(kind=kind, source=source, problems=_shown(problems))
+        event = ConfigurationChecked(
+            kind=kind, source=source, problems=_shown(problems), warnings=_shown(warnings)
+        )
         self._told[kind] = event
         if event != told:
             self._tell([event])
 
 
-def policy_problems(source: str, problems: Iterable[str]) -> tuple[Problem, ...]:
+def policy_problems(
+    source: str, problems: Iterable[str], code: str = INVALID_POLICY
+) -> tuple[Problem, ...]:
     """The mistakes in a scheduler configuration, each of which begins with its place."""
     found = []
     for text in problems:
         place, _, message = text.partition(": ")
         if not message or not place.startswith(source):
             place, message = source, text
-        found.append(Problem(INVALID_POLICY, f"{place}:", message))
+        found.append(Problem(code, f"{place}:", message))
     return tuple(found)
 
 

@@ -21,6 +21,7 @@ BUILT_IN = "built in"
 TEXT_CHARS_MAX = 256 * 1024
 """A device configuration has some thousands; a longer text would keep the watcher busy."""
 UNREADABLE = "UnreadableDeviceConfig"
+NOT_FOUND = "ConfigNotFound"
 
 
 class Place(NamedTuple):
@@ -40,10 +41,13 @@ class Places(NamedTuple):
 
     devices: tuple[Place, ...]
     nodes: tuple[Place, ...]
+    elsewhere: tuple[Place, ...] = ()
+    """Where a configuration is often found that the policy names in another namespace: it is not
+    read there, but said to be there."""
 
     @property
     def all(self) -> tuple[Place, ...]:
-        return (*self.devices, *self.nodes)
+        return (*self.devices, *self.nodes, *self.elsewhere)
 
 
 class Read(NamedTuple):
@@ -61,11 +65,13 @@ def places_of(policy: Policy) -> Places:
     usual = (namespace, name) == Policy().device_config
     namespaces = keys.CONFIG_NAMESPACES if usual else (namespace,)
     node_namespaces = dict.fromkeys((namespace, *keys.CONFIG_NAMESPACES))
+    elsewhere = [space for space in keys.CONFIG_NAMESPACES if space not in namespaces]
     return Places(
         tuple(Place(name, space, keys.DEVICE_CONFIG_KEY) for space in namespaces),
         tuple(
             Place(keys.NODE_CONFIG_MAP, space, keys.NODE_CONFIG_KEY) for space in node_namespaces
         ),
+        tuple(Place(name, space, keys.DEVICE_CONFIG_KEY) for space in elsewhere),
     )
 
 
@@ -120,8 +126,25 @@ class DeviceTexts:
 
     def read(self, in_force: DeviceConfig | None) -> Read:
         """Parse what is there. Takes its time: for a thread. `in_force` is None at the first."""
-        found = {places: self._first(places) for places in (self.places.devices, self.places.nodes)}
-        return _read(found[self.places.devices], found[self.places.nodes], in_force)
+        devices, nodes = self._first(self.places.devices), self._first(self.places.nodes)
+        read = _read(devices, nodes, in_force)
+        if devices is None and self.places.elsewhere:
+            read = read._replace(warnings=(*read.warnings, self._not_there(read)))
+        return read
+
+    def _not_there(self, read: Read) -> Problem:
+        """The policy names a ConfigMap that does not exist, and perhaps one like it does."""
+        (named,) = self.places.devices
+        remedy = "make it, or name another one in deviceshare.KnownGeometriesCMNamespace and CMName"
+        found = self._first(self.places.elsewhere)
+        if found is not None:
+            space = found[0].namespace
+            remedy = (
+                f"{found[0].text} exists: write deviceshare.KnownGeometriesCMNamespace: {space} in "
+                "the scheduler configuration, or move the ConfigMap"
+            )
+        message = f"does not exist, so devices are read as {read.source}; {remedy}"
+        return Problem(NOT_FOUND, f"{named.text}:", message)
 
     def _first(self, places: Iterable[Place]) -> "_Found":
         for place in places:

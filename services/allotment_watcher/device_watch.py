@@ -42,12 +42,15 @@ class DeviceWatch:
         policy: Policy,
         in_force: DeviceConfig | None,
         tell: Callable[[DevicesConfigured], None],
-        checked: Callable[[str, str, Sequence[Problem]], None],
+        checked: Callable[[str, str, Sequence[Problem], Sequence[Problem]], None],
     ) -> None:
-        """`checked` hears of each text that was read: its kind, where it is, what is wrong."""
+        """`checked` hears of each text that was read: its kind, where it is, its problems, its
+        warnings.
+        """
         self.settled = anyio.Event()
         self.problems: tuple[Problem, ...] = ()
         """Why the newest text is not in force; empty if it is."""
+        self._warnings: tuple[Problem, ...] = ()
         self._ctx = ctx
         self._client = client
         self._in_force = in_force
@@ -104,11 +107,13 @@ class DeviceWatch:
         if read.event is not None:
             self._in_force = read.event.config
             self._ctx.log.info("devices configured", source=read.event.source)
+            self._tell(read.event)
+        if read.warnings != self._warnings:
             for warning in read.warnings:
                 self._ctx.log.warning(f"{warning.place} {warning.message}")
-            self._tell(read.event)
-        self._checked(DEVICE_CONFIG, read.source, read.problems)
-        self._ctx.ready(READY, True, detail_of(read.problems))
+        self._warnings = read.warnings
+        self._checked(DEVICE_CONFIG, read.source, read.problems, read.warnings)
+        self._ctx.ready(READY, True, detail_of(read.source, read.problems, read.warnings))
         self.settled.set()
 
     async def _follow(self, place: Place) -> None:
@@ -154,10 +159,11 @@ class DeviceWatch:
             await anyio.sleep(POLL_S)
 
 
-def detail_of(problems: tuple[Problem, ...]) -> str:
-    """What readiness says of a configuration."""
-    if not problems:
-        return "in force as written"
-    first, others = problems[0], len(problems) - 1
-    more = f" (and {others} more)" if others else ""
-    return f"an older configuration is in force: {first.place} {first.message}{more}"
+def detail_of(source: str, problems: Sequence[Problem], warnings: Sequence[Problem]) -> str:
+    """What readiness says of a configuration that was read at `source`."""
+    said = f"in force as written: {source}"
+    if problems:
+        first, others = problems[0], len(problems) - 1
+        more = f" (and {others} more)" if others else ""
+        said = f"an older configuration is in force: {first.place} {first.message}{more}"
+    return "; ".join([said, *(f"warning: {w.place} {w.message}" for w in warnings)])

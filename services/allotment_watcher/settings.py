@@ -7,6 +7,8 @@ from msgspec import Meta
 
 from allotment.adapters.settings import KubeSettings
 
+_NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+
 
 class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
     """What the watcher needs beside what every service does."""
@@ -34,6 +36,19 @@ class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
             extra={"readable_file": True},
         ),
     ] = None
+    policy_config_map: Annotated[
+        str,
+        Meta(
+            description="ConfigMap (namespace/name, key volcano-scheduler.conf) that is in force "
+            "in place of the policy file while it exists; none: no such ConfigMap is looked for",
+            pattern=rf"^(none|{_NAME}/{_NAME})$",
+            examples=["volcano-system/volcano-scheduler-configmap", "none"],
+        ),
+    ] = "volcano-system/volcano-scheduler-configmap"
+    policy_file_first: Annotated[
+        bool,
+        Meta(description="the policy file is in force also while that ConfigMap exists"),
+    ] = False
     device_config_file: Annotated[
         Path | None,
         Meta(

@@ -49,7 +49,9 @@ from allotment_watcher.batch_watch import KINDS
 from allotment_watcher.device_source import places_of
 from allotment_watcher.npu_info import path_of
 from allotment_watcher.observer import NODES, PODS
+from allotment_watcher.policy_source import place_of
 from allotment_watcher.reflecting import config_map_path
+from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.volume_watch import CLAIMS, CLASSES, CSI_NODES, VOLUMES
 
 PATH = re.compile(
@@ -131,7 +133,10 @@ async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None
 
 
 async def watcher_asks(client: KubeClient, script: Script) -> None:
-    places = [config_map_path(p.namespace, p.name) for p in places_of(Policy()).all]
+    policy = place_of(WatcherSettings().policy_config_map)
+    assert policy is not None
+    maps = (*places_of(Policy()).all, policy)
+    places = [config_map_path(p.namespace, p.name) for p in maps]
     kinds = [kind.path for kind in KINDS]
     volumes = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
     await lists_and_watches(client, script, NODES, PODS, *kinds, *volumes, *places)

@@ -1,9 +1,11 @@
 """A broken policy file: refused at the start, reported and left aside later."""
 
+import contextlib
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 
-from allotment.core.doctor import findings
+from allotment.core.doctor import Source, findings, sources
 from allotment_proto.facts import Policy
 from tests.e2e.audit import fold
 from tests.e2e.stack import Stack
@@ -86,3 +88,123 @@ def test_a_standby_that_takes_over_does_not_bring_back_an_old_policy(tmp_path: P
         stack.until(lambda: not fold(stack.records()).nodes, "the standby works")
         time.sleep(0.2)
         assert policy_of(stack).device_policy == "spread"
+
+
+MAPS = "/api/v1/namespaces/volcano-system/configmaps"
+NAME = "volcano-scheduler-configmap"
+SOURCE = f"ConfigMap volcano-system/{NAME}"
+
+
+def apply_map(stack: Stack, text: str, key: str = "volcano-scheduler.conf") -> None:
+    """What `kubectl apply` of the ConfigMap does."""
+    metadata = {"name": NAME, "namespace": "volcano-system"}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {key: text}}
+    try:
+        stack.call("PUT", f"{MAPS}/{NAME}", body)
+    except HTTPError as error:
+        if error.code != 404:
+            raise
+        with contextlib.suppress(HTTPError):
+            namespace = {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": "volcano-system"},
+            }
+            stack.call("POST", "/api/v1/namespaces", namespace)
+        stack.call("POST", MAPS, body)
+
+
+def said_of_policy(stack: Stack) -> str:
+    return str(stack.readiness("watcher")[1]["holds"]["policy"])
+
+
+def test_volcanos_config_map_is_in_force_while_it_exists(tmp_path: Path) -> None:
+    config = tmp_path / "volcano-scheduler.conf"
+    config.write_text(configuration("binpack"))
+    options = {"watcher": ["--policy-file", str(config)]}
+    with Stack(tmp_path, NODES, services=("watcher",), options=options) as stack:
+        stack.until(lambda: policy_of(stack).device_policy == "binpack", "the file's policy")
+        assert said_of_policy(stack) == f"in force as written: {config}"
+
+        apply_map(stack, configuration("spread"))
+        stack.until(lambda: policy_of(stack).device_policy == "spread", "the ConfigMap's policy")
+        stack.until(lambda: SOURCE in said_of_policy(stack), "/readyz says where it is from")
+        state = fold(stack.records())
+        assert sources(state)[0] == Source("scheduler", SOURCE, state.policy_seq)
+
+        apply_map(stack, configuration("none"))
+        stack.until(lambda: policy_of(stack).device_policy == "none", "a change takes effect")
+        config.write_text(configuration("binpack").replace("allocate", "backfill"))
+        apply_map(stack, configuration("sideways"))
+        stack.until(lambda: bool(findings(fold(stack.records()), 0)), "the refusal is in the log")
+        (found,) = findings(fold(stack.records()), 0)
+        assert (found.severity, found.subject) == ("error", f"scheduler configuration {SOURCE}")
+        assert "'sideways'; wanted: one of binpack, spread, none" in found.message
+        assert policy_of(stack).device_policy == "none"
+
+        stack.kill("watcher")
+        stack.start("watcher")  # broken still: what the log says stays in force
+        assert policy_of(stack).device_policy == "none"
+        assert stack.metric("watcher", "allot_policy_problems") == 1
+
+        apply_map(stack, "", key="scheduler.conf")
+        told(stack, "watcher", "has no key volcano-scheduler.conf (it has: scheduler.conf)")
+        stack.call("DELETE", f"{MAPS}/{NAME}")
+        stack.until(lambda: policy_of(stack).actions == ("backfill",), "the file's policy again")
+        stack.until(lambda: not findings(fold(stack.records()), 0), "nothing is wrong any more")
+        assert said_of_policy(stack) == f"in force as written: {config}"
+
+
+def test_the_file_goes_first_if_that_is_set_and_the_map_is_warned_of(tmp_path: Path) -> None:
+    config = tmp_path / "volcano-scheduler.conf"
+    config.write_text(configuration("binpack"))
+    options = {"watcher": ["--policy-file", str(config), "--policy-file-first=true"]}
+    with Stack(tmp_path, NODES, services=("watcher",), options=options) as stack:
+        apply_map(stack, configuration("spread"))
+        stack.until(lambda: bool(findings(fold(stack.records()), 0)), "the warning is in the log")
+        (found,) = findings(fold(stack.records()), 0)
+        assert (found.severity, found.code) == ("warning", "ConfigNotRead")
+        assert f"{SOURCE}: is not in force: the policy file {config} goes first" in found.message
+        assert "warning: " + SOURCE in said_of_policy(stack)
+        assert policy_of(stack).device_policy == "binpack"
+
+
+def test_what_has_no_effect_is_said_where_people_look(tmp_path: Path) -> None:
+    text = (
+        configuration("binpack") + "  - name: usage\n  - name: gang\n    arguments: {gang.x: 1}\n"
+    )
+    with Stack(tmp_path, NODES, services=("watcher",)) as stack:
+        apply_map(stack, text)
+        stack.until(lambda: len(findings(fold(stack.records()), 0)) == 2, "both are in the log")
+        one, two = findings(fold(stack.records()), 0)
+        assert (one.severity, one.code, one.subject) == (
+            "warning",
+            "ConfigWithoutEffect",
+            f"scheduler configuration {SOURCE}",
+        )
+        assert one.message == f"{SOURCE}:7:11: plugin usage: read, has no effect"
+        unknown = "unknown argument gang.x of plugin gang, ignored; it takes none"
+        assert two.message == f"{SOURCE}:9:17: {unknown}"
+        ready, body = stack.readiness("watcher")
+        assert ready == 200
+        assert f"warning: {one.message}" in body["holds"]["policy"]
+        apply_map(stack, configuration("binpack"))
+        stack.until(lambda: not findings(fold(stack.records()), 0), "it is over")
+
+
+def test_a_device_configuration_that_is_elsewhere_is_said_with_the_line(tmp_path: Path) -> None:
+    line = "      deviceshare.KnownGeometriesCMNamespace: volcano-system\n"
+    with Stack(tmp_path, NODES, services=("watcher",), configured=True) as stack:
+        apply_map(stack, configuration("binpack") + line)
+        stack.until(lambda: bool(findings(fold(stack.records()), 0)), "the warning is in the log")
+        (found,) = findings(fold(stack.records()), 0)
+        name = "volcano-vgpu-device-config"
+        assert (found.severity, found.code) == ("warning", "ConfigNotFound")
+        assert found.message == (
+            f"ConfigMap volcano-system/{name}: does not exist, so devices are read as built in; "
+            f"ConfigMap kube-system/{name} exists: write deviceshare.KnownGeometriesCMNamespace: "
+            "kube-system in the scheduler configuration, or move the ConfigMap"
+        )
+        assert stack.readiness("watcher")[1]["holds"]["devices"].endswith(found.message)
+        apply_map(stack, configuration("binpack"))
+        stack.until(lambda: not findings(fold(stack.records()), 0), "it is over")

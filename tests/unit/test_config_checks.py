@@ -96,3 +96,32 @@ def test_it_decides_nothing_and_is_a_line_in_the_log() -> None:
         "InvalidDeviceConfig: config:3: migStrategy is 7 (and 1 more)"
     )
     assert story.line(refused()) == "device configuration from config: in force as written"
+
+
+USELESS = Problem("ConfigWithoutEffect", "config:8:11:", "plugin usage: read, has no effect")
+
+
+def test_warnings_are_told_once_and_refuse_nothing() -> None:
+    found, told = checks(ClusterState())
+    for problems, warnings in (((), (USELESS,)), ((), (USELESS,)), ((BAD,), (USELESS,)), ((), ())):
+        found.checked(SCHEDULER_CONFIG, "config", problems, warnings)
+    warned = ConfigurationChecked(kind=SCHEDULER_CONFIG, source="config", warnings=(USELESS,))
+    both = msgspec.structs.replace(warned, problems=(BAD,))
+    assert told == [warned, both, refused(kind=SCHEDULER_CONFIG)]
+    assert version_of((warned,)) == 4, "who does not know warnings reads that nothing is refused"
+    assert story.line(warned) == (
+        "scheduler configuration from config in force, with warnings: "
+        "ConfigWithoutEffect: config:8:11: plugin usage: read, has no effect"
+    )
+    state = state_of(warned)
+    (said,) = findings(state, 0)
+    assert (said.severity, said.subject, said.seq) == (
+        "warning",
+        "scheduler configuration config",
+        1,
+    )
+    assert said.message == "config:8:11: plugin usage: read, has no effect"
+    assert "mend or remove that line" in said.remedy
+    assert findings(snapshot.decode(snapshot.encode(state)), 0) == [said]
+    apply(state, refused(kind=SCHEDULER_CONFIG), 2)
+    assert findings(state, 0) == []

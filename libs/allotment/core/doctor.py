@@ -37,6 +37,12 @@ REMEDIES = {
     "UnhealthyCardUnknown": "write the card's index as the node's device plugin counts cards",
     "NoMigTable": "add the model to knownMigGeometries of the device configuration",
 }
+WARNINGS = {
+    "ConfigNotFound": "make the ConfigMap, or name the one that exists",
+    "ConfigNotRead": "let one place say the configuration",
+    "UnreadableConfig": "give the watcher the right, or name another place",
+}
+"""What to do about warnings that are not about a line of a text."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -50,6 +56,24 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str
     remedy: str
     seq: int = 0
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where the configuration of a kind that is in force was read, and the record that says so (0:
+    none, it is built in).
+    """
+
+    kind: str
+    source: str
+    seq: int
+
+
+def sources(state: ClusterState) -> tuple[Source, ...]:
+    """Where the scheduler's and the devices' configuration in force are from."""
+    seqs = {SCHEDULER_CONFIG: state.policy_seq, DEVICE_CONFIG: state.devices_seq}
+    return tuple(
+        Source(kind, state.config_sources.get(kind, "built in"), seq) for kind, seq in seqs.items()
+    )
 
 
 def findings(state: ClusterState, time_ms: int) -> list[Finding]:
@@ -78,16 +102,26 @@ def _books(state: ClusterState) -> Iterator[Finding]:
 
 def _of_configuration(state: ClusterState) -> Iterator[Finding]:
     in_force = {SCHEDULER_CONFIG: state.policy_seq, DEVICE_CONFIG: state.devices_seq}
-    for kind, (seq, refused) in state.config_refusals.items():
+    for kind, (seq, checked) in state.config_checks.items():
         older = in_force.get(kind, 0)
         what = f"that of seq {older} (allot log show {older})" if older else "what is built in"
-        for problem in refused.problems:
+        subject = f"{kind} configuration {checked.source}"
+        for problem in checked.problems:
             yield Finding(
                 severity=ERROR,
                 code=problem.code,
-                subject=f"{kind} configuration {refused.source}",
+                subject=subject,
                 message=f"{problem.place} {problem.message}",
                 remedy=f"mend it; until then {what} stays in force",
+                seq=seq,
+            )
+        for warning in checked.warnings:
+            yield Finding(
+                severity=WARNING,
+                code=warning.code,
+                subject=subject,
+                message=f"{warning.place} {warning.message}",
+                remedy=WARNINGS.get(warning.code, "mend or remove that line; the rest is followed"),
                 seq=seq,
             )
 

@@ -282,9 +282,11 @@ class ClusterState:
         self.devices = DeviceConfig()
         self.devices_seq = 0
         """The device configuration in force, and the sequence at which it took effect."""
-        self.config_refusals: dict[str, tuple[int, ConfigurationChecked]] = {}
-        """By kind, the configuration that is not in force because something is wrong with it, and
-        the sequence at which that was said."""
+        self.config_checks: dict[str, tuple[int, ConfigurationChecked]] = {}
+        """By kind, what there is to say of its newest text (why it is not in force, or which lines
+        of it have no effect), and the sequence at which that was said."""
+        self.config_sources: dict[str, str] = {}
+        """By kind, where the configuration in force was read."""
         self.shunned: dict[str, dict[CardPlace, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""

@@ -78,7 +78,8 @@ class _Snapshot(msgspec.Struct, frozen=True):
     policy: Policy
     devices_seq: int
     devices: DeviceConfig
-    config_refusals: tuple[tuple[int, ConfigurationChecked], ...]
+    config_checks: tuple[tuple[int, ConfigurationChecked], ...]
+    config_sources: tuple[tuple[str, str], ...]
     shunned: tuple[tuple[str, tuple[tuple[CardPlace, int], ...]], ...]
     order_seq: int
     time_ms: int
@@ -113,7 +114,8 @@ def encode(state: ClusterState) -> bytes:
             policy=state.policy,
             devices_seq=state.devices_seq,
             devices=state.devices,
-            config_refusals=tuple(found for _, found in sorted(state.config_refusals.items())),
+            config_checks=tuple(found for _, found in sorted(state.config_checks.items())),
+            config_sources=tuple(sorted(state.config_sources.items())),
             shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
             order_seq=state.order_seq,
             time_ms=state.time_ms,
@@ -159,7 +161,8 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.seq, state.decision_seq, state.room_seq = image.seq, image.decision_seq, image.room_seq
     state.policy, state.policy_seq = image.policy, image.policy_seq
     state.devices, state.devices_seq = image.devices, image.devices_seq
-    state.config_refusals = {found[1].kind: found for found in image.config_refusals}
+    state.config_checks = {found[1].kind: found for found in image.config_checks}
+    state.config_sources = dict(image.config_sources)
     state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds

@@ -32,6 +32,8 @@ from allotment.core.model import (
     Pod,
 )
 from allotment_proto.events import (
+    DEVICE_CONFIG,
+    SCHEDULER_CONFIG,
     BindFailed,
     Bound,
     ConfigurationChecked,
@@ -179,6 +181,7 @@ def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:
     mix = state.policy.mix if is_same else ()  # another policy learns another one
     state.policy = msgspec.structs.replace(event.policy, mix=mix)
     state.policy_seq = seq
+    state.config_sources[SCHEDULER_CONFIG] = event.source
     state.room_seq = seq
     for pod in state.pods.values():
         sort_in(state, pod)
@@ -191,6 +194,7 @@ def _mix_learned(state: ClusterState, event: MixLearned, seq: int) -> None:
 
 def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int) -> None:
     state.devices, state.devices_seq = event.config, seq
+    state.config_sources[DEVICE_CONFIG] = event.source
 
 
 def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
@@ -199,10 +203,10 @@ def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
 
 
 def _configuration_checked(state: ClusterState, event: ConfigurationChecked, seq: int) -> None:
-    if event.problems:
-        state.config_refusals[event.kind] = (seq, event)
+    if event.problems or event.warnings:
+        state.config_checks[event.kind] = (seq, event)
     else:
-        state.config_refusals.pop(event.kind, None)
+        state.config_checks.pop(event.kind, None)
 
 
 def _decided(state: ClusterState, event: Decided, seq: int) -> None:

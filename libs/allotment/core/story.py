@@ -263,11 +263,13 @@ def _devices_line(event: DevicesConfigured) -> str:
 
 def _checked_line(event: ConfigurationChecked) -> str:
     subject = f"{event.kind} configuration from {event.source}"
-    if not event.problems:
+    found = event.problems or event.warnings
+    if not found:
         return f"{subject}: in force as written"
-    first, more = event.problems[0], len(event.problems) - 1
+    first, more = found[0], len(found) - 1
     others = f" (and {more} more)" if more else ""
-    return f"{subject} refused: {problem_text(first)}{others}"
+    verdict = "refused" if event.problems else "in force, with warnings"
+    return f"{subject} {verdict}: {problem_text(first)}{others}"
 
 
 def _node_line(event: NodeObserved) -> str:
