@@ -70,6 +70,7 @@ def run(model: Model, policy: Policy, batch: list[str]) -> dict[str, Answer]:
     world = Model()
     world.nodes, world.pods = dict(model.nodes), dict(model.pods)
     world.shares, world.names = list(model.shares), model.names
+    world.unread = set(model.unread)
     answers: dict[str, Answer] = {}
     for uid in batch:
         if uid in answers or uid not in world.pending() or world.pods[uid].problem is not None:
@@ -110,6 +111,8 @@ def _node(
         return "InsufficientCPU"
     if wanted.memory_bytes and memory > fact.memory_bytes:
         return "InsufficientMemory"
+    if wanted.devices and any(share.uid in model.unread for share in here):
+        return "CardsQuarantined"
     holdings: list[Holding] = []
     device_micro = left_mib = 0
     for family in FAMILY_ORDER:

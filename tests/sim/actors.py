@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allotment.core import claims
 from allotment.core.cycle import run_cycle
 from allotment.core.queues.order import due
 from allotment.testing.memory_log import Append
@@ -100,11 +101,14 @@ class Watcher(Actor):
         for uid, pod in api.pods.items():
             held = state.pods.get(uid)
             if held is None or held.fact.rv < pod.rv:
-                found.append((f"pod/{uid}/{pod.rv}", subjects.pod(uid), pod))
+                fact = msgspec.structs.replace(
+                    pod, holdings=claims.within_limits(pod.holdings, pod.request.devices)
+                )
+                found.append((f"pod/{uid}/{pod.rv}", subjects.pod(uid), fact))
         for uid, held in state.pods.items():
             if uid not in api.pods:
-                fact = held.fact
-                ended = PodGone(uid=uid, namespace=fact.namespace, name=fact.name, rv=api.rv)
+                last = held.fact
+                ended = PodGone(uid=uid, namespace=last.namespace, name=last.name, rv=api.rv)
                 found.append((f"gone/{uid}/{state.seq}", subjects.pod(uid), ended))
         if not found:
             return None

@@ -3,7 +3,7 @@
 import msgspec
 
 from allotment_proto.events import NodeObserved, PodObserved
-from allotment_proto.facts import Holding
+from allotment_proto.facts import Holding, Problem
 
 ENDED = ("Succeeded", "Failed")
 
@@ -21,6 +21,11 @@ class Api:
         """Where a kubelet started each pod: what once runs on a node is not undone by a Binding."""
         self.excused: set[tuple[str, str]] = set()
         """(node, card) that may run too much: it shrank, or a stranger put something there."""
+        self.given: dict[str, tuple[Holding, ...]] = {}
+        """What each pod's device plugin handed out: what was annotated when the pod was bound,
+        whatever its owner makes of the annotations later."""
+        self.strangers: set[str] = set()
+        """Pods that somebody else bound."""
         self._refuses_second_binding = refuses_second_binding
 
     def put_node(self, fact: NodeObserved) -> None:
@@ -39,6 +44,10 @@ class Api:
         self.rv += 1
         self.nodes.pop(name, None)
 
+    def edit(self, uid: str, holdings: tuple[Holding, ...], broken: Problem | None = None) -> None:
+        """The owner of a bound pod makes its annotations say something else."""
+        self.put_pod(msgspec.structs.replace(self.pods[uid], holdings=holdings, broken=broken))
+
     def bind(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str:
         """POST …/binding: ``ok``, ``gone`` (404), ``conflict`` (409) or ``denied`` (403)."""
         pod = self.pods.get(uid)
@@ -49,12 +58,17 @@ class Api:
         if (uid, node) in self.denied:
             return "denied"
         self.started.setdefault(uid, set()).add(node)
+        self.given[uid] = holdings
         self.put_pod(msgspec.structs.replace(pod, node=node, holdings=holdings))
         return "ok"
 
-    def running(self) -> dict[str, PodObserved]:
-        """The pods that hold something: bound and not ended."""
-        return {uid: pod for uid, pod in self.pods.items() if pod.node and pod.phase not in ENDED}
+    def running(self) -> dict[str, tuple[str, tuple[Holding, ...]]]:
+        """The pods that hold something, bound and not ended, with their node and what they got."""
+        return {
+            uid: (pod.node, self.given[uid])
+            for uid, pod in self.pods.items()
+            if pod.node and pod.phase not in ENDED
+        }
 
     def doubled(self) -> list[str]:
         """Pods that run on more than one node."""
@@ -68,9 +82,9 @@ class Api:
                 for card in inventory.cards:
                     held = [
                         h
-                        for pod in self.running().values()
-                        if pod.node == node.name
-                        for h in pod.holdings
+                        for name, holdings in self.running().values()
+                        if name == node.name
+                        for h in holdings
                         if h.card == card.id
                     ]
                     if (node.name, card.id) not in self.excused and (

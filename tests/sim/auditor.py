@@ -3,7 +3,7 @@
 from allotment.core import snapshot
 from allotment.core.check import check
 from allotment.core.logport import Record
-from allotment_proto.events import Decided, Placement, PodObserved
+from allotment_proto.events import BindFailed, Decided, Placement, PodObserved
 from tests.model import Model
 from tests.sim.follower import Follower, envelope_of
 
@@ -27,6 +27,8 @@ class Auditor:
         self.model = TrustingModel() if trusting else Model()
         self.images: list[bytes] = [snapshot.encode(self.follower.state)]
         self.nodes_of_pods: dict[str, str] = {}
+        self.failed: set[tuple[str, int]] = set()
+        """Pods and the decisions by which, as the log says, they cannot be bound."""
 
     def audit(self, records: list[Record]) -> None:
         for record in records[self.follower.state.seq :]:
@@ -37,6 +39,8 @@ class Auditor:
         before = self.model.excess()
         for event in events:
             self.model.observe(event, record.seq)
+            if isinstance(event, BindFailed):
+                self.failed.add((event.uid, event.decision))
             if isinstance(event, PodObserved) and event.node:
                 known = self.nodes_of_pods.setdefault(event.uid, event.node)
                 require(known == event.node, f"pod {event.uid} moved: {known} → {event.node}")

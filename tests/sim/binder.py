@@ -2,7 +2,8 @@
 
 A small stand-in for the service's own machine, with the same duties: at most one append in flight;
 an unanswered append is sent again until there is an answer; a Binding is posted for what the fold
-says is reserved, never for what was merely proposed; an unanswered Binding is posted again.
+says is reserved, never for what was merely proposed; an unanswered Binding is posted again, and
+until it is answered only a pod that is bound or gone is an ending.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from allotment.core.cycle import Trial, recheck, stamped
 from allotment.core.logport import Landed, Refused
 from allotment.core.state import RESERVED, Allocation
 from allotment.testing.memory_log import Append
+from allotment_binder.bindings import obstacle_to
 from allotment_proto import codec, subjects
 from allotment_proto.events import BindFailed, Bound, Decided, Dropped, Event, Placement
 from allotment_proto.facts import Holding
@@ -21,6 +23,10 @@ from tests.sim.api import as_annotated
 
 if TYPE_CHECKING:
     from tests.sim.world import World
+
+
+PATIENCE = 0.8
+"""How probably an obstacle in doubt is waited out once more."""
 
 
 class Binder(Actor):
@@ -34,6 +40,8 @@ class Binder(Actor):
         self.cycle = ""
         self.to_bind: dict[str, int] = {}
         """Pods whose Binding is mine to see through → the decision that placed them."""
+        self.in_doubt: set[str] = set()
+        """Those of them of which a Binding may be under way that nobody has an answer to."""
         self.outcomes: list[Event] = []
         self.written_off: set[str] = set()
         """Appends that a planted bug took for refused: what they did is nobody's."""
@@ -86,6 +94,7 @@ class Binder(Actor):
             held = state.pods[uid].allocation
             assert held is not None
             self.to_bind.setdefault(uid, held.seq)
+            self.in_doubt.add(uid)
         self.takes_over_at = None
 
     def _decide(self, proposal: Proposal) -> None:
@@ -150,17 +159,17 @@ class Binder(Actor):
         held = self._reservation(uid, decision)
         if held is None:
             del self.to_bind[uid]
+            self.in_doubt.discard(uid)
             return
         node, holdings = held
-        answer = self.world.post_binding(uid, node, as_annotated(holdings))
-        if answer is None and self.world.has("takes an unanswered Binding for refused"):
-            answer = "denied"
+        answer = self._obstacle(uid, decision)
+        if answer == "wait":
+            return
+        answer = answer or self._answer(uid, node, holdings, decision)
         if answer is None:
             return
         del self.to_bind[uid]
-        pod = self.world.api.pods.get(uid)
-        if answer == "conflict" and pod is not None and pod.node == node:
-            answer = "ok" if pod.holdings == as_annotated(holdings) else "conflict"
+        self.in_doubt.discard(uid)
         fact = self.follower.state.pods[uid].fact
         if answer == "ok":
             self.outcomes.append(
@@ -188,6 +197,35 @@ class Binder(Actor):
                 holdings=holdings,
             )
         )
+
+    def _obstacle(self, uid: str, decision: int) -> str | None:
+        """Something that makes a Binding pointless ends it, but not while one may be under way:
+        then it is waited out for a while (``wait``) before the Binding is sent all the same.
+        """
+        held = self.follower.state.pods[uid].allocation
+        if held is None or held.seq != decision or obstacle_to(self.follower.state, held) is None:
+            return None
+        if uid not in self.in_doubt or self.world.has("takes an obstacle for an ending in doubt"):
+            return "obstacle"
+        return "wait" if self.world.dice.random() < PATIENCE else None
+
+    def _answer(
+        self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int
+    ) -> str | None:
+        """How a Binding ended, as far as that is known now; None: it is to be sent again."""
+        is_sure = uid not in self.in_doubt
+        answer = self.world.post_binding(uid, node, as_annotated(holdings), decision)
+        if answer is None and self.world.has("takes an unanswered Binding for refused"):
+            return "denied"
+        if answer is None:
+            self.in_doubt.add(uid)
+        if answer == "denied" and not is_sure:
+            return answer if self.world.has("takes a refusal for an ending in doubt") else None
+        pod = self.world.api.pods.get(uid)
+        if answer == "conflict" and pod is not None and pod.node == node:
+            is_ours = self.world.api.given[uid] == as_annotated(holdings)
+            return "conflict" if is_sure and not is_ours else "ok"
+        return answer
 
     def _reservation(self, uid: str, decision: int) -> tuple[str, tuple[Holding, ...]] | None:
         """Where to, if it still stands: the fold may have moved on since it was noted."""

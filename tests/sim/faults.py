@@ -31,6 +31,10 @@ class Faults:
     node_gone: float = 0.02
     policy_changed: float = 0.01
     stolen: float = 0.06
+    edited: float = 0.08
+    intruded: float = 0.02
+    unreadable: float = 0.01
+    card_ill: float = 0.15
 
     def heal(self) -> None:
         for field in fields(self):

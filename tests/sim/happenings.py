@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allotment_proto.events import NodeObserved, PodObserved
-from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Policy, Selection
+from allotment_proto.facts import (
+    CardFact,
+    DeviceRequest,
+    Holding,
+    Inventory,
+    Policy,
+    Problem,
+    Selection,
+)
 from tests import build
 from tests.sim.api import as_annotated
 
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 PODS_MAX = 24
+GARBAGE = Problem("BrokenAssignment", "annotation", "cannot be read")
 NODES_MAX = 5
 
 
@@ -37,6 +46,10 @@ def happen(world: "World") -> None:
         (faults.node_gone, _node_flaps),
         (faults.policy_changed, _policy_changes),
         (faults.stolen, _stranger_binds),
+        (faults.edited, _owner_edits),
+        (faults.intruded, _intruder_appears),
+        (faults.unreadable, _unreadable_pod_appears),
+        (faults.card_ill, _card_flaps),
     )
     for probability, action in chances:
         if dice.random() < probability:
@@ -207,4 +220,91 @@ def _stranger_binds(world: "World") -> None:
         )
     world.api.excused.update((node.name, held.card) for held in holdings)
     answer = world.api.bind(pod.uid, node.name, as_annotated(holdings))
+    if answer == "ok":
+        world.api.strangers.add(pod.uid)
     world.say(f"stranger: binds {pod.uid} to {node.name}: {answer}")
+
+
+def _owner_edits(world: "World") -> None:
+    """The owner of a bound pod claims less, another card, all cards, nothing, or garbage.
+
+    What others bound and the log has not seen yet is left alone: there is nothing but its
+    annotations to know it by.
+    """
+    pod = _some_pod(world, bound=True)
+    node = None if pod is None else world.api.nodes.get(pod.node)
+    if pod is None or node is None or not world.api.given[pod.uid]:
+        return
+    known = world.auditor.follower.state.pods.get(pod.uid)
+    if pod.uid in world.api.strangers and (known is None or not known.fact.node):
+        return
+    dice, given = world.dice, world.api.given[pod.uid]
+    cards = [
+        Holding(inventory.family, 0, card.id, card.memory_mib, 100)
+        for inventory in node.inventories
+        for card in inventory.cards
+    ]
+    claims = (
+        (
+            (),
+            tuple(msgspec.structs.replace(held, memory_mib=1, cores_pct=0) for held in given),
+            tuple(msgspec.structs.replace(held, card=dice.choice(cards).card) for held in given),
+            tuple(cards),
+            given,
+        )
+        if cards
+        else ((),)
+    )
+    broken = GARBAGE if dice.random() < 0.2 else None
+    world.say(f"owner: edits {pod.uid}")
+    world.api.edit(pod.uid, dice.choice(claims), broken)
+
+
+def _intruder_appears(world: "World") -> None:
+    """A pod without any device in its limits is made on a node and claims all of its cards."""
+    if not world.api.nodes:
+        return
+    node = world.dice.choice(list(world.api.nodes.values()))
+    uid = f"intruder-{world.next_id()}"
+    world.api.put_pod(build.pod(uid, build.request(), scheduler="other"))
+    world.api.bind(uid, node.name, ())
+    world.api.edit(
+        uid,
+        tuple(
+            Holding(inventory.family, 0, card.id, card.memory_mib, 100)
+            for inventory in node.inventories
+            for card in inventory.cards
+        ),
+    )
+    world.say(f"intruder: {uid} claims all cards of {node.name}")
+
+
+def _unreadable_pod_appears(world: "World") -> None:
+    """Another scheduler's pod asks for a card, and nobody can read which one it got."""
+    if not world.api.nodes:
+        return
+    node = world.dice.choice(list(world.api.nodes.values()))
+    uid = f"unreadable-{world.next_id()}"
+    world.api.put_pod(build.pod(uid, build.request(build.wants(1_000, 0)), scheduler="other"))
+    world.api.bind(uid, node.name, ())
+    world.api.edit(uid, (), GARBAGE)
+    world.say(f"stranger: binds {uid} to {node.name}, unreadably")
+
+
+def _card_flaps(world: "World") -> None:
+    """A card falls ill, or recovers."""
+    if not world.api.nodes:
+        return
+    fact = world.dice.choice(list(world.api.nodes.values()))
+    inventories = tuple(
+        msgspec.structs.replace(
+            inventory,
+            cards=tuple(
+                msgspec.structs.replace(card, healthy=not card.healthy or world.dice.random() < 0.3)
+                for card in inventory.cards
+            ),
+        )
+        for inventory in fact.inventories
+    )
+    world.say(f"api: cards of {fact.name} fall ill or recover")
+    world.api.put_node(msgspec.structs.replace(fact, inventories=inventories))

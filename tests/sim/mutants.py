@@ -14,14 +14,37 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from allotment.core import fold_books, fold_pods
+from allotment.core import claims, fold_books, fold_pods, model
 from allotment.core import state as fold
-from allotment_proto.events import BindFailed
+from allotment_proto.events import BindFailed, NodeObserved
 from tests.sim.run import failing
 
-PATCHES: dict[str, tuple[ModuleType, str, Any]] = {
+
+def _believe(state: fold.ClusterState, pod: model.Pod, seq: int) -> None:
+    """A `_hold` that books what a pod's annotations say where that differs from its books."""
+    held, fact = pod.allocation, pod.fact
+    if held is not None and claims.agrees(held.holdings, fact.holdings):
+        _hold(state, pod, seq)
+        return
+    fold_books.release(state, pod, seq)
+    fold_books.charge(state, pod, fold_pods.adopted(pod.fact))
+
+
+def _rebuild_open(node: model.Node, fact: NodeObserved | None) -> None:
+    """A `Node.rebuild` that forgets what the node's cards are closed for."""
+    _rebuild(node, fact)
+    for ledger in node.ledgers.values():
+        ledger.blocked = None
+
+
+_hold, _rebuild = fold_pods._hold, model.Node.rebuild
+PATCHES: dict[str, tuple[ModuleType | type, str, Any]] = {
     "fold does not void": (fold, "covers", lambda node, placement: node.fact is not None),
     "fold keeps what ended pods held": (fold_pods, "ENDED", frozenset()),
+    "fold believes what annotations say": (fold_pods, "_hold", _believe),
+    "fold lets a pod of others claim anew": (fold_pods, "confirmed", lambda booked, said: said),
+    "watcher believes claims beyond limits": (claims, "within_limits", lambda said, asked: said),
+    "a node's new fact ends its quarantine": (model.Node, "rebuild", _rebuild_open),
 }
 HANDLERS: dict[str, type] = {"fold releases whatever failed": BindFailed}
 
@@ -52,6 +75,12 @@ MUTANTS = (
     _mutant("skips the recheck", "binds void placements"),
     _mutant("fold keeps what ended pods held"),
     _mutant("fold releases whatever failed"),
+    _mutant("fold believes what annotations say"),
+    _mutant("fold lets a pod of others claim anew"),
+    _mutant("watcher believes claims beyond limits"),
+    _mutant("a node's new fact ends its quarantine"),
+    _mutant("takes an obstacle for an ending in doubt"),
+    _mutant("takes a refusal for an ending in doubt"),
     _mutant("log takes any append", is_harmless=True),
     _mutant("skips the recheck", is_harmless=True),
 )

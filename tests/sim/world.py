@@ -116,16 +116,21 @@ class World:
         self._audit()
         return answer
 
-    def post_binding(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str | None:
+    def post_binding(
+        self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int
+    ) -> str | None:
         """POST a Binding. None is "no answer"; a late one takes effect later."""
+        take = partial(self._take, uid, node, holdings, decision)
         if self.dice.random() < self.faults.bind_denied:
             self.api.denied.add((uid, node))
+        elif self.api.denied and self.dice.random() < 0.3:
+            self.api.denied.discard(self.dice.choice(sorted(self.api.denied)))
         if self.dice.random() < self.faults.bind_lost:
             return None
         if self.dice.random() < self.faults.bind_late:
-            self._later(self.dice.randint(20, 400), partial(self._take, uid, node, holdings))
+            self._later(self.dice.randint(20, self.dice.choice((100, 400, 1_500))), take)
             return None
-        answer = self._take(uid, node, holdings)
+        answer = take()
         return None if self.dice.random() < self.faults.bind_answer_lost else answer
 
     def send(self, payload: bytes, to: Sequence[Actor]) -> None:
@@ -141,12 +146,14 @@ class World:
 
     # the world's own course
 
-    def _take(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str:
+    def _take(self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int) -> str:
         answer = self.api.bind(uid, node, holdings)
         self.say(f"api: bind {uid} to {node} {[h.card for h in holdings]}: {answer}")
         doubled, oversold = self.api.doubled(), self.api.oversold()
         require(not doubled, f"{doubled} run on two nodes")
         require(not oversold, f"more runs on {oversold} than they have")
+        if answer == "ok" and (uid, decision) in self.auditor.failed:
+            raise Broken(f"{uid} is bound as @{decision} says, which the log says cannot be")
         return answer
 
     def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
@@ -167,9 +174,9 @@ class World:
         """No more faults: run until nothing happens any more."""
         self.say("the faults stop")
         self.faults.heal()
+        self.api.denied.clear()
         while self._post:
             heapq.heappop(self._post)[2]()
-        self.api.denied.clear()  # only now: a Binding under way must not outlive its refusal
         self.log.deliver_late()
         self._audit()
         quiet = 0
@@ -197,14 +204,16 @@ class World:
             pod = model.pods[uid]
             answer = oracle.decide(model, state.policy, pod) if pod.problem is None else None
             require(not (answer and answer.node), f"{uid} would fit on {answer and answer.node}")
-        running = {uid: (p.node, p.holdings) for uid, p in self.api.running().items()}
-        booked = {
-            uid: (pod.allocation.node, as_annotated(pod.allocation.holdings))
-            for uid, pod in state.pods.items()
-            if pod.allocation is not None
-        }
+        running = self.api.running()
+        booked = {uid: p.allocation for uid, p in state.pods.items() if p.allocation is not None}
         for uid in sorted(running.keys() | booked.keys()):
-            runs, holds = running.get(uid), booked.get(uid)
+            runs, held = running.get(uid), booked.get(uid)
+            holds = None if held is None else (held.node, as_annotated(held.holdings))
+            if runs is not None and held is not None and runs[0] == held.node:
+                if held.broken:
+                    continue  # what it holds nobody can tell: its node takes nothing
+                if held.seq and uid in self.api.strangers:
+                    continue  # in doubt a pod on its node is taken for bound by us
             require(runs == holds, f"{uid} runs with {runs}, but the log books {holds}")
         if not self.bugs:
             verify(self.log.records)

@@ -47,3 +47,13 @@ def test_a_pod_that_we_placed_is_known_even_if_its_annotation_breaks() -> None:
         assert allocation is not None
         assert allocation.holdings == given.holdings
         world.audit()
+
+
+def test_a_node_that_is_seen_anew_stays_closed() -> None:
+    """A heartbeat, a label, a restart of the device plugin: nobody knows any better for it."""
+    world = World(share_node(), adopted("x", broken=BROKEN))
+    world.tell(share_node(rv=2))
+    assert world.blocked() == CARDS_QUARANTINED
+    world.tell(wanting("a", 1_000))
+    assert world.place("a") == []
+    world.audit()

@@ -67,6 +67,11 @@ def check_node(state: ClusterState, node: Node) -> Iterator[str]:
             yield f"pod {uid} is {allocation.phase}, but the list of reserved pods disagrees"
     for family, books in node.ledgers.items():
         yield from ledger.check(books, f"{node.name}/{family}")
+        if books.blocked != node.blocked:
+            yield f"{node.name}/{family}: is blocked by {books.blocked}, its node by {node.blocked}"
+    unreadable = {uid for uid, allocation in node.allocations.items() if allocation.broken}
+    if unreadable != node.broken:
+        yield f"node {node.name}: {sorted(unreadable ^ node.broken)} are wrongly in quarantine"
     fresh = Node(node.name, node.row)
     fresh.allocations = dict(node.allocations)
     fresh.rebuild(node.fact)
