@@ -149,9 +149,11 @@ def test_deleting_our_marks_moves_nothing(stack: Stack) -> None:
     run(stack, "m1")
     uid = stack.pod("m1")["metadata"]["uid"]
     booked = fold(stack.records()).pods[uid].allocation
-    annotate(stack, "m1", **dict.fromkeys(marks, None), **{"volcano.sh/bind-phase": "allocating"})
+    edits = {**dict.fromkeys(marks, None), "volcano.sh/bind-phase": "allocating"}
+    body = {"metadata": {"annotations": edits, "labels": {"edited": "yes"}}}
+    stack.call("PATCH", f"{PODS}/m1", body, MERGE_PATCH)
     stack.until(
-        lambda: fold(stack.records()).pods[uid].fact.bind_phase == "allocating",
+        lambda: ("edited", "yes") in fold(stack.records()).pods[uid].fact.labels,
         "the log has the edited pod",
     )
     now = fold(stack.records()).pods[uid].allocation

@@ -104,7 +104,11 @@ class Pods(Log):
             if held is None:
                 out.append(f"{name} has no place to start on")
                 continue
-            written = {**_written(held), keys.BIND_PHASE: keys.PHASE_SUCCESS}
+            written = {
+                **_written(held),
+                keys.BIND_PHASE: keys.PHASE_SUCCESS,
+                keys.DEVICES_TO_ALLOCATE: "",
+            }
             at = self._see(
                 name,
                 node=held.node,
@@ -124,7 +128,11 @@ class Pods(Log):
             if held is None:
                 out.append(f"{name} has no place to start on")
                 continue
-            written = {**_written(held), keys.BIND_PHASE: keys.PHASE_FAILED}
+            written = {
+                **_written(held),
+                keys.BIND_PHASE: keys.PHASE_FAILED,
+                keys.VGPU_TIME: keys.VGPU_TIME_DONE,
+            }
             at = self._see(
                 name,
                 node=held.node,
