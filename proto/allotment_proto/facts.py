@@ -133,13 +133,23 @@ class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     honors_taints: bool = False
 
 
+class PodSubject(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod as the rules of others see it: its namespace, and those of its labels that any of these
+    rules looks at; `topology_key` is the label whose values are the rules' places.
+    """
+
+    topology_key: str
+    namespace: str
+    labels: tuple[tuple[str, str], ...]
+
+
 class Company(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a pod says about other pods.
 
     `near`: required affinity; all terms at once, and `near_self` says that the pod meets them
     itself. `away`: required anti-affinity. `preferred`: both kinds of preference. `repelled` and
-    `wanted` are what other pods say about this one (their required anti-affinity, and their
-    preferences, that match it): a cycle fills them in, the log never holds them.
+    `wanted` are this pod as others' required anti-affinity, and their preferences, see it, where
+    any of them is about it: a cycle fills them in, the log never holds them.
     """
 
     ports: tuple[HostPort, ...] = ()
@@ -148,8 +158,8 @@ class Company(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     away: tuple[PodTerm, ...] = ()
     preferred: tuple[PodPreference, ...] = ()
     spread: tuple[Spread, ...] = ()
-    repelled: tuple[PodTerm, ...] = ()
-    wanted: tuple[PodPreference, ...] = ()
+    repelled: tuple[PodSubject, ...] = ()
+    wanted: tuple[PodSubject, ...] = ()
 
 
 ALONE = Company()

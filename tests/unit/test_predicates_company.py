@@ -10,6 +10,7 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.board import Board
+from allotment.core.company import situated
 from allotment.core.cycle import Evaluator, Outcome, Trial, recheck, run_cycle
 from allotment.core.snapshot import decode, encode
 from allotment.core.state import ClusterState, apply
@@ -21,6 +22,7 @@ from allotment_proto.facts import (
     HostPort,
     NodeTerm,
     PluginUse,
+    PodPreference,
     PodTerm,
     Policy,
     Spread,
@@ -380,3 +382,51 @@ def test_a_snapshot_keeps_what_pods_say_of_others() -> None:
     assert encode(again) == encode(state)
     assert again.keep_away == state.keep_away
     assert refused(again) == {reasons.REPELLED_BY_POD: 1}
+
+
+# ---- what others' rules cost
+
+
+def hostile(number: int) -> PodObserved:
+    """A pod that fits nowhere, whose rules are about every pod of every namespace."""
+    everybody = [
+        PodTerm("host", (), (Expression("app", "NotIn", (f"{number}-{n}",)),)) for n in range(16)
+    ]
+    preferred = tuple(PodPreference(1, term) for term in everybody)
+    company = Company(away=tuple(everybody), preferred=preferred)
+    wanted = build.request(build.wants(10**6), company=company)
+    return build.pod(f"h{number}", wanted, namespace="hostile")
+
+
+def test_many_rules_of_others_are_one_question_of_a_pod() -> None:
+    """What a pod is asked grows with the topology keys of others' rules, not with the rules."""
+    policy = Policy(tiers=((PluginUse("predicates"), PluginUse("nodeorder")),))
+    state = build.state_of(*zones("a", "a"), *(hostile(n) for n in range(50)))
+    state.policy = policy
+    asked = situated(pod("a", WEB), state).company
+    assert len(state.keep_away) == len(state.preferences) == 800
+    assert (len(asked.repelled), len(asked.wanted)) == (1, 1)
+    assert asked.repelled == situated(pod("b", WEB), state).company.repelled
+    board = Board(state)
+    outcome = run_cycle(state, [f"h{n}" for n in range(50)], board)
+    assert len(outcome.refusals) == 50
+    apply(state, pod("a", WEB), state.seq + 1)
+    assert places(state, "a") == {"a": "n1"}
+
+
+def test_labels_that_only_another_rule_looks_at_count_as_well() -> None:
+    """The first rule is about the pod, the second is not, because of a label of its own."""
+    first = PodTerm("host", ("default",), IS_WEB)
+    second = PodTerm("host", ("default",), (Expression("tier", "DoesNotExist", ()),))
+    state = build.state_of(
+        *zones("a", "a"),
+        pod("one", away=(first,)),
+        pod("two", away=(second,), node="n1"),
+    )
+    labels = (*WEB, ("tier", "front"), ("hash", "4711"))
+    (subject,) = situated(pod("a", labels), state).company.repelled
+    assert subject.labels == (("app", "web"), ("tier", "front"))
+    apply(state, pod("a", labels), state.seq + 1)
+    assert refused(state, "a") == {}
+    apply(state, pod("bare", WEB), state.seq + 1)
+    assert places(state, "bare") == {"bare": "n2"}

@@ -14,6 +14,7 @@ from allotment_proto.facts import (
     Preference,
     Spread,
 )
+from allotment_watcher.normalise.constraints import RULES_MAX
 from tests.unit.kube_json import container, pod_json, seen
 
 IS_WEB = (Expression("app", "In", ("web",)),)
@@ -162,7 +163,23 @@ def test_what_containers_leave_unsaid() -> None:
 
 
 def test_rules_that_take_too_much_room_are_refused() -> None:
-    many = [term(labelSelector={"matchLabels": {"app": str(n)}}) for n in range(5_000)]
-    fact = seen(pod_json(container(), affinity=near(*many)))
+    values = [f"{n:060}" for n in range(600)]
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    fact = seen(pod_json(container(), affinity=near(term(labelSelector=selector))))
     assert fact.problem is not None
     assert "bytes" in fact.problem.message
+
+
+def test_what_one_pods_rules_may_cost_is_bounded() -> None:
+    """Each rule is asked about all pods, and each term of node affinity about all nodes."""
+    terms = [term(labelSelector={"matchLabels": {"app": str(n)}}) for n in range(RULES_MAX + 1)]
+    assert seen(pod_json(container(), affinity=near(*terms[1:]))).problem is None
+    fact = seen(pod_json(container(), affinity=near(*terms)))
+    assert fact.problem is not None
+    assert (fact.problem.code, fact.problem.place) == (reasons.INVALID_REQUEST, "spec.affinity")
+    assert fact.problem.message.startswith("33 rules about other pods; at most 32 are heeded")
+    some = [{"matchExpressions": [{"key": str(n), "operator": "Exists"}]} for n in range(129)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": some}}
+    fact = seen(pod_json(container(), affinity={"nodeAffinity": required}))
+    assert fact.problem is not None
+    assert fact.problem.message.startswith("129 terms; at most 128 are heeded")

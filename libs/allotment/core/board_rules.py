@@ -12,9 +12,11 @@ from allotment.core.columns import Columns
 from allotment.core.company import (
     KeepsAway,
     Meets,
+    MeetsAny,
     Mounts,
     Question,
     Takes,
+    by_topology,
     is_spread_over,
     required_spreads,
     stays,
@@ -22,7 +24,7 @@ from allotment.core.company import (
 from allotment.core.packing import Bools, Ints
 from allotment.core.relative import LOG_BITS, log_weight, opinions, wished_spreads
 from allotment.core.switches import Switches
-from allotment_proto.facts import PodRequest, PodTerm, Spread
+from allotment_proto.facts import PodRequest, Spread
 
 
 class _Over:
@@ -82,10 +84,11 @@ class Rules:
         if self._switches.pods:
             if company.near:
                 _refuse(out, self._not_near(), reasons.POD_AFFINITY_MISMATCH)
-            for term in company.away:
-                _refuse(out, self._near(term, Meets((term,))) > 0, reasons.POD_ANTI_AFFINITY)
-            for term in company.repelled:
-                _refuse(out, self._near(term, KeepsAway(term)) > 0, reasons.REPELLED_BY_POD)
+            for key, terms in by_topology(company.away):
+                _refuse(out, self._near(key, MeetsAny(terms)) > 0, reasons.POD_ANTI_AFFINITY)
+            for subject in company.repelled:
+                near = self._near(subject.topology_key, KeepsAway(subject))
+                _refuse(out, near > 0, reasons.REPELLED_BY_POD)
         if self._switches.spread:
             for rule, over in self._required:
                 _refuse(out, self._too_many(rule, over.where()), reasons.SPREAD_MISMATCH)
@@ -110,8 +113,8 @@ class Rules:
     def pods_raw(self) -> Ints:
         """`relative.pods_raw` of all positions."""
         raw: Ints = np.zeros(len(self._columns), np.int64)
-        for preference, question in opinions(self._request):
-            raw += preference.weight * self._near(preference.term, question)
+        for key, question in opinions(self._request):
+            raw += self._near(key, question)
         return raw
 
     def spread_raw(self, fit: Bools) -> tuple[Ints, Bools]:
@@ -128,16 +131,16 @@ class Rules:
             raw += sums[domain.numbers] * weight + (rule.max_skew - 1 << LOG_BITS)
         return raw >> LOG_BITS, takes_part
 
-    def _near(self, term: PodTerm, question: Question) -> Ints:
+    def _near(self, key: str, question: Question) -> Ints:
         """(N,) the answers of all pods in each position's domain."""
         crowd = self._columns.crowd
-        domain = crowd.domain(term.topology_key)
+        domain = crowd.domain(key)
         near: Ints = domain.sums(crowd.tally(question))[domain.numbers]
         return near
 
     def _not_near(self) -> Bools:
         company, crowd = self._request.company, self._columns.crowd
-        near = [self._near(term, Meets(company.near)) for term in company.near]
+        near = [self._near(term.topology_key, Meets(company.near)) for term in company.near]
         away = np.zeros(len(self._columns), np.bool_)
         for term in company.near:
             away |= crowd.domain(term.topology_key).lacks()

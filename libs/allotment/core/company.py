@@ -16,7 +16,7 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.attachments import merged
-from allotment.core.model import ClusterState, Node
+from allotment.core.model import ClusterState, Node, RulesAbout
 from allotment.core.selectors import (
     affinity_matches,
     selector_matches,
@@ -26,9 +26,21 @@ from allotment.core.selectors import (
 from allotment.core.switches import Switches, switches_of
 from allotment.core.term_weights import weights_of
 from allotment_proto.events import PodObserved
-from allotment_proto.facts import Attachment, HostPort, PodPreference, PodRequest, PodTerm, Spread
+from allotment_proto.facts import (
+    Attachment,
+    HostPort,
+    PodPreference,
+    PodRequest,
+    PodSubject,
+    PodTerm,
+    Spread,
+)
 
 EVERY_ADDRESS = ("", "0.0.0.0")  # what a port binds to, not what this process does
+
+
+Labels = tuple[tuple[str, str], ...]
+LOOKS_MAX = 4096
 
 
 class Question(Protocol):
@@ -58,22 +70,54 @@ class Stays(msgspec.Struct, frozen=True):
         return int(not pod.deleting and selects(self.term, pod.namespace, pod.labels))
 
 
-class KeepsAway(msgspec.Struct, frozen=True):
-    """1 if the pod itself has this required anti-affinity."""
+class MeetsAny(msgspec.Struct, frozen=True):
+    """1 if the pod is one that any of the terms is about."""
 
-    term: PodTerm
+    terms: tuple[PodTerm, ...]
 
     def count(self, pod: PodObserved) -> int:
-        return int(self.term in pod.request.company.away)
+        return int(any(selects(term, pod.namespace, pod.labels) for term in self.terms))
+
+
+class Earns(msgspec.Struct, frozen=True):
+    """The weights of the preferences that are about the pod."""
+
+    preferences: tuple[PodPreference, ...]
+
+    def count(self, pod: PodObserved) -> int:
+        return sum(
+            preference.weight
+            for preference in self.preferences
+            if selects(preference.term, pod.namespace, pod.labels)
+        )
+
+
+class KeepsAway(msgspec.Struct, frozen=True):
+    """How many required anti-affinities the pod itself has that are about the subject."""
+
+    about: PodSubject
+
+    def count(self, pod: PodObserved) -> int:
+        return sum(_is_about(term, self.about) for term in pod.request.company.away)
 
 
 class Prefers(msgspec.Struct, frozen=True):
-    """How often the pod itself has this preference."""
+    """The weights of the preferences that the pod itself has about the subject."""
 
-    preference: PodPreference
+    about: PodSubject
 
     def count(self, pod: PodObserved) -> int:
-        return pod.request.company.preferred.count(self.preference)
+        return sum(
+            preference.weight
+            for preference in pod.request.company.preferred
+            if _is_about(preference.term, self.about)
+        )
+
+
+def _is_about(term: PodTerm, subject: PodSubject) -> bool:
+    return term.topology_key == subject.topology_key and selects(
+        term, subject.namespace, subject.labels
+    )
 
 
 class Takes(msgspec.Struct, frozen=True):
@@ -106,23 +150,54 @@ def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
 
     The very request of the pod if there are neither. Rules of all pods that are known count, also
     of those that are not placed: whether such a pod is anywhere near is asked later.
+
+    However many rules others have about the pod, they are one question for each topology key. So a
+    pod that somebody else has to keep away from costs no more than the pods that say so, and one
+    tenant's many rules do not become many rules of everybody's request.
     """
     request = merged(pod.request, state)
     if not state.keep_away and not state.preferences:
         return request
+    rules = _rules_about(pod, state)
     nodeorder = weights_of(state.policy).nodeorder
-    away = state.keep_away if switches_of(state.policy).pods else ()
-    preferences = state.preferences if nodeorder is not None and nodeorder.pods else ()
-    repelled = [term for term in away if selects(term, pod.namespace, pod.labels)]
-    wanted = [p for p in preferences if selects(p.term, pod.namespace, pod.labels)]
+    repelled = rules.repelled if switches_of(state.policy).pods else ()
+    wanted = rules.wanted if nodeorder is not None and nodeorder.pods else ()
     if not repelled and not wanted:
         return request
-    company = msgspec.structs.replace(
-        request.company,
-        repelled=tuple(sorted(repelled, key=repr)),
-        wanted=tuple(sorted(wanted, key=repr)),
-    )
+    company = msgspec.structs.replace(request.company, repelled=repelled, wanted=wanted)
     return msgspec.structs.replace(request, company=company)
+
+
+def _rules_about(pod: PodObserved, state: ClusterState) -> RulesAbout:
+    """What others' rules say of pods that look like this one; the same until rules change."""
+    looks = pod.namespace, pod.labels
+    found = state.rules_about.get(looks)
+    if found is None:
+        preferred = [preference.term for preference in state.preferences]
+        found = RulesAbout(_subjects(state.keep_away, *looks), _subjects(preferred, *looks))
+        if len(state.rules_about) >= LOOKS_MAX:
+            state.rules_about.clear()
+        state.rules_about[looks] = found
+    return found
+
+
+def _subjects(terms: Iterable[PodTerm], namespace: str, labels: Labels) -> tuple[PodSubject, ...]:
+    """The pod for each topology key of the terms that are about it.
+
+    With the labels that any term of the key looks at, and no others: pods that no rule tells apart
+    ask the same, and so share their row on the board.
+    """
+    looked_at: dict[str, set[str]] = {}
+    about: set[str] = set()
+    for term in terms:
+        key = term.topology_key
+        looked_at.setdefault(key, set()).update(e.key for e in term.selector)
+        if key not in about and selects(term, namespace, labels):
+            about.add(key)
+    return tuple(
+        PodSubject(key, namespace, tuple(pair for pair in labels if pair[0] in looked_at[key]))
+        for key in sorted(about)
+    )
 
 
 class Around(NamedTuple):
@@ -152,13 +227,13 @@ def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = 
         domain = only.labels.get(key)
         return (n for n in nodes if domain is not None and n.labels.get(key) == domain)
 
-    def apart(term: PodTerm, question: Question) -> Counter[str]:
-        return count(near_it(term.topology_key), term.topology_key, question)
+    def apart(key: str, question: Question) -> Counter[str]:
+        return count(near_it(key), key, question)
 
     return Around(
         near=tuple(count(nodes, term.topology_key, meets) for term in company.near),
-        away=tuple(apart(term, Meets((term,))) for term in company.away),
-        repelled=tuple(apart(term, KeepsAway(term)) for term in company.repelled),
+        away=tuple(apart(key, MeetsAny(terms)) for key, terms in by_topology(company.away)),
+        repelled=tuple(apart(s.topology_key, KeepsAway(s)) for s in company.repelled),
         spread=tuple(
             count(spread_nodes(nodes, request, rule, keys), rule.term.topology_key, stays(rule))
             for rule in required
@@ -176,9 +251,9 @@ def company_refusal(
     if switches.pods:
         if not _is_near(node, request, around):
             return reasons.POD_AFFINITY_MISMATCH
-        if _is_in(node, company.away, around.away):
+        if _is_in(node, (key for key, _ in by_topology(company.away)), around.away):
             return reasons.POD_ANTI_AFFINITY
-        if _is_in(node, company.repelled, around.repelled):
+        if _is_in(node, (s.topology_key for s in company.repelled), around.repelled):
             return reasons.REPELLED_BY_POD
     if switches.spread:
         for rule, counts in zip(required_spreads(request), around.spread, strict=True):
@@ -205,10 +280,18 @@ def _is_near(node: Node, request: PodRequest, around: Around) -> bool:
     )
 
 
-def _is_in(node: Node, terms: Iterable[PodTerm], found: Iterable[Mapping[str, int]]) -> bool:
-    """Whether the node is in a domain that one of the terms forbids."""
-    for term, counts in zip(terms, found, strict=True):
-        domain = node.labels.get(term.topology_key)
+def by_topology(terms: Iterable[PodTerm]) -> list[tuple[str, tuple[PodTerm, ...]]]:
+    """The terms by topology key: what they forbid together is one question each."""
+    found: dict[str, list[PodTerm]] = {}
+    for term in terms:
+        found.setdefault(term.topology_key, []).append(term)
+    return [(key, tuple(some)) for key, some in found.items()]
+
+
+def _is_in(node: Node, keys: Iterable[str], found: Iterable[Mapping[str, int]]) -> bool:
+    """Whether the node is in a domain that one of the questions forbids, each with its key."""
+    for key, counts in zip(keys, found, strict=True):
+        domain = node.labels.get(key)
         if domain is not None and counts.get(domain, 0):
             return True
     return False

@@ -16,6 +16,9 @@ from allotment_proto.events import PodObserved
 
 NOWHERE = -1
 ENDLESS = 1 << 61
+TALLIES_MAX = 1024
+"""Every pod that comes or goes is counted in each tally: those that were asked for longest ago are
+forgotten, and counted afresh when somebody asks again."""
 
 
 class Domain:
@@ -93,8 +96,12 @@ class Crowd:
 
     def tally(self, question: Question) -> Ints:
         """(N,) what each position's pods answer. Not to be written to."""
-        tally = self._tallies.get(question)
-        if tally is None:
+        tally = self._tallies.pop(question, None)
+        if tally is not None:
+            self._tallies[question] = tally  # the last to be asked for
+        else:
+            if len(self._tallies) >= TALLIES_MAX:
+                del self._tallies[next(iter(self._tallies))]
             tally = self._tallies[question] = np.zeros(len(self._names), np.int64)
             for position in range(len(self._names)):
                 tally[position] = self._answer(position, question)

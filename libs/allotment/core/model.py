@@ -4,7 +4,7 @@ Plain data with the small operations that keep it consistent. Only `state.apply`
 change a `ClusterState`; everybody else reads.
 """
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ from allotment_proto.facts import (
     Attachment,
     Holding,
     PodPreference,
+    PodSubject,
     PodTerm,
     Policy,
 )
@@ -271,6 +272,13 @@ class Nominated:
         """When the last victim was gone, or stayed for good; 0 while some are still to go."""
 
 
+class RulesAbout(NamedTuple):
+    """The topology keys by which others' rules are about a pod, with the pod as they see it."""
+
+    repelled: tuple[PodSubject, ...]
+    wanted: tuple[PodSubject, ...]
+
+
 class ClusterState:
     """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
 
@@ -324,6 +332,8 @@ class ClusterState:
         self.preferences: dict[PodPreference, int] = {}
         """What the pods that are known say about others (required anti-affinity, and preferences),
         with how many of them say it; see `company.situated`."""
+        self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
+        """By namespace and labels, what these rules say of such a pod: a cache."""
         self.claimed: dict[Attachment, int] = {}
         """Volumes of the pods that are known, with how many of them have each."""
         self.followers = 0
@@ -360,6 +370,8 @@ class ClusterState:
             return
         if company.near or any(rule.is_required for rule in company.spread):
             self.followers += sign
+        if company.away or company.preferred:
+            self.rules_about.clear()
         for term in company.away:
             _add(self.keep_away, term, sign)
         for preference in company.preferred:

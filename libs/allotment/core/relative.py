@@ -15,7 +15,7 @@ from decimal import Context, Decimal
 from functools import lru_cache
 
 from allotment.core.company import (
-    Meets,
+    Earns,
     Prefers,
     Question,
     count,
@@ -84,24 +84,26 @@ def soft_taints(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) 
     )
 
 
-def opinions(request: PodRequest) -> list[tuple[PodPreference, Question]]:
-    """Every preference, and what it asks of the pods that are there."""
+def opinions(request: PodRequest) -> list[tuple[str, Question]]:
+    """By topology key, what the pod's preferences and those of others earn with the pods that are
+    there.
+    """
     company = request.company
-    own: list[tuple[PodPreference, Question]] = [
-        (preference, Meets((preference.term,))) for preference in company.preferred
-    ]
-    return own + [(preference, Prefers(preference)) for preference in company.wanted]
+    own: dict[str, list[PodPreference]] = {}
+    for preference in company.preferred:
+        own.setdefault(preference.term.topology_key, []).append(preference)
+    asked: list[tuple[str, Question]] = [(key, Earns(tuple(some))) for key, some in own.items()]
+    return asked + [(subject.topology_key, Prefers(subject)) for subject in company.wanted]
 
 
 def pods_raw(feasible: Sequence[Node], nodes: Sequence[Node], request: PodRequest) -> list[int]:
     """The weights of all preferences that pods in the node's domains meet, or have."""
     raw = [0] * len(feasible)
-    for preference, question in opinions(request):
-        key = preference.term.topology_key
+    for key, question in opinions(request):
         counts = count(nodes, key, question)
         for number, node in enumerate(feasible):
             if key in node.labels:
-                raw[number] += preference.weight * counts[node.labels[key]]
+                raw[number] += counts[node.labels[key]]
     return raw
 
 

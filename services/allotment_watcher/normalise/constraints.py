@@ -26,6 +26,11 @@ from allotment_watcher import objects
 from allotment_watcher.normalise.amounts import Invalid
 
 EVERY_ADDRESS = "0.0.0.0"
+RULES_MAX = 32
+"""Rules about other pods that one pod may have. What each of them costs is counted over all pods,
+for every pod that is placed; so one tenant's rules must not grow without end."""
+NODE_TERMS_MAX = 128
+"""Terms of node affinity, required and preferred: each is asked of every node."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 NO_POD = (Expression("", "In", ()),)
 """A selector that was not given selects nothing; an empty one selects everything."""
@@ -36,6 +41,10 @@ Labels = tuple[tuple[str, str], ...]
 def constraints_of(spec: objects.PodSpec) -> Constraints:
     """Where the pod may run by what its spec says of nodes."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is not None:
+        required = affinity.required.node_selector_terms if affinity.required else None
+        terms = len(required or ()) + len(affinity.preferred or ())
+        _at_most(NODE_TERMS_MAX, terms, "spec.affinity.nodeAffinity", "terms")
     return Constraints(
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
         affinity=node_terms(affinity.required if affinity else None),
@@ -74,6 +83,10 @@ def company_of(pod: objects.PodObject) -> Company:
     constraints = spec.topology_spread_constraints or ()
     if not (ports or constraints or affinity.pod_affinity or affinity.pod_anti_affinity):
         return ALONE
+    rules = len(constraints) + sum(
+        len(terms or ()) for kind in (together, apart) for terms in (kind.required, kind.preferred)
+    )
+    _at_most(RULES_MAX, rules, "spec.affinity", "rules about other pods")
     labels = labels_of(pod.metadata)
     reader = _Terms(namespace, is_bound=bool(spec.node_name))
     near = reader.read("podAffinity", together.required)
@@ -88,6 +101,18 @@ def company_of(pod: objects.PodObject) -> Company:
         ),
         spread=tuple(_spread(given, namespace, labels) for given in constraints),
     )
+
+
+def _at_most(limit: int, number: int, place: str, what: str) -> None:
+    if number > limit:
+        raise Invalid(
+            Problem(
+                reasons.INVALID_REQUEST,
+                place,
+                f"{number} {what}; at most {limit} are heeded: let one name several values "
+                "(operator: In) or several namespaces",
+            )
+        )
 
 
 def labels_of(meta: objects.Meta) -> Labels:

@@ -24,7 +24,7 @@ from allotment_watcher.normalise.images import images_of_pod
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
 from allotment_watcher.normalise.volumes import NOTHING, Wanted
 
-REQUEST_BYTES_MAX = 128 * 1024
+REQUEST_BYTES_MAX = 32 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
 KINDS_REMEMBERED = 512
 ERROR_CHARS_MAX = 300
