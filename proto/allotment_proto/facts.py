@@ -171,7 +171,8 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `counted` are the resources without a device family (``nvidia.com/gpu``) whose cards the lists
     of types are about as well, sorted. `shunned` are single cards (node, family, card id) on which
-    pods of its owner could not start: a cycle fills them in, the log never holds them.
+    pods of its owner could not start. With `pieces_below_mib` only MIG instances with less memory
+    than that will do. A cycle fills in these two, the log never holds them.
     """
 
     mode: str | None = None
@@ -182,6 +183,7 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     indexes: tuple[Int64, ...] | None = None
     shunned: tuple[tuple[str, str, str], ...] = ()
     counted: tuple[str, ...] = ()
+    pieces_below_mib: Int64 = 0
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -365,7 +367,8 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     `gpushare_kind` says what the family ``gpushare`` serves: ``memory`` or ``number`` only, or both
     when empty. `exclusive_rules` are label maps, sorted by label: pods that carry all labels of a
     rule share no card with one another. `mig_order` is how the geometry of an empty card is chosen:
-    ``least-stranded`` or ``listed`` (the table's first that fits). `device_config` names the
+    ``least-stranded``, ``listed`` (the table's first that fits), or ``best-fit``: as the first, and
+    no card gives a larger instance where another one can give a smaller. `device_config` names the
     ConfigMap of the device configuration, namespace and name. `fit_weight` is what a pod is worth
     that needs all it is given of a card; logs from before there was such a score have none.
     """

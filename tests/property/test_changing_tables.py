@@ -87,7 +87,7 @@ asks = st.builds(
 policies = st.builds(
     Policy,
     device_policy=st.sampled_from(tuple(POLICIES)),
-    mig_order=st.sampled_from(("least-stranded", "listed")),
+    mig_order=st.sampled_from(("best-fit", "least-stranded", "listed")),
 )
 
 

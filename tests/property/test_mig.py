@@ -92,7 +92,7 @@ class World:
 
 @given(
     st.sampled_from(tuple(POLICIES)),
-    st.sampled_from(("least-stranded", "listed")),
+    st.sampled_from(("best-fit", "least-stranded", "listed")),
     st.lists(
         st.one_of(
             st.tuples(st.sampled_from(UIDS), several),

@@ -99,7 +99,7 @@ def _policies(
         fit_weight=st.sampled_from((0, 10, 100)),
         families=st.sampled_from((("vgpu", "gpushare"), ("vgpu", "gpushare"), ("vgpu",))),
         mix=learned,
-        mig_order=st.sampled_from(("least-stranded", "listed")),
+        mig_order=st.sampled_from(("best-fit", "least-stranded", "listed")),
         actions=st.sampled_from((("enqueue", "allocate", "backfill"), ("allocate",), ())),
         tiers=st.one_of(
             st.just(BUILT_IN_TIERS), st.lists(_plugin_uses, max_size=2).map(_one_tier), placing

@@ -65,6 +65,8 @@ selections = st.one_of(
             Selection(use_ids=("n1-0", "n2-1")),
             Selection(nouse_ids=("n1-0",), use_ids=("n1-0", "n3-0")),
             Selection(indexes=(0, 2)),
+            Selection(pieces_below_mib=4_000),
+            Selection(mode="mig", pieces_below_mib=8_000),
             Selection(use_types=("A100", "T4"), counted=("nvidia.com/gpu",)),
             Selection(nouse_types=("T4",), counted=("example.com/x", "nvidia.com/gpu")),
         )

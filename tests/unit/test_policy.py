@@ -256,7 +256,7 @@ def test_policies_that_look_ahead_weigh_the_host_themselves() -> None:
         ),
         (
             file_of("allotment", "allotment.MigGeometryOrder: first"),
-            "is 'first'; wanted: one of least-stranded, listed",
+            "is 'first'; wanted: one of best-fit, least-stranded, listed",
         ),
         (file_of("allotment", "allotment.MigGeometryOrder:"), "is empty; wanted: one of"),
     ],

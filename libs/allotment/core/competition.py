@@ -5,6 +5,7 @@ from allotment.core.cycle import Evaluator, Place, Trial, careful
 from allotment.core.explain_asked import asked_for
 from allotment.core.explanation import Candidate, DecidedBy, Step
 from allotment.core.funnel import FITS, funnel
+from allotment.core.instances import smallest
 from allotment.core.pod_story import Attempt
 from allotment.core.replay import proposed
 from allotment.core.state import ClusterState, Node
@@ -24,12 +25,21 @@ def competition(
         if placement.uid in earlier and placement.node in before.nodes:
             trial.assume(placement)
     for asked in asked_for(before, fact):
-        verdicts = evaluator.verdicts(careful(asked, before), trial)
+        request = careful(asked, before)
+        verdicts = evaluator.verdicts(request, trial)
         if not any(isinstance(v, Place) for v in verdicts.values()):
-            verdicts = evaluator.verdicts(situated(asked, before), trial)
+            request = situated(asked, before)
+            verdicts = evaluator.verdicts(request, trial)
         if any(isinstance(v, Place) for v in verdicts.values()):
             break
-    places = sorted(v for v in verdicts.values() if isinstance(v, Place))
+    winning = smallest(
+        before,
+        request,
+        verdicts,
+        lambda found: min((v for v in found.values() if isinstance(v, Place)), default=None),
+        lambda smaller: evaluator.verdicts(smaller, trial),
+    )
+    places = sorted(v for v in winning.values() if isinstance(v, Place))
     codes = [FITS if isinstance(v, Place) else v for v in verdicts.values()]
     node = placed.placement.node if placed.placement is not None else ""
     candidates = tuple(

@@ -27,6 +27,7 @@ from allotment.core.evaluator import (
     counted,
 )
 from allotment.core.fold_groups import wholes_among
+from allotment.core.instances import smallest
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, covers
 from allotment_proto.events import (
@@ -123,9 +124,12 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     if ranking.best is None and request is not pod.request:
         request = situated(pod, ranker.state)
         ranking = ranker.rank(request)
-    best = ranking.best
-    if best is None:
+    if ranking.best is None:
         return refuse(ranker.state, pod, request, ranking.nodes, ranker.reasons(request))
+    feasible = ranking.feasible
+    ranking = smallest(ranker.state, request, ranking, lambda found: found.best, ranker.rank)
+    best = ranking.best
+    assert best is not None
     return Placement(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -138,7 +142,7 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         score_micro=best.score.total_micro,
         terms=best.score.terms,
         runners_up=ranking.runners_up,
-        feasible=ranking.feasible,
+        feasible=feasible,
         nodes=ranking.nodes,
     )
 

@@ -22,6 +22,7 @@ from allotment.core.config.document import DocumentError, Mapping, load
 from allotment.core.config.plugins import fields_of, read_tiers, tiers_of
 from allotment.core.config.report import Report
 from allotment.core.config.sections import read_actions, read_configurations, read_metrics
+from allotment.core.instances import BEST_FIT
 from allotment.core.policies.learning import LEARNERS
 from allotment_proto.facts import BUILT_IN_TIERS, Policy
 
@@ -44,7 +45,9 @@ class Parsed(NamedTuple):
 
 def built_in(scheduler_names: tuple[str, ...]) -> Policy:
     """The policy without a file. `Policy()` alone is that of logs that tell of none."""
-    return Policy(scheduler_names=scheduler_names, fit_weight=Policy().device_weight)
+    return Policy(
+        scheduler_names=scheduler_names, fit_weight=Policy().device_weight, mig_order=BEST_FIT
+    )
 
 
 def parse(text: str, source: str, scheduler_names: tuple[str, ...]) -> Parsed:

@@ -16,7 +16,7 @@ from allotment.core.column_kinds import CardKind
 from allotment.core.columns import Columns
 from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.base import CORES_WHOLE_PCT
-from allotment.core.devices.choosing import is_wired, mode_fits, model_wanted
+from allotment.core.devices.choosing import is_wired, mode_fits, model_wanted, small_enough
 from allotment.core.devices.free import need_cores_pct, need_memory_mib
 from allotment.core.packing import CORES_MOST, MEMORY_MOST, NEVER, Bools, Ints, amount, pack_need
 from allotment.core.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
@@ -171,7 +171,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     unblocked = _flags(k.blocked is None for k in kinds)
     is_whole = wanted.cores_pct == CORES_WHOLE_PCT
     memory_mib = [need_memory_mib(wanted, k.memory_mib, k.table) for k in kinds]
-    pieces = [_piece(columns, n, wanted, policy) for n in range(len(kinds))]
+    pieces = [_piece(columns, n, wanted, selection, policy) for n in range(len(kinds))]
     has_piece = _flags(piece is not None for piece in pieces)
     need_by_amount = np.array([_need(k, wanted, n) for k, n in zip(kinds, memory_mib, strict=True)])
     charged = [
@@ -254,15 +254,19 @@ class _Piece(NamedTuple):
     is_second_best: bool = False
 
 
-def _piece(columns: Columns, number: int, wanted: DeviceRequest, policy: Policy) -> _Piece | None:
+def _piece(
+    columns: Columns, number: int, wanted: DeviceRequest, selection: Selection, policy: Policy
+) -> _Piece | None:
     kind = columns.kinds[number]
     cutter = kind.cutter
     if kind.family != wanted.family or cutter is None:
+        if kind.family == wanted.family and not small_enough(0, kind.table, selection):
+            return None
         memory_mib = need_memory_mib(wanted, kind.memory_mib, kind.table)
         return _Piece(memory_mib, wanted.cores_pct, number, HUGE)
     fact = kind.fact()
     piece = cutter.piece(fact, kind.table, kind.state, wanted, policy.mig_order)
-    if piece is None:
+    if piece is None or not small_enough(piece.memory_mib, kind.table, selection):
         return None
     after = columns.card_kinds.in_state(number, piece.after)
     times = cutter.most(fact, kind.table, kind.state, wanted)

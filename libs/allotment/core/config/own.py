@@ -10,7 +10,7 @@ from allotment.core.config.document import Entry
 from allotment.core.config.report import Report, hint
 
 HOST_POLICIES = ("binpack", "spread", "none")
-MIG_ORDERS = ("least-stranded", "listed")
+MIG_ORDERS = ("best-fit", "least-stranded", "listed")
 FIELDS = {
     "allotment.HostPolicy": "host_policy",
     "allotment.HostWeight": "host_weight",

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from allotment.core import reasons
+from allotment.core.cuts import Table
 from allotment.core.devices.base import CORES_WHOLE_PCT, Family
 from allotment.core.devices.free import CardOrder, Free, need_cores_pct, need_memory_mib
 from allotment.core.ledger import Card, Ledger
@@ -76,6 +77,10 @@ def card_refusal(free: Free, request: DeviceRequest, rules: Rules, family: Famil
         piece = free.piece(request, rules.mig_order)
         if piece is None or free.memory_mib < piece.memory_mib:
             return reasons.NO_FITTING_INSTANCE
+        if not small_enough(piece.memory_mib, card.table, selection):
+            return reasons.NO_FITTING_INSTANCE
+    elif not small_enough(0, card.table, selection):
+        return reasons.NO_FITTING_INSTANCE
     if free.cores_pct < need_cores_pct(request, fact.cores_pct):
         return reasons.INSUFFICIENT_GPU_COMPUTE
     return None
@@ -219,6 +224,12 @@ def mode_fits(selection: Selection, mode: str) -> bool:
     if selection.mode is None:
         return mode != keys.MODE_MPS
     return selection.mode == mode
+
+
+def small_enough(piece_mib: int, table: Table, selection: Selection) -> bool:
+    """Whether a piece is as small as is wanted, where MIG instances below a size are."""
+    most = selection.pieces_below_mib
+    return not most or (bool(table) and piece_mib < most)
 
 
 def _selected(card_id: str, index: int, selection: Selection) -> bool:
