@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.adapters.heap import uncollected
-from allotment.adapters.snapshots import SnapshotStore
+from allotment.adapters.snapshots import SnapshotStore, digests_of
 from allotment.core import snapshot
 from allotment.core.figures import rfc3339
-from allotment.core.logport import Record
+from allotment.core.logport import Record, digest_of
 from allotment.core.state import ClusterState, apply_all, pass_over
 from allotment_cli import moments
 from allotment_cli.errors import CliError
@@ -101,14 +101,16 @@ async def _fold(source: Source, at: At | None, observer: Observer | None) -> Fol
         until_ns = (at.ms + 1) * 1_000_000
     state, kept = ClusterState(), _Kept(0, 0, (), b"")
     if observer is None and source.snapshots is not None:
-        state, kept = await _restore(source.snapshots, last_seq, until_ns)
+        state, kept = await _restore(source, source.snapshots, last_seq, until_ns)
     unreadable = list(kept.unreadable)
+    last: Record | None = None
     time_ms, latest_ms, events = kept.time_ms, kept.latest_ms, 0
     async with aclosing(source.read(state.seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
                 if until_ns is not None and record.time_ns >= until_ns:
                     return Folded(state, state.seq, until_ns // 1_000_000 - 1, tuple(unreadable))
+                last = record
                 time_ms = record.time_ns // 1_000_000
                 latest_ms = max(latest_ms, time_ms)
                 envelope = take(state, record, unreadable)
@@ -118,17 +120,17 @@ async def _fold(source: Source, at: At | None, observer: Observer | None) -> Fol
                 if observer is not None:
                     observer(record, envelope, state)
     folded = Folded(state, state.seq, time_ms, tuple(unreadable))
-    if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None:
-        await _keep(source.snapshots, folded, latest_ms)
+    if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None and last:
+        await _keep(source.snapshots, folded, latest_ms, digest_of(last))
     return folded
 
 
 async def _restore(
-    snapshots: SnapshotStore, last_seq: int, until_ns: int | None
+    source: Source, snapshots: SnapshotStore, last_seq: int, until_ns: int | None
 ) -> tuple[ClusterState, _Kept]:
     """The newest kept fold that is not beyond the moment; what cannot be used is passed over."""
     nothing = ClusterState(), _Kept(0, 0, (), b"")
-    found = await snapshots.load(last_seq)
+    found = await snapshots.load(last_seq, digests_of(source))
     if found is None:
         return nothing
     try:
@@ -141,12 +143,12 @@ async def _restore(
         return nothing
 
 
-async def _keep(snapshots: SnapshotStore, folded: Folded, latest_ms: int) -> None:
+async def _keep(snapshots: SnapshotStore, folded: Folded, latest_ms: int, record: str) -> None:
     """For the next command. A cache: that it cannot be written is worth a word, no more."""
     image = snapshot.encode(folded.state)
     kept = _Kept(folded.time_ms, latest_ms, folded.unreadable, image)
     try:
-        await snapshots.save(folded.seq, msgspec.msgpack.encode(kept))
+        await snapshots.save(folded.seq, msgspec.msgpack.encode(kept), record)
     except OSError as error:
         note(f"what was read of the log is not kept for the next command: {error}")
 

@@ -7,8 +7,10 @@ the one or the other, or if anything about them is in doubt, the log is folded f
 from contextlib import aclosing
 
 from allotment.adapters.heap import uncollected
+from allotment.adapters.snapshots import digests_of
 from allotment.core import snapshot
 from allotment.core.journal import Journal, JournalError, Segment, Writer
+from allotment.core.logport import Record, digest_of
 from allotment.core.state import ClusterState
 from allotment_cli.errors import CliError
 from allotment_cli.folding import KEEP_AFTER_EVENTS, take
@@ -22,7 +24,7 @@ async def journal_of(source: Source) -> Journal:
         last_seq = await source.last_seq()
         found, state = Journal(), ClusterState()
         if source.journal is not None:
-            found, state = await _restored(source.journal, last_seq)
+            found, state = await _restored(source, source.journal, last_seq)
         try:
             return await _brought_up_to(last_seq, source, found, state)
         except JournalError as error:
@@ -36,9 +38,11 @@ async def _brought_up_to(
 ) -> Journal:
     writer = Writer(state, found.names, found.chain)
     events = 0
+    last: Record | None = None
     async with aclosing(source.read(state.seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
+                last = record
                 envelope = take(state, record)
                 told = () if envelope is None else envelope.events
                 writer.take(record.seq, record.time_ns // 1_000_000, record.payload, told)
@@ -46,15 +50,17 @@ async def _brought_up_to(
     if writer.last_seq > found.last_seq:
         segment = writer.cut()
         found.add(segment)
-        if events >= KEEP_AFTER_EVENTS and source.journal is not None:
-            await _keep(source.journal, segment, state)
+        if events >= KEEP_AFTER_EVENTS and source.journal is not None and last is not None:
+            await _keep(source.journal, segment, state, digest_of(last))
     return found
 
 
-async def _restored(cache: JournalCache, last_seq: int) -> tuple[Journal, ClusterState]:
+async def _restored(
+    source: Source, cache: JournalCache, last_seq: int
+) -> tuple[Journal, ClusterState]:
     """What is kept, as far as a snapshot and the journal end at one sequence."""
     nothing = Journal(), ClusterState()
-    image = await cache.snapshots.load(last_seq)
+    image = await cache.snapshots.load(last_seq, digests_of(source))
     if image is None:
         return nothing
     try:
@@ -68,10 +74,10 @@ async def _restored(cache: JournalCache, last_seq: int) -> tuple[Journal, Cluste
     return (found, state) if found.last_seq == state.seq else nothing
 
 
-async def _keep(cache: JournalCache, segment: Segment, state: ClusterState) -> None:
+async def _keep(cache: JournalCache, segment: Segment, state: ClusterState, record: str) -> None:
     """For the next command. A cache: that it cannot be written is worth a word, no more."""
     try:
         await cache.segments.save(segment)
-        await cache.snapshots.save(state.seq, snapshot.encode(state))
+        await cache.snapshots.save(state.seq, snapshot.encode(state), record)
     except (OSError, OverflowError, JournalError) as error:
         note(f"what was read of the log is not kept for the next command: {error}")

@@ -16,7 +16,7 @@ from allotment.adapters.fold import BooksBroken, Fold
 from allotment.adapters.service_log import Logger, LogSink
 from allotment.adapters.snapshots import SnapshotDirectory
 from allotment.core import check, snapshot
-from allotment.core.logport import LogDamaged, Record
+from allotment.core.logport import LogDamaged, Record, digest_of
 from allotment.core.state import ClusterState, Node
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
@@ -236,7 +236,8 @@ async def test_a_damaged_snapshot_is_ignored_and_said(scene: Scene) -> None:
 
 async def test_a_sound_file_that_holds_no_state_of_ours_is_ignored_and_said(scene: Scene) -> None:
     await scene.add(*HISTORY)
-    await scene.store().save(5, b"\x91another release wrote this")
+    record = digest_of(scene.log.core.records[4])
+    await scene.store().save(5, b"\x91another release wrote this", record)
     wanted = snapshot.encode(await scene.state())
     assert snapshot.encode(await scene.state(snapshots=True)) == wanted
     (line,) = scene.lines("snapshot ignored")
@@ -252,6 +253,23 @@ async def test_a_snapshot_ahead_of_the_log_is_ignored_and_said(scene: Scene) -> 
     assert state.seq == 5
     (line,) = scene.lines("snapshot ignored")
     assert "the log at 5" in str(line["reason"])
+
+
+async def test_a_snapshot_of_a_history_that_was_lost_is_ignored_and_said(scene: Scene) -> None:
+    """The log was restored from an older copy and grew past the snapshot: other pods, other cards.
+
+    Loaded, the snapshot would tell of cards that are free and are not.
+    """
+    await scene.add(*HISTORY)
+    async with scene.following(snapshots=True) as fold:
+        await fold.save_snapshot()
+    del scene.log.core.records[5:]
+    await scene.add(*(pod(f"regrown{number}") for number in range(10)))
+    assert snapshot.encode(await scene.state(snapshots=True)) == snapshot.encode(
+        await scene.state()
+    )
+    (line,) = scene.lines("snapshot ignored")
+    assert f"another record at {len(HISTORY)}" in str(line["reason"])
 
 
 async def test_a_directory_that_cannot_be_written_is_a_warning(scene: Scene) -> None:

@@ -398,6 +398,23 @@ async def test_a_log_that_was_replaced_is_damage(own_nats_server: NatsServer) ->
                 await anext(batches)
 
 
+async def test_a_log_that_was_replaced_and_has_grown_past_what_was_read_is_damage(
+    own_nats_server: NatsServer,
+) -> None:
+    """As after a restore from an older copy: its end is far enough, its records are others."""
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 5)
+        follower = Follower(JetStream(connection), log.stream, 0)
+        async with aclosing(follower.batches()) as batches:
+            assert len(await anext(batches)) == 5
+            await JetStream(connection).request(f"STREAM.DELETE.{log.stream}")
+            replaced = await JetStreamLog.open(connection)
+            for n in range(1, 9):
+                await replaced.append(FACT, b"other %d" % n, msg_id=f"o/{n}")
+            with anyio.fail_after(20), pytest.raises(LogDamaged, match="at 5 stands another"):
+                await anext(batches)
+
+
 def test_an_earlier_send_that_is_still_on_its_way_settles_nothing() -> None:
     """As three copies say of a resend while the leader is cut off: to be asked again."""
     for code in (10158, 10164):

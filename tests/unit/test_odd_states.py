@@ -8,7 +8,7 @@ import pytest
 
 from allotment.adapters.fold import Fold
 from allotment.adapters.service_log import Logger, LogSink
-from allotment.adapters.snapshots import SnapshotDirectory
+from allotment.adapters.snapshots import SnapshotDirectory, digests_of
 from allotment.core.check import check
 from allotment.core.state import apply
 from allotment.testing.memory_log import MemoryLog
@@ -19,14 +19,18 @@ from tests.build import decided, holding, node, placement, pod, request, state_o
 async def test_a_state_that_no_snapshot_can_hold_is_only_a_warning(tmp_path: Path) -> None:
     said = io.StringIO()
     store = SnapshotDirectory(tmp_path, log_identity="log")
-    fold = Fold(MemoryLog(), Logger(LogSink("test", "0", stream=said)), store)
+    log = MemoryLog()
+    await log.append("allot.log.facts", b"1", msg_id="1")
+    (fold_record,) = log.core.records
+    fold = Fold(log, Logger(LogSink("test", "0", stream=said)), store)
     fold.state = state_of(node(), pod("a", priority=1 << 70))
+    fold._last = fold_record
     await fold.save_snapshot()
     assert "snapshot not written" in said.getvalue()
-    assert await store.load(10) is None
+    assert await store.load(10, digests_of(log)) is None
     fold.state = state_of(node(), pod("a"))
     await fold.save_snapshot()
-    assert await store.load(10) is not None
+    assert await store.load(10, digests_of(log)) is not None
 
 
 def test_a_pod_resized_in_place_is_booked_with_what_it_takes_now() -> None:

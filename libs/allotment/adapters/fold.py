@@ -13,9 +13,9 @@ import anyio
 import anyio.lowlevel
 
 from allotment.adapters.service_log import Logger
-from allotment.adapters.snapshots import SnapshotStore
+from allotment.adapters.snapshots import SnapshotStore, digests_of
 from allotment.core import check, snapshot
-from allotment.core.logport import Log, Record
+from allotment.core.logport import Log, Record, digest_of
 from allotment.core.state import ClusterState, apply_all, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -61,6 +61,8 @@ class Fold:
         self._logger = logger
         self._snapshots = snapshots
         self._turn = anyio.Event()
+        self._last: Record | None = None
+        """The record at the state's sequence, once one was folded here."""
         self._snapshot_seq = 0
         self._events_since_snapshot = 0
         self._checked_seq = 0
@@ -102,11 +104,11 @@ class Fold:
     async def save_snapshot(self) -> None:
         """Keep the state for the next start. A snapshot is a cache: failing is worth a warning."""
         self._events_since_snapshot = 0
-        if self._snapshots is None or self.state.seq == self._snapshot_seq:
+        if self._snapshots is None or self._last is None or self.state.seq == self._snapshot_seq:
             return
-        seq = self.state.seq
+        seq, record = self._last.seq, digest_of(self._last)
         try:
-            await self._snapshots.save(seq, snapshot.encode(self.state))
+            await self._snapshots.save(seq, snapshot.encode(self.state), record)
         except (OSError, OverflowError) as error:  # no disk; a number that no snapshot can hold
             self._logger.warning("snapshot not written", seq=seq, reason=str(error))
             return
@@ -115,7 +117,7 @@ class Fold:
     async def _restore(self, last_seq: int) -> None:
         if self._snapshots is None:
             return
-        found = await self._snapshots.load(last_seq)
+        found = await self._snapshots.load(last_seq, digests_of(self._log))
         for ignored in self._snapshots.ignored:
             self._logger.warning("snapshot ignored", path=ignored.path, reason=ignored.message)
         if found is None:
@@ -129,6 +131,7 @@ class Fold:
 
     def _take(self, record: Record) -> int:
         """Let a record take effect; how many events it held."""
+        self._last = record
         is_decision = record.subject == subjects.DECISION
         try:
             envelope = decode_envelope(record.payload)

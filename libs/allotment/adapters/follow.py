@@ -7,9 +7,9 @@ ever given up.
 
 One consumer is never repaired. As soon as anything about it is doubtful (a gap, heartbeats
 missing, a reconnect, a word from the server) it is left behind and a new one starts after the last
-record that was handed out. Only two things end a follower: the log is shorter than what was
-already read, or the first message of a fresh consumer is not the one asked for. Both mean that
-history is missing.
+record that was handed out. Only three things end a follower: the log is shorter than what was
+already read, the first message of a fresh consumer is not the one asked for, or the last record
+that was read is another one now. All mean that history is missing.
 
 Heartbeats say that a consumer lives, not that it delivers: one that is paused, or whose server has
 a damaged copy of the stream, beats for ever. So the stream's leader is asked now and then where the
@@ -90,18 +90,25 @@ class Follower:
             looking.result()  # a defect in it must not stay silent
 
     async def _consume(self) -> AsyncGenerator[list[Record]]:
+        last: Record | None = None
         while True:
             await self._check_log_reaches()
-            intake = self._intake = Intake(self._jetstream, self._stream, self._after_seq)
+            intake = self._intake = Intake(self._jetstream, self._stream, self._after_seq, last)
             try:
                 self.consumer = await intake.start(self._pending_msgs_max)
                 while (batch := await intake.take()) is not None:
-                    self._after_seq, self._stalls = batch[-1].seq, 0
+                    last = batch[-1]
+                    self._after_seq, self._stalls = last.seq, 0
                     yield batch
             except (ApiError, LogUnavailable) as error:
                 log.warning("log: cannot follow, trying again: %s", error)
             finally:
                 await intake.stop()
+            if intake.is_another_log:
+                raise LogDamaged(
+                    f"{self._stream}: at {self._after_seq} stands another record than was read, "
+                    "or none: it was cut short or replaced, and has grown again"
+                )
             if intake.hole_before:
                 raise LogDamaged(
                     f"{self._stream}: after {self._after_seq} comes {intake.hole_before}, "
@@ -163,15 +170,24 @@ class Intake:
     what).
     """
 
-    def __init__(self, jetstream: JetStream, stream: str, after_seq: int) -> None:
+    def __init__(
+        self, jetstream: JetStream, stream: str, after_seq: int, last: Record | None = None
+    ) -> None:
+        """`last` is the record at `after_seq` if it was read: it is read once more, and compared,
+        because a log that lost its tail and grew again has another one there.
+        """
         self.lost = ""
         self.is_stalled = False
+        self.is_another_log = False
+        self._last = last
+        self._compared = 0
+        """How many of this consumer's records were read before."""
         self.hole_before = 0
         self.count = 0
         self._jetstream = jetstream
         self._connection = jetstream.connection
         self._stream = stream
-        self._next_seq = after_seq + 1
+        self._next_seq = after_seq + (last is None)
         self._consumer_seq = 0
         self._missed: tuple[int, float] | None = None
         """The sequence that is due although the log has it, and since when that is known."""
@@ -269,10 +285,19 @@ class Intake:
         seq, self._consumer_seq = int(tokens[at]), int(tokens[at + 1])
         if seq != self._next_seq:
             self.lost = f"{seq} came where {self._next_seq} was due"
-            if self._consumer_seq == 1:
+            if self._consumer_seq == 1 and self._last is not None:
+                self.is_another_log = True
+            elif self._consumer_seq == 1 + self._compared:
                 self.hole_before = seq
             return
         self._next_seq += 1
+        if self._last is not None:
+            last, self._last = self._last, None
+            self._compared = 1
+            if (last.payload, last.subject) != (message.data, message.subject):
+                self.is_another_log = True
+                self.lost = f"at {seq} stands another record than was read"
+            return
         self.count += 1
         self._bytes += len(message.data)
         if not self._batches or len(self._batches[-1]) == BATCH_RECORDS_MAX:

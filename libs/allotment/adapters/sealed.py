@@ -8,6 +8,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +17,9 @@ _TORN = "writing-"
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A file that was passed over. `reason`: "corrupt", "another_log" or "newer_than_log"."""
+    """A file that was passed over. `reason`: "corrupt", "another_log", "newer_than_log",
+    "another_history" or "no_record".
+    """
 
     path: str
     reason: str
@@ -31,9 +34,19 @@ class _Header(msgspec.Struct, frozen=True):
     seq: int
     bytes: int
     sha256: str
+    record: str = ""
+    """The digest of the record at `seq`, where the file says which it was made from."""
 
 
-def seal(path: Path, log_identity: str, seq: int, payload: bytes) -> None:
+class Sealed(NamedTuple):
+    """A sound file: up to where, its content, the digest of the record at `seq` ("": unsaid)."""
+
+    seq: int
+    payload: bytes
+    record: str
+
+
+def seal(path: Path, log_identity: str, seq: int, payload: bytes, record: str = "") -> None:
     """Write `payload`, which belongs to the log up to `seq`. Raises OSError.
 
     What an interrupted writer left in the directory is removed.
@@ -43,7 +56,7 @@ def seal(path: Path, log_identity: str, seq: int, payload: bytes) -> None:
     for torn in directory.glob(f"{_TORN}*"):
         torn.unlink()
     digest = hashlib.sha256(payload).hexdigest()
-    header = _Header(_FORMAT, log_identity, seq, len(payload), digest)
+    header = _Header(_FORMAT, log_identity, seq, len(payload), digest, record)
     handle, temporary = tempfile.mkstemp(prefix=_TORN, dir=directory)
     try:
         with open(handle, "wb") as file:
@@ -57,8 +70,8 @@ def seal(path: Path, log_identity: str, seq: int, payload: bytes) -> None:
         raise
 
 
-def unseal(path: Path, log_identity: str, last_seq: int) -> tuple[int, bytes] | Ignored:
-    """The sequence and the payload of a file; of a log that has reached `last_seq`."""
+def unseal(path: Path, log_identity: str, last_seq: int) -> Sealed | Ignored:
+    """What a file holds; of a log that has reached `last_seq`."""
     line, _, payload = path.read_bytes().partition(b"\n")
     try:
         header = msgspec.json.decode(line, type=_Header)
@@ -75,4 +88,4 @@ def unseal(path: Path, log_identity: str, last_seq: int) -> tuple[int, bytes] | 
         return Ignored(str(path), "another_log", f"{header.log}, not {log_identity}")
     if header.seq > last_seq:
         return Ignored(str(path), "newer_than_log", f"at {header.seq}, the log at {last_seq}")
-    return header.seq, payload
+    return Sealed(header.seq, payload, header.record)

@@ -3,18 +3,47 @@
 Never a truth. A snapshot that is torn, altered, of another log, or ahead of the log it belongs to
 is passed over with a reason, and the fold starts from an older one or from nothing; it ends in the
 same state either way.
+
+A log that lost its tail (restored from a copy, truncated by its server) and grew again keeps its
+name and its time of creation, and reaches the same sequences with other records. So a snapshot
+names the last record it was made from by its digest, and is loaded only where that record stands.
 """
 
 import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Protocol
 
 import anyio.to_thread
 
-from allotment.adapters.sealed import Ignored, seal, unseal
+from allotment.adapters.sealed import Ignored, Sealed, seal, unseal
+from allotment.core.logport import Record, digest_of
 
 KEPT = 2
 _NAME = re.compile(r"snapshot-(\d{20})")
+
+
+DigestAt = Callable[[int], Awaitable[str]]
+"""The digest of the record that a log has at a sequence, "" when it has none."""
+
+
+class Readable(Protocol):
+    """As much of a log as finding one record takes."""
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+
+def digests_of(log: Readable) -> DigestAt:
+    """Asks the log itself which record stands at a sequence."""
+
+    async def digest_at(seq: int) -> str:
+        async with aclosing(log.read(seq, seq)) as batches:
+            async for batch in batches:
+                return digest_of(batch[0])
+        return ""
+
+    return digest_at
 
 
 class SnapshotStore(Protocol):
@@ -22,12 +51,16 @@ class SnapshotStore(Protocol):
 
     ignored: tuple[Ignored, ...]
 
-    async def save(self, seq: int, payload: bytes) -> None:
-        """Keep `payload`, the state after applying the log up to `seq`. Raises OSError."""
+    async def save(self, seq: int, payload: bytes, record: str) -> None:
+        """Keep `payload`, the state after applying the log up to `seq`, where the record has the
+        digest `record`. Raises OSError.
+        """
         ...
 
-    async def load(self, last_seq: int) -> tuple[int, bytes] | None:
-        """The newest sound snapshot not ahead of `last_seq`; see `ignored` for the others."""
+    async def load(self, last_seq: int, digest_at: DigestAt) -> tuple[int, bytes] | None:
+        """The newest sound snapshot not ahead of `last_seq` that stands on a record of the log; see
+        `ignored` for the others.
+        """
         ...
 
 
@@ -43,30 +76,29 @@ class SnapshotDirectory:
         self._directory = directory
         self._log_identity = log_identity
 
-    async def save(self, seq: int, payload: bytes) -> None:
-        await anyio.to_thread.run_sync(self._save, seq, payload)
+    async def save(self, seq: int, payload: bytes, record: str) -> None:
+        await anyio.to_thread.run_sync(self._save, seq, payload, record)
 
-    async def load(self, last_seq: int) -> tuple[int, bytes] | None:
-        return await anyio.to_thread.run_sync(self._load, last_seq)
-
-    def _save(self, seq: int, payload: bytes) -> None:
-        name = f"snapshot-{seq:020d}"
-        seal(self._directory / name, self._log_identity, seq, payload)
-        kept = [path for path in self._newest_first() if path.name <= name]
-        for path in set(self._newest_first()) - set(kept[:KEPT]):
-            path.unlink()  # older ones, and those ahead of us: they are of a log that is no more
-
-    def _load(self, last_seq: int) -> tuple[int, bytes] | None:
+    async def load(self, last_seq: int, digest_at: DigestAt) -> tuple[int, bytes] | None:
         ignored = []
         try:
-            for path in self._newest_first():
-                found = unseal(path, self._log_identity, last_seq)
+            for path in await anyio.to_thread.run_sync(self._newest_first):
+                found = await anyio.to_thread.run_sync(unseal, path, self._log_identity, last_seq)
                 if not isinstance(found, Ignored):
-                    return found
+                    found = await _on_its_record(path, found, digest_at)
+                if not isinstance(found, Ignored):
+                    return found.seq, found.payload
                 ignored.append(found)
         finally:
             self.ignored = tuple(ignored)
         return None
+
+    def _save(self, seq: int, payload: bytes, record: str) -> None:
+        name = f"snapshot-{seq:020d}"
+        seal(self._directory / name, self._log_identity, seq, payload, record)
+        kept = [path for path in self._newest_first() if path.name <= name]
+        for path in set(self._newest_first()) - set(kept[:KEPT]):
+            path.unlink()  # older ones, and those ahead of us: they are of a log that is no more
 
     def _newest_first(self) -> list[Path]:
         if not self._directory.is_dir():
@@ -74,3 +106,17 @@ class SnapshotDirectory:
         return sorted(
             (path for path in self._directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True
         )
+
+
+async def _on_its_record(path: Path, found: Sealed, digest_at: DigestAt) -> Sealed | Ignored:
+    """The file, unless the log has another record where it ends than the one it was made from."""
+    if not found.record:
+        text = "it does not say on which record it stands: an older release wrote it"
+        return Ignored(str(path), "no_record", text)
+    if await digest_at(found.seq) != found.record:
+        text = (
+            f"the log has another record at {found.seq} than it was made from: the log was cut "
+            "short or restored, and has grown again"
+        )
+        return Ignored(str(path), "another_history", text)
+    return found

@@ -6,6 +6,7 @@ unknown), unknown is settled by resending the same bytes, and a refused compare-
 believed only after looking at the record that took the place, because that record may be our own.
 """
 
+import hashlib
 from collections.abc import AsyncGenerator
 from typing import Literal, Protocol
 
@@ -118,6 +119,11 @@ def settle(refused: Refused, took_place: Record, *, payload: bytes, msg_id: str)
     if took_place.msg_id == msg_id and took_place.payload == payload:
         return Landed(took_place.seq, duplicate=True)
     return refused
+
+
+def digest_of(record: Record) -> str:
+    """What tells a record from another that came to stand at its sequence."""
+    return hashlib.sha256(record.payload).hexdigest()
 
 
 def is_same(record: Record, *, payload: bytes, msg_id: str) -> bool:

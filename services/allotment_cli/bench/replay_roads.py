@@ -162,10 +162,14 @@ class Restart(NamedTuple):
 async def restarted(directory: Path, entries: Sequence[Entry], cut: int, image: bytes) -> Restart:
     """Load a snapshot of `cut` as a service does, fold the tail, check the books."""
     store = SnapshotDirectory(directory, log_identity=LOG)
-    await store.save(cut, image)
+
+    async def digest_at(seq: int) -> str:
+        return hashlib.sha256(entries[seq - 1].payload).hexdigest()
+
+    await store.save(cut, image, await digest_at(cut))
     loop, start = look(), time.process_time()
     gc.disable()
-    found = await store.load(len(entries))
+    found = await store.load(len(entries), digest_at)
     if found is None:
         raise CliError(f"the snapshot that was just written is passed over: {store.ignored}")
     started = folded(snapshot.decode(found[1]), entries, found[0])
