@@ -9,7 +9,10 @@ import pytest
 import yaml
 from tests.contract.controller_scene import COMMANDS, JOB, JOBS, Scene, cluster, phase_of
 
+from allotment.adapters.kube import Ok
+from allotment.core.jobs.model import PodView
 from allotment_controller.job_metrics import JobMetrics
+from allotment_controller.writes import end_pod
 from allotment_local.apiserver.resources import PODS, ResourceKey
 
 pytestmark = pytest.mark.anyio
@@ -176,6 +179,25 @@ async def test_a_new_controller_goes_on_where_the_old_one_was(scene: Scene) -> N
         await anyio.sleep(0.3)
     assert [pod["metadata"]["uid"] for pod in scene.pods().values()] == created
     assert scene.job()["status"]["retryCount"] == 0
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+async def test_a_pod_made_anew_under_the_name_of_one_that_is_to_end_stays(
+    scene: Scene, is_marked: bool
+) -> None:
+    """Whoever decided that a pod must end decided it of that pod, not of its name."""
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    first = scene.store.create(PODS, "default", body)["metadata"]["uid"]
+    scene.store.delete(PODS, "default", "p", grace_seconds=0)
+    second = scene.store.create(PODS, "default", body)["metadata"]["uid"]
+    old = PodView("p", first, "worker", 0, is_marked=is_marked)
+    assert isinstance(await end_pod(scene.client, "default", old), Ok)
+    there = scene.pods()["p"]["metadata"]
+    assert (there["uid"], "deletionTimestamp" in there) == (second, False)
+    new = PodView("p", second, "worker", 0, is_marked=is_marked)
+    assert isinstance(await end_pod(scene.client, "default", new), Ok)
+    scene.reap()
+    assert scene.pods() == {}
 
 
 async def test_a_failed_create_is_told_and_tried_again(scene: Scene) -> None:

@@ -1,9 +1,11 @@
 """One active replica: taken over when the holder dies, handed over when it leaves, never shared."""
 
+import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import anyio
@@ -12,6 +14,7 @@ import pytest
 from tests.contract.proxy import proxy_to
 from tests.waiting import patience, until
 
+from allotment.adapters import lease as lease_module
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.jetstream import JetStream
 from allotment.adapters.lease import Lease
@@ -79,6 +82,24 @@ async def test_a_dead_holder_is_replaced_within_seconds(nats_server: NatsServer)
                 assert not first.is_held
                 assert await second.acquired() > epoch
             assert not first.is_held
+
+
+async def test_a_holder_that_was_frozen_knows_by_its_own_clock_before_it_hears_anything(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it ran for longer than the server keeps its record: another one may be active."""
+    ahead_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s)
+    monkeypatch.setattr(lease_module, "time", clock)
+    async with lease_of(connection, uuid.uuid4().hex, "a") as lease:
+        with patience():
+            epoch = await lease.acquired()
+        assert lease.is_held
+        ahead_s = float(lease_module.TTL_S)
+        assert not lease.is_held
+        with patience():
+            await lease.lost()
+            assert await lease.acquired() > epoch
 
 
 async def test_a_restarted_server_keeps_or_returns_the_lease(own_nats_server: NatsServer) -> None:

@@ -4,6 +4,9 @@ A simulator that finds nothing must first show that it can. Some bugs are plante
 the design answers one mistake with a second line of defence: a log that takes any append is
 harmless as long as the fold voids what does not fit, and the other way round. Where one line alone
 is taken away, survival is what the design promises, and a catch would be news.
+
+After these come bugs planted in the source of the services, which named tests must catch
+(`planted`).
 """
 
 import argparse
@@ -17,6 +20,7 @@ from unittest import mock
 from allotment.core import claims, fold_books, fold_pods, model
 from allotment.core import state as fold
 from allotment_proto.events import BindFailed, NodeObserved
+from tests.sim import planted as planted_in_source
 from tests.sim.run import failing
 
 
@@ -124,6 +128,7 @@ def main(say: Callable[[str], None] = print) -> int:
         say(f"{mutant.name:<76} {len(found):>9}   {verdict}")
         wrong += bool(found) == mutant.is_harmless
     say(f"{len(MUTANTS)} mutants, {wrong} not as expected")
+    wrong += planted_in_source.hunt(say)
     return 1 if wrong else 0
 
 

@@ -7,6 +7,7 @@ More of both: `make sim SEEDS=2000`, `make mutants`. A seed that breaks is told,
 import pytest
 
 from tests.sim.mutants import MUTANTS, Mutant, hunt
+from tests.sim.planted import PLANTED, Planted, fits
 from tests.sim.run import failing
 from tests.sim.world import World
 
@@ -28,3 +29,9 @@ def test_planted_bugs_are_caught(mutant: Mutant) -> None:
     """Where a second line of defence must hold, a few worlds are enough to see it hold."""
     seeds = range(40) if mutant.is_harmless else range(200)
     assert bool(hunt(mutant, seeds, first_only=True)) != mutant.is_harmless
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_bugs_that_are_planted_in_the_source_fit_it(planted: Planted) -> None:
+    """That the named tests catch them takes longer: `make mutants`."""
+    assert fits(planted), f"plant it anew: its line is not in {planted.path} once"
