@@ -1,7 +1,11 @@
 """Pipeline messages between the services: hints on core NATS that may be lost, doubled or late.
 
-Nothing durable depends on them. A cycle whose messages vanish is issued again.
+Nothing durable depends on them. A cycle whose messages vanish is issued again. Whoever reaches NATS
+can send one, so what is decoded is bounded: by what a record of the log can hold, and a cycle's
+name by what may stand in a message's headers.
 """
+
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,8 +19,19 @@ from allotment_proto.events import (
     Short,
     StageTime,
 )
+from allotment_proto.facts import Amount, Seq
 
 MESSAGE_VERSION = 1
+Outcome = Literal["decided", "nothing", "conflict"]
+CYCLE_CHARS_MAX = 256
+Cycle = Annotated[str, msgspec.Meta(min_length=1, max_length=CYCLE_CHARS_MAX)]
+"""The name of a cycle: printable, without blanks around it."""
+
+
+def check_cycle(cycle: str) -> None:
+    """Raise ValueError for a name that cannot stand in a header."""
+    if not cycle.isprintable() or cycle != cycle.strip():
+        raise ValueError(f"cycle {cycle[:80]!r} must be printable, without blanks around it")
 
 
 class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
@@ -26,30 +41,33 @@ class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
     they were last counted. If none did, that is exact, and the nodes are counted by reason.
     """
 
-    sample: int
-    feasible: int
-    nodes: int
-    reasons: tuple[tuple[str, int], ...]
+    sample: Amount
+    feasible: Amount
+    nodes: Amount
+    reasons: tuple[tuple[str, Amount], ...]
 
 
 class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """filter → scorer: a cycle was opened for `batch` (pod uids, in order) at sequence `basis`."""
 
     v: int
-    cycle: str
-    basis: int
+    cycle: Cycle
+    basis: Seq
     batch: tuple[str, ...]
     classes: tuple[ClassFeasible, ...]
     stages: tuple[StageTime, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_cycle(self.cycle)
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """scorer → binder: what to decide, computed on the state at `basis`."""
 
     v: int
-    cycle: str
-    basis: int
-    policy: int
+    cycle: Cycle
+    basis: Seq
+    policy: Seq
     batch: tuple[str, ...]
     placements: tuple[Placement, ...]
     refusals: tuple[Refusal, ...]
@@ -62,6 +80,9 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     holds: tuple[Held, ...] | None = None
     nominations: tuple[Nomination, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_cycle(self.cycle)
+
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """binder → filter: the cycle is over.
@@ -71,6 +92,9 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """
 
     v: int
-    cycle: str
-    outcome: str
-    seq: int = 0
+    cycle: Cycle
+    outcome: Outcome
+    seq: Seq = 0
+
+    def __post_init__(self) -> None:
+        check_cycle(self.cycle)

@@ -28,6 +28,7 @@ from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.state import Allocation, ClusterState
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import BindFailed, Bound
 from allotment_proto.volcano import keys
 
@@ -218,7 +219,7 @@ async def _look(
             try:
                 pod = _decode_pod(answer.body)
                 break
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 on_problem(f"the answer is not a pod: {error}")
         else:
             on_problem(answer.message)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
-from allotment.adapters.bus import Message
+from allotment.adapters.bus import BUS, Message
 from allotment.adapters.service import ServiceContext
 from allotment.adapters.world import World, full_reporter
 from allotment.core.logport import Landed, Refused
@@ -19,9 +19,8 @@ from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import Decided, Envelope, Placement, StageTime, version_of
-from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
+from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 
-CATCH_UP_S = 2.0
 PROPOSALS_WAITING_MAX = 16
 FULL_WAIT_S = 1.0
 REFUSED_SAID_MAX = 20
@@ -59,7 +58,7 @@ class Decider:
         try:
             proposal = decode_message(Proposal, message.payload)
         except UndecodableError as error:
-            self.ctx.log.warning("message passed over", reason=error.reason)
+            self.ctx.refusals.refuse(BUS, "Proposal", error.reason)
             return
         self.proposals.append((proposal, message.headers, _now_us()))
         self._stirred.set()
@@ -71,9 +70,9 @@ class Decider:
                 self._stirred = anyio.Event()
                 await self._stirred.wait()
             proposal, headers, received_us = self.proposals.popleft()
-            with anyio.move_on_after(CATCH_UP_S):
-                await self.world.fold.wait_for(proposal.basis)
-            if self.world.fold.state.seq < proposal.basis:
+            if not await self.world.fold.reach(proposal.basis):
+                text = f"cycle {proposal.cycle}: its basis {proposal.basis} is not in the log"
+                self.ctx.refusals.refuse(BUS, "Proposal", text)
                 continue
             with self.ctx.tracer.batch_span(
                 "bind", headers, {"allot.batch.pods": len(proposal.batch)}
@@ -89,7 +88,12 @@ class Decider:
         for attempt in range(self.ctx.settings.decision_retries + 1):
             stage = StageTime("binder", self.ctx.settings.instance, received_us, _now_us())
             at_ms = time.time_ns() // 1_000_000
-            answer = self._ready().decide(proposal, at_ms // 1000, stage)
+            try:
+                answer = self._ready().decide(proposal, at_ms // 1000, stage)
+            except Exception as error:  # whatever it is: of this proposal, and not of the next
+                self._deciding = None  # its board may be half told
+                self.ctx.refusals.refuse(BUS, "Proposal", error, name=proposal.cycle)
+                return _settled(proposal, "conflict")
             self._note(proposal, answer)
             decided = answer.decided
             if not isinstance(decided, Decided):
@@ -160,7 +164,7 @@ class Decider:
         )
 
 
-def _settled(proposal: Proposal, outcome: str, seq: int = 0) -> Settled:
+def _settled(proposal: Proposal, outcome: Outcome, seq: int = 0) -> Settled:
     return Settled(v=MESSAGE_VERSION, cycle=proposal.cycle, outcome=outcome, seq=seq)
 
 

@@ -19,11 +19,14 @@ import msgspec
 from allotment.adapters.fold import Fold
 from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, Unknown
 from allotment.adapters.kube_events import create_event, micro_time, pod_event
+from allotment.adapters.kube_wire import shallow
+from allotment.adapters.service_log import one_line
 from allotment.core.batch.members import job_of
 from allotment.core.fold_groups import NOT_ADMITTED
 from allotment.core.model import ClusterState, Group
 from allotment.core.queues.model import JobView
 from allotment_binder.group_status import Change, SeenGroup, Told, change_of
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Admission, Short
 
 API_VERSION = "scheduling.volcano.sh/v1beta1"
@@ -39,7 +42,16 @@ RETRY_MAX_S = 30.0
 Stamp = tuple[int, Short | None, Admission | None]
 """What a group's status follows from: its last change, and what was decided about it."""
 
-_decode = msgspec.json.Decoder(SeenGroup).decode
+_STATUS_LEVELS = 4
+"""A PodGroup's conditions, which is as deep as its status is read."""
+
+
+def _decode(body: bytes) -> SeenGroup:
+    """A PodGroup as far as it is read; users may put anything into the fields that are not."""
+    try:
+        return msgspec.json.decode(body, type=SeenGroup)
+    except UNREADABLE:
+        return msgspec.json.decode(shallow(body, _STATUS_LEVELS), type=SeenGroup)
 
 
 class _Retry(NamedTuple):
@@ -153,7 +165,11 @@ class GroupStatuses:
                     return
                 key = waiting.popleft()
                 if group is not None and group.fact is not None:
-                    await self._bring(state, key, group, job_of(state, key, group, group.fact))
+                    try:
+                        await self._bring(state, key, group, job_of(state, key, group, group.fact))
+                    except Exception as error:  # whatever it is: of this group, not of the others
+                        self._seen.pop(key, None)
+                        self._try_again(key, one_line(error))
 
         async with anyio.create_task_group() as workers:
             for number in range(min(WORKERS, len(keys))):

@@ -34,6 +34,7 @@ from allotment.core.acknowledgement import is_acknowledged, shares_memory
 from allotment.core.state import ENDED, Allocation, ClusterState
 from allotment.core.texts import problem_text
 from allotment_binder.bindings import Obstacle, Target
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.facts import Holding, Problem
 from allotment_proto.volcano import ascend, keys, node_lock, vgpu
 
@@ -241,7 +242,7 @@ class NodeLocks:
             return answer
         try:
             return _decode_node(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             return Unknown("server", f"the answer is not a node: {error}")
 
     async def _patch(

@@ -23,7 +23,9 @@ import msgspec
 
 from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, pod_path
 from allotment.core.acknowledgement import LATE_AFTER_S, Place, standing
+from allotment.core.quantities import natural
 from allotment.core.state import ENDED, ClusterState
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys, vgpu
 
@@ -185,6 +187,6 @@ def _mark_of(fact: PodObserved) -> str:
 def _version_in(body: bytes) -> int:
     try:
         text = _decode_pod(body).metadata.resource_version
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return 0
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return natural(text) or 0

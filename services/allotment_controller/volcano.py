@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube import KubeClient, Ok, Refused
+from allotment.adapters.kube_wire import read_leniently
 
 LEASE = "vc-controller-manager"
 DEPLOYMENT = "volcano-controllers"
@@ -81,7 +82,10 @@ class Presence:
         answer = await self._client.get(path)
         if not isinstance(answer, Ok):
             return "" if _is_missing(answer) else None
-        spec = msgspec.json.decode(answer.body, type=LeaseObject).spec
+        found = read_leniently(answer.body, LeaseObject)
+        if found is None:
+            return None
+        spec = found.spec
         if not spec.holder_identity:
             return ""
         now_s = anyio.current_time()
@@ -97,7 +101,10 @@ class Presence:
         answer = await self._client.get(path)
         if not isinstance(answer, Ok):
             return "" if _is_missing(answer) else None
-        available = msgspec.json.decode(answer.body, type=DeploymentObject).status
+        found = read_leniently(answer.body, DeploymentObject)
+        if found is None:
+            return None
+        available = found.status
         if not available.available_replicas:
             return ""
         return f"the Deployment {self._namespace}/{DEPLOYMENT} is available"

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from allotment.adapters import machine_code
-from allotment.adapters.bus import Message
+from allotment.adapters.bus import BUS, Message
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, open_world
 from allotment.core.board import Board
@@ -93,7 +93,7 @@ class Filter:
         try:
             settled = decode_message(Settled, message.payload)
         except UndecodableError as error:
-            self.ctx.log.warning("message passed over", reason=error.reason)
+            self.ctx.refusals.refuse(BUS, "Settled", error.reason)
             return
         if settled.cycle == self._cycle:
             self._end(settled.outcome, settled.seq)

@@ -4,10 +4,8 @@ import sys
 import time
 from collections.abc import Mapping
 
-import anyio
-
 from allotment.adapters import machine_code
-from allotment.adapters.bus import Message
+from allotment.adapters.bus import BUS, Message
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.world import World, open_world
 from allotment.core.batch.rounds import Rounds
@@ -23,7 +21,6 @@ from allotment_proto.events import Decided, Envelope, Evicted, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
 from allotment_scorer.settings import ScorerSettings
 
-CATCH_UP_S = 2.0
 CARD_NANO = 10**9
 
 Context = ServiceContext[ScorerSettings]
@@ -59,12 +56,11 @@ class Scorer:
         try:
             opened = decode_message(Feasible, message.payload)
         except UndecodableError as error:
-            self.ctx.log.warning("message passed over", reason=error.reason)
+            self.ctx.refusals.refuse(BUS, "Feasible", error.reason)
             return
-        with anyio.move_on_after(CATCH_UP_S) as late:
-            await self.world.fold.wait_for(opened.basis)
-        if late.cancelled_caught:
-            self.ctx.log.warning("cycle left: the log did not get there", basis=opened.basis)
+        if not await self.world.fold.reach(opened.basis):
+            text = f"cycle {opened.cycle}: its basis {opened.basis} is not in the log"
+            self.ctx.refusals.refuse(BUS, "Feasible", text)
             return
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
@@ -72,7 +68,12 @@ class Scorer:
             message.headers,
             {"allot.batch.pods": len(opened.batch), "allot.batch.classes": len(opened.classes)},
         ) as span:
-            proposal = self._propose(opened, received_us)
+            try:
+                proposal = self._propose(opened, received_us)
+            except Exception as error:  # whatever it is: of this cycle, and not of the next
+                self._board = self._rounds = None  # they may be half told
+                self.ctx.refusals.refuse(BUS, "Feasible", error, name=opened.cycle)
+                return
             span.update(
                 {
                     "allot.ledger.seq": proposal.basis,

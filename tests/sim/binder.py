@@ -17,7 +17,7 @@ from allotment_binder.bindings import obstacle_to
 from allotment_proto import codec, subjects
 from allotment_proto.events import BindFailed, Bound, Decided, Dropped, Event, Placement
 from allotment_proto.facts import Holding
-from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
+from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 from tests.sim.actors import Actor
 from tests.sim.api import as_annotated
 
@@ -150,7 +150,7 @@ class Binder(Actor):
             case Refused():
                 self._settled(self.cycle, "conflict", 0)
 
-    def _settled(self, cycle: str, outcome: str, seq: int) -> None:
+    def _settled(self, cycle: str, outcome: Outcome, seq: int) -> None:
         message = Settled(v=MESSAGE_VERSION, cycle=cycle, outcome=outcome, seq=seq)
         self.world.send(codec.encode(message), self.world.filters)
 

@@ -1,21 +1,26 @@
 """Where the board could answer otherwise than the evaluator that asks node by node."""
 
+import msgspec
 import pytest
 
 from allotment.core import column_arrays, model
 from allotment.core.board import CONSTRAINTS_MAX, Board
+from allotment.core.check import check
 from allotment.core.cycle import Evaluator, Outcome, run_cycle
+from allotment.core.doctor import findings
+from allotment.core.policies import POLICIES
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import NodeGone, PodGone
 from allotment_proto.facts import (
     CardFact,
     Constraints,
     DeviceRequest,
+    Inventory,
     PodRequest,
     Selection,
     Toleration,
 )
-from tests.build import card, holding, node, pod, policy, request, state_of, wants
+from tests.build import card, decided, holding, node, pod, policy, request, state_of, wants
 
 ELSEWHERE = Constraints(tolerations=(Toleration("dedicated", "Exists", "", ""),))
 
@@ -151,3 +156,30 @@ def test_more_left_over_than_is_counted() -> None:
         policy(device_policy="none"), node("n1", vast[0]), node("n2", vast[1]), pod("a")
     )
     assert agreed(state, Board(state), "a").placements[0].node == "n1"
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_cards_of_a_family_that_nobody_knows_are_left_alone(name: str) -> None:
+    """A record of a newer release, or of anybody who may write to the log, can name any family."""
+    fpgas = Inventory("fpga\x1b", "", (card(0, id="F-0"), card(1, id="F-1")))
+    mixed = node("n1", 1)
+    state = state_of(
+        policy(device_policy=name),
+        msgspec.structs.replace(mixed, inventories=(fpgas, *mixed.inventories)),
+        node("n2", 0, inventories=(fpgas,)),
+        *(pod(uid) for uid in "abcd"),
+        pod("e", request(wants(family="fpga\x1b"))),
+    )
+    board = Board(state)
+    fast = run_cycle(state, "abcde", board)
+    assert fast == run_cycle(state, "abcde", Evaluator(state))
+    assert [p.uid for p in fast.placements] == list("abcd")
+    assert {p.node for p in fast.placements} == {"n1"}
+    apply(state, decided(*fast.placements), state.seq + 1)
+    assert check(state) == []
+    apply(state, pod("f"), state.seq + 1)
+    again = run_cycle(state, "f", board)
+    assert again == run_cycle(state, "f", Evaluator(state))
+    found = [finding for finding in findings(state, 0) if finding.code == "UnknownFamily"]
+    assert [finding.subject for finding in found] == ["node n1", "node n2"]
+    assert "2 cards are left alone" in found[0].message

@@ -17,11 +17,14 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import BadSubscriptionError, ConnectionClosedError
 
 from allotment.adapters.connection import Connection, TooLarge
+from allotment.adapters.refusals import Refusals
 
 PENDING_MESSAGES_MAX = 4096
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 SENDS_PER_YIELD = 64
 
+BUS = "bus"
+"""The door that messages come in by, in what is said of refused ones."""
 Drop = Literal["disconnected", "stalled", "too_large"]
 
 log = logging.getLogger("allotment.bus")
@@ -40,11 +43,17 @@ class Subscription:
     """An interest in a subject, until `unsubscribe`.
 
     `dropped` counts messages lost because the callback was too slow, `failed` those whose callback
-    raised; each failure is logged with its traceback.
+    raised: they are refused, and the next ones handled.
     """
 
-    def __init__(self, connection: Connection, callback: Callable[[Message], Awaitable[None]]):
+    def __init__(
+        self,
+        connection: Connection,
+        callback: Callable[[Message], Awaitable[None]],
+        refusals: Refusals | None,
+    ) -> None:
         self.failed = 0
+        self._refusals = refusals
         self._connection = connection
         self._callback = callback
         self._subscription: NatsSubscription | None = None
@@ -76,17 +85,21 @@ class Subscription:
         headers = dict(message.headers or {})
         try:
             await self._callback(Message(message.subject, message.data, headers, message.reply))
-        except Exception:  # a defect of the subscriber; the next message may well be handled
+        except Exception as error:  # the next message may well be handled
             self.failed += 1
-            log.exception("bus: the handler of %s failed", message.subject)
+            if self._refusals is not None:
+                self._refusals.refuse(BUS, "message", error, name=message.subject)
+            else:
+                log.exception("bus: the handler of %s failed", message.subject)
 
 
 class Bus:
     """Publish and subscribe over one connection. `drops` counts what was not sent, by reason."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, refusals: Refusals | None = None) -> None:
         self.drops: Counter[Drop] = Counter()
         self._connection = connection
+        self._refusals = refusals
         self._sends = 0
 
     async def publish(
@@ -137,7 +150,7 @@ class Bus:
         With `queue`, each message goes to one subscriber of that name. The callback runs with the
         context variables of this call, not the sender's: read `headers` for the trace.
         """
-        subscription = Subscription(self._connection, callback)
+        subscription = Subscription(self._connection, callback, self._refusals)
         await subscription.start(subject, queue, pending_messages_max, pending_bytes_max)
         return subscription
 

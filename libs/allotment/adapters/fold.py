@@ -15,7 +15,7 @@ import anyio.lowlevel
 from allotment.adapters.service_log import Logger
 from allotment.adapters.snapshots import SnapshotStore, digests_of
 from allotment.core import check, snapshot
-from allotment.core.logport import Log, Record, digest_of
+from allotment.core.logport import Log, LogUnavailable, Record, digest_of
 from allotment.core.state import ClusterState, apply_all, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -28,6 +28,8 @@ CHECK_EVERY_RECORDS = 20
 TURN_EVENTS = 100
 """After a record of so many the event loop's other tasks have a turn: a lease must be renewed."""
 UNREADABLE_KEPT = 100
+REACH_FIRST_S = 0.1
+REACH_S = 2.0
 
 
 class Unreadable(NamedTuple):
@@ -96,6 +98,24 @@ class Fold:
         """Wait until the state has reached `seq`."""
         while self.state.seq < seq:
             await self._turn.wait()
+
+    async def reach(self, seq: int) -> bool:
+        """Wait until the state has reached a sequence that somebody names, and whether it did.
+
+        A message may name any: one that the log does not have holds nobody up for long.
+        """
+        with anyio.move_on_after(REACH_FIRST_S):
+            await self.wait_for(seq)
+        if self.state.seq >= seq:
+            return True
+        try:
+            if seq > await self._log.last_seq():
+                return False
+        except LogUnavailable as error:
+            self._logger.debug("where the log ends is not known now", reason=str(error))
+        with anyio.move_on_after(REACH_S):
+            await self.wait_for(seq)
+        return self.state.seq >= seq
 
     async def changed(self) -> None:
         """Wait until something new took effect."""

@@ -35,6 +35,8 @@ from allotment.adapters.kube_result import (
     Unknown,
     text_of,
 )
+from allotment.core.quantities import natural
+from allotment_proto.codec import UNREADABLE
 
 __all__ = [
     "APPLY_PATCH",
@@ -274,7 +276,7 @@ class KubeClient:
             return Ok(code, body)
         try:
             said = msgspec.json.decode(body, type=Status)
-        except msgspec.MsgspecError:  # a proxy's page, a plain text
+        except UNREADABLE:  # a proxy's page, a plain text, anything
             said = Status(message=body[:500].decode(errors="replace").strip())
         reason = said.reason or response.reason or ""
         message = said.message or f"HTTP {code} {response.reason or ''}".rstrip()
@@ -338,7 +340,5 @@ def _timeout(total_s: float) -> aiohttp.ClientTimeout:
 
 
 def _seconds(retry_after: str) -> float:
-    try:
-        return max(0.0, float(int(retry_after)))
-    except ValueError:  # an HTTP date, which API servers do not send
-        return THROTTLE_DEFAULT_S
+    seconds = natural(retry_after.strip())  # else an HTTP date, which API servers do not send
+    return THROTTLE_DEFAULT_S if seconds is None else float(seconds)

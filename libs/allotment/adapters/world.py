@@ -123,7 +123,7 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
             else None
         )
         fold = Fold(log, ctx.log, snapshots)
-        bus = Bus(connection)
+        bus = Bus(connection, ctx.refusals)
         lag = Lag()
         _expose(ctx, fold, log, connection, bus, lag)
         async with (

@@ -77,7 +77,9 @@ class Arrays:
         return EXTENDED + len(self._resources)
 
     def order(self, family: str) -> str:
-        """The order in which cards of a family are tried under the state's policy."""
+        """The order in which cards of a family are tried under the state's policy. No request is
+        for those of a family that this release does not know.
+        """
         return self._orders.get(family, "first")
 
     def host_sum_with(self, position: int, cpu_milli: int, memory_kib: int) -> int:
@@ -189,7 +191,7 @@ class Arrays:
         if card.tags or self._tags.written:
             self._tags.write(at, card.tags)
         self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
-        order = self._orders[card.family]
+        order = self.order(card.family)
         if order in USE_ORDERS:
             amount_used = size.memory_mib - free_mib
             if amount_used > USED_MOST:
@@ -247,7 +249,7 @@ class Arrays:
         slots: dict[tuple[str, str], int] = {}
         for card, kind in cards_of(node):
             slot, family = card.slot, card.family
-            place = slot if self._orders[family] == "last" else self.depth - 1 - slot
+            place = slot if self.order(family) == "last" else self.depth - 1 - slot
             self.keys[position, slot] = place << self.layout.kind_bits | self.card_kinds.number(
                 kind
             )

@@ -85,7 +85,7 @@ class Columns(Arrays):
             if at in self.cut:
                 memory_mib = self._book_piece(at, held, sign)
             packed[at] -= sign * amount(memory_mib, held.cores_pct)
-            order = self._orders[held.family]
+            order = self.order(held.family)
             if order in USE_ORDERS:
                 keys[at] += sign * memory_mib << shift
             elif order == "emptiest":

@@ -307,6 +307,15 @@ def node_problems(node: Node) -> list[NodeProblem]:
         ]
     problems = [_problem(problem) for problem in fact.problems]
     for family in sorted(node.ledgers):
+        if family not in FAMILIES:
+            problems.append(
+                NodeProblem(
+                    code="UnknownFamily",
+                    place=f"device family {family!r}",
+                    message=f"is not one that this release knows ({', '.join(FAMILIES)}); its"
+                    f" {len(node.ledgers[family].cards)} cards are left alone",
+                )
+            )
         for card in node.ledgers[family].cards:
             if not card.fact.healthy:
                 has_memory = card.fact.memory_mib or family == mindcluster.FAMILY
