@@ -40,6 +40,11 @@ COMMANDS = {
         "Schedule a workload on a made-up cluster: how full, how fragmented.",
     ),
     "bench": ("allotment_cli.bench", "bench", "Measure how fast this machine decides."),
+    "nats-users": (
+        "allotment_cli.nats_users",
+        "nats_users",
+        "Make keys for the services' NATS users, as manifests.",
+    ),
     "version": ("allotment_cli.version", "version", "Versions of what is installed."),
 }
 

@@ -128,7 +128,7 @@ async def open_source(origin: Origin) -> AsyncIterator[Source]:
         yield FileSource(origin.file)
         return
     url = origin.nats or await _running(origin.home)
-    async with _live(url) as source:
+    async with _live(url, origin.home) as source:
         yield source
 
 
@@ -146,21 +146,27 @@ async def _running(home: Path) -> str:
 
 
 @asynccontextmanager
-async def _live(url: str) -> AsyncIterator[Source]:
+async def _live(url: str, home: Path) -> AsyncIterator[Source]:
     from allotment.adapters.connection import NatsUnavailable, connect
     from allotment.adapters.jetstream import JetStream
     from allotment.adapters.log import JetStreamLog
     from allotment.adapters.nats_client import Credentials
+    from allotment.adapters.nats_users import READER, inbox_of
 
     logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
     credentials = Credentials(
         creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
+        nkey_seed_file=_seed_file(home),
         tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,
     )
     name = f"allot-{os.getpid()}"
     try:
         async with connect(
-            url.split(","), name, credentials=credentials, connect_within_s=CONNECT_WITHIN_S
+            url.split(","),
+            name,
+            credentials=credentials,
+            inbox_prefix=inbox_of(READER) if credentials.nkey_seed_file else "_INBOX",
+            connect_within_s=CONNECT_WITHIN_S,
         ) as connection:
             jetstream = JetStream(connection, budget_s=CONNECT_WITHIN_S)
             info = await jetstream.stream_info(STREAM)
@@ -179,6 +185,20 @@ async def _live(url: str) -> AsyncIterator[Source]:
         raise CliError(f"NATS at {url} does not answer", "check --nats; or: allot up") from error
     except (LogUnavailable, LogDamaged) as error:
         raise CliError(f"the log at {url} cannot be read: {error}") from error
+
+
+def _seed_file(home: Path) -> str | None:
+    """The reader's key: the one that is named, else that of local mode. A server that asks for none
+    is not shown any.
+    """
+    from allotment.adapters.nats_users import READER, seed_file
+    from allotment_local.home import KEYS
+
+    named = os.environ.get("ALLOT_NATS_NKEY")
+    if named or os.environ.get("ALLOT_NATS_CREDS"):
+        return named or None
+    local = seed_file(home / KEYS, READER)
+    return str(local) if local.is_file() else None
 
 
 def _cache_of(identity: str) -> Path:

@@ -12,7 +12,8 @@ import anyio
 from allotment.adapters import kube
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.lease import Lease
-from allotment.adapters.nats_client import Credentials
+from allotment.adapters.nats_client import credentials_of
+from allotment.adapters.nats_users import inbox_of
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.core.jobs.groups import counted
 from allotment_controller.controller import Controller
@@ -57,18 +58,14 @@ async def run(ctx: Context) -> None:
     settings = ctx.settings
     for condition in ("nats", "kubernetes", "objects"):
         ctx.ready(condition, False, "not connected yet")
-    credentials = Credentials(
-        creds_file=str(settings.nats_creds) if settings.nats_creds else None,
-        tls_ca_file=str(settings.nats_ca) if settings.nats_ca else None,
-    )
     counters = Counters()
     _expose(ctx, counters)
     async with (
         connect(
             settings.nats_url.split(","),
             settings.instance,
-            credentials=credentials,
-            inbox_prefix="_INBOX_controller",
+            credentials=credentials_of(settings),
+            inbox_prefix=inbox_of("controller"),
             connect_within_s=None,
         ) as connection,
         Lease(

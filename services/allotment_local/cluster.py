@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 from aiohttp import web
 
+from allotment.adapters.nats_users import PUBLIC_KEYS, write_keys
 from allotment_local.apiserver.app import build_app
 from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from allotment_local.apiserver.store import Store
@@ -96,7 +97,12 @@ def main() -> None:
     )
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one")
     parser.add_argument("--nodes", type=Path, help="YAML of node shapes; default: a mixed cluster")
+    parser.add_argument(
+        "--nats-keys", type=Path, help="make keys for NATS's users there, unless there are some"
+    )
     arguments = parser.parse_args()
+    if arguments.nats_keys and not (arguments.nats_keys / PUBLIC_KEYS).exists():
+        write_keys(arguments.nats_keys)
     try:
         shapes = read_shapes(arguments.nodes) if arguments.nodes else default_shapes()
     except ShapesError as error:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 CONTEXT = "allotment-local"
+KEYS = "keys"
+"""Where in a home the keys of NATS's users are."""
 DEFAULT_HOME = Path("~/.allotment")
 KEPT_LOGS = 2
 """How many allocation logs of earlier runs are kept."""
@@ -36,6 +38,7 @@ class Home:
         self.state = self.path / "state.json"
         self.kubeconfig = self.path / "kubeconfig"
         self.nats = self.path / "nats"
+        self.keys = self.path / KEYS
         self.logs = self.path / "logs"
         self._lock = self.path / "lock"
 

@@ -7,6 +7,7 @@ import anyio
 import anyio.to_thread
 
 from allotment.adapters.nats_server import NatsServer, NatsServerError
+from allotment.adapters.nats_users import authorization_conf, write_keys
 from allotment_local.child import Pause
 from allotment_local.processes import identify
 from allotment_local.state import ServiceState
@@ -30,6 +31,11 @@ class NatsChild:
         self._say = say
         self.server = NatsServer(directory)
         self._stopping = anyio.Event()
+
+    def admit(self, keys: Path) -> None:
+        """Make new keys for the users of NATS; nobody else is let in."""
+        public = write_keys(keys)
+        self.server.extra_config = authorization_conf(public.read_text())
 
     async def start(self) -> None:
         """Start it and return when clients can connect. Raises NatsServerError."""

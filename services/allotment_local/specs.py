@@ -10,8 +10,9 @@ SCHEDULER_NAMES = "allotment,volcano"
 DEFAULT_POLICY = Path(__file__).parent / "clusters" / "scheduler.conf"
 NATS = "{nats}"
 NATS_MONITOR = "{nats-monitor}"
+NATS_NKEY = "{nats-nkey}"
 KUBECONFIG = "{kubeconfig}"
-"""Arguments that stand for an address which is known only when everything before has started."""
+"""Arguments that stand for what is known only when everything before has started."""
 
 
 class ServiceSpec(msgspec.Struct, frozen=True):
@@ -42,7 +43,7 @@ def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
 
 
 def _service(name: str, *more: str) -> ServiceSpec:
-    nats = ("--nats-url", NATS, "--nats-monitor-url", NATS_MONITOR)
+    nats = ("--nats-url", NATS, "--nats-monitor-url", NATS_MONITOR, "--nats-nkey", NATS_NKEY)
     argv = (sys.executable, "-m", f"allotment_{name}", *nats, "--http-port", "0")
     return ServiceSpec(name, (*argv, *more))
 

@@ -20,12 +20,13 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from allotment.adapters.nats_server import NatsServerError
+from allotment.adapters.nats_users import seed_file
 from allotment_local.child import Child, describe_exit
 from allotment_local.home import Home, tail
 from allotment_local.nats_child import NatsChild
 from allotment_local.probes import probe_http
 from allotment_local.processes import end, identify
-from allotment_local.specs import KUBECONFIG, NATS, NATS_MONITOR, ServiceSpec
+from allotment_local.specs import KUBECONFIG, NATS, NATS_MONITOR, NATS_NKEY, ServiceSpec
 from allotment_local.state import NOBODY, ServiceState, State, StateError, read_state, write_state
 
 READY_WITHIN_S = 60.0
@@ -120,6 +121,7 @@ class Supervisor:
                 "the API server keeps its objects in memory: this is a new cluster with a new log"
                 f" (the last log is kept in {kept})"
             )
+        self._nats.admit(self._home.keys)
         self._write()
         self._warden = subprocess.Popen(
             [sys.executable, "-m", "allotment_local.warden", "--home", self._home.path],
@@ -252,6 +254,7 @@ class Supervisor:
             {
                 NATS: self._state.nats,
                 NATS_MONITOR: self._nats.server.monitor_url,
+                NATS_NKEY: str(seed_file(self._home.keys, spec.name)),
                 KUBECONFIG: str(self._home.kubeconfig),
             }
         )

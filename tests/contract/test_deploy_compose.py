@@ -17,6 +17,7 @@ from tests.contract.test_deploy_kubernetes import ROOT, SETTINGS, load_settings
 from tests.waiting import patience
 
 from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.nats_users import PUBLIC_KEYS, USERS, seed_file, write_keys
 from allotment.adapters.service_http import Readiness, serve_http
 from allotment.adapters.settings import KubeSettings
 
@@ -100,13 +101,18 @@ def test_all_services_are_there() -> None:
 
 
 @pytest.mark.parametrize("module", SETTINGS)
-def test_every_setting_is_known_and_its_value_taken(module: str) -> None:
+def test_every_setting_is_known_and_its_value_taken(module: str, tmp_path: Path) -> None:
     assert importlib.util.find_spec(f"{module}.__main__")
     service = ours()[module]
     assert service["command"] == [module]
     mounts = [mount.split(":") for mount in service.get("volumes", ())]
     files = {target: ROOT / source for source, target, _ in mounts}
+    role = module.removeprefix("allotment_")
+    assert files.pop("/keys") == ROOT / f"keys-{role}", "a key of its own"
+    files["/keys/nats.nk"] = seed_file(tmp_path, role)
+    write_keys(tmp_path)
     settings = load_settings(module, service["environment"], files)
+    assert settings.nats_nkey == seed_file(tmp_path, role)
     nats = urlsplit(settings.nats_url)
     assert (nats.hostname in SERVICES, nats.port) == (True, 4222)
     monitor = urlsplit(settings.nats_monitor_url or "")
@@ -144,17 +150,23 @@ async def test_the_health_check_believes_readyz(name: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_cluster_takes_its_arguments() -> None:
+async def test_the_cluster_takes_its_arguments(tmp_path: Path) -> None:
     """It must listen where other containers reach it; here on loopback and a free port."""
     command = list(SERVICES["cluster"]["command"])
     module, *flags = command
-    assert dict(zip(flags[::2], flags[1::2], strict=True)).keys() == {"--host", "--port"}
+    given = dict(zip(flags[::2], flags[1::2], strict=True))
+    assert given.keys() == {"--host", "--port", "--nats-keys"}
+    mounts = [mount.split(":")[1] for mount in SERVICES["cluster"]["volumes"]]
+    expected = {seed_file(Path(given["--nats-keys"]), user).parent for user in USERS}
+    assert {Path(mount) for mount in mounts} - {Path("/keys/public")} == expected
     command = [sys.executable, "-m", module, "--host", "127.0.0.1", "--port", "0"]
+    command += ["--nats-keys", str(tmp_path)]
     async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
         try:
             assert process.stdout is not None
             with patience():
                 announced = await process.stdout.receive()
+            assert (tmp_path / PUBLIC_KEYS).is_file()
             http = cast(str, json.loads(announced)["http"])
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"http://{http}/readyz") as answer:

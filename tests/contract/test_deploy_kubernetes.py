@@ -17,13 +17,16 @@ import kubernetes_validate
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from allotment.adapters.metrics import ServiceMetrics
+from allotment.adapters.nats_users import SEED, USERS, seed_file, write_keys
 from allotment.adapters.service_http import Readiness, serve_http
 from allotment.adapters.settings import CommonSettings, load
 from allotment.adapters.settings_fields import variable_of
 from allotment.core.policy import parse
 from allotment_binder.settings import BinderSettings
+from allotment_cli.nats_users import PUBLIC, nats_users, secret_of
 from allotment_controller.settings import ControllerSettings
 from allotment_filter.settings import FilterSettings
 from allotment_scorer.settings import ScorerSettings
@@ -120,6 +123,11 @@ def test_every_setting_is_known_and_its_value_taken(where: str, tmp_path: Path) 
         files: dict[str, Path] = {}
         for mount in container["volumeMounts"]:
             (volume,) = (v for v in spec["volumes"] if v["name"] == mount["name"])
+            if "secret" in volume:
+                role = module.removeprefix("allotment_")
+                assert volume["secret"]["secretName"] == secret_of(role), "a key of its own"
+                files[f"{mount['mountPath']}/{SEED}"] = seed_file(tmp_path, role)
+                write_keys(tmp_path)
             if "configMap" not in volume:
                 continue
             content = named(where, "ConfigMap", volume["configMap"]["name"])["data"]
@@ -127,6 +135,7 @@ def test_every_setting_is_known_and_its_value_taken(where: str, tmp_path: Path) 
                 files[f"{mount['mountPath']}/{name}"] = tmp_path / name
                 (tmp_path / name).write_text(text)
         settings = load_settings(module, environment(where, container), files)
+        assert settings.nats_nkey is not None
         (port,) = container["ports"]
         assert port["containerPort"] == settings.http_port
         assert settings.http_host == "0.0.0.0"
@@ -136,6 +145,31 @@ def test_every_setting_is_known_and_its_value_taken(where: str, tmp_path: Path) 
             assert settings.policy_file is not None
             parsed = parse(settings.policy_file.read_text(), "policy", settings.scheduler_names)
             assert parsed.warnings == ()
+
+
+@both
+def test_the_printed_keys_are_what_is_mounted(where: str) -> None:
+    """Each Secret is mounted by one service; the servers read the public keys only."""
+    done = CliRunner().invoke(nats_users, [])
+    assert done.exit_code == 0, done.output
+    printed = {found["metadata"]["name"]: found for found in yaml.safe_load_all(done.stdout)}
+    assert printed.keys() == {PUBLIC, *map(secret_of, USERS)}
+    for found in printed.values():
+        kubernetes_validate.validate(found, SCHEMAS[-1], strict=True)
+    server = named(where, "StatefulSet", "allotment-nats")["spec"]["template"]["spec"]
+    (config,) = (volume for volume in server["volumes"] if volume["name"] == "config")
+    names = [source["configMap"]["name"] for source in config["projected"]["sources"]]
+    assert PUBLIC in names
+    mounted = [
+        volume["secret"]["secretName"]
+        for spec in (*services(where).values(), server)
+        for volume in spec["volumes"]
+        if "secret" in volume
+    ]
+    assert sorted(mounted) == sorted(map(secret_of, set(USERS) - {"reader"}))
+    assert len(
+        {found["stringData"][SEED] for name, found in printed.items() if name != PUBLIC}
+    ) == (len(USERS))
 
 
 @both

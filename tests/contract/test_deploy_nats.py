@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -19,12 +20,15 @@ from tests.waiting import patience
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.log import JetStreamLog
 from allotment.adapters.monitor import check_synced
+from allotment.adapters.nats_client import Credentials
 from allotment.adapters.nats_server import find_binary
+from allotment.adapters.nats_users import inbox_of, seed_file, write_keys
 from allotment.adapters.versions import check_server_version
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable
 from allotment_proto import subjects
 
 SINGLE = ROOT / "deploy/nats/nats.conf"
+RIGHTS = ROOT / "deploy/nats/authorization.conf"
 CLUSTER = ROOT / "deploy/overlays/default/cluster.conf"
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 START_S = 20.0
@@ -33,6 +37,7 @@ FORM_S = 30.0
 
 @pytest.mark.parametrize("conf", [SINGLE, CLUSTER], ids=lambda path: path.name)
 def test_the_server_takes_the_file_as_it_is(conf: Path, tmp_path: Path) -> None:
+    admit(tmp_path)
     for path in (SINGLE, CLUSTER):  # side by side, as in the ConfigMap
         (tmp_path / path.name).write_bytes(path.read_bytes())
     done = subprocess.run(
@@ -58,10 +63,11 @@ def test_the_image_is_a_server_that_needs_no_warning() -> None:
 
 @pytest.mark.anyio
 async def test_one_server_syncs_before_it_answers(tmp_path: Path) -> None:
+    admit(tmp_path)
     text = on_loopback(SINGLE.read_text(), tmp_path / "store")
     with running([text], tmp_path) as ((url, monitor_url),):
         assert await check_synced(monitor_url, replicas=1, allow_unsynced=False) == ((), ())
-        async with connect([url], "test") as connection:
+        async with connect([url], "test", **by_watcher(tmp_path)) as connection:
             assert connection.client.max_payload == MAX_PAYLOAD_BYTES
             log = await JetStreamLog.open(connection, monitor_url=monitor_url)
             assert log.warnings == ()
@@ -71,6 +77,7 @@ async def test_one_server_syncs_before_it_answers(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
     """And the log goes on when one of them is gone, as in a rolling update."""
+    admit(tmp_path)
     ports = free_ports(3)
     texts = []
     for number, port in enumerate(ports):
@@ -84,10 +91,10 @@ async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
         texts.append(cluster.replace('include "nats.conf"', f'include "include-{number}.conf"'))
     with running(texts, tmp_path) as servers, patience():
         urls = [url for url, _ in servers]
-        async with connect(urls, "test") as connection:
+        async with connect(urls, "test", **by_watcher(tmp_path)) as connection:
             log = await open_when_formed(connection, servers[0][1])
             assert isinstance(await log.append(subjects.CONFIG, b"1", msg_id="1"), Landed)
-        async with connect(urls[1:], "test") as connection:
+        async with connect(urls[1:], "test", **by_watcher(tmp_path)) as connection:
             os.kill(pid_of(tmp_path, 0), signal.SIGKILL)
             log = await open_when_formed(connection, servers[1][1])
             assert isinstance(await log.append(subjects.CONFIG, b"2", msg_id="2"), Landed)
@@ -101,6 +108,21 @@ async def open_when_formed(connection: Connection, monitor_url: str) -> JetStrea
             return await JetStreamLog.open(connection, replicas=3, monitor_url=monitor_url)
         except (LogUnavailable, LogMisconfigured):
             await anyio.sleep(0.2)
+
+
+def admit(folder: Path) -> Path:
+    """Put keys and rights beside the configuration, as they are in the container; the seeds."""
+    seeds = folder / "users"
+    (folder / "keys").symlink_to(write_keys(seeds).parent)
+    (folder / RIGHTS.name).write_bytes(RIGHTS.read_bytes())
+    return seeds
+
+
+def by_watcher(folder: Path) -> dict[str, Any]:
+    """How to connect as the watcher, who may append facts."""
+    seed = str(seed_file(folder / "users", "watcher"))
+    credentials = Credentials(nkey_seed_file=seed)
+    return {"credentials": credentials, "inbox_prefix": inbox_of("watcher")}
 
 
 def on_loopback(text: str, store: Path) -> str:

@@ -74,7 +74,7 @@ class NatsServer:
     """A server whose store, log and ports live in `directory`. Blocking: call it from a thread.
 
     The ports are chosen at the first start (or given) and kept over restarts of this object.
-    `extra_config` is appended to the server's configuration (users, limits).
+    `extra_config` is appended to the server's configuration (users, limits) at each start.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class NatsServer:
         self._port = port
         self._monitor_port = monitor_port
         self._max_payload_bytes = max_payload_bytes
-        self._extra_config = extra_config
+        self.extra_config = extra_config
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -191,7 +191,7 @@ jetstream {{
   store_dir: {quoted(str(self.directory / "store"))}
   sync_interval: always
 }}
-{self._extra_config}
+{self.extra_config}
 """
 
     def _recorded_pid(self) -> str:

@@ -72,6 +72,13 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         Meta(description="NATS credentials file (.creds)", extra={"readable_file": True}),
     ] = None
+    nats_nkey: Annotated[
+        Path | None,
+        Meta(
+            description="file with the seed of this service's NATS key (allot nats-users)",
+            extra={"readable_file": True},
+        ),
+    ] = None
     nats_ca: Annotated[
         Path | None,
         Meta(

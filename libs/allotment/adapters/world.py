@@ -23,7 +23,8 @@ from allotment.adapters.fold import Fold
 from allotment.adapters.heap import freeze_heap, uncollected
 from allotment.adapters.lease import Lease
 from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_client import Credentials
+from allotment.adapters.nats_client import credentials_of
+from allotment.adapters.nats_users import inbox_of
 from allotment.adapters.service import ServiceContext
 from allotment.adapters.settings import CommonSettings
 from allotment.adapters.snapshots import SnapshotDirectory
@@ -91,15 +92,11 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
     role = ctx.name.removeprefix("allotment-")
     ctx.ready("nats", False, f"connecting to {settings.nats_url}")
     ctx.ready("log", False, "not folded yet")
-    credentials = Credentials(
-        creds_file=str(settings.nats_creds) if settings.nats_creds else None,
-        tls_ca_file=str(settings.nats_ca) if settings.nats_ca else None,
-    )
     async with connect(
         settings.nats_url.split(","),
         settings.instance,
-        credentials=credentials,
-        inbox_prefix=f"_INBOX_{role}",
+        credentials=credentials_of(settings),
+        inbox_prefix=inbox_of(role),
         connect_within_s=None,
     ) as connection:
         ctx.ready("nats", True)

@@ -1,0 +1,223 @@
+"""Who may do what on NATS: the shipped configuration, run by a real server, attacked by each user.
+
+What is forbidden is refused by the server itself: nothing is appended, deleted or overheard, even
+if one of the services, or a reader of the log, is somebody else's.
+"""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from tests.contract.test_deploy_kubernetes import ROOT
+from tests.contract.test_deploy_nats import SINGLE, admit, on_loopback, running
+from tests.waiting import patience
+
+from allotment.adapters.connection import Connection, NatsUnavailable, connect
+from allotment.adapters.jetstream import JetStream
+from allotment.adapters.lease import STREAM as LEASES
+from allotment.adapters.lease import Lease
+from allotment.adapters.log import JetStreamLog
+from allotment.adapters.nats_client import Credentials
+from allotment.adapters.nats_users import (
+    READER,
+    SERVICES,
+    USERS,
+    authorization_conf,
+    inbox_of,
+    seed_file,
+    write_keys,
+)
+from allotment.core.logport import Landed
+from allotment_proto import subjects
+
+pytestmark = pytest.mark.anyio
+LOG = subjects.STREAM
+FACT = subjects.node("n1")
+HARMFUL = (
+    "STREAM.DELETE",
+    "STREAM.PURGE",
+    "STREAM.UPDATE",
+    "STREAM.MSG.DELETE",
+    "STREAM.SNAPSHOT",
+    "STREAM.RESTORE",
+    "STREAM.LEADER.STEPDOWN",
+    "STREAM.PEER.REMOVE",
+    "CONSUMER.LIST",
+    "CONSUMER.NAMES",
+)
+
+
+class Scene:
+    """A server as shipped, the log with one fact, and where the users' keys are."""
+
+    def __init__(self, url: str, keys: Path) -> None:
+        self.url, self.keys = url, keys
+
+    @contextlib.asynccontextmanager
+    async def by(self, user: str) -> AsyncIterator[Connection]:
+        seed = Credentials(nkey_seed_file=str(seed_file(self.keys, user)))
+        async with connect(
+            self.url, user, credentials=seed, inbox_prefix=inbox_of(user)
+        ) as connection:
+            yield connection
+
+    async def last_seq(self) -> int:
+        async with self.by(READER) as connection:
+            info = await JetStream(connection).stream_info(LOG)
+            assert info is not None
+            return int(info["state"]["last_seq"])
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Scene]:
+    keys = admit(tmp_path)
+    text = on_loopback(SINGLE.read_text(), tmp_path / "store")
+    with running([text], tmp_path) as ((url, _),):
+        yield Scene(url, keys)
+
+
+@pytest.fixture
+async def scene(served: Scene) -> Scene:
+    async with served.by("watcher") as connection:
+        log = await JetStreamLog.open(connection, allow_unsynced=True)
+        assert isinstance(await log.append(FACT, b"{}", msg_id="1"), Landed)
+    return served
+
+
+async def is_refused(connection: Connection, subject: str, payload: bytes = b"{}") -> bool:
+    """Whether the server says that the user may not publish there."""
+    with connection.inbox() as inbox, patience():
+        assert await connection.send(subject, payload, reply=inbox.subject)
+        await connection.client.flush()
+        while not connection.forbids(subject):
+            answer = await inbox.next(0.05)
+            if answer is not None:
+                return False
+    return True
+
+
+def test_the_shipped_file_is_what_the_code_says() -> None:
+    shipped = (ROOT / "deploy/nats/authorization.conf").read_text()
+    assert shipped == authorization_conf(), "run: python -m allotment.adapters.nats_users"
+
+
+async def test_nobody_is_let_in_without_a_key(served: Scene, tmp_path: Path) -> None:
+    write_keys(tmp_path / "others")
+    stranger = str(seed_file(tmp_path / "others", "binder"))
+    for credentials in (Credentials(), Credentials(nkey_seed_file=stranger)):
+        with pytest.raises(NatsUnavailable, match=r"(?i)authorization"):
+            async with connect(served.url, "nobody", credentials=credentials):
+                pass
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_nobody_deletes_or_changes_the_log(scene: Scene, user: str) -> None:
+    async with scene.by(user) as connection:
+        for verb in HARMFUL:
+            for stream in (LOG, LEASES):
+                body = b'{"seq":1}' if "MSG" in verb else b"{}"
+                assert await is_refused(connection, f"$JS.API.{verb}.{stream}", body), verb
+        for subject in ("$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.NAMES", "$JS.API.INFO"):
+            assert await is_refused(connection, subject)
+        assert await is_refused(connection, f"$JS.API.CONSUMER.PAUSE.{LOG}.x")
+        assert await is_refused(connection, f"$JS.API.CONSUMER.CREATE.{LEASES}.x")
+    assert await scene.last_seq() == 1
+
+
+WRITERS = {
+    subjects.DECISION: "binder",
+    subjects.OUTCOME: "binder",
+    subjects.SETTLED: "binder",
+    subjects.PROPOSAL: "scorer",
+    subjects.FEASIBLE: "filter",
+    subjects.FACTS: "watcher",
+    subjects.CONFIG: "watcher",
+    subjects.TIME: "watcher",
+    subjects.pod("u"): "watcher",
+    subjects.group("ns", "g"): "watcher",
+    FACT: "watcher",
+    **{f"allot.lease.{service}": service for service in SERVICES},
+    "allot.log.anything": "",
+    "allot.anything": "",
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_each_subject_has_one_writer(scene: Scene, user: str) -> None:
+    """The scorer appends no decision, the watcher proposes nothing, nobody takes another's lease,
+    and nobody answers in another's name.
+    """
+    before = await scene.last_seq()
+    async with scene.by(user) as connection:
+        for subject, writer in WRITERS.items():
+            if writer != user:
+                assert await is_refused(connection, subject), subject
+        for other in USERS:
+            assert await is_refused(connection, f"{inbox_of(other)}.x"), other
+    assert await scene.last_seq() == before
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_nobody_overhears_another(scene: Scene, user: str) -> None:
+    heard = [f"{inbox_of(other)}.>" for other in USERS if other != user]
+    heard += [">", "_INBOX.>", "$JS.>", "allot.>", subjects.LOG_ALL, "allot.pipe.*"]
+    async with scene.by(user) as connection:
+        for subject in heard:
+            await connection.client.subscribe(subject)
+            with patience():
+                while not connection.forbids(subject):  # noqa: ASYNC110 - the client tells nobody
+                    await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_each_can_do_its_own_work(scene: Scene, user: str) -> None:
+    """Follow and read the log, hold its own lease, and nothing is refused on the way."""
+    async with scene.by(user) as connection:
+        if user == READER:
+            log = JetStreamLog(JetStream(connection), LOG, identity="")
+        else:
+            log = await JetStreamLog.open(connection, allow_unsynced=True)
+            async with Lease(connection, name=user, holder="test") as lease:
+                with patience():
+                    await lease.acquired()
+                assert lease.is_held
+        with patience():
+            async for batch in log.read(1, 1):
+                assert [record.subject for record in batch] == [FACT]
+        assert connection.permission_errors == set()
+
+
+async def test_a_decision_is_the_binders_to_append(scene: Scene) -> None:
+    async with scene.by("binder") as connection:
+        log = await JetStreamLog.open(connection, allow_unsynced=True)
+        landed = await log.compare_and_append(subjects.DECISION, b"{}", msg_id="d", expected_seq=0)
+        assert landed == Landed(2)
+
+
+async def test_a_seed_is_nobody_elses_to_read(tmp_path: Path) -> None:
+    public = write_keys(tmp_path / "keys")
+    text = public.read_text()
+    for user in USERS:
+        seed = seed_file(tmp_path / "keys", user)
+        assert (seed.stat().st_mode & 0o777, seed.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert seed.read_text() not in text
+    before = seed.read_text()
+    write_keys(tmp_path / "keys")
+    assert seed.read_text() != before
+
+
+async def test_the_log_cannot_be_made_weaker_by_who_may_make_it(scene: Scene) -> None:
+    """Each service may make the stream where there is none; one that is there stays as it is."""
+    async with scene.by("filter") as connection:
+        config = {"name": LOG, "subjects": ["allot.log.>"], "deny_delete": False, "max_msgs": 1}
+        with connection.inbox() as inbox, patience():
+            subject = f"$JS.API.STREAM.CREATE.{LOG}"
+            await connection.send(subject, msgspec.json.encode(config), reply=inbox.subject)
+            answer = await inbox.next(10)
+        assert answer is not None
+        assert "already in use" in json.loads(answer.data)["error"]["description"]
+    assert await scene.last_seq() == 1
