@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import msgspec
 import pytest
 from tests.contract.test_deploy_kubernetes import ROOT
@@ -32,6 +33,8 @@ from allotment.adapters.nats_users import (
     write_keys,
 )
 from allotment.core.logport import Landed
+from allotment_local.nats_child import NatsChild
+from allotment_local.state import ServiceState
 from allotment_proto import subjects
 
 pytestmark = pytest.mark.anyio
@@ -221,3 +224,18 @@ async def test_the_log_cannot_be_made_weaker_by_who_may_make_it(scene: Scene) ->
         assert answer is not None
         assert "already in use" in json.loads(answer.data)["error"]["description"]
     assert await scene.last_seq() == 1
+
+
+async def test_local_mode_lets_in_its_own_services_only(tmp_path: Path) -> None:
+    """Other processes of the machine reach its port, too."""
+    child = NatsChild(tmp_path / "nats", ServiceState("nats", ""), lambda: None, lambda _: None)
+    await anyio.to_thread.run_sync(child.admit, tmp_path / "keys")
+    try:
+        await child.start()
+        with pytest.raises(NatsUnavailable, match=r"(?i)authorization"):
+            async with connect(child.server.url, "nobody"):
+                pass
+        async with Scene(child.server.url, tmp_path / "keys").by("scorer") as connection:
+            assert await is_refused(connection, subjects.DECISION)
+    finally:
+        await child.stop()
