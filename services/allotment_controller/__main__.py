@@ -11,6 +11,7 @@ import anyio
 
 from allotment.adapters import kube
 from allotment.adapters.connection import Connection, connect
+from allotment.adapters.kube_watch import tell_silence
 from allotment.adapters.lease import Lease
 from allotment.adapters.nats_client import credentials_of
 from allotment.adapters.nats_users import inbox_of
@@ -81,7 +82,7 @@ async def run(ctx: Context) -> None:
         anyio.create_task_group() as beside,
     ):
         ctx.ready("nats", True)
-        ctx.ready("kubernetes", True, client.address.url)
+        ctx.task_group.start_soon(tell_silence, client, partial(ctx.ready, "kubernetes"))
         beside.start_soon(_end_when_lost, connection)
         presence = Presence(client, settings.volcano_namespace)
         if settings.step_aside:

@@ -3,10 +3,12 @@
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
 
 from allotment.adapters import kube
+from allotment.adapters.kube_watch import tell_silence
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.settings import SettingsError
@@ -57,7 +59,7 @@ async def run(ctx: Context) -> None:
 
 async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Loaded) -> None:
     await world.fold.caught_up.wait()
-    ctx.ready("kubernetes", True, client.address.url)
+    ctx.task_group.start_soon(tell_silence, client, partial(ctx.ready, "kubernetes"))
     turn: Turn | None = None
     _expose(ctx, world, lambda: turn.devices.problems if turn else ())
     while True:

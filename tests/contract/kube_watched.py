@@ -10,6 +10,7 @@ import msgspec
 from tests.contract.kube_server import Script, client_of, stream
 from tests.waiting import patience
 
+from allotment.adapters.kube import KubeClient
 from allotment.adapters.kube_watch import (
     Added,
     Backoff,
@@ -46,6 +47,7 @@ class Watched:
         self.problems: list[str] = []
         self.changed = anyio.Event()
         self.reflector: Reflector[Pod]
+        self.client: KubeClient
 
     async def on_event(self, event: WatchEvent[Pod]) -> None:
         self.events.append(event)
@@ -77,9 +79,11 @@ async def watching(
     absent_ok: bool = False,
     page_objects: int = 500,
     watch_s: int = 290,
+    silent_s: float = 15.0,
 ) -> AsyncIterator[Watched]:
     watched = Watched()
     async with client_of(script, tmp_path) as client, anyio.create_task_group() as group:
+        watched.client = client
         watched.reflector = Reflector(
             client,
             PODS,
@@ -91,6 +95,7 @@ async def watching(
             absent_retry_s=0.01,
             page_objects=page_objects,
             watch_s=watch_s,
+            silent_s=silent_s,
             backoff=Backoff(first_s=0.01, max_s=0.05),
         )
         script.otherwise = stream(hold=True)

@@ -85,6 +85,8 @@ class KubeClient:
         """Answers 429 since the start, for metrics."""
         self.unknown = 0
         """Requests since the start whose fate is unknown, for metrics."""
+        self.silent: dict[str, str] = {}
+        """Watches that say nothing although there is, or may be, something to say: path → why."""
         self._session = session
         self._credentials = credentials
         self._places = anyio.Semaphore(concurrency, fast_acquire=True)

@@ -8,10 +8,12 @@ For a read, Unknown means "ask again". For a write it means "look before you ask
 be bound although the answer was lost.
 """
 
+import math
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import aiohttp
+import anyio
 import msgspec
 
 
@@ -57,12 +59,29 @@ class ByteStream:
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
+        self._taken_bytes = 0
 
-    async def lines(self) -> AsyncGenerator[list[bytes], None]:
-        """Yield what has arrived, whole lines only, many at a time. Raises StreamBroken."""
+    @property
+    def has_unread(self) -> bool:
+        """Whether more has arrived than `lines` has taken."""
+        return self._response.content.total_bytes > self._taken_bytes
+
+    async def lines(self, silence_s: float = math.inf) -> AsyncGenerator[list[bytes], None]:
+        """Yield what has arrived, whole lines only, many at a time; nothing after each silence of
+        `silence_s`. Raises StreamBroken.
+        """
         rest = b""
         try:
-            async for chunk in self._response.content.iter_any():
+            while True:
+                chunk = None
+                with anyio.move_on_after(silence_s):  # a read that is cancelled takes nothing
+                    chunk = await self._response.content.readany()
+                if chunk is None:
+                    yield []
+                    continue
+                if not chunk:
+                    break
+                self._taken_bytes += len(chunk)
                 *whole, rest = (rest + chunk).split(b"\n")
                 if whole:
                     yield whole

@@ -68,6 +68,7 @@ __all__ = [
     "Undecodable",
     "WatchEvent",
     "list_and_watch",
+    "tell_silence",
 ]
 
 T = TypeVar("T")
@@ -77,6 +78,15 @@ KUBERNETES = "kubernetes"
 WATCH_S = 290
 IDLE_EXTRA_S = 30.0
 """A stream this much longer silent than its own time limit is dead, not quiet."""
+SILENT_S = 15.0
+"""After so long without a word a stream is held against a second one."""
+PROBE_S = 1
+PROBE_ANSWER_S = 5.0
+GRACE_S = 2.0
+"""What the second stream was told must have come on the first by then."""
+BOOKMARK_LATE_S = 90.0
+"""Servers send a bookmark each minute: later, an old version means that none arrives."""
+SILENCE_LOOK_S = 1.0
 PAGE_OBJECTS = 500
 TURN_OBJECTS = 16
 """After so many the event loop's other tasks have a turn: a lease must be renewed meanwhile."""
@@ -140,8 +150,10 @@ class Reflector(Generic[T]):
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
         absent_retry_s: float = ABSENT_RETRY_S,
         refusals: Refusals | None = None,
+        silent_s: float = SILENT_S,
     ) -> None:
         self.stats = Stats()
+        self._silent_s = silent_s
         self._client = client
         self._path = path
         self._decoder = decoder
@@ -162,6 +174,12 @@ class Reflector(Generic[T]):
 
     async def run(self) -> Never:
         """Follow for ever; leave by cancellation."""
+        try:
+            await self._run()
+        finally:
+            self._client.silent.pop(self._path, None)
+
+    async def _run(self) -> Never:
         failures = suspicions = 0
         while True:
             wait_s = 0.0
@@ -257,7 +275,12 @@ class Reflector(Generic[T]):
                 return
 
     async def _watch(self) -> None:
-        """Follow one stream until the server ends it in order."""
+        """Follow one stream until the server ends it in order.
+
+        A connection may be dead without either end knowing (half open), and a quiet stream looks
+        the same. So a silent one is held against a second, short watch from the same version.
+        """
+        silent_s = self._silent_s * (0.8 + self._random.random() * 0.4)  # not all at once
         limit_s = int(self._watch_s * (0.9 + self._random.random() / 5)) or 1
         params = {
             "watch": "1",
@@ -276,12 +299,79 @@ class Reflector(Generic[T]):
                     raise _failed("watch", stream)
                 case ByteStream():
                     self.stats.watches += 1
+                    self._client.silent.pop(self._path, None)
+                    heard_s = anyio.current_time()
                     try:
-                        async with contextlib.aclosing(stream.lines()) as batches:
+                        async with contextlib.aclosing(stream.lines(silent_s)) as batches:
                             async for lines in batches:
-                                await self._take(lines)
+                                if lines:
+                                    self._client.silent.pop(self._path, None)
+                                    await self._take(lines)
+                                    heard_s = anyio.current_time()
+                                else:
+                                    await self._probe(stream, anyio.current_time() - heard_s)
                     except StreamBroken as error:
                         raise _Failed(f"watch: {error}") from error
+
+    async def _probe(self, stream: ByteStream, silent_s: float) -> None:
+        """Hold a silent stream against another. Raises `_Failed` if only the other is told news.
+
+        A probe that fails says nothing about the stream, which is kept; that nobody knows is told.
+        """
+        self.stats.probes += 1
+        trouble, has_news = "no answer", False
+        with anyio.move_on_after(PROBE_ANSWER_S):
+            trouble, has_news = await self._ask_beside(silent_s)
+        if not trouble and not has_news:
+            self._client.silent.pop(self._path, None)
+            return
+        silent_s += GRACE_S * has_news
+        text = f"silent for {silent_s:.0f} s, and a second watch found: {trouble or 'news'}"
+        if trouble:
+            if self._path not in self._client.silent:
+                self._on_problem(f"{self._path}: watch: {text}")
+            self._client.silent[self._path] = text
+            return
+        await anyio.sleep(GRACE_S)
+        if not stream.has_unread:
+            self._client.silent[self._path] = text
+            raise _Failed(f"watch: {text}", suspect=False)
+
+    async def _ask_beside(self, silent_s: float) -> tuple[str, bool]:
+        """Open a short watch: what went wrong with it ("": nothing), and whether it had news."""
+        params = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(PROBE_S),
+        }
+        async with self._client.watch(self._path, params, PROBE_ANSWER_S) as beside:
+            match beside:
+                case Refused(status=410):
+                    self._expire(silent_s)
+                case Refused():
+                    return f"{beside.status} {beside.reason}: {beside.message}", False
+                case Unknown():
+                    return f"{beside.cause}: {beside.message}", False
+                case ByteStream():
+                    try:
+                        async with contextlib.aclosing(beside.lines(PROBE_S + GRACE_S)) as batches:
+                            async for lines in batches:
+                                events = [self._read(line) for line in lines if line.strip()]
+                                if any(event.type != "BOOKMARK" for event in events):
+                                    return "", True
+                                if not lines:  # it lasts longer than it was asked to
+                                    break
+                    except _Expired:
+                        self._expire(silent_s)
+                    except (StreamBroken, _Failed) as error:
+                        return str(error), False
+        return "", False
+
+    def _expire(self, silent_s: float) -> None:
+        """Raises `_Expired` where our version is old because no bookmark arrives any more."""
+        if silent_s > BOOKMARK_LATE_S:
+            raise _Expired
 
     async def _take(self, lines: list[bytes]) -> None:
         """Tell what arrived together, up to the first line that ends the stream."""
@@ -389,6 +479,14 @@ class Reflector(Generic[T]):
             await self._forget(key)
         self._version = ""
         await self._on_event(Synced("", 0))
+
+
+async def tell_silence(client: KubeClient, say: Callable[[bool, str], None]) -> Never:
+    """Say now and then, for a readiness, whether all watches of a client are heard of."""
+    while True:
+        said = "; ".join(f"{path}: {text}" for path, text in sorted(client.silent.items()))
+        say(not said, said or client.address.url)
+        await anyio.sleep(SILENCE_LOOK_S)
 
 
 async def list_and_watch(

@@ -61,6 +61,7 @@ class Stats(msgspec.Struct):
 
     lists: int = 0
     watches: int = 0
+    probes: int = 0
     events: int = 0
     expired: int = 0
     failures: int = 0
