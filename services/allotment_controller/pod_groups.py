@@ -14,7 +14,7 @@ from allotment_controller.crowd import Crowd
 from allotment_controller.objects import NAMES, PodObject, members_of, path_of
 from allotment_controller.state import POD, Desk
 from allotment_controller.work import Again
-from allotment_controller.writes import EXISTS, create, patch_status
+from allotment_controller.writes import EXISTS, create, delete, patch_status
 from allotment_proto.codec import UNREADABLE
 
 OWNERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
@@ -79,7 +79,18 @@ class PodGroups:
         answer = await self._desk.client.patch(pod_path(namespace, name), body)
         if not isinstance(answer, Ok | Refused):
             raise Again(f"pod {name}: {answer.message}")
-        self._forget((namespace, name))
+        if isinstance(answer, Refused) and answer.status in (404, 409):
+            await self._unmake(pod.metadata, group)
+        if self._wanting.get((namespace, name)) is pod:  # or another one of its name wants one now
+            self._forget((namespace, name))
+
+    async def _unmake(self, pod: Meta, name: str) -> None:
+        """Take back the PodGroup of a pod that was gone before it was tied to it. Where pods share
+        theirs by an owner, it is the owner's.
+        """
+        group = self._desk.known.groups.get(pod.namespace, name)
+        if pod.controller() is None and group is not None:
+            await delete(self._desk.client, keys.SCHEDULING, "PodGroup", group.metadata)
 
     async def _make(self, pod: PodObject) -> None:
         try:

@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from tests.contract.controller_scene import GROUPS, JOB, REPLICASETS, Json, Scene, cluster, phase_of
 
-from allotment_local.apiserver.resources import PODS
+from allotment_local.apiserver.cascade import Cascade
+from allotment_local.apiserver.collection import Entry
+from allotment_local.apiserver.resources import PODS, ResourceKey
 
 pytestmark = pytest.mark.anyio
 
@@ -88,3 +91,36 @@ async def test_without_admission_podgroups_wait_for_the_scheduler(scene: Scene) 
         status = {"status": {"phase": "Inqueue", "conditions": None}}
         scene.store.merge_patch(GROUPS, "default", name, status, subresource="status")
         await scene.until(lambda: len(scene.pods()) == 3, "pods")
+
+
+@pytest.mark.parametrize("collects", [False, True])
+async def test_no_podgroup_stays_of_a_pod_that_went_before_it_was_tied(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, collects: bool
+) -> None:
+    """Pods go just before their PodGroup is made, with and without a garbage collector that looks
+    for absent owners; others of the same name follow.
+    """
+    body: Json = {
+        "metadata": {"name": "brief"},
+        "spec": {"schedulerName": "allotment", "containers": [{"name": "c", "image": "i"}]},
+    }
+    create_entry, left = scene.store.create_entry, [3]
+
+    def without_its_pod(resource: ResourceKey, namespace: str, made: Json, **more: Any) -> Entry:
+        if resource == GROUPS and left[0]:
+            left[0] -= 1
+            scene.store.delete(PODS, "default", "brief")
+            create_entry(PODS, "default", body)
+        return create_entry(resource, namespace, made, **more)
+
+    monkeypatch.setattr(scene.store, "create_entry", without_its_pod)
+    if not collects:
+        monkeypatch.setattr(Cascade, "_is_absent", lambda *_: False)
+    async with scene.controller():
+        create_entry(PODS, "default", body)
+        await scene.until(lambda: not left[0], "three went")
+        uid = scene.store.get(PODS, "default", "brief")["metadata"]["uid"]
+        await scene.until(
+            lambda: [g["metadata"]["name"] for g in scene.groups()] == [f"podgroup-{uid}"],
+            "only the one of the last is there",
+        )

@@ -97,3 +97,21 @@ async def _bound(api: Api, name: str, namespace: str = "default") -> None:
     url = f"/api/v1/namespaces/{namespace}/pods"
     await api.post(url, pod(name))
     await api.post(f"{url}/{name}/binding", {"target": {"name": "n"}})
+
+
+async def test_what_is_made_after_its_owner_went_goes_as_well() -> None:
+    async with running() as api:
+        owner = await api.post(CONFIG_MAPS, {"metadata": {"name": "owner"}})
+        kind = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+        right = {**kind, "uid": owner["metadata"]["uid"]}
+        earlier, foreign = {**kind, "uid": "of-an-earlier-one"}, {"kind": "Unheard", "uid": "u"}
+        for name, owners, status in (
+            ("kept", [right], 200),
+            ("late", [earlier], 404),
+            ("shared", [earlier, right], 200),
+            ("unknown", [{**foreign, "apiVersion": "example.com/v1", "name": "x"}], 200),
+        ):
+            body = pod(name)
+            body["metadata"]["ownerReferences"] = owners
+            await api.post(PODS, body)
+            await api.get(f"{PODS}/{name}", status=status)

@@ -268,3 +268,24 @@ def test_all_members_hear_the_present_reason() -> None:
         "NotEnoughResources"
     ] * 4
     assert world.decide().refusals == ()
+
+
+def test_a_podgroup_that_nobody_owns_promises_nothing_before_it_has_pods() -> None:
+    """Made by hand and forgotten: it does not keep a queue's quota from others."""
+    least = (("cpu", 2_000),)
+    world = World(build.node("n1", 0), queue("default", capability=least), policy=GATED)
+    world.tell(group("forgotten", 1, phase="Inqueue", min_resources=least, owner=""))
+    world.tell(group("empty", 1, phase="", min_resources=least, owner=""))
+    world.tell(lone("p"))
+    decided = world.decide()
+    assert world.placed() == {"p"}
+    assert [(a.group, a.code) for a in decided.admissions] == [("default/empty", "")]
+
+
+def test_a_podgroup_whose_owner_makes_its_pods_later_keeps_its_promise() -> None:
+    least = (("cpu", 2_000),)
+    world = World(build.node("n1", 0), queue("default", capability=least), policy=GATED)
+    world.tell(group("job", 1, phase="Inqueue", min_resources=least, owner="u-job"))
+    world.tell(lone("p"))
+    world.decide()
+    assert world.placed() == set()

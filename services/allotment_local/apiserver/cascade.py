@@ -1,7 +1,12 @@
-"""What follows a deletion: dependents by owner, a namespace's contents, custom objects."""
+"""What follows a deletion: dependents by owner, a namespace's contents, custom objects.
+
+An object whose owners are all absent is deleted as well, as Kubernetes' garbage collector does with
+what was made just after its owner went.
+"""
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from allotment_local.apiserver.collection import Entry, Event
@@ -37,6 +42,19 @@ class Cascade:
             self._delete_dependents(metadata["uid"])
             if event.entry.namespace in self._ending_namespaces:
                 self._finish_namespace(event.entry.namespace)
+        elif after and before is not after and all(map(self._is_absent, after, repeat(place[1]))):
+            self._store.remove(*place)
+
+    def _is_absent(self, owner: JsonObject, namespace: str) -> bool:
+        """Whether an owner is of a kind that is kept here and does not exist, under this uid."""
+        group = str(owner.get("apiVersion") or "").rpartition("/")[0]
+        for key in self._store.registry.keys:
+            kind = self._store.registry.stored(key)
+            if (kind.group, kind.kind) == (group, owner.get("kind")):
+                place = namespace if kind.namespaced else ""
+                found = self._store.collection(key).get(place, str(owner.get("name")))
+                return found is None or found.obj["metadata"]["uid"] != owner.get("uid")
+        return False
 
     def orphan(self, uid: str) -> None:
         """Cut the dependents loose before their owner goes."""

@@ -71,6 +71,7 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         preempts=found is None or found.preempts,
         card_request=_resources(fact.card_request),
         waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
+        is_hollow=fact.owner == "" and not group.members,
     )
 
 

@@ -126,7 +126,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `priority` is its PriorityClass's value. `card_request` is the annotation
     `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
     `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks. `is_single`: it
-    is a pod without a PodGroup, which nobody can let in for good.
+    is a pod without a PodGroup, which nobody can let in for good. `is_hollow`: it has no pods, and
+    nobody owns it who would make some: nothing is kept for it.
     """
 
     uid: str
@@ -145,6 +146,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     card_request: Resources = NOTHING
     waiting_most_ms: int | None = None
     is_single: bool = False
+    is_hollow: bool = False
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

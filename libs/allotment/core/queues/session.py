@@ -117,8 +117,9 @@ class Session:
     def let_in(self, job: Job) -> None:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
         self._gate.clear()
-        for plugin in self._flat("job_enqueueable"):
-            plugin.job_enqueued(job)
+        if not job.view.is_hollow:
+            for plugin in self._flat("job_enqueueable"):
+                plugin.job_enqueued(job)
         job.phase = Phase.INQUEUE
         self._let_in.append(job)
 

@@ -57,6 +57,8 @@ def is_still_to_come(job: Job) -> bool:
 
     A running one does while it keeps its minimum: one of which most pods are done needs no more.
     """
+    if job.view.is_hollow:
+        return False
     if job.phase is Phase.INQUEUE:
         return True
     return job.phase is Phase.RUNNING and job.allocated_count >= job.view.min_member
