@@ -1,13 +1,13 @@
 """`allot explain queue`: what a queue may have, what it has, and who waits in it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 import anyio
 import click
 
-from allotment.core.explain_batch import Limit, QueueExplanation, QueueGroup
+from allotment.core.explain_batch import Limit, QueueExplanation, QueueGroup, QueueHolder
 from allotment.core.explain_queue import explain_queue
 from allotment.core.figures import age_text, bytes_text, cpu_text
 from allotment_cli.errors import CliError
@@ -75,6 +75,11 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
         lines += ["", heading("Waiting, in order"), *_group_lines(shown)]
         if len(shown) < len(found.waiting):
             lines.append(f"  {len(found.waiting) - len(shown)} more: --all")
+    holders = found.holders if everything else found.holders[:GROUPS_SHOWN]
+    if holders:
+        lines += ["", heading("Who has the quota, the largest part first"), *_holder_lines(holders)]
+        if len(holders) < len(found.holders):
+            lines.append(f"  {len(found.holders) - len(holders)} more: --all")
     return lines
 
 
@@ -153,3 +158,23 @@ def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:
     ]
     headers = ["#", "GROUP", "PHASE", "MIN", "WAITING", "PRIORITY", "AGE", "REASON"]
     return table(headers, rows, right=("#", "MIN", "WAITING", "PRIORITY"), indent="  ")
+
+
+def _holder_lines(holders: Sequence[QueueHolder]) -> list[str]:
+    rows = [
+        [
+            f"{'pod ' * holder.is_pod}{holder.namespace}/{holder.name}",
+            holder.queue,
+            holder.phase,
+            str(holder.pods),
+            _amounts_text(holder.allocated),
+            _amounts_text(holder.promised),
+        ]
+        for holder in holders
+    ]
+    headers = ["GROUP", "QUEUE", "PHASE", "PODS", "HAS", "PROMISED"]
+    return table(headers, rows, right=("PODS",), indent="  ")
+
+
+def _amounts_text(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in amounts.items())

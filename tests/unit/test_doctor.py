@@ -4,6 +4,7 @@ import pytest
 
 from allotment.core.doctor import ERROR, findings
 from allotment.core.explain import explain
+from allotment.core.explain_queue import explain_queue
 from allotment.core.pod_story import PodStory
 from allotment.core.pod_views import pod_status
 from allotment.core.state import ClusterState, apply
@@ -12,6 +13,9 @@ from allotment_proto.events import Envelope, Event, PodGone
 from allotment_proto.facts import Problem
 from tests import build
 from tests.build import node, pod, state_of
+from tests.unit.batch_parts import gone
+from tests.unit.test_batch_rounds import World, group
+from tests.unit.test_batch_singles import GATED, lone, queue
 
 NOW_MS = 1_060_000
 
@@ -130,3 +134,30 @@ def test_a_record_that_is_in_the_way(phase: str, how: str) -> None:
     explained = explain(state, story, NOW_MS)
     (line,) = [line for line in explanation_lines(explained) if line.startswith("Waits ")]
     assert "to be bound to node n1" in line
+
+
+def test_who_has_a_queues_quota_is_named_when_pods_wait_for_it() -> None:
+    world = World(build.node("n1", 0), policy=GATED)
+    world.tell(queue("default", capability=(("cpu", 6_000),)))
+    world.tell(group("train", 1, owner="job", min_resources=(("cpu", 2_000),)))
+    for uid in ("a", "b", "c", "d"):
+        world.tell(lone(uid))
+    world.decide()
+    assert world.placed() == {"a", "b"}
+    (found,) = findings(world.state, 0)
+    assert (found.code, found.subject) == ("QueueQuotaInsufficient", "queue default")
+    assert found.message == (
+        "pod default/pod-c and 1 more wait for its quota, which is held by default/train "
+        "(promised, no pods), pod default/pod-a (1 pod), pod default/pod-b (1 pod); 1 of them "
+        "without any pod that has a place"
+    )
+    explained = explain_queue(world.state, "default", 0)
+    assert [(h.name, h.pods, h.promised.get("cpu", 0)) for h in explained.holders] == [
+        ("train", 0, 2_000),
+        ("pod-a", 1, 0),
+        ("pod-b", 1, 0),
+    ]
+    for uid in ("c", "d"):
+        world.tell(gone(uid))
+    assert findings(world.state, 0) == []
+    assert explain_queue(world.state, "default", 0).holders == ()

@@ -17,14 +17,18 @@ from allotment.core.acknowledgement import (
 )
 from allotment.core.check import check
 from allotment.core.claims import mismatch
+from allotment.core.explain_batch import QueueHolder, name_of, open_bench
+from allotment.core.explain_queue import holders, waiting_for_quota
 from allotment.core.figures import age_text
 from allotment.core.model import ENDED, ClusterState, Node, Pod
+from allotment.core.queues.answers import QUEUE_QUOTA
 from allotment.core.views import device_name, node_problems
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG
 from allotment_proto.volcano import keys
 
 ERROR, WARNING = "error", "warning"
 WAITING_SHOWN = 3
+HOLDERS_SHOWN = 5
 
 
 ERRORS = frozenset(("CardOversold", "BrokenRegister", "NotAllocatable"))
@@ -84,6 +88,7 @@ def findings(state: ClusterState, time_ms: int) -> list[Finding]:
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
         *_of_pods(state, time_ms // 1000),
         *_of_groups(state),
+        *_of_quotas(state),
     ]
     return sorted(found, key=lambda f: (f.severity != ERROR, f.code, f.subject, f.message))
 
@@ -246,3 +251,32 @@ def _of_groups(state: ClusterState) -> Iterator[Finding]:
                 message=f"{queue.problem.place} {queue.problem.message}",
                 remedy="it counts as not given; mend the Queue",
             )
+
+
+def _of_quotas(state: ClusterState) -> Iterator[Finding]:
+    """Queues whose quota pods wait for, and who has it."""
+    if not state.is_batched:
+        return
+    bench = open_bench(state)
+    for name, jobs in sorted(waiting_for_quota(bench).items()):
+        has = holders(bench, name)
+        idle = sum(1 for holder in has if not holder.pods)
+        shown = [_holder_text(holder) for holder in has[:HOLDERS_SHOWN]]
+        shown += [f"{len(has) - len(shown)} more"] if len(has) > len(shown) else []
+        more = f" and {len(jobs) - 1} more wait" if len(jobs) > 1 else " waits"
+        said = f"; {idle} of them without any pod that has a place" if idle else ""
+        yield Finding(
+            severity=WARNING,
+            code=QUEUE_QUOTA,
+            subject=f"queue {name}",
+            message=f"{name_of(jobs[0])}{more} for its quota, which is held by "
+            f"{', '.join(shown) or 'nobody'}{said}",
+            remedy=f"raise the queue's quota, or end what it holds: allot explain queue {name}",
+        )
+
+
+def _holder_text(holder: QueueHolder) -> str:
+    name = f"{'pod ' * holder.is_pod}{holder.namespace}/{holder.name}"
+    if not holder.pods:
+        return f"{name} (promised, no pods)"
+    return f"{name} ({holder.pods} pod{'s' * (holder.pods > 1)})"

@@ -186,6 +186,21 @@ class QueueGroup(_Sparse, frozen=True, kw_only=True):
     reason: Reason | None = None
 
 
+class QueueHolder(_Sparse, frozen=True, kw_only=True):
+    """A group, or a pod without one, that has a part of a queue's quota: what its `pods` with a
+    place have of it, and what it was let in for and does not have yet.
+    """
+
+    queue: str
+    namespace: str
+    name: str
+    is_pod: bool = False
+    phase: str = ""
+    pods: int
+    allocated: dict[str, int] = {}
+    promised: dict[str, int] = {}
+
+
 class QueueExplanation(_Sparse, frozen=True, kw_only=True):
     """What a queue may have, has, and whom it keeps waiting."""
 
@@ -206,6 +221,8 @@ class QueueExplanation(_Sparse, frozen=True, kw_only=True):
     limits: tuple[Limit, ...] = ()
     waiting: tuple[QueueGroup, ...] = ()
     kept: tuple[Kept, ...] = ()
+    holders: tuple[QueueHolder, ...] = ()
+    """Who has its quota, the largest part in front; only if somebody waits for some of it."""
 
 
 class Bench(NamedTuple):

@@ -4,6 +4,7 @@ The limits are those of the plugin that is in force: the same books that decide 
 """
 
 from collections import Counter
+from fractions import Fraction
 from typing import NamedTuple
 
 from allotment.core.batch.views import SINGLE
@@ -13,6 +14,7 @@ from allotment.core.explain_batch import (
     Limit,
     QueueExplanation,
     QueueGroup,
+    QueueHolder,
     Reason,
     kept_of,
     open_bench,
@@ -21,15 +23,15 @@ from allotment.core.explain_batch import (
 from allotment.core.explanation import AsOf, Subject
 from allotment.core.figures import rfc3339
 from allotment.core.model import ClusterState
-from allotment.core.queues.answers import closed
+from allotment.core.queues.answers import QUOTA_CODES, closed
 from allotment.core.queues.capacity import Capacity
 from allotment.core.queues.card import CapacityCard
 from allotment.core.queues.model import OPEN, ROOT, WAITING
 from allotment.core.queues.proportion import Proportion
 from allotment.core.queues.reckoning import QueueBook
-from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources
+from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, largest_share
 from allotment.core.queues.session import Session
-from allotment.core.queues.shares import open_books
+from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
 
 FIRST = (CPU, MEMORY)
@@ -59,6 +61,7 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
     refuses = session.overused(name) if bench.waiting.get(name) else None
     if queue.state != OPEN:
         refuses = closed(name, queue.state)
+    is_short = bool(waiting_for_quota(bench).get(name))
     return QueueExplanation(
         schema=QUEUE_SCHEMA,
         subject=Subject(kind="Queue", namespace="", name=name, uid=fact.uid),
@@ -84,7 +87,47 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
         kept=kept_of(
             [h for h in bench.holds if h.queue == name or session.jobs[h.job].queue == name]
         ),
+        holders=holders(bench, name) if is_short else (),
     )
+
+
+def waiting_for_quota(bench: Bench) -> dict[str, list[Job]]:
+    """By queue, the jobs that wait until somebody gives back some of its quota."""
+    found: dict[str, list[Job]] = {}
+    for jobs in bench.waiting.values():
+        for job in jobs:
+            why = _why(bench, job)
+            if why is not None and why.code in QUOTA_CODES:
+                found.setdefault(why.queue or job.queue, []).append(job)
+    return found
+
+
+def holders(bench: Bench, name: str) -> tuple[QueueHolder, ...]:
+    """Who has the quota of a queue, or of those below it: the largest part of it in front."""
+    session = bench.session
+    most = reckoned(session, name).most or session.world.cluster.total
+    found: list[tuple[Fraction, str, QueueHolder]] = []
+    for job in session.jobs.values():
+        share = share_of(job)
+        has = share.allocated.plus(share.inqueue)
+        if (share.allocated or share.inqueue) and name in session.world.chain(job.queue):
+            holder = QueueHolder(
+                queue=job.queue,
+                namespace=job.view.namespace,
+                name=job.view.name,
+                is_pod=job.uid.startswith(SINGLE),
+                phase=job.phase.value,
+                pods=job.allocated_count,
+                allocated=_whole(share.allocated),
+                promised=_whole(share.inqueue),
+            )
+            found.append((-Fraction(largest_share(has, most)), job.uid, holder))
+    return tuple(holder for _, _, holder in sorted(found, key=lambda entry: entry[:2]))
+
+
+def _whole(amounts: Resources) -> dict[str, int]:
+    named = sorted(amounts.named, key=lambda name: (name not in FIRST, name))
+    return {name: int(amounts[name]) for name in named if amounts[name] and name != PODS}
 
 
 def reckoned(session: Session, name: str) -> _Reckoned:
@@ -194,5 +237,5 @@ def _why(bench: Bench, job: Job) -> Reason | None:
     short = group.short
     if short is not None:
         fit = f"{short.together} of {short.wanted} that it needs at once fit together"
-        return Reason(code=short.code, message=fit)
+        return Reason(code=short.code, message=fit, queue=short.queue)
     return None

@@ -26,10 +26,11 @@ def open_books(
 
     `by` is the plugin that counts: what a job counts for is remembered under its name.
     """
-    return world.reckon(by, lambda job: _share(job, of_task, of_minimum))
+    return world.reckon(by, lambda job: share_of(job, of_task, of_minimum))
 
 
-def _share(job: Job, of_task: TaskMeasure, of_minimum: JobMeasure) -> Share:
+def share_of(job: Job, of_task: TaskMeasure = asked, of_minimum: JobMeasure = minimum) -> Share:
+    """What one job adds to the books of its queue."""
     held: dict[str, Amount] = {}
     pending: dict[str, Amount] = {}
     for task in job.view.tasks:
