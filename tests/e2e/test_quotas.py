@@ -4,7 +4,9 @@ The pods come alone, or by an owner, and the controller makes their PodGroups wh
 at work. What each queue may have, and who starts with whom, is the same as with PodGroups first.
 """
 
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,8 @@ def test_an_annotation_lifts_no_pod_over_those_of_others(stack: Stack) -> None:
     for n in range(2):
         pod(stack, f"older-{n}", 8)
     stack.until(lambda: told(stack, "older-0", "older-1"), "those wait that came before")
+    made_at = datetime.fromisoformat(stack.pod("older-1")["metadata"]["creationTimestamp"])
+    stack.until(lambda: time.time() >= made_at.timestamp() + 1, "the next is younger")
     pod(stack, "pushy", 8, {TASK_PRIORITY: "2000000000"})
     stack.until(lambda: told(stack, "pushy"), "it waits as well")
     assert {"full-0", "full-1", "full-2"} == stack.bound()
