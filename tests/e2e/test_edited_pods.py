@@ -1,13 +1,17 @@
 """Owners edit and delete the annotations of their bound pods: no card is handed out twice for it,
 and none is kept from others by a pod that asks for none."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
+from allotment_proto.facts import Holding
 from tests.e2e.audit import fold, held
-from tests.e2e.stack import Json, Stack, vgpu
+from tests.e2e.stack import ROLES, Json, Stack, vgpu
 
 NODES = """
 - name: v
@@ -168,3 +172,47 @@ def test_deleting_our_marks_moves_nothing(stack: Stack) -> None:
     stack.create_pod("m2", vgpu(15000))
     run(stack, "m2")
     assert incidents(stack) == []
+
+
+def test_after_the_log_is_lost_pods_hold_what_they_claim_within_their_limits(
+    tmp_path: Path,
+) -> None:
+    """Without a log annotations are all there is, and some were edited before it was lost."""
+    with Stack(tmp_path, NODES) as stack:
+        part = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory-percentage": "25"}
+        stack.create_pod("a", vgpu(12000))
+        stack.create_pod("b", part)
+        stack.create_pod("m", {"volcano.sh/gpu-memory": "12000"})
+        run(stack, "a", "b", "m")
+        before = books_of(stack)
+        mine = card_of(stack.pod("a"))
+        cards = [c["card"] for c in stack.books()["cards"] if c["family"] == "vgpu"]
+        claim = "".join(f"{card},NVIDIA,16000,100:" for card in sorted(cards, key=mine.__ne__))
+        annotate(stack, "a", **{IDS: claim})
+        is_told(stack, "a")
+        for role in ROLES:
+            stack.kill(role)
+        stack.nats.stop()
+        shutil.rmtree(stack.nats.directory)
+        stack.nats.start()
+        for role in ROLES:
+            stack.start(role, wait=False)
+        for role in ROLES:
+            stack.processes[role].announce()
+            stack.until(lambda role=role: stack.is_ready(role), f"{role} is ready")  # type: ignore[misc]
+        stack.until(lambda: books_of(stack) == before, "the books are what they were")
+        assert all(pod.allocation.seq == 0 for pod in bookings(stack).values())
+        stack.create_pod("next", vgpu(15000))
+        run(stack, "next")
+        assert {card_of(stack.pod(name)) for name in ("a", "next")} == set(cards)
+        assert incidents(stack) == []
+
+
+def bookings(stack: Stack) -> dict[str, Any]:
+    """By name, the pods that hold something as the log says."""
+    pods = fold(stack.records()).pods.values()
+    return {pod.fact.name: pod for pod in pods if pod.allocation is not None}
+
+
+def books_of(stack: Stack) -> dict[str, tuple[Holding, ...]]:
+    return {name: pod.allocation.holdings for name, pod in bookings(stack).items()}
