@@ -110,7 +110,7 @@ class NpuWatch:
 
     def _on_problem(self, text: str) -> None:
         if text != self._said:
-            self._ctx.log.error("no news of Ascend nodes' devices", reason=text, remedy=REMEDY)
+            self._ctx.log.warning("no news of Ascend nodes' devices", reason=text, remedy=REMEDY)
         self._said = text
         self._answer()
 

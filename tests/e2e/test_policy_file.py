@@ -208,3 +208,29 @@ def test_a_device_configuration_that_is_elsewhere_is_said_with_the_line(tmp_path
         assert stack.readiness("watcher")[1]["holds"]["devices"].endswith(found.message)
         apply_map(stack, configuration("binpack"))
         stack.until(lambda: not findings(fold(stack.records()), 0), "it is over")
+
+
+def test_a_pod_says_which_line_or_name_it_lacks(tmp_path: Path) -> None:
+    config = tmp_path / "volcano-scheduler.conf"
+    config.write_text(configuration("binpack") + "      deviceshare.VGPUEnable: true\n")
+    nodes = "- {name: s, kind: gpushare, gpus: {model: Tesla T4, count: 2, memory_mib: 16000}}\n"
+    nodes += "- {name: w, kind: whole, gpus: {model: Tesla T4, count: 2, memory_mib: 16000}}\n"
+    options = {"watcher": ["--policy-file", str(config)]}
+    with Stack(tmp_path, nodes, options=options) as stack:
+        stack.create_pod("number", {"volcano.sh/gpu-number": "1"})
+        stack.create_pod("case", {"nvidia.com/GPU": "1"})
+        line = (
+            f"deviceshare.GPUNumberEnable is not set in the scheduler configuration ({config}), so "
+            "volcano.sh/gpu-number is not served: write deviceshare.GPUNumberEnable: true under "
+            "the arguments of plugin deviceshare in place of deviceshare.VGPUEnable: true"
+        )
+        name = "no node offers nvidia.com/GPU; did you mean nvidia.com/gpu?"
+        stack.until(lambda: line in stack.refusal("number"), "the condition has the line")
+        stack.until(lambda: name in stack.refusal("case"), "the condition has the name")
+        stack.until(lambda: bool(stack.events("number", "FailedScheduling")), "an Event, too")
+        assert line in stack.events("number", "FailedScheduling")[-1]
+        said = {one.subject: one.message for one in findings(fold(stack.records()), 0)}
+        assert line in said["pod default/number"]
+        assert said["pod default/case"] == name
+        config.write_text(configuration("binpack") + "      deviceshare.GPUNumberEnable: true\n")
+        stack.until(lambda: bool(stack.node_of("number")), "with that line the pod is bound")

@@ -22,25 +22,30 @@ from allotment.core.explain_queue import holders, waiting_for_quota
 from allotment.core.figures import age_text
 from allotment.core.model import ENDED, ClusterState, Node, Pod
 from allotment.core.queues.answers import QUEUE_QUOTA
+from allotment.core.unserved import unserved
 from allotment.core.views import device_name, node_problems
-from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG
-from allotment_proto.volcano import keys
+from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
+from allotment_proto.facts import PodRequest
+from allotment_proto.volcano import keys, mindcluster
 
 ERROR, WARNING = "error", "warning"
 WAITING_SHOWN = 3
 HOLDERS_SHOWN = 5
 
 
-ERRORS = frozenset(("CardOversold", "BrokenRegister", "NotAllocatable"))
+ERRORS = frozenset(("CardOversold", "BrokenRegister", "NotAllocatable", "NotRegistered"))
 REMEDIES = {
     "CardUnhealthy": "look after the card; it takes nothing new",
     "CardOversold": "end one of its holders, or wait until one ends",
     "NotAllocatable": "is the device plugin running? kubelet lists no such devices",
+    "NotRegistered": "deploy the whole device plugin: nothing can be scheduled on the node's cards",
     "BrokenRegister": "look after the device plugin: its register annotation cannot be read",
     "DeviceConfigMismatch": "make device configuration, device plugin and node agree",
     "UnhealthyCardUnknown": "write the card's index as the node's device plugin counts cards",
     "NoMigTable": "add the model to knownMigGeometries of the device configuration",
 }
+FAMILY_OF = {"BrokenNpuNode": mindcluster.FAMILY}
+"""Problems of a node that are about one family of devices."""
 WARNINGS = {
     "ConfigNotFound": "make the ConfigMap, or name the one that exists",
     "ConfigNotRead": "let one place say the configuration",
@@ -87,6 +92,7 @@ def findings(state: ClusterState, time_ms: int) -> list[Finding]:
         *_of_configuration(state),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
         *_of_pods(state, time_ms // 1000),
+        *_of_unserved(state),
         *_of_groups(state),
         *_of_quotas(state),
     ]
@@ -134,6 +140,8 @@ def _of_configuration(state: ClusterState) -> Iterator[Finding]:
 def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
     subject = f"node {node.name}"
     for problem in node_problems(node):
+        if FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
+            continue  # nobody is scheduled by it, so its device plugin may well be absent
         yield Finding(
             severity=ERROR if problem.code in ERRORS else WARNING,
             code=problem.code,
@@ -219,6 +227,31 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 remedy=f"is the plugin of {fact.node} running? If the pod cannot start, delete it",
                 seq=held.seq,
             )
+
+
+def _of_unserved(state: ClusterState) -> Iterator[Finding]:
+    """What pods that wait ask for and nobody offers, each once with one of the pods."""
+    pods: dict[str, list[PodObserved]] = {}
+    known: dict[PodRequest, tuple[str, ...]] = {}
+    for uid in state.pending:
+        fact = state.pods[uid].fact
+        if fact.problem is not None:
+            continue
+        asked = PodRequest(extended=fact.request.extended, devices=fact.request.devices)
+        if asked not in known:
+            known[asked] = unserved(state, asked)
+        for text in known[asked]:
+            pods.setdefault(text, []).append(fact)
+    for text, waiting in pods.items():
+        first = min(waiting, key=lambda fact: (fact.namespace, fact.name))
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        yield Finding(
+            severity=WARNING,
+            code="NotOffered",
+            subject=f"pod {first.namespace}/{first.name}{more}",
+            message=text,
+            remedy="as said, or change the pod",
+        )
 
 
 def _kept_waiting(pods: list[Pod]) -> str:

@@ -2,6 +2,7 @@
 
 from allotment.core.model import ClusterState
 from allotment.core.texts import cut
+from allotment.core.unserved import unserved
 from allotment_proto.events import PodObserved, PriorityClassObserved
 
 EVICTING = frozenset(("preempt", "reclaim"))
@@ -35,5 +36,9 @@ def is_never(state: ClusterState, fact: PodObserved) -> bool:
 
 
 def with_eligibility(state: ClusterState, fact: PodObserved, text: str) -> str:
-    """Why a pod waits, and that nobody makes room for it if that is so."""
-    return cut(f"{text} {NEVER}") if is_never(state, fact) else text
+    """Why a pod waits, what nobody offers of what it asks for, and that nobody makes room for it if
+    that is so.
+    """
+    lacks = [one if one.endswith("?") else f"{one}." for one in unserved(state, fact.request)]
+    never = [NEVER] if is_never(state, fact) else []
+    return cut(" ".join([text, *lacks, *never])) if lacks or never else text

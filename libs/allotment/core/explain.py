@@ -57,6 +57,7 @@ from allotment.core.predicates import fits
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.texts import problem_text
 from allotment.core.timeline import timeline
+from allotment.core.unserved import unserved
 from allotment.core.views import MIB, compute_whole, device_name, piece_name, plain
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
 
@@ -238,7 +239,8 @@ def _status(
         nodes=len(told),
         fits_now=sum(code == FITS for code in told),
         fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
-        notes=notes_of(state, asked, Counter(told).items()),
+        notes=notes_of(state, asked, Counter(told).items())
+        + (unserved(state, asked) if is_asked else ()),
     )
 
 

@@ -14,15 +14,15 @@ from allotment.core.figures import cpu_text, mib_text
 from allotment.core.funnel import FITS
 from allotment.core.predicates import accepts, fits
 from allotment.core.state import ClusterState, Node
-from allotment.core.switches import Switches, switches_of
+from allotment.core.switches import switches_of
+from allotment.core.unserved import switched_off
 from allotment.core.views import MIB, card_name, whole_of
-from allotment_proto.facts import ALONE, PodRequest
+from allotment_proto.facts import ALONE, PodRequest, Policy
 
 
 def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeSteps:
     """Every step on one node, and for each of its cards the first thing that it lacks."""
     around = look_around(list(state.nodes.values()), request)
-    switches = switches_of(state.policy)
     answer = fits(node, request, state.policy, around=around)
     rules = rules_of(request, state.policy, node.name)
     cards = []
@@ -42,14 +42,18 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
                     free_memory_bytes=card.free_memory_mib * MIB,
                     compute_whole=whole_of(card),
                     free_compute_percent=card.free_cores_pct,
-                    verdict=refused[0] if len(refused) == len(codes) else FITS,
+                    verdict=reasons.NO_GPU
+                    if family not in state.policy.families
+                    else refused[0]
+                    if len(refused) == len(codes)
+                    else FITS,
                     holders=holders(state, card),
                 )
             )
     return NodeSteps(
         node=node.name,
         verdict=answer if isinstance(answer, str) else FITS,
-        host=tuple(_host_steps(node, request, switches, around)),
+        host=tuple(_host_steps(node, request, state.policy, around)),
         cards=tuple(cards),
     )
 
@@ -60,10 +64,8 @@ def _constraints_text(node: Node, request: PodRequest, refused: str | None) -> s
     return "cordon, taints, selector, affinity" + (", queue" if bounds_of(request).always else "")
 
 
-def _host_steps(
-    node: Node, request: PodRequest, switches: Switches, around: Around
-) -> list[HostStep]:
-    fact = node.fact
+def _host_steps(node: Node, request: PodRequest, policy: Policy, around: Around) -> list[HostStep]:
+    fact, switches = node.fact, switches_of(policy)
     if fact is None:
         return [HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")]
     refused = accepts(node, request, switches)
@@ -114,6 +116,13 @@ def _host_steps(
         if name.endswith("/gpu") and name not in node.extended_free:
             code = reasons.NO_GPU
         rows.append((name, free < amount, code, f"{amount} wanted, {free} free"))
+    for family, asks in by_family(request).items():
+        switch = switched_off(policy, asks[0])
+        ledger = node.ledgers.get(family)
+        found = f"has no {family} devices" if ledger is None else f"{len(ledger.cards)} cards"
+        detail = f"{switch} is not set: {family} is not served" if switch else found
+        lacks = bool(switch) or ledger is None
+        rows.append((f"{family} devices", lacks, reasons.NO_GPU, detail))
     if back is not None:
         rows.append(("keptForOthers", True, back, "; ".join(texts_of(request, [(back, 1)]))))
     return [

@@ -37,6 +37,11 @@ CURED_BY_ROOM = frozenset(
 KEPT_BACK = frozenset((reasons.HELD_FOR_GANG, reasons.KEPT_FOR_PREEMPTOR))
 """What nodes answer that would take the pod but are there for somebody else."""
 
+EXCLUDED_BY_POD = frozenset((reasons.SELECTOR_MISMATCH, reasons.AFFINITY_MISMATCH))
+BEFORE_THE_POD = frozenset(
+    (reasons.NODE_NOT_READY, reasons.NODE_CORDONED, reasons.TAINT_NOT_TOLERATED)
+)
+"""What is asked of a node before whether the pod accepts it."""
 _NEAR = (
     (reasons.GPU_UNHEALTHY, reasons.CARDS_QUARANTINED),
     (reasons.GPU_MODEL_MISMATCH, reasons.GPU_NOT_SELECTED),
@@ -123,7 +128,7 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
         return "Pending", group_cause(state, pod)[0] or QUEUED
     if refusal.problem is not None:
         return "Pending", refusal.problem.code
-    return "Pending", main_cause(refusal.reasons)
+    return "Pending", shown_cause(refusal.reasons)
 
 
 def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
@@ -145,6 +150,15 @@ def preemptor_name(state: ClusterState, preemptor: str) -> str:
     """A preemptor as people know it: its group, or ``pod <namespace>/<name>``."""
     pod = state.pods.get(preemptor.removeprefix(SINGLE))
     return preemptor if pod is None else f"pod {pod.fact.namespace}/{pod.fact.name}"
+
+
+def shown_cause(counted: tuple[tuple[str, int], ...]) -> str:
+    """The same for people: nodes that the pod itself excludes are no cause while another node that
+    it accepts lacks something. (`main_cause` is in decisions, so it stays as it is.)
+    """
+    accepted = tuple(item for item in counted if item[0] not in EXCLUDED_BY_POD)
+    is_lacking = any(code not in BEFORE_THE_POD for code, _ in accepted)
+    return main_cause(accepted if is_lacking else counted)
 
 
 def main_cause(counted: tuple[tuple[str, int], ...]) -> str:

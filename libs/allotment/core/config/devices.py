@@ -24,7 +24,8 @@ FAMILIES = {
     "deviceshare.AscendHAMiVNPUEnable": "ascend",
     "deviceshare.AscendMindClusterVNPUEnable": "mindcluster",
 }
-_APART = ((MEMORY, NUMBER), (MEMORY, VGPU), (NUMBER, VGPU))
+APART = ((MEMORY, NUMBER), (MEMORY, VGPU), (NUMBER, VGPU))
+"""Switches of which Volcano lets no two be on: both would keep books of the same cards."""
 _POLICY = "deviceshare.SchedulePolicy"
 _WEIGHT = "deviceshare.ScheduleWeight"
 _LOCK = "deviceshare.NodeLockEnable"
@@ -80,7 +81,7 @@ def read_deviceshare(report: Report, owner: str, entries: Iterable[Entry]) -> Fi
 
 def _families(report: Report, switches: dict[str, Entry]) -> Fields:
     on = [key for key, entry in switches.items() if boolean(entry.value)]
-    for one, other in _APART:
+    for one, other in APART:
         if one in on and other in on:
             report.fail(
                 switches[other].mark,

@@ -29,7 +29,7 @@ def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[P
     """
     text = node.annotations.get(keys.NODE_VGPU_REGISTER)
     if text is None:
-        return None, ()
+        return None, _half_deployed(node)
     register = wire.decode_register(text)
     if not register.cards:
         return None, register.problems
@@ -49,6 +49,25 @@ def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[P
             mode = keys.MODE_HAMI_CORE  # as Volcano reads it, which does not say so
     problems += _disagreements(node, register, said)
     return Inventory(family, mode, tuple(cards), tables), tuple(problems)
+
+
+def _half_deployed(node: NodeSource) -> tuple[Problem, ...]:
+    """A node with resources of the device plugin, which said nothing of the cards behind them.
+
+    The configured names may be those of whole cards (`nvidia.com/gpu`), which another plugin lists:
+    only names that nobody else has count.
+    """
+    nvidia = node.config.nvidia
+    names = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+    listed = [name for name in names if name and _amount(node.allocatable, name)]
+    own = [name for name in listed if name.startswith("volcano.sh/") or name != nvidia.count_name]
+    if not own:
+        return ()
+    message = (
+        f"is missing although kubelet lists {', '.join(listed)}: does the device plugin register "
+        "the node's cards?"
+    )
+    return (Problem("NotRegistered", f"annotation {keys.NODE_VGPU_REGISTER}", message),)
 
 
 def _said_of(node: NodeSource) -> NodeConfig:
