@@ -97,6 +97,10 @@ def _expose(ctx: Context, work: Binder) -> None:
             "statuses of PodGroups written",
             lambda: work.gangs.statuses.written,
         ),
+        "allot_queue_statuses_total": (
+            "statuses of Queues written",
+            lambda: work.gangs.queues.written,
+        ),
     }
     for name, (text, read) in counts.items():
         ctx.metrics.expose(name, text, read, kind="counter")

@@ -152,6 +152,7 @@ class Binder:
             group.start_soon(self.decider.run)
             group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
             group.start_soon(self.gangs.statuses.run, self.world.fold)
+            group.start_soon(self.gangs.queues.run, self.world.fold)
             group.start_soon(self._watch_waits, pacer)
             await self.world.lease.lost()
             self.ctx.log.warning("lease lost, another binder takes over")

@@ -1,7 +1,8 @@
 """All that a binder does about groups beside binding their pods: see the parts.
 
-Evictions of landed decisions (evictions.py), the status of PodGroups (groups.py), what members hear
-(gang_notices.py), and for which node they wait (nominations.py).
+Evictions of landed decisions (evictions.py), the status of PodGroups (groups.py) and of Queues
+(queue_status.py), what members hear (gang_notices.py), and for which node they wait
+(nominations.py).
 """
 
 from anyio.abc import TaskGroup
@@ -16,6 +17,7 @@ from allotment_binder.group_status import Told
 from allotment_binder.groups import GroupStatuses
 from allotment_binder.nominations import Nominations
 from allotment_binder.notices import Notices
+from allotment_binder.queue_status import QueueStatuses
 from allotment_binder.settings import BinderSettings
 from allotment_proto.events import Decided, Eviction
 
@@ -31,6 +33,7 @@ class Gangs:
         self.statuses = GroupStatuses(
             client, ctx.settings.instance, notices.is_binding, self._group_problem
         )
+        self.queues = QueueStatuses(client, self._queue_problem)
         self._fold = fold
         self._news = GangNotices(notices)
         self._nominations = Nominations(notices)
@@ -86,6 +89,9 @@ class Gangs:
 
     def _group_problem(self, group: str, text: str) -> None:
         self.ctx.log.warning("the group's status could not be written", group=group, reason=text)
+
+    def _queue_problem(self, queue: str, text: str) -> None:
+        self.ctx.log.warning("the queue's status could not be written", queue=queue, reason=text)
 
     def _eviction_problem(self, eviction: Eviction, text: str) -> None:
         self.ctx.log.warning(

@@ -19,6 +19,7 @@ from allotment.core.queues.texts import READY, Attempt
 from allotment.core.queues.work import Job
 
 Json = dict[str, Any]
+FALSE = "False"
 PHASES = {phase.value: phase for phase in Phase}
 
 
@@ -115,6 +116,9 @@ def change_of(
     conditions = said.conditions or []
     if found.condition is not None and not _says(conditions, found.condition):
         others = [c for c in conditions if c.get("type") != found.condition.type]
+        if found.condition.type == SCHEDULED:  # what it waited for holds no more
+            over = {"status": FALSE, "transitionID": transition, "lastTransitionTime": now}
+            others = [{**c, **over} if c.get("type") == UNSCHEDULABLE else c for c in others]
         status["conditions"] = [*others, _written(found.condition, now, transition)]
         told = _told(group, view, found.condition)
     return Change(status, told) if status else None

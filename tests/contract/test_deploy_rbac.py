@@ -41,6 +41,7 @@ from allotment_binder.evictions import Evictions
 from allotment_binder.groups import GroupStatuses
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices, Refused, Scheduled
+from allotment_binder.queue_status import QueueStatuses
 from allotment_binder.records import erase
 from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
 from allotment_proto.facts import Holding, PluginUse, Policy
@@ -65,6 +66,7 @@ CALLS = {
     "allotment_binder/evictions.py": {"create", "patch"},
     "allotment_binder/claims.py": {"patch"},
     "allotment_binder/groups.py": {"get", "patch"},
+    "allotment_binder/queue_status.py": {"patch"},
     "allotment_binder/locks.py": {"get", "patch"},
     "allotment_binder/records.py": {"patch"},
     "allotment/adapters/kube_events.py": {"create", "patch"},
@@ -125,9 +127,11 @@ async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None
     fold = Fold(MemoryLog(), Logger(LogSink("binder", "0", stream=io.StringIO())))
     fold.state = state
     statuses = GroupStatuses(client, "test", lambda: False, lambda *_: None)
+    queues = QueueStatuses(client, lambda *_: None)
     async with anyio.create_task_group() as group:
         group.start_soon(statuses.run, fold)
-        while not statuses.written:  # noqa: ASYNC110 - writes are only counted
+        group.start_soon(queues.run, fold)
+        while not (statuses.written and queues.written):  # noqa: ASYNC110 - writes are only counted
             await anyio.sleep(0.01)
         group.cancel_scope.cancel()
 

@@ -102,6 +102,13 @@ def replica_set(stack: Stack, name: str, **annotations: str) -> Json:
     return stack.call("POST", REPLICA_SETS, body)
 
 
+def allocated(stack: Stack, name: str) -> Json | None:
+    """What a queue's status says it has, its state being there as well."""
+    status = stack.call("GET", f"{QUEUES}/{name}").get("status") or {}
+    assert status.get("state") == "Open"
+    return status.get("allocated")
+
+
 def told(stack: Stack, *names: str) -> bool:
     """Whether each of these pods has been told why it waits."""
     return all(stack.refusal(name) for name in names)
@@ -119,6 +126,10 @@ def test_bare_pods_at_once_get_no_more_than_their_queues_capability(stack: Stack
         pod(stack, f"p{n}", 1, {QUEUE_NAME: "small"})
     stack.until(lambda: unbound_and_told(stack, 20), "20 of 24 wait and know why")
     assert len(stack.bound()) == 4
+    has = {"cpu": "4", "memory": "0", "pods": "4"}
+    for name in ("small", "root"):
+        stack.until(lambda name=name: allocated(stack, name) == has, f"{name} says what it has")  # type: ignore[misc]
+    assert allocated(stack, "default") == {"cpu": "0", "memory": "0"}
     stack.delete_pod(min(stack.bound()))
     stack.until(lambda: len(stack.pods()) == 23 and len(stack.bound()) == 4, "another has its part")
     assert_sound(stack)

@@ -151,3 +151,14 @@ def test_every_status_can_be_counted() -> None:
         "succeeded": 1,
         "failed": 1,
     }
+
+
+def test_a_group_that_runs_is_not_unschedulable_any_more() -> None:
+    was = {**NOT, "message": LACKING, "lastTransitionTime": T1, "transitionID": "other"}
+    found = change(group(), {"Running": 3}, seen("Inqueue", was))
+    assert found is not None
+    times = {"lastTransitionTime": T2, "transitionID": "allotment-9"}
+    after = [{**was, "status": "False", **times}, {**READY, "message": "", **times}]
+    assert found.status["conditions"] == after
+    running = seen("Running", *after, running=3)
+    assert change(group("Running"), {"Running": 3}, running) is None
