@@ -4,6 +4,8 @@ from typing import IO, Any
 
 import click
 
+from allotment.adapters.service_log import printable
+
 
 def innermost(error: BaseException) -> BaseException:
     """What went wrong first, however many task groups it came through."""
@@ -25,6 +27,5 @@ class CliError(click.ClickException):
         self.remedy = remedy
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"allot: {self.message}", err=True, file=file)
-        if self.remedy:
-            click.echo(f"allot: {self.remedy}", err=True, file=file)
+        for text in filter(None, (self.message, self.remedy)):
+            click.echo(f"allot: {printable(text)}", err=True, file=file)

@@ -247,7 +247,7 @@ def _shown_lines(shown: ShownRecord) -> Iterator[str]:
         return
     yield from (f"Stood on  {text}" for text in shown.stood_on)
     yield from (f"Led to    {text}" for text in shown.led_to)
-    yield json_text(shown.record)
+    yield from json_text(shown.record).split("\n")
 
 
 async def _record(source: Source, seq: int) -> Record:

@@ -2,8 +2,12 @@
 
 Columns are padded, never cut and never wrapped, whatever the terminal: a line is a row. Colour is
 used on terminals only, not under NO_COLOR, and nothing is said by colour alone.
+
+Names and messages come from whoever may create an object, so nothing reaches a terminal but through
+here: what it would not print as itself is escaped, a line break included. A line stays a line.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,13 +15,21 @@ from collections.abc import Iterable, Sequence
 import click
 import msgspec
 
+from allotment.adapters.service_log import printable
+
 GAP = "  "
+
+
+class _Styled(str):
+    """A line that is escaped already and has colours of ours."""
+
+    __slots__ = ()
 
 
 def emit(lines: Iterable[str]) -> None:
     """Data lines to stdout."""
     for line in lines:
-        click.echo(line)
+        click.echo(line if isinstance(line, _Styled) else printable(line))
 
 
 def emit_json(value: object) -> None:
@@ -26,12 +38,20 @@ def emit_json(value: object) -> None:
 
 
 def json_text(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    """The same document for programs, in printable characters for people."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return "\n".join(map(_printable_json, text.split("\n")))
+
+
+def _printable_json(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
 def note(text: str) -> None:
     """Something about the data, to stderr."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def suggest(command: str) -> None:
@@ -40,8 +60,9 @@ def suggest(command: str) -> None:
 
 
 def heading(text: str) -> str:
-    """A heading: bold on a terminal."""
-    return click.style(text, bold=True) if _colour() else text
+    """A heading, a line of its own: bold on a terminal."""
+    shown = printable(text)
+    return _Styled(click.style(shown, bold=True) if _colour() else shown)
 
 
 def _colour() -> bool:
@@ -58,7 +79,7 @@ def table(
     indent: str = "",
 ) -> list[str]:
     """Plain columns; those named in `right` are flush right. Empty cells show ``-``."""
-    shown = [[cell or "-" for cell in row] for row in rows]
+    shown = [[printable(cell) or "-" for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *shown, strict=True)]
     flush = [header in set(right) for header in headers]
     lines = []

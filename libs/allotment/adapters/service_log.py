@@ -68,7 +68,7 @@ class LogSink:
                 trace = "\n" + str(value).rstrip()
             else:
                 parts.append(f"{name}={value if isinstance(value, str) else _encode(value)}")
-        return " ".join(parts).replace("\n", "\\n") + trace
+        return printable(" ".join(parts)) + trace
 
 
 class Logger:
@@ -135,6 +135,18 @@ def library_lines(sink: LogSink) -> Iterator[None]:
     finally:
         root.handlers = handlers
         root.setLevel(level)
+
+
+def printable(text: str) -> str:
+    """The text with every character escaped that a terminal does not print as itself: controls,
+    which can move, colour and forge lines, marks that turn the direction of writing, halves of
+    characters. A text that was printable before comes back as it is.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def one_line(error: BaseException) -> str:

@@ -178,7 +178,8 @@ def _conclude(reports: list[RunReport], as_json: bool) -> None:
     if not as_json:
         emit(lines(reports))
     elif is_repeated(reports):
-        note("\n".join(summary(reports)))
+        for line in summary(reports):
+            note(line)
 
 
 def _draw(path: Path, curves: dict[str, list[Curve]], reports: list[RunReport]) -> None:
