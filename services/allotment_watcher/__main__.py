@@ -61,7 +61,12 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
     await world.fold.caught_up.wait()
     ctx.task_group.start_soon(tell_silence, client, partial(ctx.ready, "kubernetes"))
     turn: Turn | None = None
-    _expose(ctx, world, lambda: turn.devices.problems if turn else ())
+    _expose(
+        ctx,
+        world,
+        lambda: turn.devices.problems if turn else (),
+        lambda: len(turn.observer.late) if turn else 0,
+    )
     while True:
         await _active(ctx, world)
         async with anyio.create_task_group() as group:
@@ -184,7 +189,17 @@ async def _check_device_files(ctx: Context) -> None:
         raise SettingsError([f"{problem.place} {problem.message}" for problem in problems])
 
 
-def _expose(ctx: Context, world: World, problems: Callable[[], Sequence[Problem]]) -> None:
+def _expose(
+    ctx: Context,
+    world: World,
+    problems: Callable[[], Sequence[Problem]],
+    late_count: Callable[[], int],
+) -> None:
+    ctx.metrics.expose(
+        "allot_pods_told_late",
+        "pods whose owners change them too often: the log is told of the last state later",
+        late_count,
+    )
     ctx.metrics.expose(
         "allot_device_config_problems",
         "what is wrong with the newest device configuration, because of which it is not in force",

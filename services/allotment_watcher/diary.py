@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from allotment.core.logport import Record
-from allotment.core.state import ClusterState
+from allotment.core.state import ENDED, ClusterState
 from allotment_proto import subjects
 from allotment_proto.events import (
     ConfigurationChecked,
@@ -59,7 +59,7 @@ class Diary:
     def pod_seen(self, fact: PodObserved) -> list[Fact]:
         """The facts to append for a pod as it is now: one, or none if nothing changed."""
         told = self._pods.get(fact.uid)
-        if told is not None and (told.rv > fact.rv > 0 or same_content(told, fact)):
+        if told is not None and (told.rv > fact.rv > 0 or _tells_nothing(told, fact)):
             return []
         self._pods[fact.uid] = fact
         return [fact]
@@ -132,6 +132,17 @@ class Diary:
             if node.fact is not None and name not in self._nodes:
                 out.append(NodeGone(name=name, uid=node.fact.uid, rv=node.fact.rv))
         return out
+
+
+def _tells_nothing(told: PodObserved, seen: PodObserved) -> bool:
+    """Whether nothing changed that anybody reads: of a pod that has ended, no rules and no labels
+    are asked any more.
+    """
+    if told.phase in ENDED and seen.phase in ENDED:
+        seen = msgspec.structs.replace(
+            seen, labels=told.labels, request=told.request, tags=told.tags, holdings=told.holdings
+        )
+    return same_content(told, seen)
 
 
 def same_content(told: Versioned, seen: Versioned) -> bool:

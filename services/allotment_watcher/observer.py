@@ -32,8 +32,10 @@ from allotment_watcher.normalise.volumes import Wanted, claims_of
 from allotment_watcher.npu_watch import NpuWatch, has_chips
 from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
+from allotment_watcher.throttle import Throttle
 from allotment_watcher.volume_watch import VolumeWatch
 
+LATE_EVERY_S = 1.0
 GLIMPSE_LEVELS = 2
 """How deep is read what can still be said of a pod: its spec's and status's own fields."""
 NODES = "/api/v1/nodes"
@@ -55,8 +57,12 @@ class Observer:
         recorder: Recorder,
         npu: NpuWatch | None = None,
         volumes: VolumeWatch | None = None,
+        throttle: Throttle | None = None,
     ) -> None:
         self.ctx = ctx
+        self.throttle = throttle or Throttle()
+        self.late: dict[str, objects.PodObject] = {}
+        """Pods that change too often, as they are now: told of later."""
         self.diary = diary
         self.recorder = recorder
         self.npu = npu
@@ -89,6 +95,7 @@ class Observer:
                 self._nodes.clear()
                 self._npu_nodes.clear()
                 self._waiting.clear()
+                self.late.clear()
                 self._unreadable.clear()
                 async with anyio.create_task_group() as group:
                     heard = (self._problem, self.ctx.refusals)
@@ -96,6 +103,7 @@ class Observer:
                         reflect, client, NODES, objects.NodeObject, self.on_node, *heard
                     )
                     group.start_soon(reflect, client, PODS, objects.PodObject, self.on_pod, *heard)
+                    group.start_soon(self._tell_late)
 
     def use(self, policy: Policy) -> None:
         """Read what comes under another policy, and what is there again if need be."""
@@ -118,6 +126,8 @@ class Observer:
             case Deleted():
                 self._pods.discard(event.identity.uid)
                 self._waiting.pop(event.identity.uid, None)
+                self.late.pop(event.identity.uid, None)
+                self.throttle.forget(event.identity.uid)
                 self._unreadable.discard(event.identity.uid)
                 self.recorder.put(self.diary.pod_gone(event.identity.uid))
             case Undecodable():
@@ -187,8 +197,23 @@ class Observer:
         fact = pod_through(self._lens, pod, wanted)
         if is_ours:
             self.images.add(fact.request.images)
-        awaited = is_awaited(self.diary.pod(uid), fact, self._lens.policy.scheduler_names)
+        told = self.diary.pod(uid)
+        if not self.throttle.allows(told, fact):
+            self.late[uid] = pod
+            return
+        self.late.pop(uid, None)
+        awaited = is_awaited(told, fact, self._lens.policy.scheduler_names)
         self.recorder.put(self.diary.pod_seen(fact), awaited=awaited)
+
+    async def _tell_late(self) -> None:
+        while True:
+            await anyio.sleep(LATE_EVERY_S)
+            self.see_late()
+
+    def see_late(self) -> None:
+        """Tell of the pods that may be told of again."""
+        for pod in list(self.late.values()):
+            self._see_pod(pod)
 
     def _attached(
         self, pod: objects.PodObject, claims: tuple[str, ...], volumes: VolumeWatch

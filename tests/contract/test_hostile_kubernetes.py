@@ -30,6 +30,7 @@ from allotment_watcher.__main__ import Context
 from allotment_watcher.batch_watch import BatchWatch
 from allotment_watcher.diary import Diary
 from allotment_watcher.observer import Observer
+from allotment_watcher.settings import WatcherSettings
 
 pytestmark = pytest.mark.anyio
 CORPUS = Path(__file__).parents[1] / "corpus" / "kubernetes"
@@ -96,7 +97,13 @@ async def test_the_watcher(file: Path, tmp_path: Path) -> None:
 
     refusals = Refusals(MagicMock())
     context = cast(
-        Context, SimpleNamespace(log=MagicMock(), ready=lambda *_: None, refusals=refusals)
+        Context,
+        SimpleNamespace(
+            log=MagicMock(),
+            ready=lambda *_: None,
+            refusals=refusals,
+            settings=WatcherSettings(),
+        ),
     )
     recorder = cast(Recorder, SimpleNamespace(put=put, waiting=0))
     batch = BatchWatch(context, state, recorder)

@@ -1,5 +1,6 @@
 """Heartbeats and status noise make no event, and what is kept of a pod is its fact."""
 
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -22,6 +23,8 @@ from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import ASKED, ASKED_LABELS
 from allotment_watcher.observer import Observer
 from allotment_watcher.settings import WatcherSettings
+from allotment_watcher.throttle import CHANGE_EVERY_S, CHANGES_AT_ONCE, Throttle
+from tests.unit.kube_json import container, pod_json
 
 
 class Told:
@@ -33,8 +36,10 @@ class Told:
             log=MagicMock(), ready=lambda *_: None, settings=WatcherSettings()
         )
         recorder = SimpleNamespace(put=lambda events, *, awaited=True: self.put.extend(events))
+        self.now_s = 0.0
+        throttle = Throttle(lambda: self.now_s)
         self.observer = Observer(
-            cast(Context, context), Policy(), Diary(), cast(Recorder, recorder)
+            cast(Context, context), Policy(), Diary(), cast(Recorder, recorder), throttle=throttle
         )
 
     def nodes(self, *texts: str) -> None:
@@ -103,3 +108,52 @@ def test_what_a_pod_asks_for_is_read_from_no_other_annotation_or_label() -> None
             selection.decode(annotations)
             assert annotations.names <= ASKED
             assert labels.names <= ASKED_LABELS
+
+
+def changing(version: int, **changes: Any) -> str:
+    """A pod of ours, whose owner gives it another label all the time."""
+    pod = pod_json(container(requests={"cpu": "100m"}))
+    pod["metadata"] |= {"resourceVersion": str(version), "labels": {"turn": str(version)}}
+    pod["spec"] |= changes.pop("spec", {})
+    return json.dumps(pod | changes)
+
+
+def test_an_owner_cannot_fill_the_log_with_changes_of_one_pod() -> None:
+    told = Told()
+    told.pods(*(changing(version) for version in range(1, 1000)))
+    assert len(told.put) == 1 + CHANGES_AT_ONCE
+    assert list(told.observer.late) == ["uid-p"]
+    told.observer.see_late()
+    assert len(told.put) == 1 + CHANGES_AT_ONCE
+    told.now_s += CHANGE_EVERY_S
+    told.observer.see_late()
+    assert told.put[-1].labels == (("turn", "999"),), "the last state is told, if late"
+    assert not told.observer.late
+
+
+def test_what_happens_to_a_pod_is_never_told_late() -> None:
+    told = Told()
+    told.pods(*(changing(version) for version in range(1, 100)))
+    assert told.observer.late
+    told.pods(changing(100, spec={"nodeName": "n1"}))
+    assert (told.put[-1].node, told.put[-1].labels) == ("n1", (("turn", "100"),))
+    assert not told.observer.late
+    told.pods(changing(101, spec={"nodeName": "n1"}, status={"phase": "Succeeded"}))
+    assert told.put[-1].phase == "Succeeded"
+
+
+def test_nobody_is_told_what_a_pod_that_ended_looks_like() -> None:
+    told = Told()
+    ended = {"spec": {"nodeName": "n1"}, "status": {"phase": "Succeeded"}}
+    told.pods(*(changing(version, **ended) for version in range(1, 10)))
+    assert len(told.put) == 1
+
+
+def test_nobody_is_told_what_a_pod_of_another_scheduler_wants_before_it_has_a_node() -> None:
+    told = Told()
+    theirs = {"schedulerName": "default-scheduler"}
+    told.pods(*(changing(version, spec=theirs) for version in range(1, 10)))
+    assert len(told.put) == 1
+    told.pods(changing(10, spec={**theirs, "nodeName": "n1"}))
+    assert told.put[-1].labels == (("turn", "10"),)
+    assert told.put[-1].request.cpu_milli == 100

@@ -64,6 +64,7 @@ class Lens:
 def _read_of(policy: Policy) -> tuple[object, ...]:
     """All of a policy that a fact can depend on."""
     return (
+        policy.scheduler_names,
         policy.multi_container,
         policy.gpushare_kind,
         policy.exclusive_rules,

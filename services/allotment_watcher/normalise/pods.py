@@ -75,7 +75,7 @@ def pod_through(
         request = _running(pod, source, lens) if node else PodRequest()
         problem, asked = error.problem, devices.readable(source) if node else ()
     held = devices.held(source, asked, lens) if node else devices.Held()
-    return PodObserved(
+    fact = PodObserved(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
@@ -107,6 +107,16 @@ def pod_through(
         overclaim=None if phase in ENDED else held.overclaim,
         queue=standing.queue,
         class_priority=priorities.of_class,
+    )
+    return fact if is_of_us or node else _left_to_others(fact)
+
+
+def _left_to_others(fact: PodObserved) -> PodObserved:
+    """A pod that waits for another scheduler: what it wants, and what it looks like, nobody reads
+    before it has a node.
+    """
+    return msgspec.structs.replace(
+        fact, request=PodRequest(), labels=(), tags=(), problem=None, claims=()
     )
 
 

@@ -1,0 +1,53 @@
+"""How often the log is told of what the owner of a pod can change at will.
+
+A label or an annotation costs its owner a request; in the log it costs a record of the whole pod,
+which every service reads and which stays. So each pod has a number of such changes free, and then
+one every few seconds. The last state is always told, only later. What kubelet and the API server
+bring about (node, phase, deletion) is never late.
+"""
+
+import time
+from collections.abc import Callable
+
+from allotment_proto.events import PodObserved
+from allotment_watcher.diary import same_content
+
+CHANGES_AT_ONCE = 20
+"""More than any pod's life has."""
+CHANGE_EVERY_S = 10.0
+
+
+class Throttle:
+    """Which pods may be told of now. Pods with all their changes free are not remembered."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._free: dict[str, tuple[float, float]] = {}
+        """Per pod the changes that are free, and when that was counted."""
+
+    def allows(self, told: PodObserved | None, fact: PodObserved) -> bool:
+        """Whether `fact` may be told now; if so, it is counted. `told` is what was told last."""
+        if told is None or is_progress(told, fact) or same_content(told, fact):
+            return True
+        now_s = self._clock()
+        free, then_s = self._free.get(fact.uid, (float(CHANGES_AT_ONCE), now_s))
+        free = min(free + (now_s - then_s) / CHANGE_EVERY_S, float(CHANGES_AT_ONCE))
+        if free < 1.0:
+            self._free[fact.uid] = free, now_s
+            return False
+        self._free[fact.uid] = free - 1.0, now_s
+        return True
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._free.pop(uid, None)
+
+
+def is_progress(told: PodObserved, fact: PodObserved) -> bool:
+    """Whether a pod came further in its life, which nobody but kubelet and API server decide."""
+    return (told.node, told.phase, told.deleting, told.gated) != (
+        fact.node,
+        fact.phase,
+        fact.deleting,
+        fact.gated,
+    )
