@@ -61,7 +61,7 @@ async def _only_decide(ctx: Context, world: World) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(decider.run)
             await world.lease.lost()
-            ctx.log.warning("lease lost, another binder takes over")
+            ctx.log.warning("lease lost", reason=world.lease.lost_because)
             group.cancel_scope.cancel()
 
     await _live(ctx, world, decider, decide_while_active)

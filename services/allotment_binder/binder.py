@@ -155,7 +155,7 @@ class Binder:
             group.start_soon(self.gangs.queues.run, self.world.fold)
             group.start_soon(self._watch_waits, pacer)
             await self.world.lease.lost()
-            self.ctx.log.warning("lease lost, another binder takes over")
+            self.ctx.log.warning("lease lost", reason=self.world.lease.lost_because)
             group.cancel_scope.cancel()
         self.pacer = None
 

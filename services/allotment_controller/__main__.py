@@ -16,6 +16,7 @@ from allotment.adapters.lease import Lease
 from allotment.adapters.nats_client import credentials_of
 from allotment.adapters.nats_users import inbox_of
 from allotment.adapters.service import ServiceContext, start_service
+from allotment.adapters.world import keep_nats_ready
 from allotment.core.jobs.groups import counted
 from allotment_controller.controller import Controller
 from allotment_controller.job_metrics import JobMetrics
@@ -81,7 +82,7 @@ async def run(ctx: Context) -> None:
         ) as client,
         anyio.create_task_group() as beside,
     ):
-        ctx.ready("nats", True)
+        beside.start_soon(keep_nats_ready, ctx, connection)
         ctx.task_group.start_soon(tell_silence, client, partial(ctx.ready, "kubernetes"))
         beside.start_soon(_end_when_lost, connection)
         presence = Presence(client, settings.volcano_namespace)
@@ -118,7 +119,7 @@ async def _live(
         group.start_soon(controller.run)
         group.start_soon(_until_volcano, presence, group.cancel_scope)
         await lease.lost()
-        ctx.log.warning("lease lost, another controller takes over")
+        ctx.log.warning("lease lost", reason=lease.lost_because)
         group.cancel_scope.cancel()
 
 

@@ -81,7 +81,7 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
 
             group.start_soon(take_turn)
             await world.lease.lost()
-            ctx.log.warning("lease lost, another watcher takes over")
+            ctx.log.warning("lease lost", reason=world.lease.lost_because)
             group.cancel_scope.cancel()
 
 

@@ -34,11 +34,13 @@ from allotment.adapters.nats_watchdog import Watchdog
 
 PENDING_BYTES_MAX = 1024 * 1024
 CLOSE_WITHIN_S = 1
-ASKED_S_AGO_MAX = 3.0
-"""Who stopped asking learns nothing any more: an open question repeats itself every second."""
-
 Kind = Literal["read", "write"]
 """What a question wants of JetStream: a server without room for more still answers the first."""
+
+ASKED_S_AGO_MAX: dict[Kind, float] = {"read": 3.0, "write": 15.0}
+"""Who stopped asking learns nothing any more. An open question repeats itself every second, and the
+log's end is asked for as often; a lease that cannot be taken is tried again after some seconds.
+"""
 
 log = logging.getLogger("allotment.nats")
 
@@ -61,7 +63,7 @@ class Unanswered:
     def asked(self, kind: Kind) -> None:
         now = time.monotonic()
         first, last = self._times.get(kind, (now, now))
-        self._times[kind] = (now if now - last > ASKED_S_AGO_MAX else first, now)
+        self._times[kind] = (now if now - last > ASKED_S_AGO_MAX[kind] else first, now)
 
     def answered(self, kind: Kind) -> None:
         self._times.pop(kind, None)
@@ -72,7 +74,7 @@ class Unanswered:
         return {
             kind: now - first
             for kind, (first, last) in self._times.items()
-            if now - last <= ASKED_S_AGO_MAX
+            if now - last <= ASKED_S_AGO_MAX[kind]
         }
 
 

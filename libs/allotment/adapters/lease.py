@@ -97,6 +97,8 @@ class Lease:
         self.name = name
         self.holder = holder
         self.epoch = 0
+        self.lost_because = ""
+        """Why it was last lost: whether another holds it now, only another can tell."""
         self._connection = connection
         self._jetstream = JetStream(connection, budget_s=float(ttl_s))
         self._stream = stream
@@ -198,12 +200,17 @@ class Lease:
 
     async def _await_turn(self) -> None:
         """Watch the holder until the lease is free and ours."""
-        renewed_seq, renewed_at = 0, time.monotonic()
+        renewed_seq, renewed_at, told = 0, time.monotonic(), ""
         while True:
             self._stirred = anyio.Event()
             record = await self._jetstream.last_on_subject(self._stream, self._subject)
             claim = self._claim_in(record)
+            if claim is not None and not claim.released and claim.token not in (told, self._token):
+                told = claim.token
+                log.info("lease %s: %s holds it", self.name, claim.holder)
             if record is not None and claim is not None and record.seq != renewed_seq:
+                if renewed_seq:
+                    self._connection.unanswered.answered("write")  # to whoever renewed it
                 renewed_seq, renewed_at = record.seq, time.monotonic()
             is_free = record is None or not record.payload or (claim is not None and claim.released)
             if is_free or time.monotonic() - renewed_at >= self._ttl_s * STALE_TTLS:
@@ -235,7 +242,7 @@ class Lease:
                 self._drop(str(error))
                 return
             if not renewed:
-                self._drop("another holds it, or the server forgot it")
+                self._drop("another took it, or the server forgot it")
                 return
             self._held_until = sent_at + self._ttl_s
         self._drop("not renewed in time")
@@ -301,6 +308,7 @@ class Lease:
     def _drop(self, why: str) -> None:
         if self._lost.is_set():
             return
+        self.lost_because = why
         self._held_until = 0.0
         self._acquired = anyio.Event()
         self._lost.set()

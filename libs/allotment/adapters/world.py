@@ -135,22 +135,20 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         ):
             with uncollected():  # until it has caught up: see `_watch_readiness`
                 group.start_soon(fold.run)
-                group.start_soon(_watch_readiness, ctx, connection, fold, log, lag)
+                group.start_soon(_watch_readiness, ctx, fold, log, lag)
+                group.start_soon(keep_nats_ready, ctx, connection)
                 group.start_soon(_end_when_lost, connection)
                 yield World(connection, log, fold, bus, lease)
                 group.cancel_scope.cancel()
         await fold.save_snapshot()
 
 
-async def _watch_readiness(
-    ctx: ServiceContext[S], connection: Connection, fold: Fold, log: JetStreamLog, lag: Lag
-) -> None:
+async def _watch_readiness(ctx: ServiceContext[S], fold: Fold, log: JetStreamLog, lag: Lag) -> None:
     await fold.caught_up.wait()
     freeze_heap()
     gc.enable()
     ctx.ready("log", True, f"folded to {fold.state.seq}")
     ctx.log.info("caught up", seq=fold.state.seq, pods=len(fold.state.pods))
-    takes_writes = True
     while True:
         now_s = time.monotonic()
         lag.look(log.end_seq, fold.state.seq, now_s)
@@ -160,15 +158,21 @@ async def _watch_readiness(
             "secondsBehind": round(lag.seconds(now_s), 1),
         }
         ctx.ready("log", *_log_condition(fold.state.seq, lag, now_s, log.end_seen_s))
+        await anyio.sleep(LAG_POLL_S)
+
+
+async def keep_nats_ready(ctx: ServiceContext[S], connection: Connection) -> None:
+    """Say, for ever, in readiness and log whether NATS does its work and takes writes."""
+    takes_writes = True
+    while True:
         unanswered_s = connection.unanswered.seconds()
         ctx.ready("nats", *_nats_condition(connection, unanswered_s))
         trouble = _write_trouble(connection, unanswered_s)
-        if trouble or not takes_writes:
-            ctx.ready("log space", not trouble, trouble)
+        ctx.ready("nats writes", not trouble, trouble)
         if trouble and takes_writes:
-            ctx.log.error("the log takes nothing more", reason=trouble)
+            ctx.log.error("NATS takes no writes", reason=trouble)
         elif not trouble and not takes_writes:
-            ctx.log.info("the log takes records again")
+            ctx.log.info("NATS takes writes again")
         takes_writes = not trouble
         await anyio.sleep(LAG_POLL_S)
 
