@@ -28,7 +28,8 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One pod put on one node, with all amounts, so that it can be charged without any lookup.
 
     `terms` are the weighted parts of `score_micro`. `stamp_s` orders the pods of a node for its
-    device plugin (strictly increasing per node, at least the Unix time in seconds).
+    device plugin (strictly increasing per node, at least the Unix time in seconds). `volumes` are
+    claims of the pod, each with the PersistentVolume to which it is to be bound.
     """
 
     uid: str
@@ -45,6 +46,7 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     feasible: Amount
     nodes: Amount
     stamp_s: Seq = 0
+    volumes: tuple[tuple[str, str], ...] = ()
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):

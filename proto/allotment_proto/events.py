@@ -159,12 +159,15 @@ def _has_v3(event: Event) -> bool:
 
 
 def _has_v5(event: Event) -> bool:
-    """Whether a fact asks for more than a release knows that passes over its newer fields, or says
-    more of order and quota.
+    """Whether an event asks for more, or says more of order and quota, than a release knows that
+    passes over its newer fields.
     """
     match event:
         case PodObserved(request=request, queue=queue, class_priority=class_priority):
-            return bool(request.selection.counted or queue) or class_priority is not None
+            more = request.selection.counted or queue or event.local_claims
+            return bool(more) or class_priority is not None
+        case Decided(placements=placements):
+            return any(placement.volumes for placement in placements)
         case GroupObserved(owner=owner):
             return owner is not None
         case _:

@@ -216,6 +216,22 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: Amount = 1
 
 
+class LocalVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A PersistentVolume that is there and free: `terms` are alternatives, one of which a node must
+    match (none: any node).
+    """
+
+    name: str
+    terms: tuple[NodeTerm, ...] = ()
+
+
+class LocalClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A claim, by name, that is to be bound to one of these volumes, the best in front."""
+
+    claim: str
+    volumes: tuple[LocalVolume, ...]
+
+
 class PodRequest(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Everything that decides where a pod fits. Pods with an equal request share all work."""
 

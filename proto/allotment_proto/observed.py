@@ -13,6 +13,7 @@ from allotment_proto.facts import (
     Holding,
     Int64,
     Inventory,
+    LocalClaim,
     PodRequest,
     Policy,
     Problem,
@@ -77,6 +78,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     like any group (empty, before version 5: in `default` without a gate); with one it waits for
     that PodGroup to be made. `class_priority` is the pod's own priority where
     `priority` is the annotation's (None: there is no annotation, or it is as before version 5).
+    `local_claims` are those that get a volume which is there already, together with the node.
     """
 
     uid: str
@@ -110,6 +112,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     overclaim: Problem | None = None
     queue: str = ""
     class_priority: Int64 | None = None
+    local_claims: tuple[LocalClaim, ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

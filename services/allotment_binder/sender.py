@@ -22,7 +22,7 @@ from allotment.core.state import Allocation
 from allotment_binder import notices
 from allotment_binder.bind_times import BindTime, BindTimes
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
-from allotment_binder.claims import tell_claims
+from allotment_binder.claims import bind_claims, tell_claims
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
@@ -123,6 +123,10 @@ class Sender:
                 self._client, target, pod.fact.claims, is_wanted, self._claim_problem
             )
             obstacle = obstacle_to(state, allocation) or told
+        if obstacle is None and allocation.volumes:
+            worker.stand_aside()
+            given = await bind_claims(self._client, target, is_wanted, self._claim_problem)
+            obstacle = obstacle_to(state, allocation) or given
         return obstacle
 
     def _is_reserved(self, allocation: Allocation) -> bool:

@@ -218,6 +218,7 @@ class NodeObject(msgspec.Struct):
 
 class ClaimSpec(msgspec.Struct, rename="camel"):
     volume_name: str | None = None
+    selector: LabelSelector | None = None
     storage_class_name: str | None = None
     access_modes: list[str] | None = None
     volume_mode: str | None = None

@@ -1,6 +1,7 @@
 """Claims are told the node of the pod that they wait for, before it is bound."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.kube_server import client_of, refuse, reply, scripted
@@ -8,8 +9,9 @@ from tests.contract.kube_server import client_of, refuse, reply, scripted
 from allotment.core import reasons
 from allotment.core.state import RESERVED, Allocation
 from allotment_binder.bindings import Target
-from allotment_binder.claims import tell_claims
+from allotment_binder.claims import bind_claims, tell_claims
 
+Json = dict[str, Any]
 pytestmark = pytest.mark.anyio
 TARGET = Target("team-a", "p", Allocation("uid", "n1", (), 0, 0, (), phase=RESERVED, seq=7))
 CLAIMS = "/api/v1/namespaces/team-a/persistentvolumeclaims"
@@ -47,3 +49,59 @@ async def test_a_conflict_is_tried_again_while_the_placement_stands(tmp_path: Pa
         told = await tell_claims(client, TARGET, ("a",), lambda: len(said) < 2, said.append)
     assert told is None
     assert len(script.requests) == len(said) == 2
+
+
+LOCAL = Target(
+    "team-a",
+    "p",
+    Allocation("uid", "n1", (), 0, 0, (), phase=RESERVED, seq=7, volumes=(("data", "disk"),)),
+)
+DISK = "/api/v1/persistentvolumes/disk"
+CLAIM: Json = {"metadata": {"name": "data", "uid": "uid-data"}, "spec": {}}
+FREE: Json = {"metadata": {"name": "disk", "resourceVersion": "41"}, "spec": {}}
+
+
+def given_to(uid: str, name: str = "data") -> Json:
+    return {**FREE, "spec": {"claimRef": {"namespace": "team-a", "name": name, "uid": uid}}}
+
+
+def bound_to(volume: str) -> Json:
+    return {**CLAIM, "spec": {"volumeName": volume}, "status": {"phase": "Bound"}}
+
+
+async def test_a_volume_is_given_its_claim_and_the_binding_waits_for_both(tmp_path: Path) -> None:
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.then(reply(CLAIM), reply(FREE), reply({}), reply(given_to("uid-data")))
+        script.then(reply(CLAIM), reply(bound_to("disk")))
+        assert await bind_claims(client, LOCAL, lambda: True, lambda _: None) is None
+    claim = f"{CLAIMS}/data"
+    assert [r.path for r in script.requests] == [claim, DISK, DISK, DISK, claim, claim]
+    written = script.bodies[2]
+    assert written["metadata"]["resourceVersion"] == "41"
+    assert written["metadata"]["annotations"] == {"pv.kubernetes.io/bound-by-controller": "yes"}
+    assert written["spec"]["claimRef"]["uid"] == "uid-data"
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ((CLAIM, given_to("uid-other", "other")), "was given to claim team-a/other"),
+        ((bound_to("other"), bound_to("other")), "was bound to other meanwhile"),
+    ],
+)
+async def test_a_volume_that_somebody_else_got_is_an_obstacle(
+    answers: tuple[Json, ...], words: str, tmp_path: Path
+) -> None:
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.then(*(reply(answer) for answer in answers))
+        obstacle = await bind_claims(client, LOCAL, lambda: True, lambda _: None)
+    assert obstacle is not None
+    assert obstacle[0] == reasons.VOLUME_NOT_READY
+    assert words in obstacle[1]
+
+
+async def test_a_volume_that_was_given_before_a_crash_is_not_given_again(tmp_path: Path) -> None:
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.then(reply(CLAIM), reply(given_to("uid-data")), reply(bound_to("disk")))
+        assert await bind_claims(client, LOCAL, lambda: True, lambda _: None) is None
+    assert script.bodies == [{}, {}, {}]

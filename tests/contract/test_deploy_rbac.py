@@ -36,7 +36,7 @@ from allotment.adapters.service_log import Logger, LogSink
 from allotment.core.state import RESERVED, Allocation
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind
-from allotment_binder.claims import tell_claims
+from allotment_binder.claims import bind_claims, tell_claims
 from allotment_binder.evictions import Evictions
 from allotment_binder.groups import GroupStatuses
 from allotment_binder.locks import Held, NodeLocks
@@ -91,12 +91,18 @@ def right_of(request: web.Request) -> Right:
     return found["group"] or "", resource, verb, name if field == "metadata.name" else ""
 
 
-async def binder_asks(client: KubeClient, _: Script) -> None:
+async def binder_asks(client: KubeClient, script: Script) -> None:
     allocation = Allocation("uid", "node", (), 0, 0, (), phase=RESERVED, seq=7)
     await bind(client, Target("default", "pod", allocation), 0, look_first=True)
     await erase(client, pod("pod", node="n1", phase="Failed"), lambda text: None)
     where = Target("default", "pod", allocation)
     assert await tell_claims(client, where, ("data",), lambda: True, lambda _: None) is None
+    local = Allocation(
+        "uid", "node", (), 0, 0, (), phase=RESERVED, seq=7, volumes=(("data", "disk"),)
+    )
+    most = len(script.requests) + 4
+    where = Target("default", "pod", local)
+    await bind_claims(client, where, lambda: len(script.requests) < most, lambda _: None)
     notices = Notices(client, "test")
     await evictions_and_groups_ask(client, notices)
     notices.put(Refused("a", "default", "a", "does not fit", is_news=True))

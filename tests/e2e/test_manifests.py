@@ -129,3 +129,56 @@ def test_devices_in_init_containers_are_refused_before_the_binding(
         assert "init containers first ask for parts of a GPU" in refused(stack, name)
     create(stack, f"{kind}-two", share, share)
     assert "containers c0, c1" in refused(stack, f"{kind}-two")
+
+
+def test_static_local_volumes_are_given_with_the_node(stack: Stack) -> None:
+    """Two disks on two nodes, three pods at once: a disk goes to one pod, and that to its node."""
+    core, pods = "/api/v1", "/api/v1/namespaces/default"
+    stack.call(
+        "POST",
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "local"},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    for name, node, size in (("small", "c1", "5Gi"), ("d1", "c1", "20Gi"), ("d2", "w1", "10Gi")):
+        there = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec: Json = {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "local": {"path": f"/mnt/{name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [there]}]}},
+        }
+        body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}}
+        stack.call("POST", f"{core}/persistentvolumes", {**body, "spec": spec})
+    for name in ("a", "b", "c"):
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "resources": {"requests": {"storage": "8Gi"}},
+        }
+        body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+        stack.call("POST", f"{pods}/persistentvolumeclaims", {**body, "spec": spec})
+    for name in ("a", "b", "c"):
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
+        create(stack, f"with-{name}", {}, volumes=[volume])
+    stack.until(
+        lambda: sum(is_running(stack, f"with-{name}") for name in "abc") == 2, "two of them run"
+    )
+    left = next(name for name in "abc" if not is_running(stack, f"with-{name}"))
+    refused(stack, f"with-{left}")
+    found = {}
+    for name in {*"abc"} - {left}:
+        claim = stack.call("GET", f"{pods}/persistentvolumeclaims/{name}")
+        assert claim["status"]["phase"] == "Bound"
+        given = claim["spec"]["volumeName"]
+        shown = stack.call("GET", f"{core}/persistentvolumes/{given}")
+        assert shown["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+        assert shown["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"] == "yes"
+        found[given] = stack.node_of(f"with-{name}")
+    assert found == {"d1": "c1", "d2": "w1"}

@@ -149,7 +149,7 @@ def test_a_claim_that_waits_is_told_its_node_and_a_bound_one_is_not() -> None:
         ({"storageClassName": "gone"}, "storage class gone, which does not exist"),
         ({"storageClassName": ""}, "not bound to a volume yet"),
         ({"storageClassName": "now"}, "not bound to a volume yet"),
-        ({"storageClassName": "local"}, "spec.claimRef of a PersistentVolume"),
+        ({"storageClassName": "local"}, "create such a PersistentVolume"),
     ],
 )
 def test_what_is_not_ready(given: dict[str, Any] | None, words: str) -> None:
@@ -159,3 +159,70 @@ def test_what_is_not_ready(given: dict[str, Any] | None, words: str) -> None:
     if given is not None:
         store.claim(**given)
     assert words in store.refusal()
+
+
+def there(store: Store, name: str, size: str = "10Gi", **given: Any) -> None:
+    """A local volume that anybody may have."""
+    spec = {
+        "storageClassName": "local",
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+        "nodeAffinity": on_zone(name),
+        **given,
+    }
+    store.volume(name, **spec)
+
+
+def local(store: Store, **given: Any) -> list[str]:
+    """The volumes that a claim can have, the best in front."""
+    store.storage_class("local", provisioner="kubernetes.io/no-provisioner", **WAITING)
+    spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], **given}
+    store.claim(resources=SMALL, **spec)
+    wanted = store.volumes.wanted("ns", ("data",))
+    assert (wanted.reach, wanted.waiting) == ((), ())
+    (claim,) = wanted.local
+    assert claim.claim == "data"
+    assert all(v.terms == in_zone(v.name) for v in claim.volumes)
+    return [volume.name for volume in claim.volumes]
+
+
+def test_a_claim_can_have_every_local_volume_that_will_do_the_smallest_in_front() -> None:
+    store = Store()
+    there(store, "large", "1Ti")
+    there(store, "exact", "10Gi")
+    there(store, "b", "20Gi")
+    there(store, "a", "20Gi")
+    there(store, "small", "9Gi")
+    there(store, "other-class", storageClassName="fast")
+    there(store, "many", accessModes=["ReadWriteMany"])
+    there(store, "block", volumeMode="Block")
+    there(store, "used", status="Bound", claimRef={"namespace": "ns", "name": "x", "uid": "u"})
+    there(store, "promised", claimRef={"namespace": "ns", "name": "x"})
+    there(store, "left", status="Released")
+    there(store, "going", metadata={"deletionTimestamp": "2026-01-02T03:04:05Z"})
+    assert local(store) == ["exact", "a", "b", "large"]
+
+
+def test_a_claim_gets_the_volumes_that_it_selects() -> None:
+    store = Store()
+    there(store, "slow", metadata={"labels": {"disk": "hdd"}})
+    there(store, "fast", metadata={"labels": {"disk": "ssd"}})
+    there(store, "blank")
+    assert local(store, selector={"matchLabels": {"disk": "ssd"}}) == ["fast"]
+    anything_but = {"key": "disk", "operator": "NotIn", "values": ["hdd"]}
+    assert local(store, selector={"matchExpressions": [anything_but]}) == ["blank", "fast"]
+
+
+@pytest.mark.parametrize("uid", ["", "uid-data"])
+def test_a_volume_that_names_the_claim_is_the_only_one(uid: str) -> None:
+    store = Store()
+    there(store, "free")
+    there(store, "mine", "50Gi", claimRef={"namespace": "ns", "name": "data", "uid": uid})
+    assert local(store) == ["mine"]
+
+
+def test_a_volume_that_was_given_to_an_earlier_claim_of_the_name_is_not_for_this_one() -> None:
+    store = Store()
+    there(store, "free")
+    there(store, "theirs", claimRef={"namespace": "ns", "name": "data", "uid": "an earlier one"})
+    assert local(store) == ["free"]

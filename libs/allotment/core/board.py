@@ -9,7 +9,7 @@ The answers are those of `cycle.Evaluator`, which asks node by node and stays th
 places, same scores, same counted reasons.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -63,6 +63,11 @@ class Board:
         self._policy: Policy | None = None
         self._epoch = -1
         self._assumed: list[Placement] = []
+
+    @property
+    def assumed(self) -> Sequence[Placement]:
+        """What is assumed, in order."""
+        return self._assumed
 
     def begin(self) -> None:
         """Take over what changed in the state."""

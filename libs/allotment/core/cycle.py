@@ -28,6 +28,7 @@ from allotment.core.evaluator import (
 )
 from allotment.core.fold_groups import wholes_among
 from allotment.core.instances import smallest
+from allotment.core.local_volumes import choice, stands, taken, within
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, covers
 from allotment_proto.events import (
@@ -119,17 +120,22 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     """
     if pod.problem is not None:
         return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
-    request = careful(pod, ranker.state)
+    state = ranker.state
+    given = taken(state, ranker.assumed) if pod.local_claims else {}
+    request = within(careful(pod, state), pod, state, given)
     ranking = ranker.rank(request)
     if ranking.best is None and request is not pod.request:
-        request = situated(pod, ranker.state)
+        request = within(situated(pod, state), pod, state, given)
         ranking = ranker.rank(request)
     if ranking.best is None:
-        return refuse(ranker.state, pod, request, ranking.nodes, ranker.reasons(request))
+        return refuse(state, pod, request, ranking.nodes, ranker.reasons(request))
     feasible = ranking.feasible
-    ranking = smallest(ranker.state, request, ranking, lambda found: found.best, ranker.rank)
+    ranking = smallest(state, request, ranking, lambda found: found.best, ranker.rank)
     best = ranking.best
     assert best is not None
+    node = state.nodes[best.rank[2]]
+    volumes = choice(pod, node.labels, node.name, given)
+    assert volumes is not None
     return Placement(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -144,6 +150,7 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         runners_up=ranking.runners_up,
         feasible=feasible,
         nodes=ranking.nodes,
+        volumes=volumes,
     )
 
 
@@ -210,6 +217,10 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
         return reasons.STALE_LEDGER
     if (placement.namespace, placement.name) != (pod.fact.namespace, pod.fact.name):
         return reasons.STALE_LEDGER
+    if placement.volumes or pod.fact.local_claims:
+        given = taken(state, trial.local)
+        if not stands(pod.fact, placement, node.labels, given):
+            return reasons.STALE_LEDGER
     cards: dict[tuple[str, int], set[str]] = {}
     for held in placement.holdings:
         cards.setdefault((held.family, held.container), set()).add(held.card)

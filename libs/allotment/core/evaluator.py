@@ -5,7 +5,7 @@ were touched since. It is a cache: with a fresh one the answers are the same.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import NamedTuple, Protocol
 
@@ -43,6 +43,7 @@ class Mark(NamedTuple):
     forks: Mapping[str, Node | None]
     changes: int
     placed: frozenset[str]
+    local: int
 
 
 class Trial:
@@ -55,12 +56,14 @@ class Trial:
         """The forks in the order in which they were charged."""
         self.placed: set[str] = set()
         """The pods that were placed on them."""
+        self.local: list[Placement] = []
+        """The placements that give volumes which are there already."""
 
     def mark(self, names: Iterable[str]) -> "Mark":
         """The books of these nodes as they are now, for `undo`."""
         known = self.forks
         forks = {name: known[name].fork() if name in known else None for name in names}
-        return Mark(forks, len(self.changes), frozenset(self.placed))
+        return Mark(forks, len(self.changes), frozenset(self.placed), len(self.local))
 
     def undo(self, mark: "Mark") -> None:
         """Forget what was assumed on the mark's nodes since then; nothing else was in between."""
@@ -71,6 +74,7 @@ class Trial:
                 self.forks[name] = fork
         del self.changes[mark.changes :]
         self.placed = set(mark.placed)
+        del self.local[mark.local :]
 
     def node(self, name: str) -> Node | None:
         return self.forks.get(name) or self.state.nodes.get(name)
@@ -91,6 +95,8 @@ class Trial:
         node.charge(allocation_of(placement, self.state.seq, tags, fact))
         self.changes.append(node)
         self.placed.add(placement.uid)
+        if placement.volumes:
+            self.local.append(placement)
         return node
 
 
@@ -125,6 +131,9 @@ class Ranker(Protocol):
     @property
     def state(self) -> ClusterState: ...
 
+    @property
+    def assumed(self) -> Sequence[Placement]: ...
+
     def begin(self) -> None: ...
 
     def rank(self, request: PodRequest) -> Ranking: ...
@@ -147,6 +156,11 @@ class Evaluator:
         self._assumed: list[Placement] = []
         self.asked = 0
         """How many verdicts were computed: the work done, for tests and benches."""
+
+    @property
+    def assumed(self) -> Sequence[Placement]:
+        """What is assumed, in order."""
+        return self._assumed
 
     def begin(self) -> None:
         """Start to assume placements on top of the state."""

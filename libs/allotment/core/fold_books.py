@@ -31,6 +31,8 @@ def charge(state: ClusterState, pod: Pod, allocation: Allocation) -> None:
     pod.allocation = allocation
     if allocation.phase == RESERVED:
         state.reserved[allocation.uid] = None
+    if allocation.volumes:
+        state.local[allocation.uid] = None
     note_single(state, pod)
     node.charge(allocation)
     if state.followers:
@@ -51,6 +53,7 @@ def release(state: ClusterState, pod: Pod, seq: int) -> None:
     fold_groups.changed(state, pod.fact, seq)
     state.reserved.pop(allocation.uid, None)
     state.singles.pop(allocation.uid, None)
+    state.local.pop(allocation.uid, None)
     state.touch(node, allocation, -1)
     if allocation.broken:
         state.touch(node)

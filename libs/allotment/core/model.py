@@ -70,6 +70,8 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
     """It holds devices of which nobody can tell which."""
     fact: PodObserved | None = None
     """The pod as it was last seen: its labels, and what it says about other pods."""
+    volumes: tuple[tuple[str, str], ...] = ()
+    """Of its claims those that are bound to volumes that were there, each with its volume."""
 
 
 CardPlace = tuple[str, str, str]
@@ -323,6 +325,8 @@ class ClusterState:
         self.spared: dict[str, str] = {}
         """Pods whose eviction was refused → their owner's uid: nobody asks again before something
         happens to one of the owner's pods."""
+        self.local: dict[str, None] = {}
+        """Uids of pods that hold something and were given volumes that were there already."""
         self.singles: dict[str, None] = {}
         """Uids of pods without a group that hold something."""
         self.nodes: dict[str, Node] = {}

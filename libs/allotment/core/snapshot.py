@@ -23,7 +23,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 6
+SNAPSHOT_VERSION = 7
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -37,6 +37,7 @@ class _Allocation(msgspec.Struct, frozen=True, array_like=True):
     stamp_s: int
     tags: tuple[str, ...]
     broken: bool
+    volumes: tuple[tuple[str, str], ...] = ()
 
 
 class _Node(msgspec.Struct, frozen=True, array_like=True):
@@ -203,7 +204,10 @@ def _restored(image: _Snapshot) -> ClusterState:
                 tags=held.tags,
                 broken=held.broken,
                 fact=entry.fact,
+                volumes=held.volumes,
             )
+            if held.volumes:
+                state.local[entry.fact.uid] = None
             if held.broken:
                 state.nodes[held.node].broken.add(entry.fact.uid)
             state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
@@ -267,4 +271,5 @@ def _allocation(held: Allocation) -> _Allocation:
         held.stamp_s,
         held.tags,
         held.broken,
+        held.volumes,
     )

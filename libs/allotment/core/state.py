@@ -21,6 +21,7 @@ from allotment.core import fold_evictions, fold_groups
 from allotment.core.fold_books import charge, forget_if_empty, node_of, release, sort_in
 from allotment.core.fold_pods import adopted, pod_gone, pod_observed
 from allotment.core.ledger import Card
+from allotment.core.local_volumes import clashes, taken
 from allotment.core.model import (
     BOUND,
     ENDED,
@@ -154,6 +155,7 @@ def allocation_of(
         stamp_s=placement.stamp_s,
         tags=tags,
         fact=fact,
+        volumes=placement.volumes,
     )
 
 
@@ -251,6 +253,7 @@ def _reserve(state: ClusterState, placement: Placement, seq: int) -> bool:
         or placement.uid not in state.pending
         or node is None
         or not covers(node, placement)
+        or (placement.volumes and clashes(placement.namespace, placement.volumes, taken(state)))
     ):
         return False
     charge(state, pod, allocation_of(placement, seq, pod.fact.tags, pod.fact))

@@ -26,6 +26,7 @@ from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.reports import Reports
 from allotment_local.nodes.showing import is_plain, shown
 from allotment_local.nodes.timers import Timers
+from allotment_local.nodes.volume_binding import VolumeBinding
 
 JsonObject = dict[str, Any]
 LEASE_NAMESPACE = "kube-node-lease"
@@ -69,6 +70,7 @@ class FakeNodes:
         self._kubelets: dict[str, Kubelet] = {}
         self._pending = Pending()
         self._reports = Reports(store)
+        self._volumes = VolumeBinding(store, timers)
         self._devices = DeviceMap(store, self._reports, self._reconfigured)
         self._cluster_info = ClusterInfo(store, clock)
         self._lives = PodLives(
@@ -94,6 +96,7 @@ class FakeNodes:
             self._node_changed("ADDED", node)
         for pod in self._store.list(PODS)[0]:
             self._lives.observe("ADDED", pod)
+        self._volumes.start()
         self._store.subscribe(NODES, self._node_changed)
         self._store.subscribe(PODS, self._lives.observe)
         for node in nodes:

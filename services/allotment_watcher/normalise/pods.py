@@ -103,6 +103,7 @@ def pod_through(
         nominated_node=status.nominated_node_name or "",
         labels=labels_of(meta),
         claims=() if isinstance(wanted, Problem) else wanted.waiting,
+        local_claims=() if isinstance(wanted, Problem) or node else wanted.local,
         preempts=spec.preemption_policy != membership.NEVER_PREEMPTS,
         overclaim=None if phase in ENDED else held.overclaim,
         queue=standing.queue,

@@ -3,9 +3,9 @@ and how many of them a node can have attached, by its CSINode.
 
 A claim that is bound is where its volume is. One that waits for its first consumer can be had where
 its class may make volumes; it is told the node before the pod is bound, so that one is made there.
+One of a class that makes no volumes gets one that is there: the fact names those that it can have,
+and which it gets is decided together with the node.
 Everything else is not ready: the pod is refused with the reason, and told anew once that changes.
-So is a claim of a class that makes no volumes: which of those that are there it gets would have to
-be decided together with the node, and is not.
 
 Of volumes that have to be attached only those count whose driver some node has a limit for. Their
 driver is that of the volume, or of the class that will make it.
@@ -15,8 +15,17 @@ Source: Kubernetes' `volumebinding`, `volumezone` and `nodevolumelimits`.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from allotment.core import reasons
-from allotment_proto.facts import Amounts, Attachment, Expression, NodeTerm, Problem
+from allotment.core import quantities, reasons
+from allotment.core.selectors import holds
+from allotment_proto.facts import (
+    Amounts,
+    Attachment,
+    Expression,
+    LocalClaim,
+    LocalVolume,
+    NodeTerm,
+    Problem,
+)
 from allotment_watcher import objects
 from allotment_watcher.normalise.constraints import node_terms
 
@@ -32,6 +41,9 @@ ZONES = (
     "failure-domain.beta.kubernetes.io/region",
 )
 ZONE_SEPARATOR = "__"
+FILESYSTEM = "Filesystem"
+LOCAL_MOST = 256
+"""So many volumes are named for a claim, so that no fact grows without bounds."""
 
 Reach = tuple[NodeTerm, ...]
 """Alternatives, one of which a node must match."""
@@ -44,6 +56,8 @@ class Wanted(NamedTuple):
     reach: tuple[Reach, ...] = ()
     waiting: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    local: tuple[LocalClaim, ...] = ()
+    """Claims that get a volume which is there already, with those that they can have."""
 
 
 NOTHING = Wanted()
@@ -119,14 +133,53 @@ class Volumes:
     def wanted(self, namespace: str, claims: Iterable[str]) -> Wanted:
         """What the claims of one pod want. Raises `NotReady`."""
         found: list[Reach] = []
-        waiting = []
+        waiting, local = [], []
         for name in claims:
-            reach, is_bound = self._of_claim(f"{namespace}/{name}")
+            key = f"{namespace}/{name}"
+            volumes = self._there_for(key)
+            if volumes:
+                local.append(LocalClaim(name, volumes))
+                continue
+            reach, is_bound = self._of_claim(key)
             found += reach
             if not is_bound:
                 waiting.append(name)
         reaches = tuple(dict.fromkeys(terms for terms in found if terms))
-        return Wanted(reaches, tuple(sorted(waiting)))
+        local.sort(key=lambda claim: (len(claim.volumes), claim.claim))
+        return Wanted(reaches, tuple(sorted(waiting)), local=tuple(local))
+
+    def _there_for(self, key: str) -> tuple[LocalVolume, ...]:
+        """The volumes that a claim can have which waits, and whose class makes none: one that names
+        the claim, or those that are free and will do, the smallest in front.
+        """
+        claim = self.claims.get(key)
+        if claim is None or claim.metadata.deletion_timestamp is not None:
+            return ()
+        spec = claim.spec or objects.ClaimSpec()
+        storage = self._class_of(spec)
+        if (
+            storage is None
+            or spec.volume_name
+            or storage.volume_binding_mode != WAITS
+            or storage.provisioner != NO_PROVISIONER
+        ):
+            return ()
+        named, free = [], []
+        for volume in self.volumes.values():
+            if not _will_do(volume, spec, storage.metadata.name):
+                continue
+            reference = (volume.spec or objects.VolumeSpec()).claim_ref
+            if reference is None:
+                free.append(volume)
+            elif f"{reference.namespace}/{reference.name}" == key and reference.uid in (
+                "",
+                claim.metadata.uid,
+            ):
+                named.append(volume)
+        chosen = sorted(named or free, key=lambda v: (_size(v), v.metadata.name))
+        return tuple(
+            LocalVolume(volume.metadata.name, _affinity(volume)) for volume in chosen[:LOCAL_MOST]
+        )
 
     def _of_claim(self, key: str) -> tuple[list[Reach], bool]:
         """What nodes must match, and whether the claim is bound to a volume."""
@@ -159,8 +212,9 @@ class Volumes:
         if storage.provisioner == NO_PROVISIONER:
             raise NotReady(
                 key,
-                f"waits for a volume, and class {storage.metadata.name} makes none; name the claim "
-                "in spec.claimRef of a PersistentVolume",
+                f"waits for a volume, class {storage.metadata.name} makes none, and none that is "
+                "there is free, large enough and as the claim wants it; create such a "
+                "PersistentVolume",
             )
         return _of_topologies(storage.allowed_topologies or ())
 
@@ -177,6 +231,43 @@ class Volumes:
             if (known.metadata.annotations or {}).get(DEFAULT_CLASS) == "true":
                 return known
         return None
+
+
+def _will_do(volume: objects.VolumeObject, wanted: objects.ClaimSpec, storage: str) -> bool:
+    """Whether a volume is what a claim asks for, whoever else may want it."""
+    spec = volume.spec or objects.VolumeSpec()
+    phase = "" if volume.status is None else volume.status.phase or ""
+    if volume.metadata.deletion_timestamp is not None or phase not in ("", "Pending", "Available"):
+        return False
+    if (spec.storage_class_name or "") != storage:
+        return False
+    if (spec.volume_mode or FILESYSTEM) != (wanted.volume_mode or FILESYSTEM):
+        return False
+    if not {*(wanted.access_modes or ())} <= {*(spec.access_modes or ())}:
+        return False
+    asked = _storage((wanted.resources or objects.Resources()).requests)
+    if _size(volume) < asked:
+        return False
+    labels = volume.metadata.labels or {}
+    selector = wanted.selector or objects.LabelSelector()
+    if any(labels.get(key) != value for key, value in (selector.match_labels or {}).items()):
+        return False
+    return all(
+        holds(Expression(e.key, e.operator, tuple(e.values or ())), labels.get(e.key))
+        for e in selector.match_expressions or ()
+    )
+
+
+def _size(volume: objects.VolumeObject) -> int:
+    return _storage((volume.spec or objects.VolumeSpec()).capacity)
+
+
+def _storage(amounts: objects.Amounts) -> int:
+    """Bytes of storage; of what cannot be read none."""
+    try:
+        return quantities.whole_up(str((amounts or {}).get("storage", "0")))
+    except quantities.QuantityError:
+        return 0
 
 
 def _of_volume(volume: objects.VolumeObject) -> list[Reach]:

@@ -111,7 +111,8 @@ class Places:
     def _place(self, pod: PodObserved) -> Placement | Refusal:
         """A place for the pod; or its refusal, if the very same was refused to another before."""
         request = pod.request
-        if pod.problem is not None or careful(pod, self._state) is not request:
+        is_usual = pod.problem is None and not pod.local_claims
+        if not is_usual or careful(pod, self._state) is not request:
             return place(pod, self._ranker)
         known = self._refused.get(request)
         if known is not None:

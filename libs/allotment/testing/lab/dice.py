@@ -3,6 +3,7 @@
 The baseline of experiments. It cannot be decided again from the log, so no service offers it.
 """
 
+from collections.abc import Sequence
 from random import Random
 
 from allotment.core.cycle import Place, Ranker, Ranking, Trial
@@ -30,6 +31,10 @@ class Dice:
         self._ranker = ranker
         self._random = random
         self._trial = Trial(state)
+
+    @property
+    def assumed(self) -> Sequence[Placement]:
+        return self._ranker.assumed
 
     def begin(self) -> None:
         self._trial = Trial(self.state)

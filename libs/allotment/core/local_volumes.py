@@ -1,0 +1,117 @@
+"""Volumes that are there already and wait for their first consumer: which pod gets which.
+
+A claim of a class that makes no volumes (``kubernetes.io/no-provisioner``) is bound to a volume
+that is there, together with the choice of the node: local disks can be reached from one node only.
+The facts about a pod say which volumes each such claim can have. Its placement says which it gets,
+so that no other pod of the batch, or placed before, gets the same. The binder binds them.
+Source: Kubernetes' `volumebinding`.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from allotment.core import reasons
+from allotment.core.bounds import Bound, bounded, bounds_of
+from allotment.core.model import ClusterState
+from allotment.core.selectors import affinity_matches
+from allotment_proto.events import Placement, PodObserved
+from allotment_proto.facts import Expression, LocalClaim, NodeTerm, PodRequest
+
+Pairs = tuple[tuple[str, str], ...]
+"""Claims of a pod, by name, each with the volume that it gets."""
+NO_NODE = NodeTerm(())
+"""A term without expressions matches nothing."""
+
+
+def taken(state: ClusterState, assumed: Iterable[Placement] = ()) -> dict[str, str]:
+    """Volumes that were given to claims (``namespace/name``) which may not be bound to them yet."""
+    found: dict[str, str] = {}
+    for uid in state.local:
+        pod = state.pods[uid]
+        if pod.allocation is not None:
+            _add(found, pod.fact.namespace, pod.allocation.volumes)
+    for placement in assumed:
+        _add(found, placement.namespace, placement.volumes)
+    return found
+
+
+def within(
+    request: PodRequest, pod: PodObserved, state: ClusterState, given: Mapping[str, str]
+) -> PodRequest:
+    """The request, for nodes from which the pod can reach a volume of its own for each claim."""
+    if not pod.local_claims:
+        return request
+    names = tuple(
+        sorted(
+            node.name
+            for node in state.nodes.values()
+            if choice(pod, node.labels, node.name, given) is not None
+        )
+    )
+    there = NodeTerm((), (Expression("metadata.name", "In", names),))
+    claims = ", ".join(wanted.claim for wanted in pod.local_claims)
+    text = f"no volume that is free and large enough for claim {claims} can be reached from others"
+    bound = Bound(reasons.VOLUME_OUT_OF_REACH, (there if names else NO_NODE,), text)
+    bounds = bounds_of(request)
+    return bounded(request, bounds._replace(always=(*bounds.always, bound)))
+
+
+def choice(
+    pod: PodObserved, labels: Mapping[str, str], node: str, given: Mapping[str, str]
+) -> Pairs | None:
+    """A volume for each of the pod's claims on a node, the best that leave one for each; None if
+    there is none.
+    """
+    return _choice(pod, pod.local_claims, labels, node, dict(given))
+
+
+def stands(
+    pod: PodObserved, placement: Placement, labels: Mapping[str, str], given: Mapping[str, str]
+) -> bool:
+    """Whether the volumes of a placement are still those that its pod can have there."""
+    chosen = dict(placement.volumes)
+    if {wanted.claim for wanted in pod.local_claims} != chosen.keys():
+        return False
+    return not clashes(pod.namespace, placement.volumes, given) and all(
+        any(
+            volume.name == chosen[wanted.claim]
+            and affinity_matches(volume.terms, labels, placement.node)
+            for volume in wanted.volumes
+        )
+        for wanted in pod.local_claims
+    )
+
+
+def clashes(namespace: str, pairs: Pairs, given: Mapping[str, str]) -> bool:
+    """Whether a volume was given to another claim, or a claim another volume."""
+    volumes = {claim: volume for volume, claim in given.items()}
+    return any(
+        given.get(volume, f"{namespace}/{claim}") != f"{namespace}/{claim}"
+        or volumes.get(f"{namespace}/{claim}", volume) != volume
+        for claim, volume in pairs
+    )
+
+
+def _choice(
+    pod: PodObserved,
+    claims: tuple[LocalClaim, ...],
+    labels: Mapping[str, str],
+    node: str,
+    given: dict[str, str],
+) -> Pairs | None:
+    if not claims:
+        return ()
+    wanted, rest = claims[0], claims[1:]
+    for volume in wanted.volumes:
+        pair = ((wanted.claim, volume.name),)
+        if clashes(pod.namespace, pair, given) or not affinity_matches(volume.terms, labels, node):
+            continue
+        key = f"{pod.namespace}/{wanted.claim}"
+        others = _choice(pod, rest, labels, node, {**given, volume.name: key})
+        if others is not None:
+            return (*pair, *others)
+    return None
+
+
+def _add(found: dict[str, str], namespace: str, pairs: Pairs) -> None:
+    for claim, volume in pairs:
+        found[volume] = f"{namespace}/{claim}"
