@@ -9,6 +9,7 @@ from typing import NamedTuple
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    Corrected,
     Decided,
     Event,
     NodeGone,
@@ -73,6 +74,12 @@ class Model:
                 if share is not None and share.decision == event.decision:
                     self._drop(event.uid)
                     self.shares.append(share._replace(is_bound=True))
+            case Corrected():
+                share = self.share_of(event.uid)
+                said = event.decision, event.node
+                if share is not None and share.decision and said == (share.decision, share.node):
+                    self._drop(event.uid)
+                    self.shares.append(share._replace(holdings=event.holdings))
             case BindFailed():
                 share = self.share_of(event.uid)
                 if share is not None and not share.is_bound and share.decision == event.decision:

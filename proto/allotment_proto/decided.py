@@ -209,3 +209,23 @@ class BindFailed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     cpu_milli: Amount = 0
     memory_bytes: Amount = 0
     extended: Amounts = ()
+
+
+class Corrected(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+    """A pod of ours runs although its record was not served: it got the devices of another one's.
+
+    `holdings` is what is booked for it from now on, `was` what was booked before. `served` is the
+    pod (``namespace/name``) whose record it was served with; empty if that is not known, and then
+    the books stay as they were. `code` says which of these it is, `message` why.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    decision: Seq
+    holdings: tuple[Holding, ...]
+    was: tuple[Holding, ...]
+    code: str
+    message: str
+    served: str = ""

@@ -7,7 +7,7 @@ together in order. Its position in the stream is its sequence.
   `GroupGone`, `QueueObserved`, `QueueGone`, `PriorityClassObserved`, `PriorityClassGone`,
   `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `ConfigurationChecked`, `TimePassed`
 * decisions (binder, by compare-and-append): `Decided`
-* outcomes (binder): `Bound`, `BindFailed`, `Evicted`
+* outcomes (binder): `Bound`, `BindFailed`, `Evicted`, `Corrected`
 
 They are defined in `observed` and `decided`; here is what a record can hold.
 """
@@ -18,6 +18,7 @@ from allotment_proto.decided import (
     Admission,
     BindFailed,
     Bound,
+    Corrected,
     Decided,
     Dropped,
     Evicted,
@@ -63,6 +64,7 @@ __all__ = [
     "BindFailed",
     "Bound",
     "ConfigurationChecked",
+    "Corrected",
     "Decided",
     "DevicesConfigured",
     "Dropped",
@@ -116,6 +118,7 @@ Event = (
     | Bound
     | BindFailed
     | Evicted
+    | Corrected
 )
 SINCE_V2 = (MixLearned,)
 """Events that releases which read version 1 only do not know."""
@@ -130,7 +133,7 @@ SINCE_V3 = (
     Evicted,
 )
 SINCE_V4 = (TimePassed, ConfigurationChecked)
-SINCE_V5: tuple[type[object], ...] = ()
+SINCE_V5 = (Corrected,)
 
 
 _SINCE: dict[type[object], int] = {

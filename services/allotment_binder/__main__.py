@@ -84,6 +84,10 @@ def _expose(ctx: Context, work: Binder) -> None:
     counts = {
         "allot_bound_total": ("pods bound", lambda: work.sender.bound),
         "allot_bind_failed_total": ("Bindings that failed for good", lambda: work.sender.failed),
+        "allot_misdelivered_total": (
+            "pods of ours that a device plugin served with another pod's record",
+            lambda: work.misdelivered,
+        ),
         "allot_notices_lost_total": (
             "conditions and Events that could not be written",
             lambda: work.notices.lost + work.gangs.statuses.lost,

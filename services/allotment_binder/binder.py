@@ -19,13 +19,14 @@ from allotment.adapters.world import World, too_large_reporter
 from allotment.core.acknowledgement import Place
 from allotment.core.eligible import with_eligibility
 from allotment.core.logport import Record
+from allotment.core.story import corrected_text
 from allotment.core.texts import refusal_text
 from allotment_binder import notices
 from allotment_binder.decider import Decider
 from allotment_binder.gangs import Gangs
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
-from allotment_binder.records import Deleted, Unserved, erase
+from allotment_binder.records import Deleted, Unserved, erase, mend
 from allotment_binder.sender import Sender
 from allotment_binder.settings import BinderSettings
 from allotment_binder.troubles import Troubles
@@ -33,6 +34,7 @@ from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    Corrected,
     Decided,
     Envelope,
     NodeGone,
@@ -66,6 +68,7 @@ class Binder:
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
         self.deleted = Deleted()
+        self.misdelivered = 0
         self.sender = Sender(ctx, world, client, self.notices, self.troubles)
         self.locks = self.sender.locks
         self.pacer: Pacer | None = None
@@ -104,7 +107,7 @@ class Binder:
                     self._look(self.pacer, event.uid)
                 case NodeObserved() | NodeGone():
                     self.pacer.look_node(event.name)
-                case Bound() | BindFailed():
+                case Bound() | BindFailed() | Corrected():
                     self.pacer.look(event.uid)
                     self.troubles.look_at_claim(self.world.fold.state, event.uid)
                 case Decided():
@@ -118,7 +121,7 @@ class Binder:
         state = self.world.fold.state
         self.troubles.look(state, uid, is_erased=self.unserved.is_marked(uid))
         decided = pacer.place_of(uid)
-        self.unserved.look(state, uid, decided)
+        self.unserved.look(state, uid, pacer.served(uid))
         if decided is not None and uid not in state.pods:
             self.deleted.hold(decided, pacer.served_before(uid))
         self.locks.look(state, uid)
@@ -185,9 +188,12 @@ class Binder:
         sweep = anyio.Lock()
         sending = self.sender.life(group, outcomes, pacer, inherited)
         while True:
-            for uid in self.unserved.pods.keys() - erasing:
-                erasing.add(uid)
-                group.start_soon(self._clean, state.pods[uid].fact, erasing)
+            for told in self.unserved.corrections(state):
+                self._correct(group, outcomes, told)
+            for fact in self.unserved.due(state, swap_equal=self.ctx.settings.swap_equal):
+                if fact.uid not in erasing:
+                    erasing.add(fact.uid)
+                    group.start_soon(self._clean, fact, erasing)
             if self.unserved.given_up and not sweep.statistics().locked:
                 group.start_soon(self._sweep, sweep)
             self.gangs.start_evictions(group, outcomes)
@@ -196,6 +202,25 @@ class Binder:
             sending.put(pacer.ready(self._held(pacer)))
             with anyio.move_on_after(self.deleted.left_s()):
                 await self.world.fold.changed()
+
+    def _correct(self, group: TaskGroup, outcomes: Recorder, told: Corrected) -> None:
+        """Say what a pod holds that was served with another one's record."""
+        if not told.served and self.ctx.settings.swap_equal:
+            return  # pods that may be swapped hold the same
+        self.misdelivered += 1
+        text = corrected_text(told)
+        name = {"namespace": told.namespace, "pod": told.name}
+        self.ctx.log.warning("misdelivered", **name, node=told.node, reason=text)
+        outcomes.put([told])
+        self.notices.put(
+            notices.Warned(told.uid, told.namespace, told.name, told.code, "Allocating", text)
+        )
+
+        def say(why: str) -> None:
+            self.ctx.log.warning("what a pod holds cannot be written on it", **name, reason=why)
+
+        if told.holdings != told.was:
+            group.start_soon(mend, self.client, told, say)
 
     def _held(self, pacer: Pacer) -> frozenset[Place]:
         """Where nobody is bound now, as a device plugin would not find the right record."""
@@ -231,8 +256,8 @@ class Binder:
                 reason=text,
             )
 
-        version = await erase(self.client, fact, say)
-        self.unserved.erased(self.world.fold.state, fact.uid, version)
+        erased = await erase(self.client, fact, say)
+        self.unserved.erased(self.world.fold.state, fact.uid, erased)
 
 
 def _by_node(values: Mapping[str, int]) -> dict[tuple[str, ...], int]:

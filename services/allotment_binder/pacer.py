@@ -123,10 +123,14 @@ class Pacer:
         for uid in node.allocations:
             self.look(uid)
 
-    def place_of(self, uid: str) -> Place | None:
-        """Where the plugin still has to serve a pod, or may be asked for it any moment."""
+    def served(self, uid: str) -> Allocation | None:
+        """What a pod holds that the plugin still has to serve, or may be asked for any moment."""
         spot = self._spots.get(uid)
-        return None if spot is None or spot.waits else spot.place
+        return None if spot is None or spot.waits or spot.place is None else spot.allocation
+
+    def place_of(self, uid: str) -> Place | None:
+        """Where that is."""
+        return None if self.served(uid) is None else self._spots[uid].place
 
     def served_before(self, uid: str) -> frozenset[str]:
         """The pods of a pod's node that the node's kubelet admits before it."""

@@ -12,27 +12,51 @@ takes its place before the kubelet has come past it.
 
 The record of a pod that the plugin gave up itself comes last in its choice, so nobody waits for
 it; it is erased as well, once.
+
+A pod of ours that runs before it was acknowledged, with its own record standing, was served with
+another one's. Its correction says whose, and the books follow (`Unserved.corrections`).
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import anyio
 import msgspec
 
-from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, pod_path
-from allotment.core.acknowledgement import LATE_AFTER_S, Place, standing
+from allotment.adapters.kube import (
+    MERGE_PATCH,
+    KubeClient,
+    KubeResult,
+    Ok,
+    Refused,
+    Unknown,
+    pod_path,
+)
+from allotment.core.acknowledgement import (
+    DEVICES_UNKNOWN,
+    LATE_AFTER_S,
+    MISDELIVERED,
+    Age,
+    Place,
+    age,
+    plugin_question,
+    standing,
+)
+from allotment.core.model import ACTIVE
 from allotment.core.quantities import natural
-from allotment.core.state import ENDED, ClusterState
+from allotment.core.state import ENDED, Allocation, ClusterState
 from allotment_proto.codec import UNREADABLE
-from allotment_proto.events import PodObserved
+from allotment_proto.events import Corrected, PodObserved
+from allotment_proto.facts import Holding
 from allotment_proto.volcano import keys, vgpu
 
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
-GONE = (404, 409)
-"""The pod is not there any more, or another one has its name."""
+GONE, CONFLICT = 404, 409
+MEND_TRIES = 5
+TAKEN_KEPT = 1_000
 HOLDS_MAX = 3
 """How often others wait until a pod's record is erased: its owner can write it anew for ever."""
 PASSED_AFTER_S = 5.0
@@ -40,7 +64,13 @@ PASSED_AFTER_S = 5.0
 
 
 class _Meta(msgspec.Struct):
+    uid: str = ""
     resource_version: str = msgspec.field(name="resourceVersion", default="")
+    annotations: dict[str, str] | None = None
+
+    @property
+    def version(self) -> int:
+        return natural(self.resource_version) or 0
 
 
 class _Pod(msgspec.Struct):
@@ -61,58 +91,110 @@ def given_up(state: ClusterState, fact: PodObserved) -> bool:
     )
 
 
-class Unserved:
-    """The pods whose records are to be erased, and the places that wait for it."""
+class Stray(NamedTuple):
+    """A record that stands although its pod waits for nothing any more."""
 
-    def __init__(self) -> None:
-        self.pods: dict[str, frozenset[Place]] = {}
+    uid: str
+    pod: str
+    """Namespace and name."""
+    places: frozenset[Place]
+    holdings: tuple[Holding, ...]
+    is_unserved: bool
+    """Its pod was never acknowledged. Of another one only its owner can have written it anew."""
+    age: Age
+    since_s: float
+
+
+class Sign(NamedTuple):
+    """A pod of ours that runs although its own record stands: it got another one's devices."""
+
+    held: Allocation
+    place: Place
+
+
+class Unserved:
+    """The pods whose records are to be erased, the places that wait for it, and who was served
+    with such a record before it was.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.strays: dict[str, Stray] = {}
         self.given_up: dict[str, None] = {}
         """Pods whose records are still to be erased although nobody waits for it."""
+        self.signs: dict[str, Sign] = {}
+        self._taken: list[Stray] = []
         self._marked: set[str] = set()
         self._version: dict[str, int] = {}
         """The version of each pod whose record was erased: what is older tells nothing new."""
         self._times: Counter[str] = Counter()
 
     def begin(self, state: ClusterState) -> None:
-        self.pods.clear()
+        self.strays.clear()
         self.given_up.clear()
-        for uid in state.pods:
+        self.signs.clear()
+        self._taken.clear()
+        for uid, pod in state.pods.items():
             self.look(state, uid)
+            if uid in self.strays and pod.allocation is not None:
+                self._note_sign(pod.fact, pod.allocation)
 
-    def look(self, state: ClusterState, uid: str, decided: Place | None = None) -> None:
+    def look(self, state: ClusterState, uid: str, held: Allocation | None = None) -> None:
         """Take note of a pod as the log shows it now.
 
-        `decided` is where its plugin had to serve it until now: what its annotations say now may
-        be its owner's.
+        `held` is for what its plugin had to serve it until now, if it had: what the annotations
+        say now may be their owner's.
         """
         pod = state.pods.get(uid)
         if pod is None:
             self._forget(uid)
             return
-        place = standing(pod.fact)
-        if place is None or pod.fact.rv <= self._version.get(uid, -1):
-            self.pods.pop(uid, None)
-        else:
-            places = {place} if decided is None else {place, decided}
-            self.pods[uid] = self.pods.get(uid, frozenset()) | places
-        if uid not in self._marked and given_up(state, pod.fact):
+        fact, place = pod.fact, standing(pod.fact)
+        if place is None or fact.rv <= self._version.get(uid, -1):
+            left = self.strays.pop(uid, None)
+            if left is not None and fact.bind_phase == keys.PHASE_SUCCESS:
+                self._note_taken(left)
+        elif uid not in self.strays:
+            decided = None if held is None else _place_of(held)
+            places = frozenset((place,) if decided is None else (place, decided))
+            holdings = fact.holdings if held is None else held.holdings
+            name = f"{fact.namespace}/{fact.name}"
+            old = (0, 0, uid) if held is None else age(held)
+            is_unserved, now_s = held is not None, self._clock()
+            self.strays[uid] = Stray(uid, name, places, holdings, is_unserved, old, now_s)
+            if held is not None:
+                self._note_sign(fact, held)
+        if uid not in self._marked and given_up(state, fact):
             self.given_up[uid] = None
 
+    def _note_sign(self, fact: PodObserved, held: Allocation) -> None:
+        place = _place_of(held)
+        if place is not None and held.seq and fact.phase not in ENDED:
+            self.signs[fact.uid] = Sign(held, place)
+
     def _forget(self, uid: str) -> None:
-        self.pods.pop(uid, None)
+        self.strays.pop(uid, None)
         self.given_up.pop(uid, None)
+        self.signs.pop(uid, None)
         self._marked.discard(uid)
         self._version.pop(uid, None)
         del self._times[uid]
 
-    def erased(self, state: ClusterState, uid: str, version: int) -> None:
-        """The record of a pod is erased: what its annotations say at that version is ours."""
-        self.pods.pop(uid, None)
+    def _note_taken(self, stray: Stray) -> None:
+        if stray.uid not in self._version:  # what we erased nobody was served with
+            self._taken.append(stray)
+            del self._taken[:-TAKEN_KEPT]
+
+    def erased(self, state: ClusterState, uid: str, erased: "Erased") -> None:
+        """The record of a pod is gone: what its annotations say at that version is known."""
+        stray = self.strays.pop(uid, None)
+        if stray is not None and erased.was_taken:
+            self._note_taken(stray)
         self.given_up.pop(uid, None)
         pod = state.pods.get(uid)
         if pod is not None:
             self._times[uid] += 1
-            self._version[uid] = version
+            self._version[uid] = erased.version
             if _mark_of(pod.fact) == keys.PHASE_FAILED:
                 self._marked.add(uid)
 
@@ -121,8 +203,103 @@ class Unserved:
         return uid in self._marked
 
     def places(self) -> frozenset[Place]:
-        held = (places for uid, places in self.pods.items() if self._times[uid] < HOLDS_MAX)
+        held = (stray.places for uid, stray in self.strays.items() if self._times[uid] < HOLDS_MAX)
         return frozenset(place for places in held for place in places)
+
+    def due(self, state: ClusterState, *, swap_equal: bool) -> list[PodObserved]:
+        """The pods whose records are to be erased now.
+
+        Where equal pods may be swapped, one that runs before its turn has left its record to the
+        one whose record it got, and that one may still be asked for.
+        """
+        late_s = self._clock() - LATE_AFTER_S
+        return [
+            state.pods[uid].fact
+            for uid, stray in self.strays.items()
+            if not swap_equal or stray.since_s <= late_s or not _has_swapped(state, uid)
+        ]
+
+    def corrections(self, state: ClusterState) -> list[Corrected]:
+        """What those with the sign hold, as far as that can be told by now. Each is told of once.
+
+        The plugin takes the smallest stamp with the right count. So it was the oldest record of
+        that count that stood and was taken by somebody else than its own pod.
+        """
+        out = []
+        for uid, sign in sorted(self.signs.items(), key=lambda item: age(item[1].held)):
+            if _oldest(self.strays.values(), sign) is not None:
+                continue  # whether that one was taken is found out when it is erased
+            del self.signs[uid]
+            pod = state.pods.get(uid)
+            if pod is None or pod.allocation is None or pod.allocation.seq != sign.held.seq:
+                continue
+            if uid in state.corrected:
+                continue
+            taken = _oldest(self._taken, sign)
+            if taken is not None:
+                self._taken.remove(taken)
+            out.append(_corrected(pod.fact, pod.allocation, taken))
+        return out
+
+
+def _oldest(strays: Iterable[Stray], sign: Sign) -> Stray | None:
+    """The record that a pod with the sign was served with, if it was one of these."""
+    mine = age(sign.held)
+    before = [
+        stray
+        for stray in strays
+        if stray.uid != sign.held.uid and stray.age < mine and sign.place in stray.places
+    ]
+    return min(before, key=lambda stray: stray.age, default=None)
+
+
+def _corrected(fact: PodObserved, held: Allocation, taken: Stray | None) -> Corrected:
+    """Which devices a pod with the sign is booked for from now on.
+
+    Where the record was written by an owner, after his pod had been served, nothing of what was
+    decided is given free: both pods may be his, and their records a story.
+    """
+    cause = "its device plugin served it with the record of "
+    if taken is None:
+        code, holdings, cause = DEVICES_UNKNOWN, held.holdings, f"{cause}a pod that is not known"
+    else:
+        code, cause = MISDELIVERED, f"{cause}pod {taken.pod}"
+        kept = () if taken.is_unserved else held.holdings
+        got = (
+            msgspec.structs.replace(theirs, container=ours.container)
+            for theirs, ours in zip(taken.holdings, held.holdings, strict=False)
+        )
+        holdings = (*kept, *(h for h in got if h not in kept))
+    return Corrected(
+        uid=fact.uid,
+        namespace=fact.namespace,
+        name=fact.name,
+        node=held.node,
+        decision=held.seq,
+        holdings=holdings,
+        was=held.holdings,
+        code=code,
+        message=cause,
+        served="" if taken is None else taken.pod,
+    )
+
+
+def _has_swapped(state: ClusterState, uid: str) -> bool:
+    """Whether a pod may still be served with the record of one that runs."""
+    fact = state.pods[uid].fact
+    node = None if fact.phase in ENDED else state.nodes.get(fact.node)
+    return node is not None and any(
+        (other := state.pods[beside].fact).phase == ACTIVE
+        and other.bind_phase == keys.PHASE_SUCCESS
+        and _place_of(held) == standing(fact)
+        for beside, held in node.allocations.items()
+    )
+
+
+def _place_of(held: Allocation) -> Place | None:
+    """Where the vGPU plugin serves what was allocated."""
+    question = plugin_question(tuple(h for h in held.holdings if h.family == vgpu.FAMILY))
+    return None if question is None else (held.node, question)
 
 
 class _Hold(msgspec.Struct):
@@ -158,35 +335,80 @@ class Deleted:
         return max(min(ends, default=float("inf")) - self._clock(), 0.0)
 
 
-async def erase(client: KubeClient, fact: PodObserved, on_problem: Callable[[str], None]) -> int:
+class Erased(NamedTuple):
+    """How a record ended. `version` is the pod's from then on, 0 if the pod is gone as well."""
+
+    version: int
+    was_taken: bool = False
+    """Another pod was served with it before."""
+
+
+async def erase(client: KubeClient, fact: PodObserved, on_problem: Callable[[str], None]) -> Erased:
     """Make the plugin pass over a pod's record; tries until that is done or the pod is gone.
 
-    Returns the version of the pod that has no record any more, 0 if there is none.
+    The pod is read first and written only as it was read: so it is certain whether the plugin was
+    quicker and served somebody with the record.
     """
-    path = pod_path(fact.namespace, fact.name, "status")
-    annotations = {keys.DEVICES_TO_ALLOCATE: "", keys.BIND_PHASE: _mark_of(fact)}
-    body = {"metadata": {"uid": fact.uid, "annotations": annotations}}
     wait_s = RETRY_FIRST_S
     while True:
-        answer = await client.patch(path, body, MERGE_PATCH)
-        if isinstance(answer, Ok):
-            return _version_in(answer.body)
-        if isinstance(answer, Refused) and answer.status in GONE:
-            return 0
-        on_problem(answer.message)
+        found = await _read(client, fact)
+        if isinstance(found, _Meta):
+            annotations = found.annotations or {}
+            if found.uid != fact.uid:
+                return Erased(0)
+            if "," not in annotations.get(keys.DEVICES_TO_ALLOCATE, ""):
+                is_kept = keys.DEVICES_TO_ALLOCATE in annotations
+                has_failed = annotations.get(keys.BIND_PHASE) == keys.PHASE_FAILED
+                return Erased(found.version, was_taken=is_kept and not has_failed)
+            found = await _mark(client, fact, found.resource_version)
+            if isinstance(found, _Meta):
+                return Erased(found.version)
+        if isinstance(found, Refused) and found.status == GONE:
+            return Erased(0)
+        if not (isinstance(found, Refused) and found.status == CONFLICT):
+            on_problem(found.message)
         await anyio.sleep(wait_s)
         wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+
+async def _read(client: KubeClient, fact: PodObserved) -> _Meta | Refused | Unknown:
+    return _meta_in(await client.get(pod_path(fact.namespace, fact.name)))
+
+
+async def _mark(client: KubeClient, fact: PodObserved, version: str) -> _Meta | Refused | Unknown:
+    """Erase the record of a pod that is still at that version."""
+    marks = {keys.DEVICES_TO_ALLOCATE: "", keys.BIND_PHASE: _mark_of(fact)}
+    metadata = {"uid": fact.uid, "resourceVersion": version, "annotations": marks}
+    path = pod_path(fact.namespace, fact.name, "status")
+    return _meta_in(await client.patch(path, {"metadata": metadata}, MERGE_PATCH))
+
+
+def _meta_in(answer: KubeResult) -> _Meta | Refused | Unknown:
+    if not isinstance(answer, Ok):
+        return answer
+    try:
+        return _decode_pod(answer.body).metadata
+    except UNREADABLE as error:
+        return Unknown("server", f"the answer is not a pod: {error}")
+
+
+async def mend(client: KubeClient, told: Corrected, on_problem: Callable[[str], None]) -> None:
+    """Write on a pod which devices it holds, for those who go by annotations. Tries a few times."""
+    assignment = vgpu.encode_assignment(told.holdings)
+    metadata = {"uid": told.uid, "annotations": {keys.VGPU_IDS: assignment}}
+    path = pod_path(told.namespace, told.name, "status")
+    wait_s = RETRY_FIRST_S
+    for _ in range(MEND_TRIES):
+        answer = await client.patch(path, {"metadata": metadata}, MERGE_PATCH)
+        if isinstance(answer, Ok | Refused):
+            break
+        await anyio.sleep(wait_s)
+        wait_s = min(wait_s * 2, RETRY_MAX_S)
+    if not isinstance(answer, Ok):
+        on_problem(answer.message)
 
 
 def _mark_of(fact: PodObserved) -> str:
     """What is true of a pod whose record is erased: a pod that runs has not failed."""
     has_failed = fact.phase in ENDED or fact.bind_phase == keys.PHASE_FAILED
     return keys.PHASE_FAILED if has_failed else keys.PHASE_SUCCESS
-
-
-def _version_in(body: bytes) -> int:
-    try:
-        text = _decode_pod(body).metadata.resource_version
-    except UNREADABLE:
-        return 0
-    return natural(text) or 0

@@ -3,16 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.build import decided, holding, node, placement, pod, policy, state_of
-from tests.contract.kube_server import client_of, hang_up, refuse, reply, scripted
+from tests.contract.kube_server import client_of, refuse, reply, scripted
 
 from allotment.core.acknowledgement import LATE_AFTER_S, standing
+from allotment.core.check import check
+from allotment.core.fold_pods import adopted
 from allotment.core.state import apply
 from allotment_binder.pacing import bindable
-from allotment_binder.records import HOLDS_MAX, PASSED_AFTER_S, Deleted, Unserved, erase
+from allotment_binder.records import HOLDS_MAX, PASSED_AFTER_S, Deleted, Erased, Unserved, erase
 from allotment_proto.events import PodGone, PodObserved
 from allotment_proto.facts import Holding
+
+Json = dict[str, Any]
 
 
 def rejected(**changes: Any) -> PodObserved:
@@ -72,42 +77,65 @@ def test_until_it_is_erased_no_pod_that_could_be_mistaken_is_bound_there() -> No
     assert free() == ["a", "b", "two"]
 
 
+def shown(left: str, phase: str = "allocating", version: str = "16") -> Json:
+    annotations = {"volcano.sh/devices-to-allocate": left, "volcano.sh/bind-phase": phase}
+    metadata = {"uid": "dead", "resourceVersion": version, "annotations": annotations}
+    return {"metadata": metadata}
+
+
+LEFT = "GPU-0,NVIDIA,1000,10:"
+
+
 @pytest.mark.anyio
 @pytest.mark.usefixtures("no_blocking")
 async def test_erasing_goes_on_until_it_is_done_or_the_pod_is_gone(tmp_path: Path) -> None:
     problems: list[str] = []
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.then(
-            hang_up,
-            refuse(403, "Forbidden", "may not patch"),
-            reply({"metadata": {"resourceVersion": "17"}}),
+            refuse(403, "Forbidden", "may not get"),
+            reply(shown(LEFT)),
+            refuse(409, "Conflict", "changed"),
+            reply(shown(LEFT, version="17")),
+            reply(shown("", "failed", "18")),
         )
-        assert await erase(client, rejected(), problems.append) == 17
-        assert len(problems) == 2
-        assert problems[1] == "may not patch"
-        assert script.requests[2].path == "/api/v1/namespaces/default/pods/pod-dead/status"
-        assert script.bodies[2] == {
+        assert await erase(client, rejected(), problems.append) == Erased(18)
+        assert problems == ["may not get"]
+        assert script.requests[4].path == "/api/v1/namespaces/default/pods/pod-dead/status"
+        assert script.bodies[-1] == {
             "metadata": {
                 "uid": "dead",
+                "resourceVersion": "17",
                 "annotations": {
                     "volcano.sh/devices-to-allocate": "",
                     "volcano.sh/bind-phase": "failed",
                 },
             }
         }
-        for gone in (404, 409):
-            script.then(refuse(gone, "Gone"))
-            assert await erase(client, rejected(), problems.append) == 0
-    assert len(problems) == 2
+        script.then(refuse(404, "Gone"))
+        assert await erase(client, rejected(), problems.append) == Erased(0)
+        another = shown(LEFT)
+        another["metadata"]["uid"] = "another"
+        script.then(reply(another))
+        assert await erase(client, rejected(), problems.append) == Erased(0)
+    assert len(problems) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("no_blocking")
+async def test_a_plugin_that_was_quicker_is_noticed(tmp_path: Path) -> None:
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        for left, phase, was_taken in (("", "success", True), ("", "failed", False)):
+            script.then(reply(shown(left, phase)))
+            assert await erase(client, rejected(), print) == Erased(16, was_taken)
 
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("no_blocking")
 async def test_a_pod_that_runs_is_not_said_to_have_failed(tmp_path: Path) -> None:
     async with scripted() as script, client_of(script, tmp_path) as client:
-        script.then(reply({}))
-        assert await erase(client, rejected(phase="Running"), lambda text: None) == 0
-        annotations = script.bodies[0]["metadata"]["annotations"]
+        script.then(reply(shown(LEFT)), reply(shown("", "success")))
+        assert await erase(client, rejected(phase="Running"), print) == Erased(16)
+        annotations = script.bodies[-1]["metadata"]["annotations"]
         assert annotations["volcano.sh/bind-phase"] == "success"
 
 
@@ -116,11 +144,11 @@ def test_what_is_older_than_the_erasing_is_no_news() -> None:
     records = Unserved()
     records.begin(state)
     assert records.places() == {PLACE}
-    records.erased(state, "dead", 7)
+    records.erased(state, "dead", Erased(7))
     assert records.places() == frozenset()
     apply(state, rejected(rv=6, labels=(("a", "b"),)), 9)
     records.look(state, "dead")
-    assert not records.pods
+    assert not records.strays
     apply(state, rejected(rv=8), 10)
     records.look(state, "dead")
     assert records.places() == {PLACE}
@@ -132,18 +160,22 @@ def test_an_owner_who_writes_a_record_anew_for_ever_keeps_nobody_waiting() -> No
     records.begin(state)
     for version in range(1, HOLDS_MAX + 1):
         assert records.places() == {PLACE}
-        records.erased(state, "dead", version)
+        records.erased(state, "dead", Erased(version))
         apply(state, rejected(rv=version + 2), 9 + version)
         records.look(state, "dead")
-    assert records.pods, "it is erased all the same"
+    assert records.strays, "it is erased all the same"
     assert records.places() == frozenset()
 
 
 def test_what_was_decided_is_in_the_way_too_whatever_the_annotations_say_now() -> None:
     other = ("n1", ("vgpu", "devices", 2))
-    state = state_of(policy(), node("n1"), rejected())
+    state = state_of(policy(), node("n1", 2), pod("dead"))
+    both = (holding("GPU-0"), holding("GPU-1"))
+    apply(state, decided(placement("dead", "n1", *both)), 4)
+    held = state.pods["dead"].allocation
+    apply(state, rejected(), 5)
     records = Unserved()
-    records.look(state, "dead", other)
+    records.look(state, "dead", held)
     assert records.places() == {PLACE, other}
     records.look(state, "dead")
     assert records.places() == {PLACE, other}
@@ -175,3 +207,123 @@ def test_nobody_waits_for_a_deleted_pod_for_ever() -> None:
     assert deleted.places(lambda uid: True) == {PLACE}
     now_s += 1
     assert deleted.places(lambda uid: True) == frozenset()
+
+
+CARDS = {uid: holding(f"GPU-{number}") for number, uid in enumerate("abcd")}
+
+
+class Told:
+    """Four pods on one node that their plugin has still to serve, and what is seen of them."""
+
+    def __init__(self) -> None:
+        self.state = state_of(policy(), node("n1", 4), *(pod(uid) for uid in CARDS))
+        places = [placement(u, "n1", held, stamp_s=n) for n, (u, held) in enumerate(CARDS.items())]
+        apply(self.state, decided(*places), 20)
+        self.records = Unserved()
+        self.rv = 1
+
+    def see(self, uid: str, phase: str, bind_phase: str, *, waited: bool = True) -> None:
+        """`waited`: the pod was not acknowledged before."""
+        self.rv += 1
+        held = self.state.pods[uid].allocation
+        seen: Json = {
+            "holdings": (CARDS[uid],),
+            "phase": phase,
+            "bind_phase": bind_phase,
+        }
+        apply(self.state, pod(uid, rv=self.rv, node="n1", **seen), self.state.seq + 1)
+        self.records.look(self.state, uid, held if waited else None)
+
+    def corrections(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        told = self.records.corrections(self.state)
+        for event in told:
+            apply(self.state, event, self.state.seq + 1)
+            assert check(self.state) == []
+        return [(c.uid, c.code, tuple(h.card for h in c.holdings)) for c in told]
+
+
+def test_who_was_served_with_a_dead_pods_record_holds_its_cards_and_so_on() -> None:
+    world = Told()
+    world.see("a", "Failed", "allocating")
+    world.see("b", "Running", "allocating")
+    assert world.corrections() == [], "nobody knows yet whether the record of a was taken"
+    world.see("a", "Failed", "success", waited=False)
+    world.see("c", "Running", "allocating")
+    assert world.corrections() == [("b", "Misdelivered", ("GPU-0",))], "c may have that of b"
+    world.see("b", "Running", "success", waited=False)
+    assert world.corrections() == [("c", "Misdelivered", ("GPU-1",))]
+    world.records.erased(world.state, "c", Erased(99, was_taken=True))
+    world.see("d", "Running", "allocating")
+    assert world.corrections() == [("d", "Misdelivered", ("GPU-2",))]
+    assert {u: p.allocation.holdings for u, p in world.state.pods.items() if p.allocation} == {
+        "b": (CARDS["a"],),
+        "c": (CARDS["b"],),
+        "d": (CARDS["c"],),
+    }
+    assert world.corrections() == []
+
+
+def test_an_erased_record_was_taken_by_nobody() -> None:
+    world = Told()
+    world.see("a", "Failed", "allocating")
+    world.see("b", "Running", "allocating")
+    world.records.erased(world.state, "a", Erased(50))
+    world.rv = 60
+    world.see("a", "Failed", "success", waited=False)
+    assert world.corrections() == [("b", "DevicesUnknown", ("GPU-1",))]
+    assert world.state.pods["b"].allocation.holdings == (CARDS["b"],)  # type: ignore[union-attr]
+
+
+def test_a_sign_after_an_acknowledgement_is_not_believed() -> None:
+    world = Told()
+    world.see("a", "Failed", "allocating")
+    world.see("a", "Failed", "success", waited=False)
+    world.see("b", "Running", "success")
+    world.see("b", "Running", "allocating", waited=False)
+    assert world.corrections() == []
+    assert world.records.places() == {PLACE}, "its record is erased all the same"
+
+
+def test_a_record_that_an_owner_wrote_anew_frees_nothing_of_what_was_decided() -> None:
+    """Both pods may be his: what he says must not make a card free that he uses."""
+    world = Told()
+    world.see("a", "Running", "success")
+    world.see("a", "Running", "allocating", waited=False)
+    world.see("b", "Running", "allocating")
+    world.see("a", "Running", "success", waited=False)
+    assert world.corrections() == [("b", "Misdelivered", ("GPU-1", "GPU-0"))]
+
+
+def test_only_pods_of_ours_are_corrected_and_each_once() -> None:
+    world = Told()
+    foreign = adopted(pod("e", rv=1, node="n1", holdings=(holding("GPU-0"),)))
+    apply(world.state, pod("e", node="n1", holdings=(holding("GPU-0"),)), 30)
+    seen = pod("e", rv=3, node="n1", holdings=(holding("GPU-0"),), bind_phase="allocating")
+    apply(world.state, msgspec.structs.replace(seen, phase="Running"), 31)
+    world.records.look(world.state, "e", foreign)
+    assert world.corrections() == []
+    world.records.erased(world.state, "e", Erased(5))
+    world.see("b", "Running", "allocating")
+    assert [uid for uid, _, _ in world.corrections()] == ["b"]
+    world.see("b", "Running", "allocating", waited=False)
+    assert world.corrections() == []
+
+
+def test_where_pods_may_be_swapped_a_record_waits_for_the_one_that_may_come() -> None:
+    world = Told()
+    world.see("a", "Pending", "success")
+    world.see("b", "Running", "allocating")
+    assert [fact.uid for fact in world.records.due(world.state, swap_equal=False)] == ["b"]
+    assert world.records.due(world.state, swap_equal=True) == []
+    world.see("a", "Running", "success", waited=False)
+    assert [fact.uid for fact in world.records.due(world.state, swap_equal=True)] == ["b"]
+
+
+def test_a_new_life_tells_of_whom_it_finds_with_the_sign_unless_it_was_told() -> None:
+    world = Told()
+    world.see("b", "Running", "allocating")
+    world.records = Unserved()
+    world.records.begin(world.state)
+    assert world.corrections() == [("b", "DevicesUnknown", ("GPU-1",))]
+    world.records.begin(world.state)
+    assert world.corrections() == []

@@ -38,11 +38,16 @@ class Server(Api):
             return await self._node(request)
         if request.path.endswith("/binding"):
             self.steps.append(f"bind {request.path.split('/')[6]}")
+        name = request.path.split("/")[6] if "/pods/" in request.path else ""
+        if request.method == "GET" and name not in self.there:
+            left = {"volcano.sh/devices-to-allocate": "GPU-0,NVIDIA,1,1:"}
+            meta = {"uid": name.removeprefix("pod-"), "resourceVersion": "1", "annotations": left}
+            return web.json_response({"metadata": meta})
         if request.path.endswith("/status"):
             body = await request.json()
             if "annotations" in body["metadata"]:
-                self.erased.append(request.path.split("/")[6])
-                return web.json_response({})
+                self.erased.append(name)
+                return web.json_response({"metadata": {"resourceVersion": "1"}})
         if request.path.endswith("/events"):
             body = await request.json()
             self.notes.append((body["regarding"]["name"], body["reason"], body["note"]))

@@ -68,7 +68,7 @@ CALLS = {
     "allotment_binder/groups.py": {"get", "patch"},
     "allotment_binder/queue_status.py": {"patch"},
     "allotment_binder/locks.py": {"get", "patch"},
-    "allotment_binder/records.py": {"patch"},
+    "allotment_binder/records.py": {"get", "patch"},
     "allotment/adapters/kube_events.py": {"create", "patch"},
     "allotment/adapters/kube_watch.py": {"list", "watch"},
 }

@@ -4,11 +4,13 @@ The fake device plugins pick by time and number of devices alone, and their own 
 cards that were another pod's.
 """
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from allotment.core.check import check
+from allotment.core.doctor import findings
 from tests.e2e.audit import assert_not_oversold, fold
 from tests.e2e.stack import Json, Stack, vgpu
 
@@ -187,3 +189,82 @@ def test_an_owner_who_says_that_a_pod_was_served_which_kubelet_then_refuses(
             create(stack, name, vgpu(2000, 100))
         until_running(stack, "two", "a", "b", "c")
         assert_delivered(stack)
+
+
+def anew(stack: Stack, name: str) -> Json:
+    """What makes the plugin serve a pod's record once more, before any other."""
+    assignment = stack.pod(name)["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"]
+    return {"volcano.sh/devices-to-allocate": assignment, "volcano.sh/vgpu-time": "1"}
+
+
+def test_a_pod_that_was_served_with_anothers_record_is_found_out_and_booked(
+    tmp_path: Path,
+) -> None:
+    """An owner makes a served record stand again while nobody looks; the next pod gets it."""
+    with Stack(tmp_path, NODES) as stack:
+        create(stack, "hostile", vgpu(1000, 10))
+        until_running(stack, "hostile")
+        allocate_takes(stack, "1s")
+        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.until(lambda: "two" in stack.bound(), "two is bound")
+        create(stack, "victim", vgpu(2000, 10))
+        stack.until(lambda: "victim" in stack.bound(), "the victim waits for its turn")
+        stack.processes["binder"].signal(signal.SIGSTOP)
+        say_of(stack, "hostile", anew(stack, "hostile"))
+        until_running(stack, "victim")
+        assert stack.books()["counts"]["Misdelivered"] == 1
+        stack.processes["binder"].signal(signal.SIGCONT)
+        told: list[str] = []
+
+        def is_told() -> bool:
+            # A binder that was frozen for so long that it lost its lease knows the pod's state,
+            # and not what led to it.
+            told[:] = [c for c in ("Misdelivered", "DevicesUnknown") if stack.events("victim", c)]
+            return bool(told)
+
+        stack.until(is_told, "it is told")
+        (code,) = told
+        for name in "abc":
+            create(stack, name, vgpu(3000, 100))
+        until_running(stack, "a", "b", "c")
+        counts = stack.books()["counts"]
+        assert (counts["Misdelivered"], counts["Oversold"]) == (1, 0)
+        state = fold(stack.records())
+        assert check(state) == []
+        uid = stack.pod("victim")["metadata"]["uid"]
+        held = state.pods[uid].allocation
+        given = {
+            card["card"]
+            for card in stack.books()["cards"]
+            for holder in card["holders"]
+            if holder["uid"] == uid
+        }
+        assert held is not None
+        if code == "Misdelivered":
+            assert given <= {holding.card for holding in held.holdings}
+        assert stack.metric("binder", "allot_misdelivered_total") == 1
+        (found,) = [f for f in findings(state, 0) if f.subject == "pod default/victim"]
+        assert (found.severity, found.code) == ("error", code)
+
+
+def test_an_owner_who_writes_a_record_anew_blocks_nobody(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        create(stack, "hostile", vgpu(1000, 10))
+        until_running(stack, "hostile")
+        again = anew(stack, "hostile")
+        for number in range(5):
+            say_of(stack, "hostile", again)
+            create(stack, f"p{number}", vgpu(1000, 10))
+        stack.until(lambda: len(stack.bound()) == 6, "all are bound")
+        until_running(stack, *(f"p{number}" for number in range(5)))
+
+
+def test_who_says_that_he_was_not_served_after_he_was_is_not_believed(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        create(stack, "liar", vgpu(1000, 100))
+        until_running(stack, "liar")
+        say_of(stack, "liar", {"volcano.sh/bind-phase": "allocating"})
+        create(stack, "a", vgpu(1000, 100))
+        until_running(stack, "a")
+        assert_delivered(stack)
+        assert stack.metric("binder", "allot_misdelivered_total") == 0

@@ -20,6 +20,7 @@ from allotment_proto.codec import encode
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    Corrected,
     Decided,
     Envelope,
     Event,
@@ -153,6 +154,24 @@ class Fold(RuleBasedStateMachine):
             self.append(Bound(uid=uid, namespace="", name="", node="", decision=decision))
 
     @precondition(lambda self: self.records)
+    @rule(uid=st.sampled_from(own.PODS), held=own.holdings, back=st.integers(0, 1))
+    def a_pod_is_found_to_hold_other_cards(self, uid: str, held: Any, back: int) -> None:
+        pod = self.state.pods.get(uid)
+        was = None if pod is None else pod.allocation
+        name = {"uid": uid, "namespace": "", "name": ""}
+        self.append(
+            Corrected(
+                **name,
+                node="" if was is None else was.node,
+                decision=0 if was is None else max(was.seq - back, 0),
+                holdings=held,
+                was=() if was is None else was.holdings,
+                code="Misdelivered",
+                message="",
+                served="a/b",
+            )
+        )
+
     @rule(data=st.data())
     def an_old_record_lands_again(self, data: st.DataObject) -> None:
         """Facts of pods that a stranger moved meanwhile are left out: they would move them back."""

@@ -119,7 +119,7 @@ def test_a_pod_with_another_question_waits_for_nobody() -> None:
 
 @pytest.mark.parametrize(
     ("phase", "how"),
-    [("Failed", "ended before it was served"), ("Running", "runs with another pod's devices")],
+    [("Failed", "pod-a ended although"), ("Running", "pod-a runs although")],
 )
 def test_a_record_that_is_in_the_way(phase: str, how: str) -> None:
     story = PodStory("default", "pod-b0")

@@ -16,6 +16,10 @@ from allotment_proto.volcano import ascend, gpushare, keys, vgpu
 
 WAITING = "WaitingForDevicePlugin"
 NOT_ACKNOWLEDGED = "NotAcknowledged"
+MISDELIVERED = "Misdelivered"
+"""Of a `Corrected`: the pod was served with another one's record, and its devices are known."""
+DEVICES_UNKNOWN = "DevicesUnknown"
+"""Of a `Corrected`: it was, but nobody knows with whose."""
 LATE_AFTER_S = 150
 """A plugin serves a pod within a second or two of its Binding. But a kubelet that has to list its
 pods afresh, as after every restart of the API server, may come to a pod a minute and a half later:
@@ -83,10 +87,11 @@ def standing(fact: PodObserved) -> Place | None:
 
 def standing_text(fact: PodObserved) -> str:
     """What is wrong with a pod whose record is `standing`."""
-    how = "ended before it was served" if fact.phase in ENDED else "runs with another pod's devices"
+    how = "ended" if fact.phase in ENDED else "runs"
     return (
-        f"pod {fact.namespace}/{fact.name} {how}, and the annotation {keys.DEVICES_TO_ALLOCATE} "
-        f"that it leaves would serve the next pod of node {fact.node} that asks for as many devices"
+        f"pod {fact.namespace}/{fact.name} {how} although its device plugin has not served it, and "
+        f"its annotation {keys.DEVICES_TO_ALLOCATE} would serve the next pod of node {fact.node} "
+        "that asks for as many devices"
     )
 
 

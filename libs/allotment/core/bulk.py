@@ -24,6 +24,7 @@ import msgspec
 from allotment.core.bulk_events import (
     BindFailed,
     Bound,
+    Corrected,
     Decided,
     Event,
     NodeGone,
@@ -51,11 +52,11 @@ class _Pod:
     """All about one pod: its last fact, and what it holds and where that is booked, if anything.
 
     `cards` has a card for each holding. `open_decision` is the decision that it is reserved by, 0
-    once its Binding is known to have happened; `is_ours` says that some decision gave it `what`,
+    once its Binding is known to have happened; `decision` is the one that gave it `what` (0: none),
     `is_broken` that it was bound by others and that not all it claims can be read.
     """
 
-    __slots__ = ("cards", "fact", "is_broken", "is_ours", "node", "open_decision", "what")
+    __slots__ = ("cards", "decision", "fact", "is_broken", "node", "open_decision", "what")
 
     def __init__(self, fact: PodObserved) -> None:
         self.fact = fact
@@ -63,7 +64,7 @@ class _Pod:
         self.node = NOWHERE
         self.cards: Sequence[Card] = ()
         self.open_decision = 0
-        self.is_ours = False
+        self.decision = 0
         self.is_broken = False
 
 
@@ -171,6 +172,10 @@ class Books:
                     self._release(pod)
                     if pod.fact.node:  # others bound it
                         self._adopt(pod, pod.fact, pod.fact.holdings)
+            case Corrected():
+                pod = self._pods.get(event.uid)
+                if pod is not None and pod.what is not None:
+                    self._correct(pod, pod.what, event)
             case NodeObserved():
                 node = self._node(event.name)
                 before = node.fact
@@ -184,6 +189,18 @@ class Books:
                 self._names = event.policy.scheduler_names
             case _:
                 pass  # says how to choose, not who holds what
+
+    def _correct(self, pod: _Pod, was: Placement, event: Corrected) -> None:
+        if not pod.decision or (was.node, pod.decision) != (event.node, event.decision):
+            return
+        decisions, is_broken = (pod.open_decision, pod.decision), pod.is_broken
+        if was.holdings != event.holdings:
+            self._release(pod)
+            node, held = self._node(event.node), event.holdings
+            amounts = was.cpu_milli, was.memory_bytes, was.extended
+            what = Placement(was.uid, was.namespace, was.name, event.node, held, *amounts)
+            self._book(pod, what, node, tuple(map(node.card, held)))
+            (pod.open_decision, pod.decision), pod.is_broken = decisions, is_broken
 
     def picture(self) -> Picture:
         """Who holds what and what is free now."""
@@ -219,12 +236,12 @@ class Books:
         """
         request, holdings, was = fact.request, fact.holdings, pod.what
         is_broken = fact.broken is not None
-        decision = ours = 0
-        if was is not None and was.node == fact.node and (pod.is_ours or was.holdings):
-            if pod.is_ours:
-                ours = 1
+        open_decision = decision = 0
+        if was is not None and was.node == fact.node and (pod.decision or was.holdings):
+            if pod.decision:
+                decision = pod.decision
                 if is_broken or not same_cards(was.holdings, holdings):
-                    decision = pod.open_decision
+                    open_decision = pod.open_decision
                 holdings, is_broken = was.holdings, False
             elif not pod.is_broken:
                 holdings, is_broken = with_confirmed(was.holdings, holdings), False
@@ -234,11 +251,11 @@ class Books:
                 and was.memory_bytes == request.memory_bytes
                 and was.extended == request.extended
             ):
-                pod.open_decision, pod.is_broken = decision, is_broken
+                pod.open_decision, pod.is_broken = open_decision, is_broken
                 return
         self._release(pod)
         self._adopt(pod, fact, holdings)
-        pod.open_decision, pod.is_ours, pod.is_broken = decision, bool(ours), is_broken
+        pod.open_decision, pod.decision, pod.is_broken = open_decision, decision, is_broken
 
     def _adopt(self, pod: _Pod, fact: PodObserved, holdings: tuple[Holding, ...]) -> None:
         """Book these cards for a pod where it is, and what it takes of its host."""
@@ -288,7 +305,7 @@ class Books:
             cards.append(card)
         if len(cards) > 1 and not cover_together(what.holdings, cards):
             return False
-        pod.open_decision, pod.is_ours = decision, True
+        pod.open_decision = pod.decision = decision
         self._book(pod, what, node, cards)
         return True
 
@@ -309,7 +326,7 @@ class Books:
         what, node, cards = pod.what, pod.node, pod.cards
         if what is None:
             return
-        pod.what, pod.open_decision, pod.is_ours, pod.is_broken = None, 0, False, False
+        pod.what, pod.open_decision, pod.decision, pod.is_broken = None, 0, 0, False
         self.released += 1
         node.cpu_milli += what.cpu_milli
         node.memory_bytes += what.memory_bytes

@@ -127,6 +127,13 @@ class BindFailed(msgspec.Struct, tag="BindFailed", gc=False):
     decision: Seq
 
 
+class Corrected(msgspec.Struct, tag="Corrected", gc=False):
+    uid: str
+    node: str
+    decision: Seq
+    holdings: tuple[Holding, ...]
+
+
 Event = (
     PodObserved
     | Decided
@@ -147,6 +154,7 @@ Event = (
     | PriorityClassGone
     | TimePassed
     | Evicted
+    | Corrected
 )
 
 

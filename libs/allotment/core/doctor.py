@@ -22,6 +22,7 @@ from allotment.core.explain_queue import holders, waiting_for_quota
 from allotment.core.figures import age_text
 from allotment.core.model import ENDED, ClusterState, Node, Pod
 from allotment.core.queues.answers import QUEUE_QUOTA
+from allotment.core.story import corrected_text
 from allotment.core.unserved import unserved
 from allotment.core.views import device_name, node_problems
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
@@ -188,6 +189,17 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 remedy="the books are right; ask the pod's owner why, and delete the pod if its "
                 "containers may use what it claims",
                 seq=0 if held is None else held.seq,
+            )
+        found = state.corrected.get(fact.uid)
+        if found is not None:
+            at, told = found
+            yield Finding(
+                severity=ERROR,
+                code=told.code,
+                subject=who,
+                message=corrected_text(told),
+                remedy="delete the pod: it uses devices that were meant for another one",
+                seq=at,
             )
         if standing(fact) is not None:
             yield Finding(

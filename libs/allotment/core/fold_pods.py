@@ -1,14 +1,16 @@
-"""What observations of pods do: handlers of `state.apply`.
+"""What observations of pods do, and corrections of what they hold: handlers of `state.apply`.
 
 A pod that a decision placed holds what that booked, whatever its annotations say. One that others
 bound holds what they claim.
 """
 
+import msgspec
+
 from allotment.core import fold_evictions, fold_groups
 from allotment.core.claims import agrees, confirmed
 from allotment.core.fold_books import charge, note_single, release, sort_in, wait_no_more
 from allotment.core.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
-from allotment_proto.events import PodGone, PodObserved
+from allotment_proto.events import Corrected, PodGone, PodObserved
 
 STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
 """What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
@@ -45,6 +47,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     if event.phase in ENDED:
         fold_evictions.end_eviction(state, event.uid, seq)
         release(state, pod, seq)
+        state.corrected.pop(event.uid, None)
     elif event.node:
         _hold(state, pod, seq)
     _look_again(state, pod)
@@ -180,4 +183,20 @@ def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     state.note_company(pod.fact, -1)
     wait_no_more(state, event.uid)
     state.voided.pop(event.uid, None)
+    state.corrected.pop(event.uid, None)
     fold_evictions.end_eviction(state, event.uid, seq)
+
+
+def pod_corrected(state: ClusterState, event: Corrected, seq: int) -> None:
+    """A pod holds other devices than those that were decided: the books follow the devices."""
+    pod = state.pods.get(event.uid)
+    held = None if pod is None else pod.allocation
+    if pod is None or held is None or not held.seq:
+        return
+    if (held.node, held.seq) != (event.node, event.decision):
+        return
+    if held.holdings != event.holdings:
+        moved = msgspec.structs.replace(held, holdings=event.holdings, fact=pod.fact)
+        release(state, pod, seq)
+        charge(state, pod, moved)
+    state.corrected[event.uid] = seq, event

@@ -15,6 +15,7 @@ from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
     ConfigurationChecked,
+    Corrected,
     Eviction,
     GroupObserved,
     Held,
@@ -286,6 +287,9 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.seq = 0
+        self.corrected: dict[str, tuple[int, Corrected]] = {}
+        """Pods that were served with another pod's record and hold something still, and the
+        sequence at which that was said."""
         self.decision_seq = 0
         self.policy = Policy()
         self.policy_seq = 0

@@ -6,10 +6,12 @@ import msgspec
 
 from allotment.core.claims import mismatch
 from allotment.core.state import ClusterState
+from allotment.core.story import corrected_text
 from allotment.core.texts import problem_text
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    Corrected,
     Decided,
     Envelope,
     Placement,
@@ -100,6 +102,9 @@ class PodStory:
                         said = f"not bound to {event.node}: {event.code}: {event.message}"
                         self.moments.append(_say(moment, said))
                         self.placed = self.bound = None
+                case Corrected():
+                    if event.uid == self.uid:
+                        self.moments.append(_say(moment, corrected_text(event)))
                 case PodGone():
                     if event.uid == self.uid:
                         self.gone = True

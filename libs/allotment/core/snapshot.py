@@ -11,6 +11,7 @@ from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
     ConfigurationChecked,
+    Corrected,
     Eviction,
     GroupObserved,
     Held,
@@ -70,7 +71,7 @@ class _Group(msgspec.Struct, frozen=True, array_like=True):
     changed_seq: int
 
 
-class _Snapshot(msgspec.Struct, frozen=True):
+class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int
     seq: int
     decision_seq: int
@@ -97,6 +98,8 @@ class _Snapshot(msgspec.Struct, frozen=True):
     pods: tuple[_Pod, ...]
     pending: tuple[str, ...]
     voided: tuple[tuple[str, int], ...]
+    corrected: tuple[tuple[int, Corrected], ...] = ()
+    """Left out if there are none: states without any have the bytes that they always had."""
 
 
 class SnapshotError(Exception):
@@ -139,6 +142,7 @@ def encode(state: ClusterState) -> bytes:
             pods=tuple(_pod(state.pods[uid]) for uid in sorted(state.pods)),
             pending=tuple(sorted(state.pending)),
             voided=tuple(sorted(state.voided.items())),
+            corrected=tuple(found for _, found in sorted(state.corrected.items())),
         )
     )
 
@@ -219,6 +223,7 @@ def _restored(image: _Snapshot) -> ClusterState:
         node.rebuild(node.fact)
     state.pending = dict.fromkeys(image.pending)
     state.voided = dict(image.voided)
+    state.corrected = {found[1].uid: found for found in image.corrected}
     return state
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from allotment.core import fold_evictions, fold_groups
 from allotment.core.fold_books import charge, forget_if_empty, node_of, release, sort_in
-from allotment.core.fold_pods import adopted, pod_gone, pod_observed
+from allotment.core.fold_pods import adopted, pod_corrected, pod_gone, pod_observed
 from allotment.core.ledger import Card
 from allotment.core.local_volumes import clashes, taken
 from allotment.core.model import (
@@ -38,6 +38,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     ConfigurationChecked,
+    Corrected,
     Decided,
     DevicesConfigured,
     Event,
@@ -316,6 +317,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PriorityClassObserved: fold_groups.class_observed,
     PriorityClassGone: fold_groups.class_gone,
     Evicted: fold_evictions.evicted,
+    Corrected: pod_corrected,
 }
 
 

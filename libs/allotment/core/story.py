@@ -7,7 +7,7 @@ in log order.
 
 from collections.abc import Collection, Iterable
 
-from allotment.core.claims import difference
+from allotment.core.claims import claim_text, difference
 from allotment.core.figures import rfc3339
 from allotment.core.pod_views import asks_text
 from allotment.core.state import ENDED
@@ -17,6 +17,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     ConfigurationChecked,
+    Corrected,
     Decided,
     DevicesConfigured,
     Event,
@@ -60,6 +61,7 @@ EVENT_TYPES = tuple(
         Bound,
         BindFailed,
         Evicted,
+        Corrected,
     )
 )
 PARTS_SHOWN = 3
@@ -126,6 +128,10 @@ class NodeSubject:
                 if self._here(event.node, event.holdings):
                     self._uids.setdefault(event.uid)
                 return event.uid in self._uids
+            case Corrected():
+                if self._here(event.node, (*event.holdings, *event.was)):
+                    self._uids.setdefault(event.uid)
+                return event.uid in self._uids
             case PodGone() | Bound() | BindFailed() | Evicted():
                 return event.uid in self._uids
             case _:
@@ -171,6 +177,8 @@ class Claims:
                     self._booked[placement.uid] = placement.node, seq, placement.holdings
             case PodGone() | BindFailed():
                 self._booked.pop(event.uid, None)
+            case Corrected():
+                self._booked[event.uid] = event.node, event.decision, event.holdings
             case PodObserved() if event.node and event.phase not in ENDED:
                 node, decision, booked = self._booked.get(event.uid, ("", 0, ()))
                 if node != event.node or not (decision or booked):
@@ -186,7 +194,7 @@ class Claims:
 def uids_of(event: Event) -> list[str]:
     """The pods that an event says something about."""
     match event:
-        case PodObserved() | PodGone() | Bound() | BindFailed() | Evicted():
+        case PodObserved() | PodGone() | Bound() | BindFailed() | Evicted() | Corrected():
             return [event.uid]
         case Decided():
             return list(event.batch)
@@ -250,6 +258,16 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
                 f"pod {event.namespace}/{event.name} not bound to {event.node}: "
                 f"{event.code}: {event.message}"
             )
+        case Corrected():
+            said = corrected_text(event)
+            return f"pod {event.namespace}/{event.name} on {event.node} corrected: {said}"
+
+
+def corrected_text(event: Corrected) -> str:
+    """What a pod holds in place of what was decided, or that nobody knows."""
+    if not event.served:
+        return f"{event.message}; the books still say {claim_text(event.was)}"
+    return f"{event.message}; it holds {claim_text(event.holdings)}, not {claim_text(event.was)}"
 
 
 def _devices_line(event: DevicesConfigured) -> str:

@@ -11,6 +11,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     ConfigurationChecked,
+    Corrected,
     Decided,
     DevicesConfigured,
     Evicted,
@@ -116,7 +117,13 @@ CHANNELS = (
     ),
     Channel("logTime", subjects.TIME, (TimePassed,), ("watcher",), SERVICES),
     Channel("logDecision", subjects.DECISION, (Decided,), ("binder",), SERVICES),
-    Channel("logOutcome", subjects.OUTCOME, (Bound, BindFailed, Evicted), ("binder",), SERVICES),
+    Channel(
+        "logOutcome",
+        subjects.OUTCOME,
+        (Bound, BindFailed, Evicted, Corrected),
+        ("binder",),
+        SERVICES,
+    ),
     Channel("pipeFeasible", subjects.FEASIBLE, (Feasible,), ("filter",), ("scorer",)),
     Channel("pipeProposal", subjects.PROPOSAL, (Proposal,), ("scorer",), ("binder",)),
     Channel("pipeSettled", subjects.SETTLED, (Settled,), ("binder",), ("filter",)),
@@ -144,7 +151,7 @@ def document(schemas: dict[str, Any]) -> dict[str, Any]:
             "schemas": schemas,
             "messages": {
                 kind.__name__: _message(kind)
-                for kind in (*FACTS, Decided, Bound, BindFailed, Evicted, *PIPELINE)
+                for kind in (*FACTS, Decided, Bound, BindFailed, Evicted, Corrected, *PIPELINE)
             },
         },
     }

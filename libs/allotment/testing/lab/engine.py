@@ -28,6 +28,7 @@ from allotment_proto.events import (
     BindFailed,
     Bound,
     ConfigurationChecked,
+    Corrected,
     Decided,
     DevicesConfigured,
     Envelope,
@@ -245,7 +246,7 @@ def _subject(event: Event) -> str:
             return subjects.pod(event.uid)
         case Decided():
             return subjects.DECISION
-        case Bound() | BindFailed() | Evicted():
+        case Bound() | BindFailed() | Evicted() | Corrected():
             return subjects.OUTCOME
         case GroupObserved() | GroupGone():
             return subjects.group(event.namespace, event.name)
