@@ -289,3 +289,26 @@ def test_a_podgroup_whose_owner_makes_its_pods_later_keeps_its_promise() -> None
     world.tell(lone("p"))
     world.decide()
     assert world.placed() == set()
+
+
+@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
+def test_quota_is_named_only_where_there_is_one(plugin: str) -> None:
+    policy = Policy(
+        tiers=((PluginUse("gang"),), (PluginUse(plugin),)), actions=("enqueue", "allocate")
+    )
+    limited = queue("small", capability=(("cpu", 2_000),))
+    world = World(build.node("n1", 0), limited, policy=policy)
+    for uid in ("a", "b", "c", "d"):
+        world.tell(lone(uid))
+    world.tell(lone("e", queue="small"))
+    world.tell(group("big", 9, phase="", owner="", min_resources=(("cpu", 18_000),)))
+    world.tell(group("old", 9, phase="", owner=None, min_resources=(("cpu", 18_000),)))
+    decided = world.decide()
+    assert {a.group: a.code for a in decided.admissions} == {
+        "default/big": "ClusterInsufficient",
+        "default/old": "QueueQuotaInsufficient",
+    }
+    world.tell(lone("f"))
+    world.tell(lone("g", queue="small"))
+    world.decide()
+    assert (told(world, "f"), told(world, "g")) == ("ClusterInsufficient", "QueueQuotaInsufficient")

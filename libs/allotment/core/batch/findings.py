@@ -78,17 +78,8 @@ class Findings:
         for uid, no in found.refused:
             job = self._session.jobs.get(uid)
             view = self._session.unplaced.get(uid) if job is None else job.view
-            if view is not None and uid in heard and self._tells_all(view):
+            if view is not None and uid in heard and view.is_precise:
                 self._refuse((waiting, no) for waiting in waiting_in(view))
-
-    def _tells_all(self, view: JobView) -> bool:
-        """Whether every pod of a job hears why it waits. Before version 5 of the log's records only
-        those did that were tried.
-        """
-        group = self._state.groups.get(view.uid)
-        if group is None:
-            return view.is_single
-        return group.fact is not None and group.fact.owner is not None
 
     def take_unplaced(self, view: JobView) -> None:
         """A job has pods that wait, and its queue does not exist."""
@@ -132,7 +123,7 @@ class Findings:
         they hear counts nothing, so that it is said to many only once.
         """
         cause = cause_of(turn)
-        if cause is None or not self._tells_all(job.view):
+        if cause is None or not job.view.is_precise:
             return
         found_none = {uid for uid, _ in turn.refused}
         why = EXPLANATIONS.get(cause.code)

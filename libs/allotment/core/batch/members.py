@@ -72,6 +72,7 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         card_request=_resources(fact.card_request),
         waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
         is_hollow=fact.owner == "" and not group.members,
+        is_precise=fact.owner is not None,
     )
 
 
@@ -126,6 +127,7 @@ def single(state: ClusterState, pod: Pod) -> JobView:
         tasks=(task,),
         preempts=found is None or found.preempts,
         is_single=True,
+        is_precise=True,
     )
 
 

@@ -15,6 +15,7 @@ QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
 QUEUE_OVERUSED: Final = "QueueOverused"
 QUEUE_QUOTA: Final = "QueueQuotaInsufficient"
 CLUSTER_OVERUSED: Final = "ClusterOverused"
+CLUSTER_INSUFFICIENT: Final = "ClusterInsufficient"
 EMPTY_CAPABILITY: Final = "EmptyQueueCapability"
 CPU_QUOTA: Final = "InsufficientCPUQuota"
 MEMORY_QUOTA: Final = "InsufficientMemoryQuota"
@@ -37,6 +38,7 @@ EXPLANATIONS: Final[dict[str, str]] = {
     QUEUE_OVERUSED: "the queue already has what it deserves",
     QUEUE_QUOTA: "the queue, or one above it, has no quota left for the request",
     CLUSTER_OVERUSED: "groups that were let in before already ask for all of the cluster",
+    CLUSTER_INSUFFICIENT: "the cluster has too little left for the request, whatever the quota",
     EMPTY_CAPABILITY: "the queue has neither a capability nor a card quota, which allows nothing",
     CPU_QUOTA: "the queue's CPU quota does not cover the request",
     MEMORY_QUOTA: "the queue's memory quota does not cover the request",
@@ -79,6 +81,14 @@ ABSTAIN: Final = Vote.ABSTAIN
 def quota_insufficient(names: tuple[str, ...], queue: str) -> No:
     return No(
         QUEUE_QUOTA, f"queue resource quota insufficient: insufficient {', '.join(names)}", queue
+    )
+
+
+def cluster_insufficient(names: tuple[str, ...]) -> No:
+    return No(
+        CLUSTER_INSUFFICIENT,
+        f"the cluster has too little {', '.join(names)} left beside what runs and was promised; no "
+        "queue's quota limits it",
     )
 
 

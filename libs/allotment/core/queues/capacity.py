@@ -22,7 +22,7 @@ from allotment.core.queues.answers import (
 )
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugin import Key, Plugin
-from allotment.core.queues.proportion import real_capability
+from allotment.core.queues.proportion import real_capability, refused_at_gate
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     NOTHING,
@@ -172,9 +172,10 @@ class Capacity(Plugin):
         for name in self.tree.chain(queue.name):
             promised = self.books[name].promised(least)
             names = self._world.listed(queue.name, least)
-            short = promised.exceeding(self.tree.capability[name], names)
+            most = self.tree.capability[name]
+            short = promised.exceeding(most, names)
             if short:
-                return quota_insufficient(short, name)
+                return refused_at_gate(self._world, job, short, name, most)
         return PERMIT
 
     def enqueue_key(self, job: Job) -> Hashable:

@@ -127,7 +127,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
     `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks. `is_single`: it
     is a pod without a PodGroup, which nobody can let in for good. `is_hollow`: it has no pods, and
-    nobody owns it who would make some: nothing is kept for it.
+    nobody owns it who would make some: nothing is kept for it. `is_precise`: each of its
+    pods hears why it waits, and at the gate whether quota is short or the cluster (not so before
+    version 5 of the log's records).
     """
 
     uid: str
@@ -147,6 +149,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     waiting_most_ms: int | None = None
     is_single: bool = False
     is_hollow: bool = False
+    is_precise: bool = False
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

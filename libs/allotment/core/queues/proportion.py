@@ -24,6 +24,7 @@ from allotment.core.queues.answers import (
     No,
     Vote,
     closed,
+    cluster_insufficient,
     quota_insufficient,
 )
 from allotment.core.queues.model import OPEN, QueueView, Task
@@ -96,6 +97,18 @@ def limits_of(capability: Resources) -> Resources:
 def real_capability(total: Resources, guaranteed: Resources, queue: QueueView) -> Resources:
     """The most a queue may have: all that is not guaranteed to others, within its capability."""
     return total.beyond(guaranteed).plus(queue.guarantee).capped(limits_of(queue.capability))
+
+
+def refused_at_gate(
+    world: World, job: Job, short: tuple[str, ...], queue: str, most: Resources
+) -> No:
+    """What a job is told that asks for too much of what `queue` may have at `most`. Where that is
+    all that the cluster has, it is not quota that is short.
+    """
+    total = world.cluster.total
+    if job.view.is_precise and all(most.amount(name) >= total.amount(name) for name in short):
+        return cluster_insufficient(short)
+    return quota_insufficient(short, queue)
 
 
 class Wants(NamedTuple):
@@ -190,8 +203,9 @@ class Proportion(Plugin):
         least = job.view.min_resources
         promised = self.books[queue.name].promised(least)
         names = self._world.listed(queue.name, least)
-        short = promised.exceeding(self.capability[queue.name], names)
-        return quota_insufficient(short, queue.name) if short else PERMIT
+        most = self.capability[queue.name]
+        short = promised.exceeding(most, names)
+        return refused_at_gate(self._world, job, short, queue.name, most) if short else PERMIT
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources

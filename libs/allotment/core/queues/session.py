@@ -106,7 +106,11 @@ class Session:
 
     def job_enqueueable(self, job: Job) -> No | None:
         tiers = self._at("job_enqueueable")
-        key = (job.queue, *[plugin.enqueue_key(job) for tier in tiers for plugin in tier])
+        key = (
+            job.queue,
+            job.view.is_precise,
+            *[plugin.enqueue_key(job) for tier in tiers for plugin in tier],
+        )
         try:
             return self._gate[key]
         except KeyError:
