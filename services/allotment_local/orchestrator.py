@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -66,7 +66,10 @@ async def up(
     """
     place = Home(home)
     try:
-        nodes_file = await anyio.to_thread.run_sync(_check_files, nodes_file, policy_file)
+        checked = await anyio.to_thread.run_sync(_check_files, nodes_file, policy_file)
+        nodes_file = checked.nodes_file
+        for warning in checked.warnings:
+            say(f"warning: {warning}")
         place.create()
     except HomeError as error:
         raise LocalModeError([str(error)]) from error
@@ -97,20 +100,28 @@ async def down(home: Path = DEFAULT_HOME, *, say: Say = to_stderr) -> bool:
         raise LocalModeError([str(error)]) from error
 
 
-def _check_files(nodes_file: Path | None, policy_file: Path | None) -> Path | None:
+class _Files(NamedTuple):
+    nodes_file: Path | None
+    warnings: tuple[str, ...]
+    """Of the policy: lines without effect."""
+
+
+def _check_files(nodes_file: Path | None, policy_file: Path | None) -> _Files:
     """Say what is wrong with the files before anything is started; the full path of the first."""
+    warnings: tuple[str, ...] = ()
     try:
         if nodes_file is not None:
             nodes_file = nodes_file.expanduser().absolute()
             read_shapes(nodes_file)
         if policy_file is not None:
             text = policy_file.expanduser().read_text(encoding="utf-8")
-            parse(text, str(policy_file), tuple(SCHEDULER_NAMES.split(",")))
+            names = tuple(SCHEDULER_NAMES.split(","))
+            warnings = parse(text, str(policy_file), names).warnings
     except (ShapesError, PolicyError) as error:
         raise LocalModeError(error.problems) from error
     except (OSError, UnicodeDecodeError) as error:
         raise LocalModeError([f"{policy_file}: cannot be read: {error}"]) from error
-    return nodes_file
+    return _Files(nodes_file, warnings)
 
 
 async def _is_running(place: Home, say: Say) -> dict[str, Any]:

@@ -245,6 +245,14 @@ async def test_wrong_files_are_said_before_anything_starts(bench: Bench, tmp_pat
     assert bench.left() == {}
 
 
+async def test_lines_of_the_policy_without_effect_are_said(bench: Bench, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.conf"
+    policy.write_text("tiers:\n- plugins:\n  - name: usage\n")
+    await bench.up(policy_file=policy)
+    assert f"warning: {policy}:3:11: plugin usage: read, has no effect" in bench.said
+    await bench.down()
+
+
 async def test_the_foreground_ends_with_its_signal(bench: Bench, tmp_path: Path) -> None:
     runner = tmp_path / "foreground.py"
     runner.write_text(

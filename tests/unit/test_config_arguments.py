@@ -26,7 +26,7 @@ def test_every_argument_is_read_in_its_own_type() -> None:
                 assert use.arguments == ((key, wanted[known.kind]),)
             else:
                 says = f"conf:5:7: {key} of plugin {name}: read, has no effect"
-                assert warning(file_of(name, f"{key}: x")) == says
+                assert warning(file_of(name, f"{key}: x")).startswith(says)
 
 
 def test_defaults_are_those_of_the_specification() -> None:
@@ -34,7 +34,6 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert [number(nodeorder, key) for key in PLUGINS["nodeorder"]] == [1, 0, 2, 2, 1, 3, 1, 2, 36]
     assert [number(binpack, key) for key in PLUGINS["binpack"]] == [1, 1, 1]
     assert number(PluginUse("overcommit"), "overcommit-factor") == 1_200
-    assert number(PluginUse("capacity-card"), "nodeOrderWeight") == 1_000
     assert not flag(PluginUse("capacity-card"), "cardUnlimitedCpuMemory")
     assert flag(PluginUse("predicates"), "predicate.NodePortsEnable")
     assert not flag(PluginUse("predicates"), "predicate.CacheEnable")
@@ -103,8 +102,9 @@ def test_what_is_given_goes_before_the_default() -> None:
         ("overcommit", "overcommit-factor: -1e999999999", "wanted: at least 1; the default 1.2"),
         (
             "capacity-card",
-            "nodeOrderWeight: 0",
-            "is 0; wanted: at least 0.001; the default 1 stays",
+            "nodeOrderWeight: 2.5",
+            "5:7: nodeOrderWeight of plugin capacity-card: read, has no effect: of the cards that "
+            "volcano.sh/card.name names a pod always gets the first that has quota and room",
         ),
         (
             "capacity-card",

@@ -1,12 +1,10 @@
 """Quotas by card model: whole cards, alternatives, and our rule for sliced ones."""
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from allotment.core.queues.card_claims import (
-    alternative_points_micro,
     claim_of,
     shares_milli,
     slice_milli,
@@ -179,14 +177,6 @@ def test_what_cannot_be_read_is_refused(member: Task, part: str) -> None:
     assert no is not None
     assert no.code == "GetTaskRequestResourceFailed"
     assert part in no.message
-
-
-def test_alternatives_score_100_50_25() -> None:
-    names = ("A", "B", "C")
-    for offered, expected in (("A", 100), ("B", 50), ("C", 25), ("D", 0)):
-        points = alternative_points_micro(names, {offered}, Fraction(1))
-        assert points == expected * 1_000_000
-    assert alternative_points_micro(names, {"B", "C"}, Fraction(3, 2)) == 75_000_000
 
 
 def test_a_vgpu_pod_with_unset_capability_is_denied_by_the_old_rule() -> None:

@@ -29,7 +29,7 @@ def test_every_plugin_opens_with_its_defaults() -> None:
     [
         ("capacity-card", {"cardUnlimitedCpuMemory": "true"}, card.Arguments(True)),
         ("capacity-card", {"cardUnlimitedCpuMemory": "T"}, card.Arguments(True)),
-        ("capacity-card", {"nodeOrderWeight": 2}, card.Arguments(False, Fraction(2))),
+        ("capacity-card", {"allotment.shareQuota": False}, card.Arguments(False, False)),
         ("overcommit", {"overcommit-factor": 1.3}, overcommit.Arguments(Fraction(13, 10))),
         ("overcommit", {"overcommit-factor": 2}, overcommit.Arguments(Fraction(2))),
         ("sla", {"sla-waiting-time": "1h30m"}, sla.Arguments(5_400_000)),
@@ -47,7 +47,6 @@ def test_arguments(name: str, arguments: Any, expected: object) -> None:
     [
         ("capacity-card", "cardUnlimitedCpuMemory", "yes", "true or false"),
         ("capacity-card", "cardUnlimitedCpuMemory", 1, "true or false"),
-        ("capacity-card", "nodeOrderWeight", 0, "above 0"),
         ("capacity-card", "typo", 1, "cardUnlimitedCpuMemory"),
         ("overcommit", "overcommit-factor", "1.5", "not in quotes"),
         ("overcommit", "overcommit-factor", 0.5, "at least 1"),
@@ -167,12 +166,6 @@ def test_sla_orders_by_deadline_and_keeps_promises_of_the_late() -> None:
     ("name", "key", "text", "arguments"),
     [
         ("capacity-card", "cardUnlimitedCpuMemory", "true", card.Arguments(True)),
-        (
-            "capacity-card",
-            "nodeOrderWeight",
-            "'2.5'",
-            card.Arguments(node_order_weight=Fraction(5, 2)),
-        ),
         ("capacity-card", "allotment.shareQuota", "false", card.Arguments(share_quota=False)),
         ("overcommit", "overcommit-factor", "1.3", overcommit.Arguments(Fraction(13, 10))),
         ("nodegroup", "strict", "'false'", nodegroup.Arguments(False)),

@@ -1,8 +1,8 @@
 """What nobody offers of what a pod asks for is said with the line or the name that would help."""
 
+import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from allotment.core import snapshot
@@ -13,12 +13,15 @@ from allotment.core.eligible import with_eligibility
 from allotment.core.node_steps import node_steps
 from allotment.core.pod_views import main_cause, shown_cause
 from allotment.core.policy import parse
+from allotment.core.predicates import Fit, fits
 from allotment.core.state import ClusterState
 from allotment.core.unserved import unserved
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import DevicesConfigured, NodeObserved, PolicyLoaded
-from allotment_proto.facts import Inventory, PodRequest, Problem
-from allotment_proto.volcano import keys
+from allotment_proto.facts import Inventory, PodRequest, Policy, Problem
+from allotment_proto.volcano import device_config, keys
+from allotment_watcher import objects
+from allotment_watcher.normalise import pod_fact
 from tests import build, chips
 
 VGPU_ONLY = """tiers:
@@ -129,18 +132,56 @@ def test_names_that_no_node_lists_are_known_from_the_configuration() -> None:
     assert said.endswith("did you mean huawei.com/Ascend310P-memory?")
 
 
+LOWER = """vnpus:
+- commonWord: Ascend310P
+  chipName: 310P3
+  resourceName: huawei.com/ascend310p
+  resourceMemoryName: huawei.com/ascend310p-memory
+  memoryAllocatable: 21527
+  memoryCapacity: 24576
+  aiCore: 8
+  aiCPU: 7
+  templates:
+  - {name: vir01, memory: 3072, aiCore: 1, aiCPU: 1}
+"""
+
+
 def test_names_of_the_configuration_decide_also_in_lower_case() -> None:
-    lower = tuple(
-        msgspec.structs.replace(
-            chip,
-            resource_name=chip.resource_name.lower(),
-            resource_memory_name=chip.resource_memory_name.lower(),
-        )
-        for chip in chips.CONFIG.ascend
+    config = device_config.parse(LOWER, "text").config
+    assert config is not None
+    names = FAMILIES["ascend"].resources(config)
+    assert names == {"huawei.com/ascend310p" + end for end in ("", "-memory", "-core")}
+    register = json.dumps([chips.entry("d1")])
+    labels = {keys.hami_register("Ascend310P"): register}
+    listed = {"huawei.com/ascend310p": "7"}
+    found = chips.inventory(
+        "ascend",
+        chips.ascend_source(config=config)._replace(
+            annotations=labels, allocatable=listed, capacity=listed
+        ),
     )
-    names = FAMILIES["ascend"].resources(DeviceConfig(ascend=lower))
-    assert "huawei.com/ascend310p" in names
-    assert all(name == name.lower() for name in names if not name.endswith("-core"))
+    node = build.node("n1", 0, inventories=(found,), extended=tuple((n, 7) for n in listed))
+    configured = DevicesConfigured(config=config, source="c", text_sha256="")
+    state = build.state_of(configured, node)
+    for case, served in ((str.lower, True), (str, False)):
+        limits: dict[str, str | int | float] = {
+            case("huawei.com/Ascend310P"): "1",
+            case("huawei.com/Ascend310P-memory"): "3072",
+        }
+        container = objects.Container(name="c", resources=objects.Resources(limits=limits))
+        pod = objects.PodObject(
+            metadata=objects.Meta(uid="a", name="a", namespace="d"),
+            spec=objects.PodSpec(scheduler_name="allotment", containers=[container]),
+        )
+        request = pod_fact(pod, Policy(), config).request
+        assert isinstance(fits(state.nodes["n1"], request, Policy()), Fit) is served
+        assert unserved(state, request) == (
+            ()
+            if served
+            else tuple(
+                f"no node offers {name}; did you mean {name.lower()}?" for name in sorted(limits)
+            )
+        )
 
 
 HALF = {"volcano.sh/vgpu-number": "40", "volcano.sh/vgpu-memory": "64000"}

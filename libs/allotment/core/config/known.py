@@ -62,6 +62,13 @@ class Argument(NamedTuple):
     least: int = 0
     most: int = WEIGHT_MAX
     is_used: bool = True
+    why: str = ""
+    """What happens instead, of an argument that is only read."""
+
+    @property
+    def without_effect(self) -> str:
+        """What is said of an argument that is only read."""
+        return f"{NO_EFFECT}: {self.why}" if self.why else NO_EFFECT
 
 
 def _weight(default: int) -> Argument:
@@ -75,6 +82,10 @@ def _boolean(default: bool, is_used: bool = True) -> Argument:
 _UNUSED = Argument(Kind.INTEGER, 0, is_used=False)
 _CACHE = {"predicateErrorCacheEnable": _boolean(True)}
 _NONE: dict[str, Argument] = {}
+ALWAYS_THE_FIRST = (
+    "of the cards that volcano.sh/card.name names a pod always gets the first that has quota and "
+    "room, whatever the nodes score; take the line out"
+)
 _DAY_MS = 24 * 3_600_000
 
 PLUGINS: dict[str, dict[str, Argument]] = {
@@ -107,7 +118,7 @@ PLUGINS: dict[str, dict[str, Argument]] = {
     },
     "capacity-card": {
         "cardUnlimitedCpuMemory": _boolean(False),
-        "nodeOrderWeight": Argument(Kind.DECIMAL, 1_000, least=1, most=1_000 * WEIGHT_MAX),
+        "nodeOrderWeight": Argument(Kind.DECIMAL, 1_000, is_used=False, why=ALWAYS_THE_FIRST),
         "allotment.shareQuota": _boolean(True),
     },
     "nodeorder": {

@@ -6,9 +6,12 @@ says with `volcano.sh/card.name` which card its device request means, or which o
 (``A|B``). With `cardUnlimitedCpuMemory` what asks for cards skips CPU and memory, in checks and in
 books. There is no hierarchy, and no vote on victims.
 
-**Sliced cards** (our own rule; switch `shareQuota`, on unless said otherwise). Pods that ask for
-parts of cards, such as `volcano.sh/vgpu-*`, have no card quota in the rule above: they would get
-past it. So, in a queue that has a card quota:
+Of the cards that will do a pod gets the first that has quota and room: a preference, which Volcano
+gives as points of a node (100, 50, 25 times `nodeOrderWeight`), is strict here.
+
+**Sliced cards** (our own rule; switch `allotment.shareQuota`, on unless said otherwise). Pods that
+ask for parts of cards, such as `volcano.sh/vgpu-*`, have no card quota in the rule above: they
+would get past it. So, in a queue that has a card quota:
 
 * A share counts as its part of the card's memory: of ``count`` cards of model M with ``memory_mib``
   each it takes ``count · ⌈1000 · memory_mib / memory of M⌉`` thousandths of a card M. A percentage
@@ -25,7 +28,6 @@ In queues without a card quota, and with the switch off, such pods count by CPU 
 """
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import ClassVar
 
 import msgspec
@@ -58,10 +60,9 @@ from allotment.core.queues.work import Job, World
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """`cardUnlimitedCpuMemory`, `nodeOrderWeight` (above 0), and our `allotment.shareQuota`."""
+    """`cardUnlimitedCpuMemory`, and our `allotment.shareQuota`."""
 
     unlimited_cpu_memory: bool = False
-    node_order_weight: Fraction = Fraction(1)
     share_quota: bool = True
 
 

@@ -1,7 +1,6 @@
 """What one pod asks of cards by name: whole ones, or its part of sliced ones (see `card`)."""
 
-from collections.abc import Collection, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.queues.answers import CARD_UNREADABLE, No
@@ -103,15 +102,3 @@ def _unreadable(task: Task, why: str) -> No:
         f"failed to get the card request of pod {task.namespace}/{task.name}: "
         f"card {named}: the pod {why}",
     )
-
-
-def alternative_points_micro(
-    names: Sequence[str], offered: Collection[str], weight: Fraction
-) -> int:
-    """What a node is worth to a pod with alternatives, in micro-points: 100, 50, 25 … × weight for
-    the first of them that it offers.
-    """
-    for place, name in enumerate(names):
-        if name in offered:
-            return int(100 * POINT_MICRO * weight / 2**place)
-    return 0

@@ -63,13 +63,6 @@ def _factor(value: object) -> Fraction:
     return number
 
 
-def _positive(value: object) -> Fraction:
-    number = _number(value)
-    if number <= 0:
-        raise ArgumentError("wanted: a number above 0")
-    return number
-
-
 def _span(value: object) -> int:
     if not isinstance(value, str):
         raise ArgumentError("wanted: a time span like 1h30m")
@@ -110,7 +103,6 @@ PLUGINS: dict[str, Entry] = {
         card.Arguments,
         {
             "cardUnlimitedCpuMemory": Argument("unlimited_cpu_memory", _flag),
-            "nodeOrderWeight": Argument("node_order_weight", _positive),
             "allotment.shareQuota": Argument("share_quota", _flag),
         },
     ),
