@@ -62,6 +62,14 @@ def decode_envelope(payload: bytes) -> Envelope:
     return envelope
 
 
+def check_envelope(payload: bytes) -> None:
+    """As `decode_envelope`, for whoever is about to write a record. Raises `UndecodableError`."""
+    try:
+        _envelope.decode(payload)
+    except UNREADABLE as error:
+        raise UndecodableError(_why(payload, ENVELOPE_VERSION, error)) from error
+
+
 def decode_message(kind: type[M], payload: bytes) -> M:
     """Raises `UndecodableError` naming the version or the first offending field."""
     try:

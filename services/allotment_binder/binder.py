@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from allotment.adapters import kube
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext
-from allotment.adapters.world import World, too_large_reporter
+from allotment.adapters.world import World, refused_reporter
 from allotment.core.acknowledgement import Place
 from allotment.core.eligible import with_eligibility
 from allotment.core.logport import Record
@@ -140,7 +140,7 @@ class Binder:
             f"binder/{self.ctx.settings.instance}",
             lambda _: subjects.OUTCOME,
             self.decider.full,
-            too_large_reporter(self.ctx),
+            refused_reporter(self.ctx),
             gather_s=OUTCOMES_GATHER_S,
         )
         for uid in state.pending:

@@ -12,7 +12,7 @@ from allotment.adapters.kube_watch import tell_silence
 from allotment.adapters.recorder import Recorder
 from allotment.adapters.service import ServiceContext, start_service
 from allotment.adapters.settings import SettingsError
-from allotment.adapters.world import World, full_reporter, open_world, too_large_reporter
+from allotment.adapters.world import World, full_reporter, open_world, refused_reporter
 from allotment.core.policy import PolicyError
 from allotment.core.state import ClusterState
 from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured, PolicyLoaded
@@ -100,7 +100,7 @@ class Turn:
         world.fold.listeners[:] = [diary.took_effect]  # and no longer an earlier turn's
         by = f"watcher/{ctx.settings.instance}"
         self.recorder = Recorder(
-            world.log, by, subject_of, full_reporter(ctx), too_large_reporter(ctx)
+            world.log, by, subject_of, full_reporter(ctx), refused_reporter(ctx)
         )
         self.checks = ConfigChecks(state, self.recorder.put)
         self.batch = BatchWatch(ctx, state, self.recorder)

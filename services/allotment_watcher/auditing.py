@@ -24,7 +24,7 @@ async def keep_right(
         await anyio.sleep(AUDIT_S)
         if recorder.waiting:
             continue
-        now = list(found())
+        now = [fact for fact in found() if not recorder.refuses(fact)]
         twice = [fact for fact in now if fact in before]
         for fact in twice:
             ctx.log.warning("the log believed what is not so", correction=fact)

@@ -105,7 +105,7 @@ async def test_the_watcher(file: Path, tmp_path: Path) -> None:
             settings=WatcherSettings(),
         ),
     )
-    recorder = cast(Recorder, SimpleNamespace(put=put, waiting=0))
+    recorder = cast(Recorder, SimpleNamespace(put=put, waiting=0, refuses=lambda _: False))
     batch = BatchWatch(context, state, recorder)
     observer = Observer(context, Policy(), Diary(), recorder)
     async with scripted() as script, client_of(script, tmp_path) as client:

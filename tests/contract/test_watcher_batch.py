@@ -50,7 +50,7 @@ class Scene:
         self.ready: dict[str, tuple[bool, str]] = {}
         self.log = MagicMock()
         context = SimpleNamespace(log=self.log, ready=self._set_ready, refusals=Refusals(self.log))
-        recorder = SimpleNamespace(put=self._put, waiting=0)
+        recorder = SimpleNamespace(put=self._put, waiting=0, refuses=lambda _: False)
         self.watch = BatchWatch(cast(Context, context), self.state, cast(Recorder, recorder))
 
     def _set_ready(self, name: str, holds: bool, detail: str) -> None:

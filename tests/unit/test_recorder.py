@@ -4,11 +4,13 @@ import anyio
 import pytest
 
 from allotment.adapters.recorder import Recorder
+from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto.codec import decode_envelope
+from allotment_proto.events import Event, GroupObserved
 from allotment_watcher.diary import subject_of
 from tests.build import holding, pod
-from tests.waiting import patience
+from tests.waiting import patience, until
 
 
 @pytest.mark.anyio
@@ -29,3 +31,31 @@ async def test_what_cannot_be_read_does_not_displace_what_was_read_just_before()
         group.cancel_scope.cancel()
     assert decode_envelope(log.core.records[0].payload).events == (read, broken, later)
     assert recorder.waiting == 0
+
+
+@pytest.mark.anyio
+async def test_an_event_that_no_service_can_read_is_left_out_alone() -> None:
+    """It took up to 499 others of its record with it, and was sent again for ever."""
+    log, refused = MemoryLog(), list[Event]()
+    recorder = Recorder(log, "test", subject_of, print, lambda event, _: refused.append(event))
+    poison: list[Event] = [
+        GroupObserved(uid="g", namespace="a", name="huge", rv=1, min_member=1 << 70),
+        pod("below", rv=-1),
+        pod("half", name="\ud800"),
+    ]
+    good = [pod(f"u{number}") for number in range(300)]
+    recorder.put([*good[:100], *poison, *good[100:]])
+    async with anyio.create_task_group() as group:
+        group.start_soon(recorder.run)
+        await until(lambda: sum(map(_events_in, log.core.records)) == len(good))
+        await until(lambda: len(refused) == len(poison))
+        group.cancel_scope.cancel()
+    told = [e for r in log.core.records for e in decode_envelope(r.payload).events]
+    assert sorted(told, key=str) == sorted(good, key=str)
+    assert {str(event) for event in refused} == {str(event) for event in poison}
+    assert all(map(recorder.refuses, poison))
+    assert not recorder.refuses(good[0])
+
+
+def _events_in(record: Record) -> int:
+    return len(decode_envelope(record.payload).events)

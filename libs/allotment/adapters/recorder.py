@@ -5,6 +5,9 @@ rate of appends follows the disk, and the rate of events does not. What nobody w
 the next event that somebody waits for, or after a short time. Events that older releases cannot
 read share a record only with each other. Of several observations of one pod that gathered only the
 last is told: each is complete. (Decisions go another way: each is its own compare-and-append.)
+
+A record is read before it is written: one event that no service could read would take up to 499
+others with it. Such an event, and one that is too large, is left out by itself.
 """
 
 import itertools
@@ -14,10 +17,11 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from allotment.core.logport import Log, Refused
-from allotment_proto.codec import encode
+from allotment_proto.codec import UndecodableError, check_envelope, encode
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved, version_of
 
 EVENTS_PER_RECORD_MAX = 500
+REFUSED_MAX = 1000
 FULL_RETRY_S = 1.0
 UNAWAITED_S = 0.1
 """How long events that nobody waits for may lie in the queue."""
@@ -28,7 +32,7 @@ class Recorder:
 
     `by` names the service and instance, `subject_of` the subject of a record with these events.
     `on_full` hears the log's words while it takes nothing more, and "" when it does again;
-    `on_too_large` hears of a single event that the log will never take, which is left out.
+    `on_refused` hears of a single event that no record can hold, which is left out.
     `gather_s`: how long the first event of a record waits for others, where nobody waits for it.
     """
 
@@ -38,7 +42,7 @@ class Recorder:
         by: str,
         subject_of: Callable[[tuple[Event, ...]], str],
         on_full: Callable[[str], None],
-        on_too_large: Callable[[Event, str], None],
+        on_refused: Callable[[Event, str], None],
         *,
         gather_s: float = 0.0,
     ) -> None:
@@ -49,7 +53,8 @@ class Recorder:
         self._subject_of = subject_of
         self._run_id = f"{by}-{time.time_ns()}"
         self._on_full = on_full
-        self._on_too_large = on_too_large
+        self._on_refused = on_refused
+        self._refused: dict[Event, None] = {}
         self._queue: dict[int, Event] = {}
         """In order of arrival, by a running number."""
         self._numbers = itertools.count()
@@ -78,6 +83,10 @@ class Recorder:
     def waiting(self) -> int:
         """How many events are queued."""
         return len(self._queue)
+
+    def refuses(self, event: Event) -> bool:
+        """Whether this very event was left out: putting it again changes nothing."""
+        return event in self._refused
 
     async def run(self) -> None:
         """Append for ever. Raises LogUnavailable when an append cannot be settled."""
@@ -111,25 +120,35 @@ class Recorder:
         return events
 
     async def _append(self, events: tuple[Event, ...]) -> None:
-        payload = encode(
-            Envelope(
-                v=version_of(events), at_ms=time.time_ns() // 1_000_000, by=self._by, events=events
-            )
+        envelope = Envelope(
+            v=version_of(events), at_ms=time.time_ns() // 1_000_000, by=self._by, events=events
         )
-        subject = self._subject_of(events)
+        try:
+            payload, subject = encode(envelope), self._subject_of(events)
+            check_envelope(payload)
+        except (UndecodableError, ValueError) as error:  # halves of characters are a ValueError
+            await self._apart(events, f"no service could read it: {error}")
+            return
         msg_id = f"{self._run_id}/{self._records}"
         while isinstance(
             answer := await self._log.append(subject, payload, msg_id=msg_id), Refused
         ):
             if answer.reason == "too_large":
-                if len(events) == 1:
-                    self._on_too_large(events[0], answer.message)
-                else:
-                    half = len(events) // 2
-                    await self._append(events[:half])
-                    await self._append(events[half:])
+                await self._apart(events, f"it is too large for the log: {answer.message}")
                 return
             self._on_full(answer.message)
             await anyio.sleep(FULL_RETRY_S)
         self._on_full("")
         self._records += 1
+
+    async def _apart(self, events: tuple[Event, ...], why: str) -> None:
+        """Append what no record can hold in halves; leave a single event out."""
+        if len(events) > 1:
+            half = len(events) // 2
+            await self._append(events[:half])
+            await self._append(events[half:])
+            return
+        self._refused[events[0]] = None
+        if len(self._refused) > REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
+        self._on_refused(events[0], why)

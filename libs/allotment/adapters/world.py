@@ -295,16 +295,15 @@ def full_reporter(ctx: ServiceContext[S]) -> Callable[[str], None]:
     return report
 
 
-def too_large_reporter(ctx: ServiceContext[S]) -> Callable[[Event, str], None]:
-    """Says which single event the log will never take; everything else goes on without it."""
+def refused_reporter(ctx: ServiceContext[S]) -> Callable[[Event, str], None]:
+    """Says which single event no record can hold; everything else goes on without it."""
 
     def report(event: Event, message: str) -> None:
-        name = getattr(event, "name", "")
-        ctx.log.error(
-            "an event is too large for the log and was left out",
-            event=type(event).__name__,
-            name=name,
-            reason=message,
+        ctx.refusals.refuse(
+            *("log", type(event).__name__, f"is left out of the log: {message}"),
+            namespace=getattr(event, "namespace", ""),
+            name=getattr(event, "name", ""),
+            uid=getattr(event, "uid", ""),
         )
 
     return report
