@@ -11,11 +11,12 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.adapters.heap import uncollected
+from allotment.adapters.service_log import one_line
 from allotment.adapters.snapshots import SnapshotStore, digests_of
 from allotment.core import snapshot
 from allotment.core.figures import rfc3339
 from allotment.core.logport import Record, digest_of
-from allotment.core.state import ClusterState, apply_all, pass_over
+from allotment.core.state import ClusterState, apply_record, pass_over
 from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.moments import At, AtSequence
@@ -165,5 +166,8 @@ def take(
         if unreadable is not None:
             unreadable.append(Unreadable(record.seq, record.subject, error.reason))
         return None
-    apply_all(state, envelope.events, record.seq, is_decision=is_decision)
+    for event, raised in apply_record(state, envelope.events, record.seq, is_decision=is_decision):
+        if unreadable is not None:
+            reason = f"{type(event).__name__} is passed over: {one_line(raised)}"
+            unreadable.append(Unreadable(record.seq, record.subject, reason))
     return envelope

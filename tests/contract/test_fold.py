@@ -17,11 +17,11 @@ from allotment.adapters.service_log import Logger, LogSink
 from allotment.adapters.snapshots import SnapshotDirectory
 from allotment.core import check, snapshot
 from allotment.core.logport import LogDamaged, Record, digest_of
-from allotment.core.state import ClusterState, Node
+from allotment.core.state import _HANDLERS, ClusterState, Node
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 from allotment_proto.codec import encode
-from allotment_proto.events import ENVELOPE_VERSION, Bound, Envelope, Event
+from allotment_proto.events import ENVELOPE_VERSION, Bound, Envelope, Event, TimePassed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 
@@ -350,3 +350,33 @@ async def test_a_log_shorter_than_the_state_ends_it(scene: Scene) -> None:
     fold.state.seq = 99
     with pytest.raises(LogDamaged, match="ends at 10"):
         await fold.run()
+
+
+async def test_an_event_that_a_handler_fails_on_is_passed_over_and_everything_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(state: ClusterState, event: Event, seq: int) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setitem(_HANDLERS, TimePassed, fail)
+    odd = Envelope(v=4, at_ms=1, by="x", events=(TimePassed(at_ms=7), pod("with")))
+    await scene.add(*HISTORY, encode(odd), pod("after"))
+    async with scene.following() as fold:
+        assert {"with", "after"} <= fold.state.pods.keys()
+        assert fold.unreadable_total == 1
+        assert "TimePassed is passed over: KeyError" in fold.unreadable[0].reason
+        expected = snapshot.encode(fold.state)
+    assert snapshot.encode(await scene.state()) == expected
+    (said,) = scene.lines("defect; an event is passed over")[:1]
+    assert "a defect" in str(said["traceback"])
+
+
+async def test_a_listener_that_fails_does_not_end_the_fold(scene: Scene) -> None:
+    heard: list[int] = []
+    async with scene.following() as fold:
+        fold.listeners += [lambda *_: {}["no"], lambda record, _: heard.append(record.seq)]  # type: ignore[index]
+        await scene.add(pod("a"), pod("b"))
+        with patience():
+            await fold.wait_for(2)
+    assert heard == [1, 2]
+    assert fold.listener_failures == 2

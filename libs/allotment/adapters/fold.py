@@ -12,11 +12,11 @@ from typing import NamedTuple
 import anyio
 import anyio.lowlevel
 
-from allotment.adapters.service_log import Logger
+from allotment.adapters.service_log import Logger, one_line
 from allotment.adapters.snapshots import SnapshotStore, digests_of
 from allotment.core import check, snapshot
 from allotment.core.logport import Log, LogUnavailable, Record, digest_of
-from allotment.core.state import ClusterState, apply_all, pass_over
+from allotment.core.state import ClusterState, apply_record, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
@@ -57,6 +57,7 @@ class Fold:
         """The highest sequence known to be in the log."""
         self.unreadable: deque[Unreadable] = deque(maxlen=UNREADABLE_KEPT)
         self.unreadable_total = 0
+        self.listener_failures = 0
         self.listeners: list[Listener] = []
         self.caught_up = anyio.Event()
         self._log = log
@@ -163,11 +164,28 @@ class Fold:
                 "record passed over", seq=record.seq, subject=record.subject, reason=error.reason
             )
             return 0
-        apply_all(self.state, envelope.events, record.seq, is_decision=is_decision)
-        self._events_since_snapshot += len(envelope.events)
+        events = envelope.events
+        failed = apply_record(self.state, events, record.seq, is_decision=is_decision)
+        for event, raised in failed:
+            reason = f"{type(event).__name__} is passed over: {one_line(raised)}"
+            self.unreadable.append(Unreadable(record.seq, record.subject, reason))
+            self.unreadable_total += 1
+            self._logger.error(
+                "defect; an event is passed over",
+                error=raised,
+                seq=record.seq,
+                subject=record.subject,
+            )
+        if failed:
+            self._check()
+        self._events_since_snapshot += len(events)
         for listener in self.listeners:
-            listener(record, envelope)
-        return len(envelope.events)
+            try:
+                listener(record, envelope)
+            except Exception as error:  # the state holds all the same what the log says
+                self.listener_failures += 1
+                self._logger.error("defect; a record was not followed", error=error, seq=record.seq)
+        return len(events)
 
     def _check(self) -> None:
         """Check all books. Raises BooksBroken."""

@@ -263,6 +263,12 @@ def _expose(
         kind="counter",
     )
     ctx.metrics.expose(
+        "allot_log_listener_failures_total",
+        "records of the log that a part of the service failed on after they took effect",
+        lambda: fold.listener_failures,
+        kind="counter",
+    )
+    ctx.metrics.expose(
         "allot_nats_reconnects_total",
         "times the connection to NATS was made anew",
         lambda: connection.reconnects,

@@ -26,7 +26,7 @@ from allotment.core.board import Board
 from allotment.core.cycle import Outcome, recheck_all, stamped
 from allotment.core.devices import FAMILIES
 from allotment.core.logport import Record
-from allotment.core.state import ClusterState, apply_all, pass_over
+from allotment.core.state import ClusterState, apply_record, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope, Placement
@@ -205,7 +205,7 @@ class Replayer:
             if envelope is None:
                 pass_over(self.state, record.seq, is_decision=is_decision)
             else:
-                apply_all(self.state, envelope.events, record.seq, is_decision=is_decision)
+                apply_record(self.state, envelope.events, record.seq, is_decision=is_decision)
 
     def _settle(self, key: Key, finding: Finding) -> None:
         del self._decided[key]

@@ -13,7 +13,7 @@ changes between releases, so that old logs fold to what they always meant.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -72,6 +72,7 @@ __all__ = [
     "allocation_of",
     "apply",
     "apply_all",
+    "apply_record",
     "covers",
     "pass_over",
 ]
@@ -329,12 +330,42 @@ def apply_all(
     `is_decision` says whether the record is on the decision subject: its place there is what the
     next decision must follow, whatever the record holds. None: go by the events.
     """
+    for failed in apply_record(state, events, seq, is_decision=is_decision):
+        raise failed.error
+
+
+class FailedEvent(NamedTuple):
+    """An event whose handler raised, which is a defect of this release."""
+
+    event: Event
+    error: Exception
+
+
+def apply_record(
+    state: ClusterState, events: Iterable[Event], seq: int, *, is_decision: bool | None = None
+) -> tuple[FailedEvent, ...]:
+    """As `apply_all`, for whoever follows a log: it does not raise for an event, but says which
+    failed, and the others take effect.
+
+    No handler is known to raise. Should one, every service would end at this record, at every
+    start. What a handler did before it raised stays: that depends on the state and the event alone,
+    so whoever folds the log with this release holds the same state all the same. Whether its books
+    still balance is for the caller to check before anything is decided on them. What depends on the
+    process and not on the log, memory and the depth of its stack, is raised.
+    """
     before = state.decision_seq
     state.seq = seq
+    failed: list[FailedEvent] = []
     for event in events:
-        _HANDLERS[type(event)](state, event, seq)
+        try:
+            _HANDLERS[type(event)](state, event, seq)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            failed.append(FailedEvent(event, error))
     if is_decision is not None:
         state.decision_seq = seq if is_decision else before
+    return tuple(failed)
 
 
 def pass_over(state: ClusterState, seq: int, *, is_decision: bool) -> None:
