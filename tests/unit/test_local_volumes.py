@@ -6,7 +6,9 @@ from allotment.core import reasons, snapshot
 from allotment.core.board import Board
 from allotment.core.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.evaluator import Evaluator
+from allotment.core.explain_asked import asked_for
 from allotment.core.local_volumes import taken
+from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import (
     BindFailed,
@@ -140,3 +142,11 @@ def test_a_pod_that_is_gone_holds_no_volume() -> None:
 
 def tell(state: ClusterState, event: Event) -> None:
     apply(state, event, state.seq + 1)
+
+
+def test_an_explanation_asks_for_the_volumes_as_well() -> None:
+    state = build.state_of(host("n1"), host("n2"), wants("a", D1), wants("b", D1))
+    tell(state, build.decided(*decide(state, "a").placements))
+    (asked,) = asked_for(state, state.pods["b"].fact)
+    codes = [fits(node, asked.request, state.policy) for node in state.nodes.values()]
+    assert codes == [reasons.VOLUME_OUT_OF_REACH] * 2

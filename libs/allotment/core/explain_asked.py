@@ -8,8 +8,9 @@ import msgspec
 
 from allotment.core.batch.bounding import Bounding
 from allotment.core.batch.views import SINGLE
-from allotment.core.bounds import bounded
+from allotment.core.bounds import Bounds, bounded, bounds_of
 from allotment.core.explain_batch import open_bench
+from allotment.core.local_volumes import taken, within
 from allotment.core.model import ClusterState
 from allotment.core.queues.reservations import fence
 from allotment_proto.events import PodObserved
@@ -17,9 +18,15 @@ from allotment_proto.events import PodObserved
 
 def asked_for(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]:
     """The pod as its round looks for a place: once for each card that it may have, the preferred
-    first, and first on the node that it was promised. As it is, if no queue has a say.
+    first, and first on the node that it was promised; on nodes from which it can reach a volume for
+    each of its claims. As it is, if neither queues nor volumes have a say.
     """
-    if not state.is_batched or fact.uid not in state.pending:
+    if fact.uid not in state.pending:
+        return (fact,)
+    if fact.local_claims:
+        request = within(fact.request, fact, state, taken(state))
+        fact = msgspec.structs.replace(fact, request=request)
+    if not state.is_batched:
         return (fact,)
     bench = open_bench(state)
     session = bench.session
@@ -33,7 +40,13 @@ def asked_for(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]
     promised = fenced.node_of(job, task)
     bounding = Bounding(state)
     return tuple(
-        msgspec.structs.replace(fact, request=bounded(fact.request, bounding.bounds(limits, card)))
+        _bounded(fact, bounding.bounds(limits, card))
         for limits in ((anywhere._replace(node=promised), anywhere) if promised else (anywhere,))
         for card in cards or ("",)
     )
+
+
+def _bounded(fact: PodObserved, bounds: Bounds) -> PodObserved:
+    always = (*bounds_of(fact.request).always, *bounds.always)
+    request = bounded(fact.request, bounds._replace(always=always))
+    return msgspec.structs.replace(fact, request=request)
