@@ -158,7 +158,10 @@ class Model:
             if share is None or share.node != event.node:
                 self._adopt(event)
             elif share.decision:
-                if _same(share.holdings, event.holdings) and event.broken is None:
+                if (
+                    _same(share.holdings, event.annotated or event.holdings)
+                    and event.broken is None
+                ):
                     self._drop(event.uid)
                     self.shares.append(share._replace(is_bound=True))
             elif not share.holdings or event.uid in self.unread:

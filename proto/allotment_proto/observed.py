@@ -64,8 +64,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
 
     `node` is empty while the pod is not bound. `holdings` are the devices that its annotations
     claim, no more of them than its limits ask for: they count for a pod that no decision placed.
-    `overclaim` says what they claim beyond. `problem` is a request that can never be granted as
-    written. `tags` are what others may want to keep apart from on a card:
+    `annotated` is what they claim where that is something else. `problem` is a request that can
+    never be granted as written. `tags` are what others may want to keep apart from on a card:
     ``group:<namespace>/<name>`` and ``exclusive:<rule>``. `owner` is the uid of its controller,
     `reason` the status's reason. `broken` says that it holds devices, but that its annotations do
     not tell which: until that is mended its node's cards take nothing new. `role` is the part of a
@@ -109,7 +109,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     labels: tuple[tuple[str, str], ...] = ()
     claims: tuple[str, ...] = ()
     preempts: bool = True
-    overclaim: Problem | None = None
+    annotated: tuple[Holding, ...] = ()
     queue: str = ""
     class_priority: Int64 | None = None
     local_claims: tuple[LocalClaim, ...] = ()

@@ -140,7 +140,7 @@ def test_a_pod_without_a_device_in_its_limits_keeps_no_card_from_others(stack: S
         },
     )
     is_told(stack, "greedy")
-    assert "nothing of that counts" in stack.events("greedy", "ClaimMismatch")[0]
+    assert "the pod's limits ask for no card" in stack.events("greedy", "ClaimMismatch")[0]
     stack.create_pod("honest", vgpu(number=2))
     run(stack, "honest")
     assert incidents(stack) == []

@@ -101,9 +101,9 @@ class Watcher(Actor):
         for uid, pod in api.pods.items():
             held = state.pods.get(uid)
             if held is None or held.fact.rv < pod.rv:
-                fact = msgspec.structs.replace(
-                    pod, holdings=claims.within_limits(pod.holdings, pod.request.devices)
-                )
+                counted = claims.within_limits(pod.holdings, pod.request.devices)
+                beyond = () if claims.agrees(counted, pod.holdings) else pod.holdings
+                fact = msgspec.structs.replace(pod, holdings=counted, annotated=beyond)
                 found.append((f"pod/{uid}/{pod.rv}", subjects.pod(uid), fact))
         for uid, held in state.pods.items():
             if uid not in api.pods:

@@ -27,7 +27,7 @@ from tests.sim.run import failing
 def _believe(state: fold.ClusterState, pod: model.Pod, seq: int) -> None:
     """A `_hold` that books what a pod's annotations say where that differs from its books."""
     held, fact = pod.allocation, pod.fact
-    if held is not None and claims.agrees(held.holdings, fact.holdings):
+    if held is not None and claims.agrees(held.holdings, claims.claimed(fact)):
         _hold(state, pod, seq)
         return
     fold_books.release(state, pod, seq)

@@ -5,7 +5,7 @@ import pytest
 
 from allotment.core.bulk import picture_of, rebuild
 from allotment.core.check import check, oversold
-from allotment.core.claims import CLAIM_MISMATCH, agrees, mismatch
+from allotment.core.claims import CLAIM_MISMATCH, agrees, difference, mismatch
 from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.doctor import findings
 from allotment.core.pod_story import PodStory
@@ -81,7 +81,7 @@ def test_an_edited_annotation_moves_nothing_of_what_was_decided(edited: PodObser
     assert log.held() == (CARD_0,)
     assert log.state.nodes["n1"].blocked is None
     assert CLAIM_MISMATCH in log.said()
-    assert "decision 3 booked GPU-0 (4000 MiB, compute 25)" in log.said()
+    assert "the log books GPU-0 (4000 MiB, compute 25) for the pod (decision 3)" in log.said()
     log.tell(running(CARD_0, rv=4))
     assert log.said() == ""
 
@@ -136,7 +136,7 @@ def test_a_pod_that_others_bound_holds_what_it_first_claimed() -> None:
         log.tell(msgspec.structs.replace(edited, rv=number))
         assert log.held() == (CARD_0,)
         assert log.state.nodes["n1"].blocked is None
-        assert "but its first claim booked GPU-0 (4000 MiB, compute 25)" in log.said()
+        assert "but when they were first read GPU-0 (4000 MiB, compute 25) was booked" in log.said()
 
 
 def test_a_pod_that_others_bound_may_be_told_its_cards_later() -> None:
@@ -185,10 +185,22 @@ def test_every_way_to_ask_says_that_a_claim_differs_and_from_what() -> None:
 
 
 def test_a_claim_beyond_the_limits_is_said_as_well() -> None:
-    beyond = Problem(CLAIM_MISMATCH, "annotation x", "claims all, which is not asked for")
-    log = Log(build.node(), running(overclaim=beyond))
-    assert log.said() == "ClaimMismatch: annotation x claims all, which is not asked for"
+    log = Log(build.node(), running(CARD_0, annotated=(CARD_0, CARD_1)))
+    assert log.held() == (CARD_0,)
+    assert log.said() == (
+        "ClaimMismatch: annotations claim GPU-0 (4000 MiB, compute 25), GPU-1 (4000 MiB, compute "
+        "25), but the pod's limits ask for GPU-0 (4000 MiB, compute 25): the books go by that, "
+        "whatever annotations say"
+    )
     assert [f.code for f in findings(log.state, 0)] == [CLAIM_MISMATCH]
+
+
+def test_limits_that_are_read_otherwise_than_when_it_was_decided_are_no_mismatch() -> None:
+    """A default of the device configuration changed: the annotations say what was decided."""
+    log = a_decided_pod()
+    log.tell(running(build.holding(cores_pct=40), annotated=(CARD_0,)))
+    assert log.held() == (CARD_0,)
+    assert log.said() == ""
 
 
 # what the watcher lets a pod claim
@@ -201,9 +213,10 @@ def claims(limits: Json, annotations: Json, *more: Json) -> PodObserved:
 
 
 def overclaim(fact: PodObserved) -> str:
-    assert fact.overclaim is not None
-    assert fact.overclaim.code == CLAIM_MISMATCH
-    return f"{fact.overclaim.place} {fact.overclaim.message}"
+    problem = difference(0, fact.holdings, fact)
+    assert problem is not None
+    assert problem.code == CLAIM_MISMATCH
+    return problem.message
 
 
 def test_a_pod_without_limits_holds_nothing_whatever_it_claims() -> None:
@@ -211,7 +224,7 @@ def test_a_pod_without_limits_holds_nothing_whatever_it_claims() -> None:
         fact = claims(limits, {IDS: ALL_CARDS})
         assert (fact.holdings, fact.broken) == ((), None)
         assert "GPU-0 (16000 MiB, compute 100)" in overclaim(fact)
-        assert "nothing of that counts" in overclaim(fact)
+        assert "the pod's limits ask for no card" in overclaim(fact)
     init = pod_json(container(), annotations={IDS: ALL_CARDS}, nodeName="n1")
     init["spec"]["initContainers"] = [container("i", {"volcano.sh/vgpu-number": 1})]
     assert seen(init).holdings == ()
@@ -221,8 +234,7 @@ def test_a_pod_holds_no_more_cards_and_no_more_of_them_than_its_limits_ask_for()
     limits = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000}
     fact = claims(limits, {IDS: ALL_CARDS})
     assert fact.holdings == (Holding("vgpu", 0, "GPU-0", 3000, 0),)
-    assert "what counts is GPU-0 (3000 MiB)" in overclaim(fact)
-    assert f"annotation {IDS}" in overclaim(fact)
+    assert "the pod's limits ask for GPU-0 (3000 MiB)" in overclaim(fact)
 
 
 def test_a_pod_holds_no_less_of_its_cards_than_its_limits_ask_for() -> None:
@@ -283,4 +295,4 @@ def test_what_limits_allow_is_no_overclaim() -> None:
     limits = {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory-percentage": 50}
     fact = claims(limits, {IDS: "GPU-0,NVIDIA,8000,0:GPU-1,NVIDIA,8000,0:"})
     assert [held.memory_mib for held in fact.holdings] == [8000, 8000]
-    assert fact.overclaim is None
+    assert fact.annotated == ()

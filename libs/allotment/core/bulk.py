@@ -240,7 +240,7 @@ class Books:
         if was is not None and was.node == fact.node and (pod.decision or was.holdings):
             if pod.decision:
                 decision = pod.decision
-                if is_broken or not same_cards(was.holdings, holdings):
+                if is_broken or not same_cards(was.holdings, fact.annotated or holdings):
                     open_decision = pod.open_decision
                 holdings, is_broken = was.holdings, False
             elif not pod.is_broken:

@@ -71,6 +71,7 @@ class PodObserved(msgspec.Struct, tag="PodObserved", gc=False):
     phase: str = ACTIVE
     node: str = ""
     holdings: tuple[Holding, ...] = ()
+    annotated: tuple[Holding, ...] = ()
     broken: Problem | None = None
     group: str = ""
 

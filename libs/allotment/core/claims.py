@@ -137,33 +137,26 @@ def mismatch(pod: Pod) -> Problem | None:
 
 def difference(decision: int, booked: tuple[Holding, ...], fact: PodObserved) -> Problem | None:
     """The same of what a decision (0: none) booked for a pod. None if it claims just that."""
-    if fact.broken is not None:
-        place, claim = fact.broken.place, "cannot be read any more"
-    elif agrees(booked, fact.holdings):
-        return fact.overclaim
-    else:
-        place, claim = "annotations", f"claim {claim_text(fact.holdings)}"
-    by = f"decision {decision}" if decision else "its first claim"
-    return Problem(
-        CLAIM_MISMATCH,
-        place,
-        f"{claim}, but {by} booked {claim_text(booked)}: the books go by the log, whatever "
-        "annotations say",
-    )
-
-
-def overclaim(
-    place: str, claimed: tuple[Holding, ...], counted: tuple[Holding, ...]
-) -> Problem | None:
-    """What is said of a claim beyond the pod's own limits, None if it is within them."""
-    if agrees(counted, claimed):
+    claim = claim_text(claimed(fact))
+    why = f"the log books {claim_text(booked)} for the pod (decision {decision})"
+    if fact.broken is None and agrees(booked, claimed(fact)):
         return None
-    most = f"what counts is {claim_text(counted)}" if counted else "nothing of that counts"
+    if fact.broken is not None:
+        claim = "what cannot be read"
+    if not decision and fact.broken is None and agrees(booked, fact.holdings):
+        why = f"the pod's limits ask for {claim_text(booked)}"
+    elif not decision:
+        why = f"when they were first read {claim_text(booked)} was booked"
     return Problem(
         CLAIM_MISMATCH,
-        place,
-        f"claims {claim_text(claimed)}, which is not what the pod's limits ask for: {most}",
+        "annotations",
+        f"claim {claim}, but {why}: the books go by that, whatever annotations say",
     )
+
+
+def claimed(fact: PodObserved) -> tuple[Holding, ...]:
+    """All that a pod's annotations claim, also what its limits do not ask for."""
+    return fact.annotated or fact.holdings
 
 
 def claim_text(holdings: tuple[Holding, ...]) -> str:

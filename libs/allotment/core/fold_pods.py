@@ -7,7 +7,7 @@ bound holds what they claim.
 import msgspec
 
 from allotment.core import fold_evictions, fold_groups
-from allotment.core.claims import agrees, confirmed
+from allotment.core.claims import agrees, claimed, confirmed
 from allotment.core.fold_books import charge, note_single, release, sort_in, wait_no_more
 from allotment.core.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
 from allotment_proto.events import Corrected, PodGone, PodObserved
@@ -65,7 +65,7 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
     if held.seq:
         # Whose Binding took effect, a claim that differs does not tell: it stays reserved until
         # the binder, who asks the API server, has said how it ended.
-        is_as_decided = fact.broken is None and agrees(held.holdings, fact.holdings)
+        is_as_decided = fact.broken is None and agrees(held.holdings, claimed(fact))
         seen.phase = BOUND if is_as_decided else held.phase
         seen.seq, seen.stamp_s = held.seq, held.stamp_s
         seen.holdings, seen.broken = held.holdings, False

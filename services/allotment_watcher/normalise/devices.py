@@ -48,6 +48,8 @@ CHOOSES_TYPES = frozenset((keys.USE_GPUTYPE, keys.NOUSE_GPUTYPE))
 NAMES_CARDS = (keys.GPU_INDEX, keys.USE_GPUUUID, keys.NOUSE_GPUUUID)
 """Annotations that name single cards."""
 BROKEN_ASSIGNMENT = "BrokenAssignment"
+ANNOTATED_MOST = 128
+"""Of a claim beyond a pod's limits so many cards are told: it is shown, and never booked."""
 _SERVED = {
     "memory": (keys.GPU_MEMORY, "GPUNumberEnable"),
     "number": (keys.GPU_NUMBER, "GPUSharingEnable"),
@@ -56,11 +58,11 @@ _SERVED = {
 
 class Held(NamedTuple):
     """The cards that a bound pod claims within its limits, why there may be others that nobody can
-    tell, and what it claims beyond."""
+    tell, and all that it claims if that is something else."""
 
     holdings: tuple[Holding, ...] = ()
     broken: Problem | None = None
-    overclaim: Problem | None = None
+    annotated: tuple[Holding, ...] = ()
 
 
 def asked(
@@ -217,8 +219,8 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
     if lens.assignments.isdisjoint(source.annotations):
         return Held()
     holdings: list[Holding] = []
+    annotated: list[Holding] = []
     broken: Problem | None = None
-    beyond: Problem | None = None
     for family in FAMILIES.values():
         claimed, problems = family.holdings(source)
         mine = tuple(request for request in wanted if request.family == family.name)
@@ -232,10 +234,10 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
         else:
             counted = _as_many(claimed, _most(family, source, lens))
         holdings.extend(counted)
-        if beyond is None and claimed:
-            place = ", ".join(sorted(lens.assignments_of(family.name) & {*source.annotations}))
-            beyond = claims.overclaim(f"annotation {place}", claimed, counted)
-    return Held(tuple(holdings), broken, beyond)
+        annotated.extend(claimed)
+    if claims.agrees(tuple(holdings), tuple(annotated)):
+        annotated.clear()
+    return Held(tuple(holdings), broken, tuple(annotated[:ANNOTATED_MOST]))
 
 
 def _most(family: Family, source: PodSource, lens: Lens) -> Mapping[int, int]:

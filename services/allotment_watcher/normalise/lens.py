@@ -4,7 +4,7 @@ from allotment.core.devices import FAMILIES
 from allotment.core.term_weights import weights_of
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Policy
-from allotment_proto.volcano import ascend, device_config, gpushare, keys, mindcluster, vgpu
+from allotment_proto.volcano import device_config, keys
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -29,23 +29,18 @@ class Lens:
         self.policy = policy
         self.config = config
         self.has_groups_made = has_groups_made
-        self._assignments = {
-            vgpu.FAMILY: frozenset((keys.VGPU_IDS,)),
-            gpushare.FAMILY: frozenset((keys.GPU_INDEX,)),
-            mindcluster.FAMILY: frozenset((keys.NPU_CORE,)),
-            ascend.FAMILY: frozenset(
-                keys.hami_allocated(chip.common_word) for chip in config.ascend
-            ),
-        }
-        self.assignments = frozenset[str]().union(*self._assignments.values())
+        self.assignments = frozenset(
+            (
+                keys.VGPU_IDS,
+                keys.GPU_INDEX,
+                keys.NPU_CORE,
+                *(keys.hami_allocated(chip.common_word) for chip in config.ascend),
+            )
+        )
         """Annotations in which stands what a pod holds. Most pods have none of them."""
         self._unadvertised = frozenset[str]().union(
             *(family.unadvertised(config) for family in FAMILIES.values())
         )
-
-    def assignments_of(self, family: str) -> frozenset[str]:
-        """Those of one device family."""
-        return self._assignments[family]
 
     @property
     def weighs_images(self) -> bool:

@@ -105,7 +105,7 @@ def pod_through(
         claims=() if isinstance(wanted, Problem) else wanted.waiting,
         local_claims=() if isinstance(wanted, Problem) or node else wanted.local,
         preempts=spec.preemption_policy != membership.NEVER_PREEMPTS,
-        overclaim=None if phase in ENDED else held.overclaim,
+        annotated=() if phase in ENDED else held.annotated,
         queue=standing.queue,
         class_priority=priorities.of_class,
     )
