@@ -9,7 +9,17 @@ from typing import TypeVar
 
 import msgspec
 
-from allotment_proto.events import ENVELOPE_VERSION, Envelope, PodObserved
+from allotment_proto import subjects
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    BindFailed,
+    Bound,
+    Decided,
+    Envelope,
+    Event,
+    Evicted,
+    PodObserved,
+)
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled
 from allotment_proto.sharing import share
 
@@ -21,6 +31,15 @@ _PLACE = re.compile(r"- at `\$((?:\.\w+|\[\d+\])+)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that are not what we expect."""
+
+_HOME: dict[type, str] = {
+    Decided: subjects.DECISION,
+    Bound: subjects.OUTCOME,
+    BindFailed: subjects.OUTCOME,
+    Evicted: subjects.OUTCOME,
+}
+"""The one subject for events that are not the watcher's."""
+_HOMES = frozenset(_HOME.values())
 
 _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(Envelope)
@@ -48,8 +67,12 @@ def encode(value: Envelope | Message) -> bytes:
     return _encoder.encode(value)
 
 
-def decode_envelope(payload: bytes) -> Envelope:
-    """Raises `UndecodableError` naming the version, or the first offending field and its value."""
+def decode_envelope(payload: bytes, subject: str = "") -> Envelope:
+    """Raises `UndecodableError` naming the version, or the first offending field and its value.
+
+    With the `subject` of a record also for an event that does not belong there. Subjects are what
+    NATS grants to each service: a decision counts only where the binder alone can append one.
+    """
     try:
         envelope = _envelope.decode(payload)
     except UNREADABLE as error:
@@ -59,6 +82,9 @@ def decode_envelope(payload: bytes) -> Envelope:
     for event in envelope.events:
         if type(event) is PodObserved:
             share(event)
+        if subject and _HOME.get(type(event), "") != (subject if subject in _HOMES else ""):
+            name = type(event).__name__
+            raise UndecodableError(f"{name} is not for {subject}; it belongs {_home_text(event)}")
     return envelope
 
 
@@ -68,6 +94,10 @@ def check_envelope(payload: bytes) -> None:
         _envelope.decode(payload)
     except UNREADABLE as error:
         raise UndecodableError(_why(payload, ENVELOPE_VERSION, error)) from error
+
+
+def _home_text(event: Event) -> str:
+    return f"on {_HOME[type(event)]}" if type(event) in _HOME else "on a fact's subject"
 
 
 def decode_message(kind: type[M], payload: bytes) -> M:

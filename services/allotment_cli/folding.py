@@ -160,7 +160,7 @@ def take(
     """Let one record take effect; one that cannot be read changes nothing and is noted."""
     is_decision = record.subject == subjects.DECISION
     try:
-        envelope = decode_envelope(record.payload)
+        envelope = decode_envelope(record.payload, record.subject)
     except UndecodableError as error:
         pass_over(state, record.seq, is_decision=is_decision)
         if unreadable is not None:

@@ -193,7 +193,7 @@ def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) 
 def _lines(record: Record, wanted: Wanted) -> list[LogLine]:
     time = rfc3339(record.time_ns // 1_000_000)
     try:
-        envelope = decode_envelope(record.payload)
+        envelope = decode_envelope(record.payload, record.subject)
     except UndecodableError as error:
         if isinstance(wanted.subject, Everything) and not wanted.types and wanted.reaches(record):
             return [LogLine(record.seq, time, "", UNREADABLE, error.reason, None)]
@@ -221,7 +221,7 @@ async def _show_one(origin: Origin, seq: int) -> ShownRecord:
             id=record.msg_id or "",
         )
         try:
-            envelope = decode_envelope(record.payload)
+            envelope = decode_envelope(record.payload, record.subject)
         except UndecodableError as error:
             return msgspec.structs.replace(
                 shown,
@@ -280,7 +280,7 @@ async def _effects(
         async for batch in batches:
             for record in batch:
                 try:
-                    later = decode_envelope(record.payload)
+                    later = decode_envelope(record.payload, record.subject)
                 except UndecodableError:
                     note(f"record {record.seq} cannot be read and was passed over")
                     continue

@@ -32,12 +32,12 @@ COMMANDS = {
     "compat": (
         "allotment_cli.compat.command",
         "compat",
-        "Ask what Volcano was asked, from a file of its answers, and compare.",
+        "Ask what Volcano was asked, from a file of answers, and compare.",
     ),
     "simulate": (
         "allotment_cli.simulate.command",
         "simulate",
-        "Schedule a workload on a made-up cluster: how full, how fragmented.",
+        "Schedule a workload on made-up nodes: how full, how fragmented.",
     ),
     "bench": ("allotment_cli.bench", "bench", "Measure how fast this machine decides."),
     "nats-users": (

@@ -26,7 +26,15 @@ from allotment_binder.__main__ import Binder
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, decode_message, encode
-from allotment_proto.events import ENVELOPE_VERSION, Decided, Envelope, Event
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    BindFailed,
+    Bound,
+    Decided,
+    Envelope,
+    Event,
+    Evicted,
+)
 from allotment_proto.messages import MESSAGE_VERSION, Proposal, Settled
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +131,10 @@ class Scene:
 async def add(log: MemoryLog, *events: Event) -> None:
     for event in events:
         envelope = Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=(event,))
-        subject = subjects.DECISION if isinstance(event, Decided) else subjects.FACTS
+        is_outcome = isinstance(event, Bound | BindFailed | Evicted)
+        subject = subjects.OUTCOME if is_outcome else subjects.FACTS
+        if isinstance(event, Decided):
+            subject = subjects.DECISION
         await log.append(subject, encode(envelope), msg_id=f"test/{log.core.last_seq}")
 
 

@@ -21,9 +21,19 @@ from allotment.core.state import _HANDLERS, ClusterState, Node
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 from allotment_proto.codec import encode
-from allotment_proto.events import ENVELOPE_VERSION, Bound, Envelope, Event, TimePassed
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    Bound,
+    Decided,
+    Envelope,
+    Event,
+    TimePassed,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
+
+
+HOME: dict[type, str] = {Decided: subjects.DECISION, Bound: subjects.OUTCOME}
 
 
 def bytes_of(*events: Event, v: int = ENVELOPE_VERSION) -> bytes:
@@ -39,11 +49,13 @@ class Scene:
         self.directory = tmp_path / "snapshots"
         self._ids = 0
 
-    async def add(self, *payloads: bytes | Event, subject: str = subjects.FACTS) -> None:
+    async def add(self, *payloads: bytes | Event, subject: str = "") -> None:
+        """Append to the subject, or where each belongs."""
         for payload in payloads:
             self._ids += 1
             data = payload if isinstance(payload, bytes) else bytes_of(payload)
-            await self.log.append(subject, data, msg_id=str(self._ids))
+            home = HOME.get(type(payload), subjects.FACTS)
+            await self.log.append(subject or home, data, msg_id=str(self._ids))
 
     def store(self) -> SnapshotDirectory:
         return SnapshotDirectory(self.directory, log_identity=self.log.identity)
@@ -98,6 +110,34 @@ UNREADABLE: dict[str, bytes] = {
     "nested without end": b"[" * 100_000,
     "cut short": bytes_of(pod("x"))[:-3],
 }
+
+
+MISPLACED: dict[str, tuple[str, Event]] = {
+    "a decision among facts": (subjects.FACTS, decided(placement("a"))),
+    "a decision on a pod's subject": (subjects.pod("a"), decided(placement("a"))),
+    "a Binding among facts": (
+        subjects.FACTS,
+        Bound(uid="a", namespace="default", name="a", node="n1", decision=1),
+    ),
+    "a fact as a decision": (subjects.DECISION, pod("b")),
+    "a fact as an outcome": (subjects.OUTCOME, pod("b")),
+    "a decision as an outcome": (subjects.OUTCOME, decided(placement("a"))),
+}
+
+
+@pytest.mark.parametrize("name", MISPLACED)
+async def test_an_event_counts_only_on_the_subject_of_its_writer(scene: Scene, name: str) -> None:
+    """NATS lets the watcher append facts only: a decision in one of them is no decision."""
+    subject, event = MISPLACED[name]
+    await scene.add(node("n1"), pod("a"))
+    async with scene.following() as fold:
+        await scene.add(event, subject=subject)
+        with patience():
+            await fold.wait_for(3)
+        assert set(fold.state.pods) == {"a"}
+        assert "a" in fold.state.pending
+        (passed,) = fold.unreadable
+        assert type(event).__name__ in passed.reason
 
 
 async def test_an_empty_log_is_caught_up_at_once(scene: Scene) -> None:

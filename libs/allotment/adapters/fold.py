@@ -155,7 +155,7 @@ class Fold:
         self._last = record
         is_decision = record.subject == subjects.DECISION
         try:
-            envelope = decode_envelope(record.payload)
+            envelope = decode_envelope(record.payload, record.subject)
         except UndecodableError as error:
             pass_over(self.state, record.seq, is_decision=is_decision)
             self.unreadable.append(Unreadable(record.seq, record.subject, error.reason))

@@ -111,7 +111,7 @@ class Index:
 
 def _decoded(record: Record) -> Envelope | None:
     try:
-        return decode_envelope(record.payload)
+        return decode_envelope(record.payload, record.subject)
     except UndecodableError:
         return None
 

@@ -35,7 +35,7 @@ def from_records(records: Iterable[Record], source: str) -> Workload:
     reader = _Reader()
     for record in records:
         try:
-            envelope = decode_envelope(record.payload)
+            envelope = decode_envelope(record.payload, record.subject)
         except UndecodableError:
             continue
         for event in envelope.events:
