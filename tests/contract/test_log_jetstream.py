@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -327,6 +328,35 @@ async def test_a_consumer_that_beats_and_delivers_nothing_is_left(
         assert follower.consumer != paused
         assert log.end_seq == 20
         assert connection.reconnects == 0
+
+
+async def test_a_server_on_which_one_consumer_after_the_other_stalls_is_left(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are paused from their first moment, as on a server whose copy is damaged."""
+    monkeypatch.setattr("allotment.adapters.follow.LOOK_S", 0.1)
+    monkeypatch.setattr("allotment.adapters.follow.STALLED_S", 0.3)
+    made: list[str] = []
+
+    class Stalling(JetStream):
+        async def request(
+            self, verb: str, body: dict[str, Any] | None = None, **more: Any
+        ) -> dict[str, Any]:
+            if verb.startswith("CONSUMER.CREATE"):
+                made.append(verb)
+                if len(made) <= 2:
+                    assert body is not None
+                    body["config"]["pause_until"] = "2199-01-01T00:00:00Z"
+            return await super().request(verb, body, **more)
+
+    url = own_nats_server.url
+    async with connect([url, url.replace("127.0.0.1", "localhost")], "test") as connection:
+        log = await JetStreamLog.open(connection)
+        await append_facts(log, 1, 10)
+        with anyio.fail_after(30):
+            assert_each_once(await collect(Follower(Stalling(connection), log.stream, 0), 10), 10)
+            await until(lambda: connection.leaves == 1)
+        assert len(made) >= 3
 
 
 async def test_a_reader_that_takes_its_time_is_not_taken_for_a_stalled_consumer(
