@@ -39,6 +39,12 @@ def with_eligibility(state: ClusterState, fact: PodObserved, text: str) -> str:
     """Why a pod waits, what nobody offers of what it asks for, and that nobody makes room for it if
     that is so.
     """
-    lacks = [one if one.endswith("?") else f"{one}." for one in unserved(state, fact.request)]
+    lacks = [_sentence(one) for one in unserved(state, fact.request)]
     never = [NEVER] if is_never(state, fact) else []
     return cut(" ".join([text, *lacks, *never])) if lacks or never else text
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with an argument, which has to be written as it is."""
+    begun = text if text.startswith("deviceshare.") else text[:1].upper() + text[1:]
+    return begun if begun.endswith("?") else f"{begun}."
