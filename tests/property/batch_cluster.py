@@ -120,11 +120,28 @@ class Cluster:
                 phase="Pending" if c == 1 else "Inqueue",
                 min_resources=(("cpu", 1_000 * b),) if c == 1 else None,
                 min_task_member=(("r0", 1), ("r1", 1)) if c == 2 else (),
+                owner=(None, "", "somebody")[(a + b) % 3],
+            )
+        )
+
+    def made_for(self, uid: str, queue: str) -> None:
+        """The PodGroup that a controller makes for a pod that has none."""
+        name = f"podgroup-{uid}"
+        self.tell(
+            GroupObserved(
+                uid=f"uid-{name}",
+                namespace="default",
+                name=name,
+                rv=self.seq,
+                created_ms=self.seq,
+                queue=queue,
+                min_resources=(("cpu", 1_000), ("pods", 1)),
+                owner=uid,
             )
         )
 
     def pods(self, a: int, b: int, c: int) -> None:
-        """Some pods of a group, or of none."""
+        """Some pods of a group, or of none: told as of old, or with the queue that they name."""
         for _ in range(1 + b % 4):
             self.made += 1
             name = f"p-{self.made}"
@@ -139,6 +156,8 @@ class Cluster:
                     role=f"r{self.made % 2}",
                     gated=b == 5 and c == 5,
                     owner=f"o{a}",
+                    queue=QUEUES[b % 3] if a == 5 and b > 1 else "",
+                    class_priority=b if c == 4 else None,
                 )
             )
 
@@ -168,6 +187,10 @@ class Cluster:
             )
         elif c == 5 and fact.gated:
             self.see(fact.uid, gated=False)
+        elif c == 5 and fact.queue and f"default/podgroup-{fact.uid}" not in self.state.groups:
+            self.made_for(fact.uid, fact.queue)
+        elif c == 5 and fact.queue:
+            self.see(fact.uid, group=f"default/podgroup-{fact.uid}", queue="")
         elif c == 5 and b == 4:
             self.see(fact.uid, group="default/g0")
 

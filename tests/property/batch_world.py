@@ -18,7 +18,7 @@ from allotment.core.queues.session import Session
 from allotment.core.state import ClusterState
 from allotment_binder.deciding import Deciding, is_overtaken
 from allotment_filter.groups import Groups
-from allotment_proto.events import Decided, PolicyLoaded, StageTime
+from allotment_proto.events import Decided, PodObserved, PolicyLoaded, StageTime
 from allotment_proto.facts import PodRequest
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests.property.batch_cluster import POLICIES, Cluster
@@ -120,12 +120,12 @@ class World(Cluster):
             if held is None or fact.deleting or fact.uid in before_evicting(decided, self.state):
                 continue
             if ours and fact.request != PodRequest():  # what asks for nothing needs no quota
-                sums = taken.setdefault(self.queue_of(fact.group), Counter())
+                sums = taken.setdefault(self.queue_of(fact), Counter())
                 sums.update({"cpu": fact.request.cpu_milli, "pods": 1})
         for placement in decided.placements:
             fact = self.state.pods[placement.uid].fact
             asked = {"pods": 1, "cpu": fact.request.cpu_milli}
-            name = self.queue_of(fact.group)
+            name = self.queue_of(fact)
             if fact.request == PodRequest():
                 continue
             assert before.queue(name).state == "Open" or before.plugin("capacity") is None
@@ -134,8 +134,10 @@ class World(Cluster):
                     if amount and word in limits:
                         assert taken[name][word] <= limits[word], (name, word)
 
-    def queue_of(self, group: str) -> str:
-        return self.state.groups[group].queue if group else "default"
+    def queue_of(self, fact: PodObserved) -> str:
+        if fact.group:
+            return self.state.groups[fact.group].queue
+        return fact.queue or "default"
 
 
 def before_evicting(decided: Decided, state: ClusterState) -> set[str]:

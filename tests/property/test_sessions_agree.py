@@ -235,7 +235,8 @@ def _ask(job: Job, plugin: Plugin) -> Vote | No:
 
 
 def check(world: World) -> None:
-    found = enqueue(world.rounds.session())
+    session = world.rounds.session()
+    found = enqueue(session, session.jobs.keys() | session.unplaced.keys())
     assert (list(found.let_in), list(found.refused)) == plain_enqueue(Rounds(world.state).session())
     kept = picture(world.rounds.session())
     assert kept == picture(Rounds(world.state).session())
