@@ -18,6 +18,7 @@ from allotment.core.batch.views import SINGLE
 from allotment.core.cycle import BATCH_MAX
 from allotment.core.model import ClusterState
 from allotment.core.queues.model import WAITING, Status
+from allotment.core.queues.order import room_seq
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
 from allotment_filter.lines import Lines
@@ -136,12 +137,12 @@ class Groups:
         if job.uid.startswith(SINGLE):
             pod = state.pods[job.uid.removeprefix(SINGLE)]
             changed_seq = max(pod.changed_seq, state.voided.get(pod.fact.uid, 0))
-            known_seq = pod.refused_basis
+            known_seq, room = pod.refused_basis, room_seq(state, pod)
         else:
             group = state.groups[job.uid]
-            changed_seq, known_seq = group.changed_seq, group.short_basis
+            changed_seq, known_seq, room = group.changed_seq, group.short_basis, state.room_seq
         tried_seq = max(self._tried.get(job.uid, 0), known_seq)
-        return tried_seq == 0 or tried_seq < max(state.room_seq, state.order_seq, changed_seq)
+        return tried_seq == 0 or tried_seq < max(room, state.order_seq, changed_seq)
 
 
 def _waiting_count(job: Job) -> int:

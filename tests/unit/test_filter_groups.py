@@ -6,6 +6,7 @@ import pytest
 from allotment.core.queues.session import Session
 from allotment_filter.groups import Groups
 from allotment_proto.events import PodGone, QueueObserved
+from allotment_proto.facts import Constraints
 from tests import build
 from tests.unit.test_batch_rounds import World, group
 
@@ -119,3 +120,17 @@ def test_pods_without_a_group() -> None:
     assert world.cycle() is None
     world.tell(PodGone(uid="solo", namespace="default", name="solo", rv=9))
     assert world.cycle() == ["late"]
+
+
+def test_a_lone_pod_that_no_room_helps_waits_for_another_node() -> None:
+    world = Filtered(build.node("n1", 1))
+    labels = (("zone", "nowhere"),)
+    lone = build.pod("lone", build.request(constraints=Constraints(node_selector=labels)))
+    world.tell(lone)
+    world.tell(build.pod("x", node="n1"))
+    assert world.cycle() == ["lone"]
+    world.tell(PodGone(uid="x", namespace="default", name="pod-x", rv=9))
+    assert world.cycle() is None
+    world.tell(build.node("n2", 1, labels=labels))
+    assert world.cycle() == ["lone"]
+    assert world.placed() == {"lone"}

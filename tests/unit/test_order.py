@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from allotment.core import reasons
 from allotment.core.queues.order import due, is_due
 from allotment.core.state import apply
 from allotment_proto.events import BindFailed, PodGone, Refusal
@@ -72,3 +73,26 @@ def test_a_problem_waits_for_the_pod_to_change() -> None:
     assert not is_due(state, pod, 1)
     apply(state, build.pod("a", rv=2, problem=Problem("InvalidRequest", "", "other")), 3)
     assert is_due(state, pod, 1)
+
+
+def refused_for(*codes: str) -> Any:
+    counts = tuple((code, 1) for code in codes)
+    return build.decided(refusals=(Refusal("a", "default", "pod-a", len(codes), counts),), basis=3)
+
+
+def test_what_no_room_cures_is_not_asked_again_when_a_pod_ends() -> None:
+    """Else each pod that fits nowhere would cost a try whenever any pod ends."""
+    start = (build.node(), build.pod("x", node="n1"), build.pod("a"))
+    room = PodGone(uid="x", namespace="", name="", rv=2)
+    for codes, wakes in (
+        ((reasons.SELECTOR_MISMATCH, reasons.NO_GPU), False),
+        ((reasons.SELECTOR_MISMATCH, reasons.INSUFFICIENT_CPU), True),
+    ):
+        state = build.state_of(*start, refused_for(*codes))
+        apply(state, room, 5)
+        assert bool(due(state, {})) == wakes
+        apply(state, build.node("n2"), 6)
+        assert len(due(state, {})) == 1
+        assert bool(due(state, {"a": 6})) is False
+        apply(state, build.policy(), 7)
+        assert len(due(state, {"a": 6})) == 1

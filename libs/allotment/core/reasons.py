@@ -56,6 +56,23 @@ BIND_CONFLICT: Final = "BindConflict"
 API_ERROR: Final = "APIError"
 POD_GONE: Final = "PodGone"
 
+LASTING: Final = frozenset(
+    (
+        NODE_NOT_READY,
+        NODE_CORDONED,
+        TAINT_NOT_TOLERATED,
+        SELECTOR_MISMATCH,
+        AFFINITY_MISMATCH,
+        VOLUME_OUT_OF_REACH,
+        NO_GPU,
+        GPU_MODE_MISMATCH,
+        NOT_ENOUGH_GPUS_ON_NODE,
+        GPU_NOT_SELECTED,
+        GPU_MODEL_MISMATCH,
+    )
+)
+"""What no room on a node cures: only another fact about the node, or another wish of the pod."""
+
 EXPLANATIONS: Final[dict[str, str]] = {
     NODE_NOT_READY: "the node's Ready condition is not True",
     NODE_CORDONED: "the node is marked unschedulable",

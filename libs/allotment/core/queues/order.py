@@ -8,6 +8,7 @@ No clock is involved.
 
 from collections.abc import Mapping
 
+from allotment.core.reasons import LASTING
 from allotment.core.state import ClusterState, Pod
 
 OrderKey = tuple[int, int, str, str, str]
@@ -23,8 +24,22 @@ def is_due(state: ClusterState, pod: Pod, tried_seq: int) -> bool:
     """Whether anything happened after `tried_seq` (0: never tried) that may let the pod fit."""
     if pod.fact.problem is not None:
         return tried_seq < pod.changed_seq
-    woken = max(state.room_seq, pod.changed_seq, state.voided.get(pod.fact.uid, 0))
+    woken = max(room_seq(state, pod), pod.changed_seq, state.voided.get(pod.fact.uid, 0))
     return tried_seq < woken or tried_seq == 0
+
+
+def room_seq(state: ClusterState, pod: Pod) -> int:
+    """The last sequence at which room may have appeared for the pod.
+
+    One that every node refused for a lasting reason is not asked again whenever some pod ends: so
+    pods that fit nowhere cost nothing while others come and go.
+    """
+    refusal = pod.refusal
+    if refusal is None or not refusal.reasons or refusal.problem is not None:
+        return state.room_seq
+    if all(code in LASTING for code, _ in refusal.reasons):
+        return max(state.nodes_seq, state.policy_seq)
+    return state.room_seq
 
 
 def due(state: ClusterState, tried: Mapping[str, int]) -> list[Pod]:
