@@ -6,6 +6,7 @@ at work. What each queue may have, and who starts with whom, is the same as with
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -46,8 +47,15 @@ TASK_PRIORITY = "volcano.sh/task-priority"
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
+    with starting(tmp_path, POLICY) as running:
+        yield running
+
+
+@contextmanager
+def starting(tmp_path: Path, policy: str) -> Iterator[Stack]:
+    """All services under a policy, and the first queues."""
     config = tmp_path / "volcano-scheduler.conf"
-    config.write_text(POLICY)
+    config.write_text(policy)
     kube = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--scheduler-names", "allotment,volcano"]
     options = {"watcher": ["--policy-file", str(config)], "controller": kube}
     services = ("watcher", "filter", "scorer", "binder", "controller")
@@ -206,3 +214,33 @@ def test_an_annotation_lifts_no_pod_over_those_of_others(stack: Stack) -> None:
     stack.delete_pod("full-1")
     stack.until(lambda: {"older-0", "older-1"} & stack.bound() != set(), "an older one is next")
     assert "pushy" not in stack.bound()
+
+
+def test_what_is_freed_by_eviction_goes_to_whom_it_was_freed_for(tmp_path: Path) -> None:
+    """The preemptor's PodGroup is made while its victim leaves, and older pods wait too. One that
+    only calls itself important has nobody evicted.
+    """
+    policy = """
+actions: "allocate, backfill, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: conformance
+- plugins:
+  - name: predicates
+"""
+    with starting(tmp_path, policy) as stack:
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+        stack.call("POST", CLASSES, {**body, "metadata": {"name": "high"}})
+        for n in range(3):
+            pod(stack, f"full-{n}", 8)
+        stack.until(lambda: len(stack.bound()) == 3, "the cluster is full")
+        pod(stack, "older", 8)
+        pod(stack, "pushy", 8, {TASK_PRIORITY: "2000000000"})
+        stack.until(lambda: told(stack, "older", "pushy"), "both wait")
+        pod(stack, "high", 8, priorityClassName="high")
+        stack.until(lambda: "high" in stack.bound(), "the one of a higher class has its place")
+        assert len(stack.bound()) == 3
+        assert not {"older", "pushy"} & stack.bound()
+        assert len(stack.pods()) == 5, "one went for it, and nobody else"
+        assert_sound(stack)
