@@ -19,15 +19,29 @@ from allotment_proto.volcano import gpushare, keys, vgpu
 
 BROKEN_PLUGIN = frozenset(("NotRegistered", "NotAllocatable", "BrokenRegister", "BrokenNpuNode"))
 """Problems of a node because of which it offers no devices of a family."""
+_last: list[tuple[ClusterState, tuple[object, ...], tuple[str, ...]]] = []
 SIMILAR = 0.75
 """How much alike two resource names are of which one may be meant for the other (difflib)."""
 
 
 def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
-    """One text, without a full stop, for each thing that nobody offers; each ends with a remedy."""
+    """One text, without a full stop, for each thing that nobody offers; each ends with a remedy.
+
+    The last answer is kept: the members of a gang ask the same one after the other, and a name that
+    no node lists costs a look at all nodes.
+    """
+    asked = (
+        *(state.nodes_seq, state.policy_seq, state.devices_seq),
+        *(request.devices, tuple(name for name, _ in request.extended)),
+    )
+    for known, what, texts in _last:
+        if known is state and what == asked:
+            return texts
     found = [text for wanted in request.devices for text in _devices(state, wanted)]
     found += [text for name, _ in request.extended for text in _counted(state, name)]
-    return tuple(dict.fromkeys(found))
+    texts = tuple(dict.fromkeys(found))
+    _last[:] = [(state, asked, texts)]
+    return texts
 
 
 def switched_off(policy: Policy, wanted: DeviceRequest) -> str:
@@ -44,10 +58,9 @@ def _devices(state: ClusterState, wanted: DeviceRequest) -> Iterator[str]:
     if switch:
         yield _switch_text(state, wanted, switch)
         return
-    present = [node for node in state.nodes.values() if node.fact is not None]
-    if any(wanted.family in node.ledgers for node in present):
+    if any(wanted.family in node.ledgers for node in state.nodes.values()):
         return
-    for node in present:
+    for node in state.nodes.values():
         for problem in node.fact.problems if node.fact is not None else ():
             if problem.code in BROKEN_PLUGIN:
                 yield f"no node has {wanted.family} devices; node {node.name}: " + problem_text(
@@ -81,8 +94,10 @@ def _on(policy: Policy) -> list[str]:
 
 def _counted(state: ClusterState, name: str) -> Iterator[str]:
     """Of a resource that no node lists: the one that is most like it."""
+    if any(name in node.extended_free for node in state.nodes.values()):
+        return
     present = [node for node in state.nodes.values() if node.fact is not None]
-    if not present or any(name in node.extended_free for node in present):
+    if not present:
         return
     offered = {listed for node in present for listed in node.extended_free}
     for family in DEVICES.keys() & {family for node in present for family in node.ledgers}:
