@@ -32,6 +32,7 @@ FAULT = "allotment.dev/fault"
 MERGE = "application/merge-patch+json"
 CONFIG = "/api/v1/namespaces/kube-system/configmaps/volcano-vgpu-device-config"
 PODS = "/api/v1/namespaces/default/pods"
+REPLICASETS = "/apis/apps/v1/namespaces/default/replicasets"
 
 
 class Case(NamedTuple):
@@ -259,22 +260,27 @@ def test_an_owners_next_pod_avoids_the_card_that_failed(cluster: Cluster, name: 
         cluster.runs(taken)
     (card,) = set(cluster.holders(case.node).values())
     cluster.fault(case.node, f"allocate-fails={cluster.index_of(case.node, card)}")
-    create_owned(cluster.stack, "first", case)
+    owner = create_owner(cluster.stack)
+    create_owned(cluster.stack, "first", case, owner)
     cluster.fails("first")
-    create_owned(cluster.stack, "second", case)
+    create_owned(cluster.stack, "second", case, owner)
     cluster.runs("second")
     assert cluster.holders(case.node)["second"] != card
 
 
-def create_owned(stack: Stack, name: str, case: Case) -> None:
+def create_owner(stack: Stack) -> Json:
+    """A ReplicaSet, as the pods that it makes name it."""
+    kind: Json = {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
+    labels = {"app": "owned"}
+    pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pods}
+    body = {**kind, "metadata": {"generateName": "owner-"}, "spec": spec}
+    meta = stack.call("POST", REPLICASETS, body)["metadata"]
+    return {**kind, "name": meta["name"], "uid": meta["uid"], "controller": True}
+
+
+def create_owned(stack: Stack, name: str, case: Case, owner: Json) -> None:
     """A pod as a ReplicaSet makes it."""
-    owner = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "name": "owner",
-        "uid": "6b7f52e1-0000-4000-8000-000000000001",
-        "controller": True,
-    }
     container = {"name": "main", "image": "i:1", "resources": {"limits": dict(case.limits)}}
     body: Json = {
         "apiVersion": "v1",

@@ -34,6 +34,9 @@ class _Asked(Exception):
 
 
 class _Client:
+    def __init__(self) -> None:
+        self.silent: dict[str, str] = {}
+
     async def list(self, path: str, params: Mapping[str, str]) -> Unknown:
         raise _Asked(params)
 

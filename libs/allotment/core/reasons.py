@@ -66,7 +66,6 @@ LASTING: Final = frozenset(
         VOLUME_OUT_OF_REACH,
         NO_GPU,
         GPU_MODE_MISMATCH,
-        NOT_ENOUGH_GPUS_ON_NODE,
         GPU_NOT_SELECTED,
         GPU_MODEL_MISMATCH,
     )
