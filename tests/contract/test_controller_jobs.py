@@ -41,6 +41,12 @@ async def test_a_job_from_its_beginning_to_its_end(scene: Scene) -> None:
         assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"volcano"}
         secret = scene.store.get(ResourceKey("", "secrets"), "default", "j-ssh")
         assert set(secret["data"]) == {"id_rsa", "id_rsa.pub", "authorized_keys", "config"}
+        spec = pods["j-worker-0"]["spec"]
+        (keys,) = [volume for volume in spec["volumes"] if volume["name"] == "j-ssh"]
+        projected = {item["key"]: item["path"] for item in keys["secret"]["items"]}
+        assert projected == {name: f".ssh/{name}" for name in secret["data"]}
+        mount = {"name": "j-ssh", "mountPath": "/root/.ssh", "subPath": ".ssh"}
+        assert mount in spec["containers"][0]["volumeMounts"], "not the top of the volume"
         await scene.until(lambda: phase_of(scene.groups()[0]) == "Running", "the PodGroup runs")
         scene.run_pods("Succeeded")
         await scene.until(lambda: scene.phase() == "Completed", "it completes")

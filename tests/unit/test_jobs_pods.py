@@ -139,12 +139,38 @@ def test_ssh_mounts_one_secret_for_all() -> None:
     assert (secret["metadata"]["name"], files["id_rsa"]) == ("j-ssh", "private")
     assert files["authorized_keys"] == files["id_rsa.pub"] == "public"
     assert "Host j-worker-* !*.*\n  HostName %h.j\n  Port 2222\n" in files["config"]
-    pod = made(of)
-    (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "j-ssh"]
-    assert volume["secret"]["defaultMode"] == 0o600
-    mounts = {m["name"]: m["mountPath"] for m in pod["spec"]["containers"][0]["volumeMounts"]}
-    assert mounts["j-ssh"] == "/home/me/.ssh"
-    assert {item["key"] for item in volume["secret"]["items"]} == set(files)
+    assert set(files) == {"id_rsa", "id_rsa.pub", "authorized_keys", "config"}
+
+
+@pytest.mark.parametrize(
+    ("told", "directory"),
+    [([], "/root/.ssh"), (["--ssh-key-file-path=/home/me/.ssh"], "/home/me/.ssh")],
+)
+def test_sshd_accepts_the_keys(told: list[str], directory: str) -> None:
+    """Neither the directory that sshd looks at may be writable to others, as the top of a Secret
+    volume is, nor may its files be links.
+    """
+    first = template(initContainers=[{"name": "first", "image": "i"}])
+    spec = made(job(task(template=first), plugins={"ssh": told}))["spec"]
+    assert spec["volumes"] == [
+        {
+            "name": "j-ssh",
+            "secret": {
+                "secretName": "j-ssh",
+                "items": [
+                    {"key": "id_rsa", "path": ".ssh/id_rsa"},
+                    {"key": "id_rsa.pub", "path": ".ssh/id_rsa.pub"},
+                    {"key": "authorized_keys", "path": ".ssh/authorized_keys"},
+                    {"key": "config", "path": ".ssh/config"},
+                ],
+                "defaultMode": 0o600,
+            },
+        }
+    ]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert container["volumeMounts"] == [
+            {"name": "j-ssh", "mountPath": directory, "subPath": ".ssh"}
+        ]
 
 
 def test_the_ssh_configuration_holds_for_any_number_of_pods() -> None:

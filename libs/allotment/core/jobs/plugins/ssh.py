@@ -2,6 +2,11 @@
 
 One pair of keys for the whole Job in a Secret, mounted where ssh looks for it, with a configuration
 that names every pod. The keys are made once, by whoever has dice.
+
+sshd (StrictModes, its default) refuses keys that lie in a directory which others may write, and the
+top directory of a Secret volume is such a one (mode 1777) with links instead of files. So the files
+are projected into the directory `.ssh` of the volume, and only that is mounted: it has mode 0755
+and holds plain files.
 """
 
 import base64
@@ -18,6 +23,7 @@ from allotment.core.jobs.templates import add_mount, add_volume, every_container
 
 DIRECTORY = "/root/.ssh"
 PORT = 22
+_SUBDIRECTORY = ".ssh"
 _PRIVATE_MODE = 0o600
 _FILES = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
 
@@ -79,9 +85,9 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
     name = secret_name(job)
     volume = {
         "secretName": name,
-        "items": [{"key": file, "path": file} for file in _FILES],
+        "items": [{"key": file, "path": f"{_SUBDIRECTORY}/{file}"} for file in _FILES],
         "defaultMode": _PRIVATE_MODE,
     }
     add_volume(pod["spec"], {"name": name, "secret": volume})
     for container in every_container(pod["spec"]):
-        add_mount(container, {"name": name, "mountPath": directory})
+        add_mount(container, {"name": name, "mountPath": directory, "subPath": _SUBDIRECTORY})
