@@ -54,7 +54,9 @@ spec:
       spec:
         restartPolicy: Never
         containers:
-        - {name: main, image: i, resources: {limits: {volcano.sh/vgpu-number: 1}}}
+        - name: main
+          image: i
+          resources: {limits: {volcano.sh/vgpu-number: 1}, requests: {memory: 256Mi}}
 """
 """Three workers that begin together."""
 QUEUE = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: q}, spec: {}}"

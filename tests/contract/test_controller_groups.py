@@ -64,7 +64,10 @@ async def test_bare_pods_and_pods_of_an_owner_get_podgroups(scene: Scene) -> Non
         by_name = {group["metadata"]["name"]: group for group in scene.groups()}
         assert set(by_name) == {shared, own}
         assert by_name[shared]["spec"]["minMember"] == 2
-        assert by_name[shared]["spec"]["minResources"]["cpu"] == "2"
+        resources = {"count/pods": "2", "cpu": "2", "pods": "2", "requests.cpu": "2"}
+        assert by_name[shared]["spec"]["minResources"] == resources
+        blocking = {**reference, "blockOwnerDeletion": True}
+        assert by_name[shared]["metadata"]["ownerReferences"] == [blocking]
         await scene.until(
             lambda: [phase_of(group) for group in scene.groups()] == ["Inqueue"] * 2, "admitted"
         )

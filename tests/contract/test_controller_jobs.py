@@ -31,10 +31,26 @@ async def test_a_job_from_its_beginning_to_its_end(scene: Scene) -> None:
         await scene.runs(3)
         (group,) = scene.groups()
         assert group["spec"]["minMember"] == 3
-        assert group["spec"]["minResources"]["volcano.sh/vgpu-number"] == "3"
+        assert group["spec"]["minResources"] == {
+            "count/pods": "3",
+            "memory": "768Mi",
+            "pods": "3",
+            "requests.memory": "768Mi",
+            "requests.volcano.sh/vgpu-number": "3",
+            "volcano.sh/vgpu-number": "3",
+        }
+        (owner,) = group["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["blockOwnerDeletion"]) == ("Job", True)
+        config = scene.store.get(ResourceKey("", "configmaps"), "default", "j-svc")["data"]
+        hosts = [f"j-worker-{n}.j" for n in range(3)]
+        assert config == {
+            "worker.host": "\n".join(hosts),
+            "VC_WORKER_HOSTS": ",".join(hosts),
+            "VC_WORKER_NUM": "3",
+        }
         pods = scene.pods()
         env = {
-            name: {e["name"]: e["value"] for e in pod["spec"]["containers"][0]["env"]}
+            name: {e["name"]: e.get("value") for e in pod["spec"]["containers"][0]["env"]}
             for name, pod in pods.items()
         }
         assert [env[f"j-worker-{n}"]["VC_TASK_INDEX"] for n in range(3)] == ["0", "1", "2"]
@@ -156,8 +172,11 @@ async def test_scaling_and_the_lists_of_hosts(scene: Scene) -> None:
         tasks = scene.job()["spec"]["tasks"]
 
         def hosts() -> list[str]:
-            config = scene.store.get(ResourceKey("", "configmaps"), "default", "j-svc")
-            return list(config["data"]["worker.host"].split("\n"))
+            config = scene.store.get(ResourceKey("", "configmaps"), "default", "j-svc")["data"]
+            names = list(config["worker.host"].split("\n"))
+            assert config["VC_WORKER_HOSTS"] == ",".join(names)
+            assert config["VC_WORKER_NUM"] == str(len(names))
+            return names
 
         async def scale(replicas: int) -> None:
             spec = {"minAvailable": 2, "tasks": [{**tasks[0], "replicas": replicas}]}

@@ -17,6 +17,8 @@ from tests.contract.controller_scene import (
     state_of,
 )
 
+from allotment.core.jobs.owners import BLOCKED_OWNERS
+from allotment_controller.objects import NAMES
 from allotment_controller.volcano import Presence
 from allotment_local.apiserver.resources import PODS
 
@@ -47,7 +49,10 @@ def granted() -> set[Right]:
 
 
 ASKED_ELSEWHERE: set[Right] = {
-    ("batch.volcano.sh", "jobs/finalizers", "update"),  # asked by admission in our name
+    *(  # asked by admission of whoever blocks the deletion of an owner
+        (api_version.rpartition("/")[0], f"{NAMES[api_version, kind]}/finalizers", "update")
+        for api_version, kind in BLOCKED_OWNERS
+    ),
     ("", "persistentvolumeclaims", "create"),
     ("apps", "statefulsets", "get"),
     ("apps", "daemonsets", "get"),

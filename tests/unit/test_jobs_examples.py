@@ -113,8 +113,35 @@ def test_what_a_pod_asks_itself_is_what_its_group_needs() -> None:
     }
     found = minimum.of_pods(body, 2)
     assert found["cpu"] == found["requests.cpu"] == "25"
-    assert found["memory"] == found["limits.memory"] == str(10 << 30)
+    assert found["memory"] == found["limits.memory"] == "10Gi"
     assert found["limits.cpu"] == "5"
+
+
+def test_what_a_group_needs_is_spelled_as_kubernetes_spells_it() -> None:
+    """Memory in binary suffixes stays so; what is written in decimal, or as a plain number, too."""
+    roles = spec(
+        task("none", 1, template=template({"memory": "0"})),
+        task("a", 2, template=template({"memory": "256Mi", "cpu": "0.5", "x.io/chip": "500"})),
+        task("b", 1, template=template({"memory": "1G", "ephemeral-storage": "2000M"})),
+    )
+    assert minimum.of_job(roles, {}) == {
+        "count/pods": "4",
+        "cpu": "1",
+        "ephemeral-storage": "2G",
+        "memory": str((512 << 20) + 10**9),
+        "pods": "4",
+        "requests.cpu": "1",
+        "requests.ephemeral-storage": "2G",
+        "requests.memory": str((512 << 20) + 10**9),
+        "requests.x.io/chip": "1k",
+        "x.io/chip": "1k",
+    }
+    assert minimum.of_job(spec(task("a", 4, template=template({"memory": "256Mi"}))), {}) == {
+        "count/pods": "4",
+        "memory": "1Gi",
+        "pods": "4",
+        "requests.memory": "1Gi",
+    }
 
 
 def test_a_sidecar_runs_beside_all_that_comes_after_it() -> None:
@@ -127,6 +154,7 @@ def test_a_sidecar_runs_beside_all_that_comes_after_it() -> None:
         "overhead": {"cpu": "250m"},
     }
     assert minimum.of_pods(body, 2) == {
+        "count/pods": "2",
         "cpu": "5500m",
         "limits.cpu": "2500m",
         "pods": "2",

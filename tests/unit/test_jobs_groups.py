@@ -58,7 +58,7 @@ def test_a_podgroup_follows_its_job() -> None:
     assert spec_changes(has, scaled, {}) == {
         "minMember": 4,
         "minTaskMember": {"worker": 4},
-        "minResources": {"cpu": None, "requests.cpu": None, "pods": "4"},
+        "minResources": {"cpu": None, "requests.cpu": None, "count/pods": "4", "pods": "4"},
         "priorityClassName": "high",
     }
 
@@ -75,13 +75,39 @@ def test_the_podgroup_of_a_bare_pod() -> None:
     made = for_pod(pod, {**template({"cpu": "1"})["spec"], "priorityClassName": "high"}, None)
     assert made["metadata"]["annotations"] == {"volcano.sh/preemptable": "false"}
     (owner,) = made["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"]) == ("Pod", "p-1")
+    assert owner == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "p",
+        "uid": "p-1",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     assert made["spec"] == {
         "minMember": 1,
         "queue": "q",
-        "minResources": {"cpu": "1", "requests.cpu": "1", "pods": "1"},
+        "minResources": {"count/pods": "1", "cpu": "1", "requests.cpu": "1", "pods": "1"},
         "priorityClassName": "high",
     }
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "blocks"),
+    [
+        ("apps/v1", "ReplicaSet", True),
+        ("apps/v1", "StatefulSet", True),
+        ("batch/v1", "Job", True),
+        ("kubeflow.org/v1", "PyTorchJob", False),
+        ("other.io/v1", "ReplicaSet", False),
+    ],
+)
+def test_only_owners_whose_finalizers_the_controller_may_update_are_blocked(
+    api_version: str, kind: str, blocks: bool
+) -> None:
+    """An API server that enforces rights on owners would refuse the PodGroup else."""
+    owner = {**RS, "apiVersion": api_version, "kind": kind}
+    (made,) = for_pod(meta(ownerReferences=[owner]), {}, None)["metadata"]["ownerReferences"]
+    assert made == {**owner, **({"blockOwnerDeletion": True} if blocks else {})}
 
 
 def test_an_owner_says_how_many_belong_together() -> None:

@@ -20,7 +20,7 @@ def made(of: Job, role: str = "worker", index: int = 0) -> dict[str, Any]:
 
 def env_of(pod: dict[str, Any], kind: str = "containers") -> list[dict[str, str]]:
     return [
-        {entry["name"]: entry["value"] for entry in container.get("env", ())}
+        {entry["name"]: entry["value"] for entry in container.get("env", ()) if "value" in entry}
         for container in pod["spec"][kind]
     ]
 
@@ -97,13 +97,10 @@ def test_pods_find_each_other_by_name() -> None:
     of = job(task("ps", 1), task("data-worker", 2), plugins={"svc": []})
     pod = made(of, "data-worker", 1)
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("j-data-worker-1", "j")
-    assert env_of(pod) == [
-        {
-            "VC_PS_NUM": "1",
-            "VC_PS_HOSTS": "j-ps-0.j",
-            "VC_DATA_WORKER_NUM": "2",
-            "VC_DATA_WORKER_HOSTS": "j-data-worker-0.j,j-data-worker-1.j",
-        }
+    names = ["VC_PS_HOSTS", "VC_PS_NUM", "VC_DATA_WORKER_HOSTS", "VC_DATA_WORKER_NUM"]
+    assert pod["spec"]["containers"][0]["env"] == [
+        {"name": name, "valueFrom": {"configMapKeyRef": {"name": "j-svc", "key": name}}}
+        for name in names
     ]
     assert pod["spec"]["containers"][0]["volumeMounts"] == [
         {"name": "j-svc", "mountPath": "/etc/volcano"}
@@ -111,7 +108,14 @@ def test_pods_find_each_other_by_name() -> None:
     service, config, policy = plugins.objects(of)
     assert (service["metadata"]["name"], service["spec"]["clusterIP"]) == ("j", "None")
     assert config["metadata"]["name"] == "j-svc"
-    assert config["data"]["data-worker.host"] == "j-data-worker-0.j\nj-data-worker-1.j"
+    assert config["data"] == {
+        "ps.host": "j-ps-0.j",
+        "VC_PS_HOSTS": "j-ps-0.j",
+        "VC_PS_NUM": "1",
+        "data_worker.host": "j-data-worker-0.j\nj-data-worker-1.j",
+        "VC_DATA_WORKER_HOSTS": "j-data-worker-0.j,j-data-worker-1.j",
+        "VC_DATA_WORKER_NUM": "2",
+    }
     assert policy["kind"] == "NetworkPolicy"
     assert policy["spec"]["podSelector"] == policy["spec"]["ingress"][0]["from"][0]["podSelector"]
     for body in (service, config, policy):
@@ -128,7 +132,30 @@ def test_switches_of_svc() -> None:
     service, config = plugins.objects(of)
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert config["kind"] == "ConfigMap"
-    assert env_of(made(of)) == [{"VC_WORKER_NUM": "1"}]
+    assert [entry["name"] for entry in made(of)["spec"]["containers"][0]["env"]] == [
+        "VC_WORKER_NUM"
+    ]
+
+
+def test_pods_that_share_a_host_name_are_one_host() -> None:
+    of = job(task("w", 3, template=template(hostname="h")), plugins={"svc": []})
+    config = plugins.objects(of)[1]["data"]
+    assert config == {"w.host": "h.j", "VC_W_HOSTS": "h.j", "VC_W_NUM": "1"}
+
+
+def test_variables_of_the_hosts_replace_those_of_the_template_and_need_their_config() -> None:
+    """Every key that a pod refers to is in the ConfigMap: a kubelet starts no container else."""
+    told = template(initContainers=[{"name": "first", "image": "i"}])
+    told["spec"]["containers"][0]["env"] = [{"name": "VC_W_NUM", "value": "7"}, {"name": "MINE"}]
+    of = job(task("w", template=told), plugins={"svc": []})
+    keys = plugins.objects(of)[1]["data"]
+    spec = made(of, "w")["spec"]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        found = {entry["name"]: entry for entry in container["env"]}
+        refers = [name for name, entry in found.items() if "valueFrom" in entry]
+        assert refers == ["VC_W_HOSTS", "VC_W_NUM"]
+        assert set(refers) <= set(keys)
+    assert spec["containers"][0]["env"][0] == {"name": "MINE"}
 
 
 def test_ssh_mounts_one_secret_for_all() -> None:

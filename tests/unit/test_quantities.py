@@ -6,6 +6,31 @@ from allotment.core import quantities
 
 
 @pytest.mark.parametrize(
+    ("given", "canonical"),
+    [
+        ("1Gi", "1Gi"),
+        ("1024Mi", "1Gi"),
+        ("256Mi", "256Mi"),
+        ("1.5Gi", "1536Mi"),
+        ("1025Ki", "1025Ki"),
+        ("0.5Ki", "512"),
+        ("1073741824", "1073741824"),
+        ("1000M", "1G"),
+        ("2500m", "2500m"),
+        ("8000", "8k"),
+        ("1500", "1500"),
+        ("0", "0"),
+        ("0Gi", "0"),
+        ("4Ei", "4Ei"),
+    ],
+)
+def test_amounts_are_written_as_kubernetes_writes_them(given: str, canonical: str) -> None:
+    milli = quantities.parse(given)[0] * 1000 // quantities.parse(given)[1]
+    binary = quantities.is_binary(given)
+    assert quantities.canonical_text(milli, binary=binary) == canonical
+
+
+@pytest.mark.parametrize(
     ("text", "milli"),
     [
         ("0", 0),

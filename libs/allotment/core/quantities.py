@@ -68,6 +68,30 @@ def milli_text(value: int) -> str:
     return str(value // 1000) if value % 1000 == 0 else f"{value}m"
 
 
+def is_binary(text: str) -> bool:
+    """Whether a quantity is written with a binary suffix, as memory mostly is."""
+    return text[-2:] in _BINARY
+
+
+def canonical_text(value: int, *, binary: bool) -> str:
+    """Thousandths as Kubernetes writes a computed quantity: a whole number with the largest suffix
+    that it has, such as 1536Mi, 2k or 500m. Below 1024 also a binary one is written in decimal.
+    """
+    if binary and value >= 1024 * 1000:
+        return _with_suffix(-(-value // 1000), 1024, ("", *_BINARY))
+    if value % 1000:
+        return f"{value}m"
+    return _with_suffix(value // 1000, 1000, ("", "k", "M", "G", "T", "P", "E"))
+
+
+def _with_suffix(number: int, base: int, suffixes: tuple[str, ...]) -> str:
+    power = 0
+    while number and number % base == 0 and power < len(suffixes) - 1:
+        number //= base
+        power += 1
+    return f"{number}{suffixes[power]}"
+
+
 def whole_up(text: str) -> int:
     """Units (bytes for memory), rounded up as Kubernetes does."""
     numerator, denominator = parse(text)

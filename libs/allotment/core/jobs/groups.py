@@ -20,7 +20,7 @@ from allotment.core.jobs.model import (
     Priorities,
     Queue,
 )
-from allotment.core.jobs.owners import owner_of
+from allotment.core.jobs.owners import BLOCKED_OWNERS, owner_of
 from allotment.core.quantities import natural
 
 WAITING = ("", GROUP_PENDING)
@@ -185,13 +185,16 @@ def min_member(annotations: Mapping[str, str]) -> int:
 
 def _reference(pod: Meta) -> JsonObject:
     owner = pod.controller() or Owner("v1", "Pod", pod.name, pod.uid)
-    return {
+    reference: JsonObject = {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
         "name": owner.name,
         "uid": owner.uid,
         "controller": True,
     }
+    if (owner.api_version, owner.kind) in BLOCKED_OWNERS:
+        reference["blockOwnerDeletion"] = True
+    return reference
 
 
 def _label(pod: Meta, key: str) -> str:

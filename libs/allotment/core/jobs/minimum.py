@@ -1,16 +1,18 @@
 """What a gang needs at least: `minResources` of the PodGroup of a Job or of pods.
 
 A pod's request is written like a resource quota's usage: every name as it is, and again as
-`requests.…` and `limits.…`, and `pods`. Shared GPUs count as the pod asks for them: amounts per
-card are not multiplied by the number of cards.
+`requests.…` and `limits.…`, and `pods` and `count/pods`. Amounts are Kubernetes' canonical
+quantities, with binary suffixes where the first pod spec that asks for any has one. Shared GPUs
+count as the pod asks for them: amounts per card are not multiplied by the number of cards.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from allotment.core import pod_totals
 from allotment.core.jobs.model import JobSpec, JsonObject, Priorities, Task
-from allotment.core.quantities import QuantityError, milli, milli_text
+from allotment.core.jobs.templates import as_dict
+from allotment.core.quantities import QuantityError, canonical_text, is_binary, milli
 
 Amounts = dict[str, int]
 """Thousandths of the unit (cores, bytes, things) by name."""
@@ -29,7 +31,8 @@ def of_job(spec: JobSpec, priorities: Priorities) -> dict[str, str]:
     total: Amounts = {}
     for task in spec.roles:
         _add(total, of_pod(task.template.get("spec") or {}), taken[task.name])
-    return shown(total)
+    counted = [task.template.get("spec") or {} for task in spec.roles if taken[task.name]]
+    return _shown(total, counted)
 
 
 def pods_counted(spec: JobSpec, priorities: Priorities) -> dict[str, int]:
@@ -52,7 +55,7 @@ def of_pods(spec: Mapping[str, Any], pods: int) -> dict[str, str]:
     """The resources of so many pods of one spec."""
     total: Amounts = {}
     _add(total, of_pod(spec), pods)
-    return shown(total)
+    return _shown(total, [spec])
 
 
 def of_pod(spec: Mapping[str, Any]) -> Amounts:
@@ -66,7 +69,7 @@ def of_pod(spec: Mapping[str, Any]) -> Amounts:
     limits = pod_totals.in_all(_of_containers(spec, "limits"), own_limits, {})
     for name in overhead.keys() & limits.keys():
         limits[name] += overhead[name]
-    found: Amounts = {"pods": 1000}
+    found: Amounts = {"pods": 1000, "count/pods": 1000}
     for name, amount in requests.items():
         found[name] = found[f"requests.{name}"] = amount
     for name, amount in limits.items():
@@ -106,9 +109,36 @@ def _read(amounts: object) -> Amounts:
     return found
 
 
-def shown(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Amounts as quantities."""
-    return {name: milli_text(value) for name, value in sorted(amounts.items()) if value}
+def _shown(amounts: Mapping[str, int], specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Amounts as quantities, spelled as the pod specs spell theirs."""
+    binary: dict[str, bool] = {}
+    for spec in specs:
+        for name, text in _texts(spec):
+            binary.setdefault(name, is_binary(text))
+    return {
+        name: canonical_text(value, binary=binary.get(name, False))
+        for name, value in sorted(amounts.items())
+        if value
+    }
+
+
+def _texts(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All amounts above 0 of a pod spec, by the names that they add to."""
+    holders = [*_dicts(spec.get("containers")), *_dicts(spec.get("initContainers")), spec]
+    for holder in holders:
+        resources = as_dict(holder.get("resources"))
+        limits, requests = as_dict(resources.get("limits")), as_dict(resources.get("requests"))
+        overhead = as_dict(holder.get("overhead"))
+        for name, text in _positive({**limits, **requests, **overhead}):
+            yield from ((name, text), (f"requests.{name}", text))
+        for name, text in _positive({**limits, **overhead}):
+            yield f"limits.{name}", text
+
+
+def _positive(amounts: JsonObject) -> Iterator[tuple[str, str]]:
+    for name, amount in _read(amounts).items():
+        if amount:
+            yield name, str(amounts[name])
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], times: int) -> None:

@@ -3,6 +3,22 @@
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Job, JsonObject
 
+BLOCKED_OWNERS = (
+    (keys.BATCH, "Job"),
+    ("v1", "Pod"),
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "DaemonSet"),
+    ("batch/v1", "Job"),
+)
+"""Owners, as (apiVersion, kind), whose foreground deletion waits for what we made for them.
+
+An API server with the admission plugin OwnerReferencesPermissionEnforcement asks whoever sets
+blockOwnerDeletion for the right to update the owner's `finalizers`. The controller has it for these
+kinds only; a reference to any other owner goes without the field, or the whole object would be
+refused.
+"""
+
 
 def owner_of(job: Job) -> JsonObject:
     """The reference to put into metadata.ownerReferences."""

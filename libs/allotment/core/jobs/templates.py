@@ -3,7 +3,7 @@
 `copied` gives a pod of one's own; the helpers after it change that copy.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from allotment.core.jobs.model import JsonObject
@@ -34,13 +34,32 @@ def every_container(spec: JsonObject) -> Iterator[JsonObject]:
 
 def add_env(container: JsonObject, variables: dict[str, str]) -> None:
     """Set variables; one that the template sets itself gives way."""
+    _add_env(container, [{"name": name, "value": value} for name, value in variables.items()])
+
+
+def add_env_of_config(container: JsonObject, config: str, names: Sequence[str]) -> None:
+    """Set variables to what the ConfigMap `config` has under their names."""
+    keys = [{"configMapKeyRef": {"name": config, "key": name}} for name in names]
+    told = [{"name": name, "valueFrom": key} for name, key in zip(names, keys, strict=True)]
+    _add_env(container, told)
+
+
+def _add_env(container: JsonObject, told: list[JsonObject]) -> None:
+    names = {entry["name"] for entry in told}
     kept = [
         entry
         for entry in as_list(container.get("env"))
-        if not isinstance(entry, dict) or entry.get("name") not in variables
+        if not isinstance(entry, dict) or entry.get("name") not in names
     ]
-    told = [{"name": name, "value": value} for name, value in variables.items()]
     container["env"] = [*kept, *told]
+
+
+def add_port(container: JsonObject, name: str, port: int) -> None:
+    """Name a TCP port, unless the container names it already."""
+    ports = as_list(container.get("ports"))
+    if all(as_dict(entry).get("containerPort") != port for entry in ports):
+        named = {"name": name, "containerPort": port, "protocol": "TCP"}
+        container["ports"] = [*ports, named]
 
 
 def add_volume(spec: JsonObject, volume: JsonObject) -> None:

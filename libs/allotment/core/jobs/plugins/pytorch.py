@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from allotment.core.jobs.model import Job, JsonObject, Task
 from allotment.core.jobs.plugins import arguments as flags
 from allotment.core.jobs.plugins.svc import host
-from allotment.core.jobs.templates import add_env, as_dict, as_list, every_container
+from allotment.core.jobs.templates import add_env, add_port, as_list, every_container
 
 MASTER = "master"
 WORKER = "worker"
@@ -24,10 +24,7 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
     for container in every_container(pod["spec"]):
         add_env(container, variables)
     for container in as_list(pod["spec"].get("containers")):
-        ports = as_list(container.get("ports"))
-        if all(as_dict(entry).get("containerPort") != port for entry in ports):
-            named = {"name": _PORT_NAME, "containerPort": port, "protocol": "TCP"}
-            container["ports"] = [*ports, named]
+        add_port(container, _PORT_NAME, port)
 
 
 def variables_of(job: Job, role: Task, index: int, given: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """`svc`: pods find each other by name.
 
-A headless Service named like the Job, host names like the pods', lists of hosts as files in
-/etc/volcano and as variables, and a NetworkPolicy that lets the Job's pods talk to each other.
+A headless Service named like the Job, host names like the pods', lists of hosts in a ConfigMap that
+are files in /etc/volcano and variables (`VC_ROLE_HOSTS`, `VC_ROLE_NUM`), and a NetworkPolicy that
+lets the Job's pods talk to each other.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from allotment.core.jobs.model import Job, JsonObject, Task
 from allotment.core.jobs.owners import owned
 from allotment.core.jobs.plugins import arguments as flags
 from allotment.core.jobs.seats import pod_name
-from allotment.core.jobs.templates import add_env, add_mount, add_volume, every_container
+from allotment.core.jobs.templates import add_env_of_config, add_mount, add_volume, every_container
 
 HOSTS_DIRECTORY = "/etc/volcano"
 _PLACEHOLDER_PORT = 1
@@ -25,15 +26,14 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
     spec["subdomain"] = spec.get("subdomain") or job.metadata.name
     volume = hosts_config(job)
     add_volume(spec, {"name": volume, "configMap": {"name": volume}})
-    variables = {}
+    variables = []
     for task in job.spec.roles:
-        prefix = f"VC_{_variable(task.name)}"
-        variables[f"{prefix}_NUM"] = str(task.replicas)
         if flags.is_set(given, "inject-hosts-env", default=True):
-            variables[f"{prefix}_HOSTS"] = ",".join(hosts(job, task))
+            variables.append(f"VC_{_variable(task.name)}_HOSTS")
+        variables.append(f"VC_{_variable(task.name)}_NUM")
     for container in every_container(spec):
         add_mount(container, {"name": volume, "mountPath": HOSTS_DIRECTORY})
-        add_env(container, variables)
+        add_env_of_config(container, volume, variables)
 
 
 def hosts_config(job: Job) -> str:
@@ -42,8 +42,8 @@ def hosts_config(job: Job) -> str:
 
 
 def hosts(job: Job, role: Task) -> list[str]:
-    """The names by which a role's pods are reached inside the namespace."""
-    return [host(job, role, index) for index in range(role.replicas)]
+    """The names by which a role's pods are reached inside the namespace: one if they share it."""
+    return list(dict.fromkeys(host(job, role, index) for index in range(role.replicas)))
 
 
 def host(job: Job, role: Task, index: int) -> str:
@@ -89,8 +89,10 @@ def _service(job: Job, publish: bool) -> JsonObject:
 def _hosts_config(job: Job) -> JsonObject:
     data: dict[str, str] = {}
     for task in job.spec.roles:
-        data[f"{task.name}.host"] = "\n".join(hosts(job, task))
-        data[f"VC_{_variable(task.name)}_NUM"] = str(task.replicas)
+        names = hosts(job, task)
+        data[f"{_plain(task.name)}.host"] = "\n".join(names)
+        data[f"VC_{_variable(task.name)}_HOSTS"] = ",".join(names)
+        data[f"VC_{_variable(task.name)}_NUM"] = str(len(names))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -114,4 +116,9 @@ def _network_policy(job: Job) -> JsonObject:
 
 
 def _variable(role: str) -> str:
-    return role.upper().replace("-", "_")
+    return _plain(role).upper()
+
+
+def _plain(role: str) -> str:
+    """A role's name as Volcano has it in the names of files and variables."""
+    return role.replace("-", "_")
