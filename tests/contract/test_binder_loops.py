@@ -191,7 +191,7 @@ async def test_a_doubled_proposal_decides_and_tells_once_and_the_log_is_not_full
     async with at_work(tmp_path, policy(), node(), pod("a"), pod("h", HUGE)) as scene:
         proposal = await scene.propose("a", "h")
         await scene.send(proposal)
-        await until(lambda: len(scene.api.events) == 2)
+        await until(lambda: len(scene.api.events) == 2 and len(scene.bus.settled) == 2)
         await anyio.sleep(0.05)
         assert len(scene.decisions()) == 1
         assert len(scene.api.events) == 2
@@ -254,6 +254,7 @@ async def test_a_binding_that_is_forbidden_is_told_once_and_gives_the_cards_back
             await scene.propose("a", cycle=f"c{attempt}")
             await until(lambda n=attempt: scene.kinds().count("BindFailed") == n)  # type: ignore[misc]
             await until(lambda n=attempt: len(api.told) == n)  # type: ignore[misc]
+        await until(lambda: api.events)
         await anyio.sleep(0.05)
         assert api.told[0].startswith("pod-a: failed to bind to node n1: APIError: 403")
         assert api.events == [("pod-a", "FailedScheduling")]
