@@ -248,6 +248,71 @@ async def test_an_invalid_job_says_what_is_wrong_and_begins_when_it_is_mended(sc
         await scene.runs(3)
 
 
+def frameworks_job(plugins: str, *roles: str) -> str:
+    tasks = [
+        f"""
+  - name: {role}
+    replicas: 1
+    template:
+      spec:
+        restartPolicy: Never
+        containers: [{{name: {role}, image: i}}]"""
+        for role in roles
+    ]
+    return f"""
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {{name: j}}
+spec:
+  plugins: {plugins}
+  tasks:{"".join(tasks)}
+"""
+
+
+async def test_jobs_with_plugins_of_frameworks_run(scene: Scene) -> None:
+    """All that they need beside them is made, owned by the Job."""
+
+    def names(resource: str) -> list[str]:
+        return sorted(found["metadata"]["name"] for found in scene.store.list(key(resource))[0])
+
+    def key(resource: str) -> ResourceKey:
+        return ResourceKey("", resource)
+
+    async with scene.controller():
+        told = "{mpi: [--master=head], ray: [], tensorflow: [], hcclrank: [--master=head]}"
+        scene.apply(frameworks_job(told, "head", "worker"))
+        await scene.runs(2)
+        assert names("services") == ["j", "j-head-svc"]
+        assert (names("configmaps"), names("secrets")) == (["j-svc"], ["j-ssh"])
+        for resource in ("services", "configmaps", "secrets"):
+            for found in scene.store.list(key(resource))[0]:
+                (owner,) = found["metadata"]["ownerReferences"]
+                assert owner["uid"] == scene.job()["metadata"]["uid"]
+        head, worker = (scene.pods()[f"j-{role}-0"] for role in ("head", "worker"))
+        variables = {e["name"]: e.get("value") for e in head["spec"]["containers"][0]["env"]}
+        assert variables["MPI_HOST"] == "j-worker-0.j"
+        assert '"task":{"type":"head","index":0}' in (variables["TF_CONFIG"] or "")
+        assert worker["metadata"]["annotations"]["hccl/rankIndex"] == "1"
+        assert worker["spec"]["containers"][0]["command"][2].endswith("--address=j-head-0.j:6379")
+        assert set(scene.job()["status"]["controlledResources"]) == {
+            f"plugin-{name}" for name in ("hcclrank", "mpi", "ray", "ssh", "svc", "tensorflow")
+        }
+
+
+async def test_a_plugin_without_its_task_says_which_and_begins_when_it_is_named(
+    scene: Scene,
+) -> None:
+    async with scene.controller():
+        scene.apply(frameworks_job("{mpi: []}", "launcher", "worker"))
+        await scene.until(lambda: scene.events("InvalidJob"), "it is told")
+        assert scene.job()["status"]["state"]["message"] == (
+            "spec.plugins[mpi]: there is no task 'master': name the master with --master=TASK"
+        )
+        told = {"spec": {"plugins": {"mpi": ["--master=launcher"]}}}
+        scene.store.merge_patch(JOBS, "default", "j", told)
+        await scene.runs(2)
+
+
 async def test_a_finished_job_is_deleted_after_its_time(scene: Scene) -> None:
     completed, failed = (gauge.name for gauge in JobMetrics().gauges())
     async with scene.controller():

@@ -254,6 +254,156 @@ def test_pytorch_with_other_names() -> None:
     assert port["containerPort"] == 29500
 
 
+def tf_config(of: Job, role: str, index: int = 0) -> str:
+    return env_of(made(of, role, index))[0]["TF_CONFIG"]
+
+
+def test_tensorflow_tells_the_cluster_and_the_place_in_it() -> None:
+    first = template(initContainers=[{"name": "first", "image": "i"}])
+    of = job(
+        task("worker", 2, template=first),
+        task("ps", 1),
+        task("chief", 1),
+        task("evaluator", 1),
+        task("tensorboard", 1),
+        plugins={"tensorflow": []},
+    )
+    cluster = (
+        '{"cluster":{"ps":["j-ps-0.j:2222"],"worker":["j-worker-0.j:2222","j-worker-1.j:2222"],'
+        '"chief":["j-chief-0.j:2222"],"evaluator":["j-evaluator-0.j:2222"]},'
+    )
+    assert tf_config(of, "worker", 1) == cluster + '"task":{"type":"worker","index":1}}'
+    assert tf_config(of, "ps") == cluster + '"task":{"type":"ps","index":0}}'
+    assert tf_config(of, "tensorboard") == cluster + '"task":{"type":"tensorboard","index":0}}'
+    (variables,) = env_of(made(of), "initContainers")
+    assert "TF_CONFIG" not in variables
+    assert of.spec.plugins == {"tensorflow": [], "svc": None}
+
+
+def test_tensorflow_with_other_names() -> None:
+    of = job(
+        task("server", 1),
+        task("trainer", 1),
+        plugins={"tensorflow": ["--ps=server", "--worker", "trainer", "--port=5000"]},
+    )
+    assert tf_config(of, "trainer") == (
+        '{"cluster":{"ps":["j-server-0.j:5000"],"worker":["j-trainer-0.j:5000"]},'
+        '"task":{"type":"worker","index":0}}'
+    )
+
+
+def test_tensorflow_on_one_pod_needs_no_cluster() -> None:
+    assert env_of(made(job(task(), plugins={"tensorflow": []}))) == [{}]
+
+
+def test_mpi_tells_the_master_its_workers() -> None:
+    first = template(initContainers=[{"name": "first", "image": "i"}])
+    first["spec"]["containers"][0]["ports"] = [{"name": "ssh", "containerPort": 22}]
+    of = job(task("master", 1, template=first), task("worker", 2), plugins={"mpi": None})
+    assert of.spec.plugins == {"mpi": None, "svc": None, "ssh": None}
+    master, worker = made(of, "master"), made(of, "worker", 1)
+    hosts = {"MPI_HOST": "j-worker-0.j,j-worker-1.j"}
+    assert env_of(master) == env_of(master, "initContainers") == [hosts]
+    assert env_of(worker) == [{}]
+    port = {"name": "mpijob-port", "containerPort": 22, "protocol": "TCP"}
+    assert master["spec"]["containers"][0]["ports"] == [{"name": "ssh", "containerPort": 22}]
+    assert master["spec"]["initContainers"][0]["ports"] == [port]
+    assert worker["spec"]["containers"][0]["ports"] == [port]
+    volumes = [volume["name"] for volume in worker["spec"]["volumes"]]
+    assert volumes == ["j-svc", "j-ssh"]
+
+
+def test_mpi_with_other_names() -> None:
+    told = ["--master=launcher", "--worker=node", "--port=2022"]
+    of = job(task("launcher", 1), task("node", 1), plugins={"mpi": told})
+    pod = made(of, "launcher")
+    assert env_of(pod) == [{"MPI_HOST": "j-node-0.j"}]
+    assert [port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]] == [2022]
+
+
+def ray_task(name: str, replicas: int = 1, container: str = "") -> dict[str, Any]:
+    told = template()
+    told["spec"]["containers"] = [
+        {"name": container or name, "image": "i", "command": ["sleep"]},
+        {"name": "side", "image": "i"},
+    ]
+    return task(name, replicas, template=told)
+
+
+def test_ray_starts_a_head_and_workers_that_join_it() -> None:
+    of = job(ray_task("head"), ray_task("worker", 2), plugins={"ray": []})
+    assert of.spec.plugins == {"ray": [], "svc": None}
+    head, side = made(of, "head")["spec"]["containers"]
+    assert head["command"] == [
+        "sh",
+        "-c",
+        "ray start --head --block --dashboard-host=0.0.0.0 --port=6379 --dashboard-port=8265"
+        " --ray-client-server-port=10001",
+    ]
+    assert head["ports"] == [
+        {"name": "gcs", "containerPort": 6379, "protocol": "TCP"},
+        {"name": "dashboard", "containerPort": 8265, "protocol": "TCP"},
+        {"name": "client-server", "containerPort": 10001, "protocol": "TCP"},
+    ]
+    assert ("command" in side, "ports" in side) == (False, False)
+    worker = made(of, "worker", 1)["spec"]["containers"][0]
+    assert worker["command"] == ["sh", "-c", "ray start --block --address=j-head-0.j:6379"]
+    assert "ports" not in worker
+    *_, service = plugins.objects(of)
+    assert service == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {**plugins.objects(of)[0]["metadata"], "name": "j-head-svc"},
+        "spec": {
+            "selector": {
+                "volcano.sh/job-name": "j",
+                "volcano.sh/job-namespace": "n",
+                "volcano.sh/task-spec": "head",
+            },
+            "ports": [
+                {"name": "gcs", "port": 6379, "targetPort": 6379, "protocol": "TCP"},
+                {"name": "dashboard", "port": 8265, "targetPort": 8265, "protocol": "TCP"},
+                {"name": "client-server", "port": 10001, "targetPort": 10001, "protocol": "TCP"},
+            ],
+        },
+    }
+
+
+def test_ray_with_other_names() -> None:
+    told = ["--head=h", "--headContainer=main", "--worker=w", "--workerContainer=main"]
+    told += ["--port=1", "--dashboardPort=2", "--clientPort=3"]
+    of = job(ray_task("h", container="main"), ray_task("w", 1, "main"), plugins={"ray": told})
+    head = made(of, "h")["spec"]["containers"][0]
+    assert head["command"][2].endswith("--port=1 --dashboard-port=2 --ray-client-server-port=3")
+    worker = made(of, "w")["spec"]["containers"][0]
+    assert worker["command"][2] == "ray start --block --address=j-h-0.j:1"
+
+
+def test_hcclrank_ranks_masters_before_workers() -> None:
+    of = job(task("master", 2), task("worker", 2), task("logs", 1), plugins={"hcclrank": []})
+    ranks = {
+        (role, index): made(of, role, index)["metadata"]["annotations"].get("hccl/rankIndex")
+        for role, index in [("master", 1), ("worker", 0), ("worker", 1), ("logs", 0)]
+    }
+    assert list(ranks.values()) == ["1", "2", "3", None]
+    named = job(task("a", 1), task("b", 1), plugins={"hcclrank": ["--master=a", "--worker=b"]})
+    assert made(named, "b")["metadata"]["annotations"]["hccl/rankIndex"] == "1"
+
+
+def test_hcclrank_keeps_a_rank_that_the_pod_has() -> None:
+    told = template()
+    told["spec"]["containers"][0]["env"] = [{"name": "RANK", "value": "7"}]
+    of = job(task(template=told), plugins={"hcclrank": None})
+    assert made(of)["metadata"]["annotations"]["hccl/rankIndex"] == "7"
+    marked = {"metadata": {"annotations": {"hccl/rankIndex": "9"}}, **told}
+    of = job(task(template=marked), plugins={"hcclrank": None})
+    assert made(of)["metadata"]["annotations"]["hccl/rankIndex"] == "9"
+    roles = (task("chief", 1), task("w", 1))
+    told_names = ["--master=chief", "--worker=w"]
+    of = job(*roles, plugins={"hcclrank": [], "pytorch": told_names})
+    assert made(of, "w")["metadata"]["annotations"]["hccl/rankIndex"] == "1", "pytorch's rank"
+
+
 def test_volumes_of_the_job_are_mounted_into_every_container() -> None:
     volumes = [
         {"mountPath": "/data", "volumeClaimName": "shared"},
@@ -278,7 +428,7 @@ def test_volumes_of_the_job_are_mounted_into_every_container() -> None:
     ],
 )
 def test_odd_templates_are_passed_on_to_the_server_to_judge(odd: dict[str, Any]) -> None:
-    of = job(task(template=odd), plugins={"env": [], "svc": [], "ssh": [], "pytorch": []})
+    of = job(task(template=odd), plugins=dict.fromkeys(plugins.NAMES))
     assert made(of)["spec"]["containers"][0]["name"] == "a"
 
 

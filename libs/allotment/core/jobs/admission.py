@@ -12,14 +12,11 @@ import msgspec
 from allotment.core.jobs import keys
 from allotment.core.jobs.durations import parse_ms
 from allotment.core.jobs.model import DependsOn, JobSpec, Policy, Queue, Task
+from allotment.core.jobs.plugins import NAMES, NEEDS, needed_roles
 from allotment.core.jobs.policies import ACTIONS, ANY, EVENTS, POD_PENDING
 
 MAX_RETRY = 3
 NAME_CHARS_MAX = 63
-PLUGINS = ("env", "svc", "ssh", "pytorch")
-"""Job plugins that are built; others are refused by name."""
-NEEDS_SERVICE = ("pytorch",)
-"""Plugins that find other pods by the names which the plugin svc gives them."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _ITERATIONS = ("", "any", "all")
 _CHANGEABLE = ("min_available", "priority_class_name")
@@ -59,10 +56,8 @@ def defaulted(spec: JobSpec, scheduler_name: str) -> JobSpec:
 
 
 def _with_needed_plugins(plugins: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
-    needed = dict(plugins)
-    if any(name in plugins for name in NEEDS_SERVICE):
-        needed.setdefault("svc", None)
-    return needed
+    brought = {other: None for name in plugins for other in NEEDS.get(name, ())}
+    return {**brought, **plugins}
 
 
 def problems_of(name: str, spec: JobSpec) -> list[Problem]:
@@ -219,11 +214,14 @@ def _of_policies(policies: list[Policy], field: str) -> Iterator[Problem]:
 
 
 def _of_plugins(spec: JobSpec) -> Iterator[Problem]:
-    for name in spec.plugins or {}:
-        if name not in PLUGINS:
-            yield Problem(
-                f"spec.plugins[{name}]", f"there is no such plugin; known are {', '.join(PLUGINS)}"
-            )
+    for name, arguments in (spec.plugins or {}).items():
+        field = f"spec.plugins[{name}]"
+        if name not in NAMES:
+            yield Problem(field, f"there is no such plugin; known are {', '.join(NAMES)}")
+        for argument, role in needed_roles(name, arguments or ()).items():
+            if spec.role(role) is None:
+                text = f"there is no task {role!r}: name the {argument} with --{argument}=TASK"
+                yield Problem(field, text)
 
 
 def _of_volumes(spec: JobSpec) -> Iterator[Problem]:

@@ -27,9 +27,16 @@ def copied(value: Any) -> Any:
 def every_container(spec: JsonObject) -> Iterator[JsonObject]:
     """Init containers and containers of a pod spec."""
     for field in ("initContainers", "containers"):
-        for container in as_list(spec.get(field)):
-            if isinstance(container, dict):
-                yield container
+        yield from _dicts(spec.get(field))
+
+
+def containers(spec: JsonObject) -> Iterator[JsonObject]:
+    """Containers of a pod spec, without init containers."""
+    return _dicts(spec.get("containers"))
+
+
+def _dicts(items: object) -> Iterator[JsonObject]:
+    return (item for item in as_list(items) if isinstance(item, dict))
 
 
 def add_env(container: JsonObject, variables: dict[str, str]) -> None:

@@ -5,10 +5,10 @@ that is being built, `objects(job, arguments)` lists what must exist. Only `ssh`
 of keys, which is made once and handed in.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from allotment.core.jobs.model import Job, JsonObject, Task
-from allotment.core.jobs.plugins import env, pytorch, ssh, svc
+from allotment.core.jobs.plugins import env, hcclrank, mpi, pytorch, ray, ssh, svc, tensorflow
 
 _Dress = Callable[[JsonObject, Job, Task, int, Sequence[str]], None]
 _DRESS: dict[str, _Dress] = {
@@ -16,17 +16,41 @@ _DRESS: dict[str, _Dress] = {
     "svc": svc.dress,
     "ssh": ssh.dress,
     "pytorch": pytorch.dress,
+    "tensorflow": tensorflow.dress,
+    "mpi": mpi.dress,
+    "ray": ray.dress,
+    "hcclrank": hcclrank.dress,  # after pytorch, whose rank it reads
+}
+NAMES = tuple(_DRESS)
+"""Job plugins that are built; others are refused by name."""
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "pytorch": ("svc",),
+    "tensorflow": ("svc",),
+    "mpi": ("svc", "ssh"),
+    "ray": ("svc",),
+}
+"""Plugins that a plugin brings with it: `svc` gives pods the names by which others find them."""
+_ROLES: dict[str, Callable[[Sequence[str]], Mapping[str, str]]] = {
+    "mpi": mpi.roles,
+    "ray": ray.roles,
 }
 
 
 def dress(pod: JsonObject, job: Job, role: Task, index: int) -> None:
-    """Let every plugin of the Job add its part, in the order of their names."""
-    for name, arguments in sorted((job.spec.plugins or {}).items()):
-        if name in _DRESS:
-            _DRESS[name](pod, job, role, index, arguments or ())
+    """Let every plugin of the Job add its part."""
+    plugins = job.spec.plugins or {}
+    for name, change in _DRESS.items():
+        if name in plugins:
+            change(pod, job, role, index, plugins[name] or ())
 
 
 def objects(job: Job) -> list[JsonObject]:
     """What must exist beside the pods and can be written down without a secret."""
     plugins = job.spec.plugins or {}
-    return svc.objects(job, plugins["svc"] or ()) if "svc" in plugins else []
+    found = svc.objects(job, plugins["svc"] or ()) if "svc" in plugins else []
+    return [*found, ray.service(job, plugins["ray"] or ())] if "ray" in plugins else found
+
+
+def needed_roles(name: str, arguments: Sequence[str]) -> Mapping[str, str]:
+    """The roles without which a plugin can do nothing, by the argument that names them."""
+    return _ROLES[name](arguments) if name in _ROLES else {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from allotment.core.jobs.model import Job, JsonObject, Task
 from allotment.core.jobs.plugins import arguments as flags
 from allotment.core.jobs.plugins.svc import host
-from allotment.core.jobs.templates import add_env, add_port, as_list, every_container
+from allotment.core.jobs.templates import add_env, add_port, containers, every_container
 
 MASTER = "master"
 WORKER = "worker"
@@ -23,7 +23,7 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
     port = flags.port(given, "port", PORT)
     for container in every_container(pod["spec"]):
         add_env(container, variables)
-    for container in as_list(pod["spec"].get("containers")):
+    for container in containers(pod["spec"]):
         add_port(container, _PORT_NAME, port)
 
 

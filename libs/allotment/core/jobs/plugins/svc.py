@@ -68,7 +68,8 @@ def objects(job: Job, arguments: Sequence[str]) -> list[JsonObject]:
     return found
 
 
-def _selector(job: Job) -> JsonObject:
+def selector(job: Job) -> JsonObject:
+    """The labels of all pods of a Job."""
     return {keys.JOB_NAME: job.metadata.name, keys.JOB_NAMESPACE: job.metadata.namespace}
 
 
@@ -79,7 +80,7 @@ def _service(job: Job, publish: bool) -> JsonObject:
         "metadata": owned(job, job.metadata.name),
         "spec": {
             "clusterIP": "None",
-            "selector": _selector(job),
+            "selector": selector(job),
             "publishNotReadyAddresses": publish,
             "ports": [{"name": "placeholder", "port": _PLACEHOLDER_PORT, "protocol": "TCP"}],
         },
@@ -102,7 +103,7 @@ def _hosts_config(job: Job) -> JsonObject:
 
 
 def _network_policy(job: Job) -> JsonObject:
-    pods = {"matchLabels": _selector(job)}
+    pods = {"matchLabels": selector(job)}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
