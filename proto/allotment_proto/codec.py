@@ -14,6 +14,7 @@ from allotment_proto.events import (
     ENVELOPE_VERSION,
     BindFailed,
     Bound,
+    Corrected,
     Decided,
     Envelope,
     Event,
@@ -37,6 +38,7 @@ _HOME: dict[type, str] = {
     Bound: subjects.OUTCOME,
     BindFailed: subjects.OUTCOME,
     Evicted: subjects.OUTCOME,
+    Corrected: subjects.OUTCOME,
 }
 """The one subject for events that are not the watcher's."""
 _HOMES = frozenset(_HOME.values())

@@ -4,11 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from allotment_proto import samples
-from allotment_proto.codec import Message, decode_envelope, decode_message, encode
+from allotment_proto import samples, subjects
+from allotment_proto.codec import (
+    Message,
+    UndecodableError,
+    decode_envelope,
+    decode_message,
+    encode,
+)
 from allotment_proto.events import Envelope, Event
 from allotment_proto.messages import Feasible, Proposal, Settled
 from allotment_proto.schema.__main__ import write
+from allotment_proto.schema.asyncapi import CHANNELS
 
 PIPELINE = ("Feasible", "Proposal", "Settled")
 FILES = sorted(samples.FOLDER.glob("*.json"))
@@ -35,6 +42,20 @@ def test_every_type_has_a_sample() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_old_samples_decode(path: Path) -> None:
     assert _decode(path) is not None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_an_event_counts_on_the_subjects_that_the_document_names_for_it(path: Path) -> None:
+    kind = path.name.split(".")[0]
+    if kind in PIPELINE:
+        return
+    homes = {c.address for c in CHANNELS if kind in [known.__name__ for known in c.types]}
+    for subject in homes:
+        assert decode_envelope(path.read_bytes(), subject)
+    for subject in {subjects.DECISION, subjects.OUTCOME, subjects.FACTS} - homes:
+        if subject != subjects.FACTS or not homes.isdisjoint((subjects.DECISION, subjects.OUTCOME)):
+            with pytest.raises(UndecodableError, match=f"{kind} is not for {subject}"):
+                decode_envelope(path.read_bytes(), subject)
 
 
 @pytest.mark.parametrize("name", sorted(samples.values()))
