@@ -151,6 +151,7 @@ class Controller:
         match event:
             case Added() | Modified():
                 self.known.groups.observe(event.object)
+                self.groups.on_group(event.object)
                 group: PodGroup | None = event.object
             case Deleted(identity=who):
                 group = self.known.groups.forget(who.namespace, who.name, who.uid)

@@ -13,6 +13,7 @@ from allotment.core.jobs.admission import (
     queue_problem,
     self_waiting,
     update_problems,
+    without_effect,
 )
 from allotment.core.jobs.model import Command, Job, JobSpec, Meta, Notice, PodGroup, PodView
 from allotment.core.jobs.pods import build
@@ -67,6 +68,8 @@ class Jobs:
             spec = defaulted(job.spec, self._desk.settings.default_scheduler)
             if text := self_waiting(spec):
                 self._desk.teller.job(job.metadata, Notice("Warning", "GangWaitsForItself", text))
+            if text := without_effect(spec):
+                self._desk.teller.job(job.metadata, Notice("Warning", "NoEffect", text))
         self._desk.stir_job(*place_of(job.metadata))
 
     def on_job_gone(self, uid: str) -> None:

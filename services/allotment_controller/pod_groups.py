@@ -9,7 +9,14 @@ import msgspec
 
 from allotment.adapters.kube import Ok, Refused, pod_path
 from allotment.core.jobs import groups, keys
-from allotment.core.jobs.model import GROUP_INQUEUE, GROUP_PENDING, JsonObject, Meta, PodGroup
+from allotment.core.jobs.model import (
+    GROUP_INQUEUE,
+    GROUP_PENDING,
+    JsonObject,
+    Meta,
+    Notice,
+    PodGroup,
+)
 from allotment_controller.crowd import Crowd
 from allotment_controller.objects import NAMES, PodObject, members_of, path_of
 from allotment_controller.state import POD, Desk
@@ -123,6 +130,16 @@ class PodGroups:
         if isinstance(answer, Refused):
             return None
         raise Again(f"{owner.kind} {owner.name}: {answer.message}")
+
+    # PodGroups that somebody wrote
+
+    def on_group(self, group: PodGroup) -> None:
+        """Say what of a PodGroup has no effect; of a Job's the Job itself says it."""
+        owner = group.metadata.controller()
+        is_of_job = owner is not None and (owner.api_version, owner.kind) == (keys.BATCH, "Job")
+        if not is_of_job and (text := groups.without_effect(group)):
+            notice = Notice("Warning", "NoEffect", text)
+            self._desk.teller.tell(keys.SCHEDULING, "PodGroup", group.metadata, notice)
 
     # Phases
 

@@ -1,4 +1,4 @@
-"""Events about Jobs and Queues. They never hold up what they tell of.
+"""Events about Jobs, PodGroups and Queues. They never hold up what they tell of.
 
 The same warning about the same object is told once: a state that stays is no news. What was done is
 told each time.

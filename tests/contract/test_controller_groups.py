@@ -77,6 +77,19 @@ async def test_bare_pods_and_pods_of_an_owner_get_podgroups(scene: Scene) -> Non
         )
 
 
+async def test_a_podgroup_says_which_of_its_fields_have_no_effect(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(
+            "{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: own},"
+            " spec: {minMember: 4, subGroupPolicy: [{name: a, subGroupSize: 2}]}}"
+        )
+        await scene.until(lambda: scene.events("NoEffect"), "it is told")
+        assert scene.events("NoEffect")[0].startswith("spec.subGroupPolicy: no effect here; only")
+        policy = scene.store.get(GROUPS, "default", "own")["spec"]["subGroupPolicy"]
+        assert policy == [{"name": "a", "subGroupSize": 2}], "carried as it is"
+        await scene.until(lambda: phase_of(scene.groups()[0]) == "Inqueue", "and it goes on")
+
+
 async def test_without_admission_podgroups_wait_for_the_scheduler(scene: Scene) -> None:
     async with scene.controller(admit=False):
         scene.apply(JOB)

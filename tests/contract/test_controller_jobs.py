@@ -313,6 +313,41 @@ async def test_a_plugin_without_its_task_says_which_and_begins_when_it_is_named(
         await scene.runs(2)
 
 
+async def test_partitions_are_marked_and_restart_alone(scene: Scene) -> None:
+    policy = "{totalPartitions: 3, partitionSize: 2, minPartitions: 2}"
+    job = JOB.replace("minAvailable: 3", "queue: default").replace(
+        "replicas: 3",
+        f"replicas: 6\n    partitionPolicy: {policy}\n"
+        "    policies: [{event: PodFailed, action: RestartPartition}]",
+    )
+    async with scene.controller():
+        scene.apply(job)
+        await scene.runs(6)
+        (group,) = scene.groups()
+        assert (group["spec"]["minMember"], group["spec"]["minTaskMember"]) == (4, {"worker": 4})
+        (sub_groups,) = group["spec"]["subGroupPolicy"]
+        assert (sub_groups["subGroupSize"], sub_groups["minSubGroups"]) == (2, 2)
+        before = {name: pod["metadata"]["uid"] for name, pod in scene.pods().items()}
+        labels = {name: pod["metadata"]["labels"] for name, pod in scene.pods().items()}
+        assert [labels[name]["volcano.sh/partition-id"] for name in sorted(labels)] == list(
+            "001122"
+        )
+        await scene.until(lambda: scene.events("NoEffect"), "what has no effect is told")
+        assert scene.events("NoEffect") == [
+            "spec.tasks[0].partitionPolicy: the pods that start first are not kept to whole"
+            " partitions"
+        ]
+        scene.run_pods("Failed", "j-worker-3")
+
+        def anew() -> set[str]:
+            found = {name: pod["metadata"]["uid"] for name, pod in scene.pods().items()}
+            return {name for name, uid in found.items() if uid != before[name]}
+
+        await scene.until(lambda: anew() == {"j-worker-2", "j-worker-3"}, "its partition is new")
+        await scene.runs(6)
+        assert anew() == {"j-worker-2", "j-worker-3"}
+
+
 async def test_a_finished_job_is_deleted_after_its_time(scene: Scene) -> None:
     completed, failed = (gauge.name for gauge in JobMetrics().gauges())
     async with scene.controller():

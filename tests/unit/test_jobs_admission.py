@@ -11,6 +11,7 @@ from allotment.core.jobs.admission import (
     queue_problem,
     self_waiting,
     update_problems,
+    without_effect,
 )
 from allotment.core.jobs.durations import parse_ms, show_s
 from allotment.core.jobs.model import JobSpec, Queue
@@ -106,6 +107,22 @@ def test_dependencies_in_a_circle() -> None:
     first = task("a", dependsOn={"name": ["b"]})
     (problem,) = problems_of("j", spec(first, task("b", dependsOn={"name": ["a"]}), task("c")))
     assert str(problem) == "spec.tasks: dependsOn goes in a circle: a, b"
+
+
+def test_fields_without_effect_are_warned_of() -> None:
+    topology = {"networkTopology": {"mode": "hard"}}
+    halves = {"totalPartitions": 2, "partitionSize": 1}
+    assert without_effect(spec(task(replicas=2, partitionPolicy=halves))) == ""
+    assert without_effect(spec(task(replicas=2), minAvailable=1)) == ""
+    few = spec(task("a"), task(replicas=2, partitionPolicy={**halves, "minPartitions": 1}))
+    assert without_effect(few) == (
+        "spec.tasks[1].partitionPolicy: the pods that start first are not kept to whole partitions"
+    )
+    near = spec(task(replicas=2, partitionPolicy={**halves, **topology}), **topology)
+    assert without_effect(near) == (
+        "spec.networkTopology has no effect;"
+        " spec.tasks[0].partitionPolicy.networkTopology has no effect"
+    )
 
 
 def test_a_gang_that_waits_for_itself_is_warned_of() -> None:

@@ -63,6 +63,51 @@ def test_a_podgroup_follows_its_job() -> None:
     }
 
 
+def test_partitions_are_sub_groups() -> None:
+    topology = {"mode": "hard", "highestTierAllowed": 1}
+    policy = {"totalPartitions": 3, "partitionSize": 2, "minPartitions": 2}
+    of = job(
+        task("a", 6, partitionPolicy={**policy, "networkTopology": topology}),
+        task("b", 2, partitionPolicy={"totalPartitions": 2, "partitionSize": 1}),
+        task("c", 1),
+    )
+    spec = groups.of_job(of, {})["spec"]
+    assert spec["minTaskMember"] == {"a": 4, "b": 2, "c": 1}, "2 partitions of 2 pods"
+    assert spec["minMember"] == 7
+    assert spec["subGroupPolicy"] == [
+        {
+            "name": "a",
+            "subGroupSize": 2,
+            "minSubGroups": 2,
+            "labelSelector": {"matchLabels": {"volcano.sh/task-spec": "a"}},
+            "matchLabelKeys": ["volcano.sh/partition-id"],
+            "networkTopology": topology,
+        },
+        {
+            "name": "b",
+            "subGroupSize": 1,
+            "minSubGroups": 0,
+            "labelSelector": {"matchLabels": {"volcano.sh/task-spec": "b"}},
+            "matchLabelKeys": ["volcano.sh/partition-id"],
+        },
+    ]
+    has = msgspec.convert(groups.of_job(of, {}), PodGroup)
+    assert spec_changes(has, of, {}) == {}
+    without = msgspec.structs.replace(
+        has, spec=msgspec.structs.replace(has.spec, sub_group_policy=None)
+    )
+    assert spec_changes(without, of, {}) == {"subGroupPolicy": spec["subGroupPolicy"]}
+
+
+def test_what_has_no_effect_is_named() -> None:
+    def said(**spec: Any) -> str:
+        return groups.without_effect(msgspec.convert({"metadata": {}, "spec": spec}, PodGroup))
+
+    assert said(minMember=2) == said(subGroupPolicy=[]) == ""
+    both = said(subGroupPolicy=[{"name": "a"}], networkTopology={"mode": "hard"})
+    assert both.startswith("spec.networkTopology and spec.subGroupPolicy: no effect here; only")
+
+
 def test_pods_of_one_owner_share_a_podgroup() -> None:
     assert name_for_pod(meta()) == "podgroup-p-1"
     assert name_for_pod(meta(ownerReferences=[RS])) == "podgroup-rs-1"

@@ -81,7 +81,7 @@ def test_retried_too_often(retried: int) -> None:
         ("RestartJob", "Restarting", Scope.JOB, 1),
         ("RestartTask", "Restarting", Scope.ROLE, 1),
         ("RestartPod", "Restarting", Scope.POD, 1),
-        ("RestartPartition", "Restarting", Scope.ROLE, 1),
+        ("RestartPartition", "Restarting", Scope.PARTITION, 1),
         ("AbortJob", "Aborting", Scope.JOB, 0),
         ("CompleteJob", "Completing", Scope.JOB, 0),
         ("TerminateJob", "Terminating", Scope.JOB, 0),
@@ -116,6 +116,26 @@ def test_a_pod_that_is_deleted_is_terminating_whatever_its_phase() -> None:
 
 
 # What ends with a step
+
+
+@pytest.mark.parametrize(
+    ("policy", "names"),
+    [
+        ({"totalPartitions": 2, "partitionSize": 2}, {"j-worker-2", "j-worker-3"}),
+        (None, {f"j-worker-{n}" for n in range(4)}),
+    ],
+)
+def test_a_partition_restarts_alone(policy: dict[str, int] | None, names: set[str]) -> None:
+    workers = task(
+        replicas=4,
+        partitionPolicy=policy,
+        policies=[{"event": "PodFailed", "action": "RestartPartition"}],
+    )
+    running = job(workers, task("other"), status=at("Running"))
+    alive = [pod(f"worker-{n}") for n in (0, 1, 3)]
+    made = look(running, *alive, pod("worker-2", "Failed"), pod("other-0"))
+    assert ended(made) == names
+    assert phase_in(made, running) == "Restarting"
 
 
 def ended(made: Any) -> set[str]:

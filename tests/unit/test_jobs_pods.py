@@ -64,6 +64,17 @@ def test_names_labels_and_annotations() -> None:
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", "u", True)
 
 
+def test_pods_say_which_partition_they_are_in() -> None:
+    policy = {"totalPartitions": 2, "partitionSize": 2}
+    of = job(task(replicas=4, partitionPolicy=policy), task("odd", 2, partitionPolicy={}))
+    partitions = [
+        made(of, index=n)["metadata"]["labels"]["volcano.sh/partition-id"] for n in range(4)
+    ]
+    assert partitions == ["0", "0", "1", "1"]
+    assert made(of, "odd", 1)["metadata"]["labels"]["volcano.sh/partition-id"] == "1"
+    assert "volcano.sh/partition-id" not in made(job(task()))["metadata"]["labels"]
+
+
 def test_what_the_job_says_gives_way_to_the_template() -> None:
     plain = made(job(task(), priorityClassName="high"))["spec"]
     assert (plain["schedulerName"], plain["priorityClassName"]) == ("volcano", "high")

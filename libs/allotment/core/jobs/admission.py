@@ -104,6 +104,24 @@ def self_waiting(spec: JobSpec) -> str:
     )
 
 
+def without_effect(spec: JobSpec) -> str:
+    """A warning that names the fields which do nothing, or less than their names say; else empty.
+
+    Partitions are marked on the pods and named in the PodGroup, and their minimum counts in pods.
+    Nothing keeps those pods to whole partitions, or on near nodes.
+    """
+    found = ["spec.networkTopology has no effect"] if spec.network_topology else []
+    for index, task in enumerate(spec.roles):
+        policy, field = task.partition_policy, f"spec.tasks[{index}].partitionPolicy"
+        if policy is None:
+            continue
+        if policy.network_topology:
+            found.append(f"{field}.networkTopology has no effect")
+        if spec.minimum < spec.replicas:
+            found.append(f"{field}: the pods that start first are not kept to whole partitions")
+    return "; ".join(found)
+
+
 def update_problems(old: JobSpec, new: JobSpec) -> list[Problem]:
     """Changes that a running Job cannot follow: only amounts and the priority class may change."""
     found = [

@@ -16,9 +16,11 @@ from allotment.core.jobs.model import (
     JsonObject,
     Meta,
     Owner,
+    PartitionPolicy,
     PodGroup,
     Priorities,
     Queue,
+    Task,
 )
 from allotment.core.jobs.owners import BLOCKED_OWNERS, owner_of
 from allotment.core.quantities import natural
@@ -68,7 +70,37 @@ def spec_of_job(job: Job, priorities: Priorities) -> JsonObject:
         wanted["priorityClassName"] = spec.priority_class_name
     if spec.network_topology:
         wanted["networkTopology"] = spec.network_topology
+    if policies := [_sub_groups(task) for task in spec.roles if task.partition_policy]:
+        wanted["subGroupPolicy"] = policies
     return wanted
+
+
+def _sub_groups(task: Task) -> JsonObject:
+    """A role's partitions, as sub-groups of its PodGroup."""
+    policy = task.partition_policy or PartitionPolicy()
+    found: JsonObject = {
+        "name": task.name,
+        "subGroupSize": policy.partition_size,
+        "minSubGroups": policy.min_partitions,
+        "labelSelector": {"matchLabels": {keys.TASK_SPEC: task.name}},
+        "matchLabelKeys": [keys.PARTITION_ID],
+    }
+    if policy.network_topology:
+        found["networkTopology"] = policy.network_topology
+    return found
+
+
+def without_effect(group: PodGroup) -> str:
+    """Which fields of a PodGroup do nothing here; empty if all do something."""
+    spec = group.spec
+    given = {"networkTopology": spec.network_topology, "subGroupPolicy": spec.sub_group_policy}
+    fields = [f"spec.{name}" for name, value in given.items() if value]
+    if not fields:
+        return ""
+    return (
+        f"{' and '.join(fields)}: no effect here; only spec.minMember and spec.minTaskMember say"
+        " which pods start together, and the network is not looked at"
+    )
 
 
 def is_stale(group: PodGroup, job: Job) -> bool:
@@ -91,10 +123,11 @@ def spec_changes(group: PodGroup, job: Job, priorities: Priorities) -> JsonObjec
             name: str(value) for name, value in (group.spec.min_resources or {}).items()
         },
         "priorityClassName": group.spec.priority_class_name,
+        "subGroupPolicy": group.spec.sub_group_policy or [],
     }
     changed: JsonObject = {}
     for field, value in has.items():
-        want = wanted.get(field, "")
+        want = wanted.get(field, type(value)())
         if value != want:
             changed[field] = _replacing(value, want)
     return changed

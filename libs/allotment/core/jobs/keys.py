@@ -20,6 +20,8 @@ POD_QUEUE = "scheduling.volcano.sh/queue-name"
 
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
+PARTITION_ID = "volcano.sh/partition-id"
+"""On a pod of a task with partitions, as a label: the number of its partition."""
 JOB_NAME = "volcano.sh/job-name"
 JOB_NAMESPACE = "volcano.sh/job-namespace"
 JOB_VERSION = "volcano.sh/job-version"

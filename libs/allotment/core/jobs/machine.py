@@ -40,6 +40,8 @@ class Scope(Enum):
 
     JOB = "job"
     ROLE = "role"
+    PARTITION = "partition"
+    """The pods of a role that are in one partition; of a role without partitions, all."""
     POD = "pod"
 
 
@@ -72,7 +74,7 @@ _RESTARTS = {
     policies.RESTART_JOB: Reaction(RESTARTING, Scope.JOB, retries=1),
     policies.RESTART_TASK: Reaction(RESTARTING, Scope.ROLE, retries=1),
     policies.RESTART_POD: Reaction(RESTARTING, Scope.POD, retries=1),
-    policies.RESTART_PARTITION: Reaction(RESTARTING, Scope.ROLE, retries=1),
+    policies.RESTART_PARTITION: Reaction(RESTARTING, Scope.PARTITION, retries=1),
 }
 _ENDS = {
     policies.ABORT_JOB: Reaction(ABORTING, Scope.JOB),

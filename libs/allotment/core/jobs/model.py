@@ -86,6 +86,15 @@ class DependsOn(msgspec.Struct):
     iteration: str = "all"
 
 
+class PartitionPolicy(msgspec.Struct, rename="camel"):
+    """A role's pods in groups of one size, by their index."""
+
+    total_partitions: int = 0
+    partition_size: int = 0
+    min_partitions: int = 0
+    network_topology: JsonObject | None = None
+
+
 class Task(msgspec.Struct, rename="camel"):
     """One role of a Job."""
 
@@ -96,11 +105,21 @@ class Task(msgspec.Struct, rename="camel"):
     policies: list[Policy] | None = None
     max_retry: int | None = None
     depends_on: DependsOn | None = None
+    partition_policy: PartitionPolicy | None = None
 
     @property
     def minimum(self) -> int:
         """How many of its pods the role needs."""
-        return self.replicas if self.min_available is None else self.min_available
+        if self.min_available is not None:
+            return self.min_available
+        policy = self.partition_policy or PartitionPolicy()
+        return max(policy.min_partitions, 0) * max(policy.partition_size, 0) or self.replicas
+
+    def partition(self, index: int) -> int | None:
+        """The number of the partition that the pod at `index` is in; None without partitions."""
+        if self.partition_policy is None:
+            return None
+        return index // max(self.partition_policy.partition_size, 1)
 
 
 class Volume(msgspec.Struct, rename="camel"):
@@ -203,6 +222,8 @@ class GroupSpec(msgspec.Struct, rename="camel"):
     queue: str = ""
     priority_class_name: str = ""
     min_resources: dict[str, str | int | float] | None = None
+    network_topology: JsonObject | None = None
+    sub_group_policy: list[JsonObject] | None = None
 
 
 class GroupCondition(msgspec.Struct):

@@ -23,6 +23,7 @@ def build(job: Job, role: Task, index: int, group: str) -> JsonObject:
         keys.JOB_NAME: job.metadata.name,
         keys.QUEUE_NAME: spec.queue,
     }
+    partition = role.partition(index)
     pod: JsonObject = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -34,6 +35,7 @@ def build(job: Job, role: Task, index: int, group: str) -> JsonObject:
                 **marks,
                 keys.JOB_NAMESPACE: job.metadata.namespace,
                 **_inherited(job.metadata.labels),
+                **({} if partition is None else {keys.PARTITION_ID: str(partition)}),
             },
             "annotations": {
                 **as_dict(metadata.get("annotations")),

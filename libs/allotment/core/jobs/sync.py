@@ -33,7 +33,7 @@ from allotment.core.jobs.model import (
     Priorities,
 )
 from allotment.core.jobs.policies import Due, Happened, choose, due_actions, happenings
-from allotment.core.jobs.seats import Seat, free_seats, surplus
+from allotment.core.jobs.seats import Seat, free_seats, index_of, surplus
 from allotment.core.jobs.status import Moment, Standing, patch
 
 _HELD_BACK = ("", PENDING, RUNNING)
@@ -182,7 +182,12 @@ def _ended_by(
         return _not_going(look.pods)
     if reaction.scope is Scope.POD:
         return _not_going(pod for pod in look.pods if pod.name == why.pod)
-    return _not_going(pod for pod in look.pods if pod.role == why.role)
+    of_role = [pod for pod in look.pods if pod.role == why.role]
+    task = look.job.spec.role(why.role)
+    if reaction.scope is Scope.PARTITION and task is not None and why.pod:
+        partition = task.partition(index_of(why.pod))
+        of_role = [pod for pod in of_role if task.partition(pod.index) == partition]
+    return _not_going(of_role)
 
 
 def _is_last_retry(job: Job, retry_count: int) -> bool:
