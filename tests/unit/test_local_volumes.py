@@ -1,5 +1,9 @@
 """Volumes that are there and wait for their first consumer: a pod of a batch each."""
 
+import random
+from itertools import product
+
+import msgspec
 import pytest
 
 from allotment.core import reasons, snapshot
@@ -7,8 +11,9 @@ from allotment.core.board import Board
 from allotment.core.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.evaluator import Evaluator
 from allotment.core.explain_asked import asked_for
-from allotment.core.local_volumes import taken
+from allotment.core.local_volumes import choice, taken
 from allotment.core.predicates import fits
+from allotment.core.queues.order import is_due
 from allotment.core.state import ClusterState, apply
 from allotment_proto.events import (
     BindFailed,
@@ -150,3 +155,69 @@ def test_an_explanation_asks_for_the_volumes_as_well() -> None:
     (asked,) = asked_for(state, state.pods["b"].fact)
     codes = [fits(node, asked.request, state.policy) for node in state.nodes.values()]
     assert codes == [reasons.VOLUME_OUT_OF_REACH] * 2
+
+
+def test_a_pod_without_a_volume_is_asked_again_when_one_is_given_back() -> None:
+    """No fact about it changes then: the volume was never its claim's."""
+    state = build.state_of(host("n1"), wants("a", D1), wants("b", D1))
+    placed, refused = decide(state, "a").placements, decide(state, "a", "b").refusals
+    tell(state, build.decided(*placed, refusals=refused))
+    tried = state.seq
+    assert not is_due(state, state.pods["b"], tried)
+    tell(state, PodGone(uid="a", namespace="default", name="pod-a", rv=9))
+    assert is_due(state, state.pods["b"], tried)
+
+
+def test_a_pod_without_a_volume_is_asked_again_when_there_is_one_more() -> None:
+    state = build.state_of(host("n1"), host("n2"), wants("a", D1), wants("b", D1))
+    placed, refused = decide(state, "a").placements, decide(state, "a", "b").refusals
+    tell(state, build.decided(*placed, refusals=refused))
+    tried = state.seq
+    more = (LocalClaim("b", (D1, D2)),)
+    tell(state, build.pod("b", build.request(), local_claims=more, rv=2))
+    assert is_due(state, state.pods["b"], tried)
+    assert given(decide(state, "b")) == {"b": ("n2", (("b", "d2"),))}
+
+
+def test_many_claims_that_compete_for_fewer_volumes_are_told_so_at_once() -> None:
+    """All orders of eleven volumes are forty million."""
+    disks = tuple(disk(f"d{number}", "n1") for number in range(11))
+    claims = tuple(LocalClaim(f"c{number}", disks) for number in range(12))
+    pod = build.pod("a", build.request(), local_claims=claims)
+    state = build.state_of(host("n1"), pod)
+    (refusal,) = decide(state, "a").refusals
+    assert refusal.reasons == ((reasons.VOLUME_OUT_OF_REACH, 1),)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_volumes_are_found_for_all_claims_wherever_there_are_enough(seed: int) -> None:
+    dice = random.Random(seed)
+    disks = [disk(f"d{number}", "n1") for number in range(dice.randint(1, 5))]
+    claims = tuple(
+        LocalClaim(f"c{number}", tuple(dice.sample(disks, dice.randint(1, len(disks)))))
+        for number in range(dice.randint(1, 4))
+    )
+    pod = build.pod("a", build.request(), local_claims=claims)
+    there = [[volume.name for volume in wanted.volumes] for wanted in claims]
+    can_be = any(len(set(names)) == len(names) for names in product(*there))
+    found = choice(pod, {"kubernetes.io/hostname": "n1"}, "n1", {})
+    assert (found is not None) == can_be
+    if found is not None:
+        assert [claim for claim, _ in found] == [wanted.claim for wanted in claims]
+        assert len({volume for _, volume in found}) == len(claims)
+        assert all(volume in names for (_, volume), names in zip(found, there, strict=True))
+
+
+def test_a_proposal_that_gives_one_volume_to_two_claims_does_not_stand() -> None:
+    claims = tuple(LocalClaim(name, (D1, disk("d3", "n1"))) for name in "xy")
+    state = build.state_of(host("n1"), build.pod("a", build.request(), local_claims=claims))
+    (placement,) = decide(state, "a").placements
+    forged = msgspec.structs.replace(placement, volumes=(("x", "d1"), ("y", "d1")))
+    assert not recheck_all(state, (forged,), ()).kept
+
+
+def test_a_volume_stays_given_while_the_pod_that_has_it_changes() -> None:
+    state = build.state_of(host("n1"), wants("a", D1))
+    tell(state, build.decided(*decide(state, "a").placements))
+    tell(state, build.pod("a", build.request(cpu_milli=7), node="n1", rv=2))
+    assert taken(state) == {"d1": "default/a"}

@@ -37,7 +37,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
             if (was.company, was.attachments) != (now.company, now.attachments):
                 state.note_company(pod.fact, -1)
                 state.note_company(event, 1)
-        elif pod.fact.problem != event.problem:
+        elif (pod.fact.problem, pod.fact.local_claims) != (event.problem, event.local_claims):
             pod.changed_seq = seq
         pod.fact = event
         note_single(state, pod)
@@ -69,6 +69,7 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         seen.phase = BOUND if is_as_decided else held.phase
         seen.seq, seen.stamp_s = held.seq, held.stamp_s
         seen.holdings, seen.broken = held.holdings, False
+        seen.volumes = held.volumes
     elif held.holdings and not held.broken:
         seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
     if _is_as_booked(held, seen):

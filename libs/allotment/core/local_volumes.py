@@ -7,14 +7,14 @@ so that no other pod of the batch, or placed before, gets the same. The binder b
 Source: Kubernetes' `volumebinding`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from allotment.core import reasons
 from allotment.core.bounds import Bound, bounded, bounds_of
 from allotment.core.model import ClusterState
 from allotment.core.selectors import affinity_matches
 from allotment_proto.events import Placement, PodObserved
-from allotment_proto.facts import Expression, LocalClaim, NodeTerm, PodRequest
+from allotment_proto.facts import Expression, NodeTerm, PodRequest
 
 Pairs = tuple[tuple[str, str], ...]
 """Claims of a pod, by name, each with the volume that it gets."""
@@ -58,10 +58,28 @@ def within(
 def choice(
     pod: PodObserved, labels: Mapping[str, str], node: str, given: Mapping[str, str]
 ) -> Pairs | None:
-    """A volume for each of the pod's claims on a node, the best that leave one for each; None if
-    there is none.
+    """A volume of its own for each of the pod's claims on a node, the better ones first; None if
+    there is none for some claim.
     """
-    return _choice(pod, pod.local_claims, labels, node, dict(given))
+    has = {claim: volume for volume, claim in given.items()}
+    there = []
+    for wanted in pod.local_claims:
+        key = f"{pod.namespace}/{wanted.claim}"
+        names = [
+            volume.name
+            for volume in wanted.volumes
+            if given.get(volume.name, key) == key
+            and has.get(key, volume.name) == volume.name
+            and affinity_matches(volume.terms, labels, node)
+        ]
+        if not names:
+            return None
+        there.append(names)
+    chosen = _apart(there)
+    if chosen is None:
+        return None
+    claims = [wanted.claim for wanted in pod.local_claims]
+    return tuple(zip(claims, chosen, strict=True))
 
 
 def stands(
@@ -70,6 +88,8 @@ def stands(
     """Whether the volumes of a placement are still those that its pod can have there."""
     chosen = dict(placement.volumes)
     if {wanted.claim for wanted in pod.local_claims} != chosen.keys():
+        return False
+    if not len(placement.volumes) == len(chosen) == len(set(chosen.values())):
         return False
     return not clashes(pod.namespace, placement.volumes, given) and all(
         any(
@@ -91,25 +111,39 @@ def clashes(namespace: str, pairs: Pairs, given: Mapping[str, str]) -> bool:
     )
 
 
-def _choice(
-    pod: PodObserved,
-    claims: tuple[LocalClaim, ...],
-    labels: Mapping[str, str],
-    node: str,
-    given: dict[str, str],
-) -> Pairs | None:
-    if not claims:
-        return ()
-    wanted, rest = claims[0], claims[1:]
-    for volume in wanted.volumes:
-        pair = ((wanted.claim, volume.name),)
-        if clashes(pod.namespace, pair, given) or not affinity_matches(volume.terms, labels, node):
-            continue
-        key = f"{pod.namespace}/{wanted.claim}"
-        others = _choice(pod, rest, labels, node, {**given, volume.name: key})
-        if others is not None:
-            return (*pair, *others)
-    return None
+def _apart(wanted: Sequence[Sequence[str]]) -> list[str] | None:
+    """For each list one of its names, no name twice; None if that cannot be.
+
+    A list gets the first of its names that is left. If none is, the lists that have them are asked
+    to do with another one, and so on (augmenting paths): trying all combinations in turn would take
+    for ever where a dozen claims compete for eleven volumes.
+    """
+    holder: dict[str, int] = {}
+    got: dict[int, str] = {}
+    for new in range(len(wanted)):
+        asked_by: dict[str, int] = {}
+        asking, free = [new], ""
+        for number in asking:  # grows as it is walked
+            for name in wanted[number]:
+                if name in asked_by:
+                    continue
+                asked_by[name] = number
+                if name not in holder:
+                    free = name
+                    break
+                asking.append(holder[name])
+            if free:
+                break
+        if not free:
+            return None
+        while True:  # hand on what each had, back to the new one
+            number = asked_by[free]
+            before = got.get(number, "")
+            holder[free], got[number] = number, free
+            if number == new:
+                break
+            free = before
+    return [got[number] for number in range(len(wanted))]
 
 
 def _add(found: dict[str, str], namespace: str, pairs: Pairs) -> None:

@@ -32,10 +32,13 @@ def room_seq(state: ClusterState, pod: Pod) -> int:
     """The last sequence at which room may have appeared for the pod.
 
     One that every node refused for a lasting reason is not asked again whenever some pod ends: so
-    pods that fit nowhere cost nothing while others come and go.
+    pods that fit nowhere cost nothing while others come and go. A volume that waits for a claim can
+    be out of reach because another pod was given it, and that pod may give it back.
     """
     refusal = pod.refusal
     if refusal is None or not refusal.reasons or refusal.problem is not None:
+        return state.room_seq
+    if pod.fact.local_claims:
         return state.room_seq
     if all(code in LASTING for code, _ in refusal.reasons):
         return max(state.nodes_seq, state.policy_seq)
