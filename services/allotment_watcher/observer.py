@@ -133,6 +133,7 @@ class Observer:
             case Undecodable():
                 self._unreadable_pod(event)
             case Synced():
+                self.throttle.keep_only(self._pods)
                 self.recorder.put(self.diary.only_pods([*self._pods, *self._unreadable]))
                 self._all_listed("pods")
                 self.ctx.ready("pods", True, f"{event.objects} listed")
@@ -255,6 +256,7 @@ class Observer:
     def _unreadable_pod(self, event: Undecodable) -> None:
         """The pod stays known and is refused with the reason; nothing else is held up."""
         self._unreadable.add(event.uid)
+        self.late.pop(event.uid, None)  # what it was before must not be told after this
         seen = read_leniently(shallow(event.raw, GLIMPSE_LEVELS), objects.PodGlimpse)
         who = (event.namespace, event.name, event.uid)
         fact = unreadable_pod_fact(*who, seen or objects.PodGlimpse(), event.error)

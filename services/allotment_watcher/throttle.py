@@ -7,7 +7,7 @@ bring about (node, phase, deletion) is never late.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from allotment_proto.events import PodObserved
 from allotment_watcher.diary import same_content
@@ -18,7 +18,7 @@ CHANGE_EVERY_S = 10.0
 
 
 class Throttle:
-    """Which pods may be told of now. Pods with all their changes free are not remembered."""
+    """Which pods may be told of now. Pods are remembered from their first change until `forget`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -41,6 +41,10 @@ class Throttle:
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._free.pop(uid, None)
+
+    def keep_only(self, uids: Collection[str]) -> None:
+        """All other pods are gone, perhaps while nobody watched."""
+        self._free = {uid: free for uid, free in self._free.items() if uid in uids}
 
 
 def is_progress(told: PodObserved, fact: PodObserved) -> bool:

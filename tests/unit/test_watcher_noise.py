@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 
-from allotment.adapters.kube_watch import Added, Identity, Modified
+from allotment.adapters.kube_watch import Added, Identity, Modified, Synced, Undecodable
 from allotment.adapters.recorder import Recorder
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import ContainerSource, PodSource
@@ -157,3 +157,25 @@ def test_nobody_is_told_what_a_pod_of_another_scheduler_wants_before_it_has_a_no
     told.pods(changing(10, spec={**theirs, "nodeName": "n1"}))
     assert told.put[-1].labels == (("turn", "10"),)
     assert told.put[-1].request.cpu_milli == 100
+
+
+def test_a_pod_that_cannot_be_read_any_more_is_not_told_as_it_was_before() -> None:
+    told = Told()
+    told.pods(*(changing(version) for version in range(1, 100)))
+    assert told.observer.late
+    anyio.run(told.observer.on_pod, Undecodable("default", "p", "uid-p", b"{}", "broken"))
+    problem = told.put[-1].problem
+    assert problem is not None
+    assert "cannot be read" in problem.message
+    told.now_s += CHANGE_EVERY_S
+    told.observer.see_late()
+    assert told.put[-1].problem == problem
+
+
+def test_pods_that_went_while_nobody_watched_are_not_remembered() -> None:
+    told = Told()
+    told.pods(*(changing(version) for version in range(1, 100)))
+    assert list(told.observer.throttle._free) == ["uid-p"]
+    told.observer._pods.clear()  # as it lists anew
+    anyio.run(told.observer.on_pod, Synced("1", 0))
+    assert not told.observer.throttle._free
