@@ -186,7 +186,8 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 code=claim.code,
                 subject=who,
                 message=f"{claim.place} {claim.message}",
-                remedy="the books are right; ask the pod's owner why, and delete the pod if its "
+                remedy="the books are right; find out who changed the pod's annotations, or the "
+                "device configuration by which they are read, and delete the pod if its "
                 "containers may use what it claims",
                 seq=0 if held is None else held.seq,
             )
