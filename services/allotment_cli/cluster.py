@@ -22,7 +22,7 @@ from allotment_local.orchestrator import up as start_local
 @click.option(
     "--nodes",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="YAML of node shapes; without it a mixed cluster of seven nodes.",
+    help="YAML of node shapes; without it a node of each kind.",
 )
 @click.option(
     "--policy",
