@@ -95,7 +95,8 @@ EXPLANATIONS: Final[dict[str, str]] = {
     HELD_FOR_GANG: "the node would do but is held for a group that was passed by too often",
     KEPT_FOR_PREEMPTOR: "the node would do but is kept for a group until its victims are gone",
     GPU_MODE_MISMATCH: "the node's sharing mode is not the one the pod demands",
-    NOT_ENOUGH_GPUS_ON_NODE: "a container asks for more cards than the node has",
+    NOT_ENOUGH_GPUS_ON_NODE: "a container asks for more cards than the node has, or than it "
+    "has left where cards are only counted",
     GPU_NOT_SELECTED: "no card has an id or index that the pod selects",
     GPU_MODEL_MISMATCH: "no card has a model that the pod accepts",
     GPU_UNHEALTHY: "every otherwise suitable card is unhealthy",
