@@ -96,6 +96,7 @@ async def _give(
 ) -> Obstacle | None:
     """Write the claim on the volume, unless somebody else was quicker."""
     path = f"/api/v1/persistentvolumes/{volume}"
+    wait_s = RETRY_FIRST_S
     while is_wanted():
         found = await _read(client, path, is_wanted, on_problem)
         if not isinstance(found, dict):
@@ -122,6 +123,10 @@ async def _give(
         answer = await client.patch(path, body)
         if isinstance(answer, Refused) and answer.status != 409:
             return reasons.API_ERROR, f"PersistentVolume {volume}: {answer.message}"
+        if not isinstance(answer, Ok):
+            on_problem(f"{path}: {answer.message}")
+            await anyio.sleep(wait_s)
+            wait_s = min(wait_s * 2, RETRY_MAX_S)
     return None
 
 

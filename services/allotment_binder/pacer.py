@@ -133,11 +133,14 @@ class Pacer:
         return None if self.served(uid) is None else self._spots[uid].place
 
     def served_before(self, uid: str) -> frozenset[str]:
-        """The pods of a pod's node that the node's kubelet admits before it."""
+        """The pods of a pod's node that the node's kubelet admits before it. None where the node is
+        gone as well, of which the same record may have told.
+        """
         mine = self._spots[uid].allocation
+        node = self._state.nodes.get(mine.node)
         return frozenset(
             other
-            for other, allocation in self._state.nodes[mine.node].allocations.items()
+            for other, allocation in (node.allocations.items() if node is not None else ())
             if self.place_of(other) is not None and age(allocation) < age(mine)
         )
 

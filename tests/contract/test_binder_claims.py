@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
 from allotment.core import reasons
 from allotment.core.state import RESERVED, Allocation
-from allotment_binder.bindings import Target
+from allotment_binder.bindings import RETRY_FIRST_S, Target
 from allotment_binder.claims import bind_claims, tell_claims
 
 Json = dict[str, Any]
@@ -105,3 +106,21 @@ async def test_a_volume_that_was_given_before_a_crash_is_not_given_again(tmp_pat
         script.then(reply(CLAIM), reply(given_to("uid-data")), reply(bound_to("disk")))
         assert await bind_claims(client, LOCAL, lambda: True, lambda _: None) is None
     assert script.bodies == [{}, {}, {}]
+
+
+async def test_a_volume_that_cannot_be_written_now_is_tried_again_after_a_pause(
+    tmp_path: Path,
+) -> None:
+    """Reading it works, so that alone does not pace the tries."""
+    said: list[str] = []
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.then(reply(CLAIM))
+        for _ in range(9):
+            script.then(reply(FREE), refuse(409, "Conflict"))
+        started_s = anyio.current_time()
+        obstacle = await bind_claims(client, LOCAL, lambda: len(said) < 2, said.append)
+        taken_s = anyio.current_time() - started_s
+    assert obstacle is None
+    assert all(DISK in text for text in said)
+    assert len(script.requests) == 5, "the claim, and twice the volume and a write that failed"
+    assert taken_s >= RETRY_FIRST_S

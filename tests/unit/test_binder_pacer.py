@@ -11,7 +11,7 @@ from allotment.core.state import apply
 from allotment_binder.bindings import Target, failed
 from allotment_binder.pacer import Pacer, Wait
 from allotment_binder.pacing import bindable
-from allotment_proto.events import Bound, PodGone
+from allotment_proto.events import Bound, NodeGone, PodGone
 from tests.build import card, decided, holding, node, placement, pod, policy, state_of
 
 
@@ -118,3 +118,15 @@ def test_who_waits_for_whom_and_how_many_are_not_acknowledged() -> None:
     assert list(pacer.waits()) == []
     assert pacer.unacknowledged() == {}
     assert [a.uid for a in pacer.ready()] == ["b"]
+
+
+def test_a_pod_that_goes_after_its_node_leaves_nothing_to_wait_for() -> None:
+    """One record can say of both: the node is forgotten before anybody looks at the pod."""
+    state = state_of(policy(), node("n1"), pod("a"))
+    apply(state, decided(placement("a", "n1", holding("GPU-0"))), state.seq + 1)
+    pacer = Pacer(state)
+    assert [a.uid for a in pacer.ready()] == ["a"]
+    apply(state, NodeGone(name="n1", uid="uid-n1", rv=9), state.seq + 1)
+    apply(state, PodGone(uid="a", namespace="default", name="a", rv=9), state.seq + 1)
+    assert "n1" not in state.nodes
+    assert pacer.served_before("a") == frozenset()
