@@ -430,3 +430,22 @@ def test_labels_that_only_another_rule_looks_at_count_as_well() -> None:
     assert refused(state, "a") == {}
     apply(state, pod("bare", WEB), state.seq + 1)
     assert places(state, "bare") == {"bare": "n2"}
+
+
+def test_what_rules_say_is_found_out_anew_when_there_is_another_rule() -> None:
+    """A replica more with the rule that the others have changes nothing for anybody."""
+    away = Company(away=(PodTerm("host", (), IS_WEB),))
+    state = build.state_of(*zones("a"), build.pod("a", build.request(company=away)))
+    web = build.pod("w", labels=WEB)
+    found = situated(web, state).company.repelled
+    assert found
+    known = dict(state.rules_about)
+    apply(state, build.pod("b", build.request(company=away)), state.seq + 1)
+    assert state.rules_about == known != {}
+    more = Company(away=(PodTerm("zone", (), IS_WEB),))
+    apply(state, build.pod("c", build.request(company=more)), state.seq + 1)
+    assert [each.topology_key for each in situated(web, state).company.repelled] == ["host", "zone"]
+    for uid in "ab":
+        gone = PodGone(uid=uid, namespace="default", name=uid, rv=9)
+        apply(state, gone, state.seq + 1)
+    assert [each.topology_key for each in situated(web, state).company.repelled] == ["zone"]

@@ -137,12 +137,10 @@ def mismatch(pod: Pod) -> Problem | None:
 
 def difference(decision: int, booked: tuple[Holding, ...], fact: PodObserved) -> Problem | None:
     """The same of what a decision (0: none) booked for a pod. None if it claims just that."""
-    claim = claim_text(claimed(fact))
-    why = f"the log books {claim_text(booked)} for the pod (decision {decision})"
     if fact.broken is None and agrees(booked, claimed(fact)):
         return None
-    if fact.broken is not None:
-        claim = "what cannot be read"
+    claim = claim_text(claimed(fact)) if fact.broken is None else "what cannot be read"
+    why = f"the log books {claim_text(booked)} for the pod (decision {decision})"
     if not decision and fact.broken is None and agrees(booked, fact.holdings):
         why = f"the pod's limits ask for {claim_text(booked)}"
     elif not decision:

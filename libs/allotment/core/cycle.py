@@ -28,7 +28,7 @@ from allotment.core.evaluator import (
 )
 from allotment.core.fold_groups import wholes_among
 from allotment.core.instances import smallest
-from allotment.core.local_volumes import choice, stands, taken, within
+from allotment.core.local_volumes import Pairs, choice, stands, taken, within
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, covers
 from allotment_proto.events import (
@@ -133,9 +133,12 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     ranking = smallest(state, request, ranking, lambda found: found.best, ranker.rank)
     best = ranking.best
     assert best is not None
-    node = state.nodes[best.rank[2]]
-    volumes = choice(pod, node.labels, node.name, given)
-    assert volumes is not None
+    volumes: Pairs = ()
+    if pod.local_claims:
+        node = state.nodes[best.rank[2]]
+        chosen = choice(pod, node.labels, node.name, given)
+        assert chosen is not None
+        volumes = chosen
     return Placement(
         uid=pod.uid,
         namespace=pod.namespace,

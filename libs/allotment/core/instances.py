@@ -41,10 +41,11 @@ def smallest(
 
 def _largest_mib(state: ClusterState, place: Place) -> int:
     """The memory of the largest instance that a place gives; 0 if it gives none."""
-    ledgers = state.nodes[place.rank[2]].ledgers
     sizes = []
     for holding in place.holdings:
-        card = ledgers[holding.family].by_id[holding.card]
+        if not holding.instance:  # a share, as most are: nothing to look up
+            continue
+        card = state.nodes[place.rank[2]].ledgers[holding.family].by_id[holding.card]
         if card.table:
             sizes.append(card.charged_mib(holding))
     return max(sizes, default=0)

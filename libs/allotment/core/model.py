@@ -341,7 +341,8 @@ class ClusterState:
         """What the pods that are known say about others (required anti-affinity, and preferences),
         with how many of them say it; see `company.situated`."""
         self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
-        """By namespace and labels, what these rules say of such a pod: a cache."""
+        """By namespace and labels, what these rules say of such a pod: a cache, emptied when a rule
+        comes that nobody had, or goes with the last pod that has it."""
         self.claimed: dict[Attachment, int] = {}
         """Volumes of the pods that are known, with how many of them have each."""
         self.followers = 0
@@ -378,12 +379,10 @@ class ClusterState:
             return
         if company.near or any(rule.is_required for rule in company.spread):
             self.followers += sign
-        if company.away or company.preferred:
+        news = [_add(self.keep_away, term, sign) for term in company.away]
+        news += [_add(self.preferences, preference, sign) for preference in company.preferred]
+        if any(news):  # one more pod with a rule that is known says nothing new
             self.rules_about.clear()
-        for term in company.away:
-            _add(self.keep_away, term, sign)
-        for preference in company.preferred:
-            _add(self.preferences, preference, sign)
 
     def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
         """Note that a node changed: an allocation was booked (1) or released (−1), or, without
@@ -406,10 +405,12 @@ class ClusterState:
         )
 
 
-def _add(counts: dict[K, int], key: K, number: int) -> None:
-    """Add to a count; one that is 0 is forgotten."""
-    now = counts.get(key, 0) + number
+def _add(counts: dict[K, int], key: K, number: int) -> bool:
+    """Add to a count; one that is 0 is forgotten. Whether that made or ended a key."""
+    before = counts.get(key, 0)
+    now = before + number
     if now:
         counts[key] = now
     else:
         del counts[key]
+    return not (before and now)
