@@ -348,6 +348,25 @@ async def test_partitions_are_marked_and_restart_alone(scene: Scene) -> None:
         assert anew() == {"j-worker-2", "j-worker-3"}
 
 
+async def test_a_job_far_too_large_does_not_hold_up_others(scene: Scene) -> None:
+    """Neither when it is made nor when it is restarted: nothing is built of its 2·10⁹ pods."""
+    huge = JOB.replace("minAvailable: 3", "minAvailable: 1").replace("name: j}", "name: huge}")
+    async with scene.controller():
+        scene.apply(huge.replace("replicas: 3", "replicas: 2000000000\n    minAvailable: 1"))
+        await scene.until(lambda: scene.events("InvalidJob"), "it is told")
+        assert scene.job("huge")["status"]["state"]["message"] == (
+            "spec.tasks: 2000000000 replicas in all are too many (at most 100000)"
+        )
+        scene.command("RestartJob", "huge")
+        await scene.until(lambda: scene.job("huge")["status"].get("retryCount") == 1, "restarted")
+        await scene.until(lambda: scene.phase("huge") == "Pending", "and waits again")
+        scene.apply(JOB)
+        await scene.runs(3)
+        assert {group["metadata"]["labels"]["volcano.sh/job-name"] for group in scene.groups()} == {
+            "j"
+        }
+
+
 async def test_a_finished_job_is_deleted_after_its_time(scene: Scene) -> None:
     completed, failed = (gauge.name for gauge in JobMetrics().gauges())
     async with scene.controller():

@@ -64,6 +64,7 @@ def test_a_sound_job_has_no_problems() -> None:
         ([task()], {"minSuccess": 0}, "spec.minSuccess"),
         ([task()], {"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished"),
         ([task()], {"plugins": {"magic": []}}, "spec.plugins[magic]"),
+        ([task("a", 60_000, minAvailable=1), task("b", 40_001)], {"minAvailable": 1}, "spec.tasks"),
         ([task()], {"plugins": {"mpi": []}}, "spec.plugins[mpi]"),
         ([task("master")], {"plugins": {"mpi": ["--worker=w"]}}, "spec.plugins[mpi]"),
         ([task()], {"plugins": {"ray": None}}, "spec.plugins[ray]"),

@@ -112,6 +112,16 @@ def test_an_invalid_job_is_left_as_it_is_and_can_be_aborted() -> None:
     assert len(aborted.end) == 2
 
 
+@pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
+@pytest.mark.parametrize("command", ["", "RestartJob"])
+def test_nothing_is_made_of_an_invalid_job_in_any_phase(phase: str, command: str) -> None:
+    """Not even on the way back from a restart: what is wrong may be that it is far too large."""
+    broken = job(task(replicas=2), status=at(phase))
+    for known in (None, group(broken)):
+        made = look(broken, group=known, invalid="spec.tasks: too many", command=command)
+        assert (made.needs_objects, made.create_group, made.create) == (False, False, ())
+
+
 def test_a_finished_job_goes_when_its_time_is_over() -> None:
     done = job(task(), ttlSecondsAfterFinished=60, status=at("Completed"))
     early = look(done, entered_s=NOW.s - 59)

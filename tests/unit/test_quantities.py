@@ -30,6 +30,15 @@ def test_amounts_are_written_as_kubernetes_writes_them(given: str, canonical: st
     assert quantities.canonical_text(milli, binary=binary) == canonical
 
 
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("power", range(0, 60, 7))
+@pytest.mark.parametrize("factor", [1, 3, 999, 1000, 1024, 1025, 1536])
+def test_what_is_written_is_read_again(factor: int, power: int, binary: bool) -> None:
+    milli = (factor << power) * 1000
+    if milli // 1000 < quantities.LIMIT // 1000:
+        assert quantities.milli(quantities.canonical_text(milli, binary=binary)) == milli
+
+
 @pytest.mark.parametrize(
     ("text", "milli"),
     [

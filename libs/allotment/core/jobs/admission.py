@@ -17,6 +17,10 @@ from allotment.core.jobs.policies import ACTIONS, ANY, EVENTS, POD_PENDING
 
 MAX_RETRY = 3
 NAME_CHARS_MAX = 63
+REPLICAS_MAX = 100_000
+"""Pods of one Job: more than a cluster can hold. Without a limit one Job of two thousand million
+pods would take all the controller's time and memory, and so stop everybody's Jobs.
+"""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _ITERATIONS = ("", "any", "all")
 _CHANGEABLE = ("min_available", "priority_class_name")
@@ -156,6 +160,10 @@ def _of_amounts(spec: JobSpec) -> Iterator[Problem]:
     elif spec.minimum > spec.replicas:
         yield Problem(
             "spec.minAvailable", f"{spec.minimum} is more than all replicas ({spec.replicas})"
+        )
+    if spec.replicas > REPLICAS_MAX:
+        yield Problem(
+            "spec.tasks", f"{spec.replicas} replicas in all are too many (at most {REPLICAS_MAX})"
         )
     if (spec.max_retry or 0) < 0:
         yield Problem("spec.maxRetry", f"{spec.max_retry} is less than 0")

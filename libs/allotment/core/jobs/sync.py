@@ -271,7 +271,7 @@ def _making(look: Look, step: _Step, priorities: Priorities) -> Plan:
     job, group = look.job, look.group
     if group is not None and (groups.is_stale(group, job) or not step.keeps_group):
         return Plan(delete_group=group.metadata.deletion_timestamp is None)
-    if not is_working(step.standing.phase):
+    if look.invalid or not is_working(step.standing.phase):
         return Plan()
     if group is None:
         return Plan(needs_objects=True, create_group=True)
