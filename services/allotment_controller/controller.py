@@ -24,7 +24,13 @@ from allotment.core.jobs.model import Command, Job, Meta, Notice, PodGroup, Queu
 from allotment_controller import objects
 from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.jobs import Jobs
-from allotment_controller.objects import PodObject, PriorityClass, is_of_interest, kept
+from allotment_controller.objects import (
+    Namespace,
+    PodObject,
+    PriorityClass,
+    is_of_interest,
+    kept,
+)
 from allotment_controller.pod_groups import PodGroups
 from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, stir_waiting
 from allotment_controller.settings import ControllerSettings
@@ -41,6 +47,7 @@ T = TypeVar("T")
 WATCHED = (
     objects.QUEUES,
     objects.PRIORITY_CLASSES,
+    objects.NAMESPACES,
     objects.GROUPS,
     objects.PODS,
     objects.JOBS,
@@ -84,6 +91,7 @@ class Controller:
             group.start_soon(
                 self._reflect, objects.PRIORITY_CLASSES, PriorityClass, self.on_priority_class
             )
+            group.start_soon(self._reflect, objects.NAMESPACES, Namespace, self.on_namespace)
             group.start_soon(self._reflect, objects.GROUPS, PodGroup, self.on_group)
             group.start_soon(self._reflect, objects.PODS, PodObject, self.on_pod)
             group.start_soon(self._reflect, objects.JOBS, Job, self.on_job)
@@ -144,6 +152,20 @@ class Controller:
                 self.known.classes.observe(event.object)
             case Deleted():
                 self.known.classes.forget("", event.identity.name, event.identity.uid)
+            case _:
+                pass
+
+    async def on_namespace(self, event: WatchEvent[Namespace]) -> None:
+        match event:
+            case Added() | Modified():
+                before = self.known.namespaces.get("", event.identity.name)
+                if not self.known.namespaces.observe(event.object):
+                    return
+                queue = event.object.metadata.annotation(keys.POD_QUEUE)
+                if before is None or before.metadata.annotation(keys.POD_QUEUE) != queue:
+                    self.groups.on_namespace(event.identity.name)
+            case Deleted():
+                self.known.namespaces.forget("", event.identity.name, event.identity.uid)
             case _:
                 pass
 

@@ -38,11 +38,20 @@ class Crowd:
         self._unheard = 0
         self._last_turn_s = 0.0
 
-    def look(self, place: Place, pod: PodObject, glimpse: SpecGlimpse, now_s: float) -> None:
-        """Take note of a pod that wants a PodGroup, as it is now."""
+    def look(
+        self,
+        place: Place,
+        pod: PodObject,
+        glimpse: SpecGlimpse,
+        now_s: float,
+        of_namespace: str = "",
+    ) -> None:
+        """Take note of a pod that wants a PodGroup, as it is now; `of_namespace`: the queue that
+        its namespace names."""
         metadata = pod.metadata
         is_owned = metadata.controller() is not None
-        if not is_lone(metadata.annotations or {}, metadata.labels or {}, is_owned=is_owned):
+        said = (metadata.annotations or {}, metadata.labels or {})
+        if not is_lone(*said, is_owned=is_owned, of_namespace=of_namespace):
             self.forget(place)
             return
         before = self._pods.get(place)

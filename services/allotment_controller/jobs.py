@@ -261,10 +261,12 @@ class Jobs:
         raise Again(text)
 
     async def _create_group(self, job: Job) -> None:
-        body = groups.of_job(job, self._desk.known.priorities)
+        known = self._desk.known
+        of_namespace = known.queue_of_namespace(job.metadata.namespace)
+        body = groups.of_job(job, known.priorities, of_namespace)
         answer = await create(self._desk.client, body)
         if isinstance(answer, Ok):
-            self._desk.known.groups.observe(msgspec.json.decode(answer.body, type=PodGroup))
+            known.groups.observe(msgspec.json.decode(answer.body, type=PodGroup))
             self._desk.stir_group(job.metadata.namespace, groups.name_of(job))
             return
         if _is_taken(answer):

@@ -16,6 +16,7 @@ GROUPS = f"/apis/{keys.SCHEDULING}/podgroups"
 QUEUES = f"/apis/{keys.SCHEDULING}/queues"
 COMMANDS = f"/apis/{keys.BUS}/commands"
 PODS = "/api/v1/pods"
+NAMESPACES = "/api/v1/namespaces"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NAMES = {
     ("v1", "Pod"): "pods",
@@ -95,6 +96,10 @@ class PodObject(msgspec.Struct):
 
     def whole_spec(self) -> JsonObject:
         return msgspec.json.decode(self.spec, type=JsonObject)
+
+
+class Namespace(msgspec.Struct):
+    metadata: Meta
 
 
 class PriorityClass(msgspec.Struct):

@@ -60,8 +60,15 @@ class PodGroups:
             return
         now_s = anyio.current_time()
         self._wanting[place] = pod
-        self._crowd.look(place, pod, glimpse, now_s)
+        namespace = self._desk.known.namespaces.get("", metadata.namespace)
+        of_namespace = namespace.metadata.annotation(keys.POD_QUEUE) if namespace else ""
+        self._crowd.look(place, pod, glimpse, now_s, of_namespace)
         self._desk.work.add((POD, *place), self._crowd.delay_s(place, now_s))
+
+    def on_namespace(self, name: str) -> None:
+        """A namespace names another queue than before, or is new."""
+        for pod in [pod for (namespace, _), pod in self._wanting.items() if namespace == name]:
+            self.on_pod(pod)
 
     def on_pod_gone(self, namespace: str, name: str) -> None:
         self._forget((namespace, name))
@@ -104,7 +111,9 @@ class PodGroups:
             spec = pod.whole_spec()
         except UNREADABLE as error:
             raise Again(f"pod {pod.metadata.name}: its spec cannot be read: {error}") from error
-        body = groups.for_pod(pod.metadata, spec, await self._owner(pod.metadata))
+        owner = await self._owner(pod.metadata)
+        of_namespace = self._desk.known.queue_of_namespace(pod.metadata.namespace)
+        body = groups.for_pod(pod.metadata, spec, owner, of_namespace)
         answer = await create(self._desk.client, body)
         if isinstance(answer, Ok):
             self.made += 1

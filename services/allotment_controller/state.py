@@ -5,12 +5,13 @@ from random import Random
 from typing import TypeVar
 
 from allotment.adapters.kube import KubeClient
+from allotment.core.jobs import keys
 from allotment.core.jobs.model import Job, Meta, PodGroup, Priorities, Queue
 from allotment_controller.cache import Cache, Key
-from allotment_controller.objects import Pod, PriorityClass
+from allotment_controller.objects import Namespace, Pod, PriorityClass
 from allotment_controller.settings import ControllerSettings
 from allotment_controller.telling import Teller
-from allotment_controller.work import Work
+from allotment_controller.work import Again, Work
 
 WorkKey = tuple[str, str, str]
 """What is to be worked on: its kind (`JOB` …), namespace and name."""
@@ -33,6 +34,7 @@ class Known:
         self.queues: Cache[Queue] = Cache()
         self.pods: Cache[Pod] = Cache()
         self.classes: Cache[PriorityClass] = Cache()
+        self.namespaces: Cache[Namespace] = Cache()
         self._of_job: dict[str, dict[Key, None]] = {}
         self._of_group: dict[Key, dict[Key, None]] = {}
 
@@ -70,6 +72,15 @@ class Known:
             pod = self.pods.get(*key)
             if pod is not None:
                 yield pod
+
+    def queue_of_namespace(self, name: str) -> str:
+        """The queue that a namespace names; empty where it names none. Raises Again while nothing
+        was heard of the namespace: it is there, and its first object came before its own news.
+        """
+        found = self.namespaces.get("", name)
+        if found is None:
+            raise Again(f"nothing is known of namespace {name} yet")
+        return found.metadata.annotation(keys.POD_QUEUE)
 
     @property
     def priorities(self) -> Priorities:

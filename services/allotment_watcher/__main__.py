@@ -24,6 +24,8 @@ from allotment_watcher.device_source import DeviceTexts, places_of_files
 from allotment_watcher.device_watch import READY, DeviceWatch, detail_of
 from allotment_watcher.diary import Diary, subject_of
 from allotment_watcher.learner import keep_learning
+from allotment_watcher.namespace_watch import READY as NAMESPACES
+from allotment_watcher.namespace_watch import NamespaceWatch
 from allotment_watcher.npu_watch import NpuWatch
 from allotment_watcher.observer import Observer
 from allotment_watcher.policy_source import Checked, Loaded, load_policy
@@ -35,7 +37,7 @@ from allotment_watcher.volume_watch import VolumeWatch
 STANDBY_AFTER_S = 3.0
 """Longer than taking a free lease: who still waits then has an active one before it."""
 POLICY = "policy"
-CONDITIONS = ("kubernetes", POLICY, READY, BATCH, "pods", "nodes")
+CONDITIONS = ("kubernetes", POLICY, READY, BATCH, NAMESPACES, "pods", "nodes")
 
 Context = ServiceContext[WatcherSettings]
 
@@ -111,7 +113,11 @@ class Turn:
             lambda: self.observer.volumes_changed(),
             lambda node: self.observer.limits_changed(node),
         )
-        self.observer = Observer(ctx, policy, diary, self.recorder, self.npu, self.volumes)
+        self.namespaces = NamespaceWatch(ctx, lambda name: self.observer.namespace_changed(name))
+        self.observer = Observer(
+            *(ctx, policy, diary, self.recorder, self.npu, self.volumes),
+            namespaces=self.namespaces,
+        )
         self.observer.images.begin(state)
         in_force = state.devices if state.devices_seq else None
         self.devices = DeviceWatch(
@@ -131,14 +137,16 @@ class Turn:
             group.start_soon(self.npu.run)
             group.start_soon(self.volumes.run)
             group.start_soon(self.batch.run, self._client)
+            group.start_soon(self.namespaces.run, self._client)
             group.start_soon(self.observe)
 
     async def observe(self) -> None:
         """Nodes and pods, once it is known under which configuration to read them, and all groups
-        and queues are told that they may belong to.
+        and queues are told that they may belong to, and the queues that namespaces name.
         """
         await self.devices.settled.wait()
         await self.batch.settled.wait()
+        await self.namespaces.settled.wait()
         self.observer.configure(self.devices.config)
         await self.observer.run(self._client)
 

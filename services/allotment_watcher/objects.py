@@ -33,6 +33,10 @@ class Meta(msgspec.Struct, rename="camel"):
     owner_references: list[Owner] | None = None
 
 
+class NamespaceObject(msgspec.Struct):
+    metadata: Meta
+
+
 class Resources(msgspec.Struct):
     limits: Amounts = None
     requests: Amounts = None

@@ -20,6 +20,7 @@ from allotment_watcher import objects
 from allotment_watcher.auditing import keep_right
 from allotment_watcher.awaited import is_awaited
 from allotment_watcher.diary import Diary
+from allotment_watcher.namespace_watch import NamespaceWatch
 from allotment_watcher.normalise import (
     Lens,
     node_fact,
@@ -27,6 +28,7 @@ from allotment_watcher.normalise import (
     unreadable_pod_fact,
 )
 from allotment_watcher.normalise.images import WantedImages
+from allotment_watcher.normalise.membership import group_of
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
 from allotment_watcher.npu_watch import NpuWatch, has_chips
@@ -58,6 +60,7 @@ class Observer:
         npu: NpuWatch | None = None,
         volumes: VolumeWatch | None = None,
         throttle: Throttle | None = None,
+        namespaces: NamespaceWatch | None = None,
     ) -> None:
         self.ctx = ctx
         self.throttle = throttle or Throttle()
@@ -69,11 +72,16 @@ class Observer:
         """Without, nodes have no device information."""
         self.volumes = volumes
         """Without, pods are told as if they had no volumes."""
+        self.namespaces = namespaces
+        """Without, no namespace names a queue."""
         self.images = WantedImages()
         """What pods of ours asked for, of the images that nodes have."""
         self._waiting: dict[str, objects.PodObject] = {}
         """Pods of ours that wait and have claims, and others whose claims are not known, whole, to
         read them again when those change."""
+        self._ungrouped: dict[str, dict[str, objects.PodObject]] = {}
+        """By namespace and uid, whole: pods of ours that wait and name no PodGroup, to read them
+        again when their namespace names another queue."""
         self._lens = Lens(policy, has_groups_made=ctx.settings.group_pods)
         self._pods: set[str] = set()
         self._nodes: dict[str, str] = {}
@@ -95,6 +103,7 @@ class Observer:
                 self._nodes.clear()
                 self._npu_nodes.clear()
                 self._waiting.clear()
+                self._ungrouped.clear()
                 self.late.clear()
                 self._unreadable.clear()
                 async with anyio.create_task_group() as group:
@@ -126,6 +135,7 @@ class Observer:
             case Deleted():
                 self._pods.discard(event.identity.uid)
                 self._waiting.pop(event.identity.uid, None)
+                self._drop_ungrouped(event.identity.namespace, event.identity.uid)
                 self.late.pop(event.identity.uid, None)
                 self.throttle.forget(event.identity.uid)
                 self._unreadable.discard(event.identity.uid)
@@ -166,6 +176,11 @@ class Observer:
         for pod in list(self._waiting.values()):
             self._see_pod(pod)
 
+    def namespace_changed(self, name: str) -> None:
+        """A namespace is new, or names another queue."""
+        for pod in list(self._ungrouped.get(name, {}).values()):
+            self._see_pod(pod)
+
     def limits_changed(self, name: str | None) -> None:
         """A node can have other numbers of volumes attached; None: others count now, everywhere."""
         if name is None:
@@ -185,6 +200,9 @@ class Observer:
         uid, claims = pod.metadata.uid, claims_of(pod)
         scheduler = pod.spec.scheduler_name or ""
         is_ours = scheduler in self._lens.policy.scheduler_names and not pod.spec.node_name
+        of_namespace = self._queue_of_namespace(pod, is_waiting=is_ours)
+        if of_namespace is None:
+            return  # it is told once that is known, so that it is not placed in another queue
         wanted: Wanted | Problem = NO_VOLUMES
         if claims and is_ours and self.volumes is not None:
             self._waiting[uid] = pod
@@ -195,7 +213,7 @@ class Observer:
             wanted = self._attached(pod, claims, self.volumes)
         else:
             self._waiting.pop(uid, None)
-        fact = pod_through(self._lens, pod, wanted)
+        fact = pod_through(self._lens, pod, wanted, of_namespace)
         if is_ours:
             self.images.add(fact.request.images)
         told = self.diary.pod(uid)
@@ -205,6 +223,29 @@ class Observer:
         self.late.pop(uid, None)
         awaited = is_awaited(told, fact, self._lens.policy.scheduler_names)
         self.recorder.put(self.diary.pod_seen(fact), awaited=awaited)
+
+    def _queue_of_namespace(self, pod: objects.PodObject, *, is_waiting: bool) -> str | None:
+        """The queue that a pod's namespace names for it, empty without one; None: not known yet.
+
+        One that has a node stays in the queue in which it was placed there.
+        """
+        meta = pod.metadata
+        names_group = bool(group_of(meta.namespace, meta.annotations or {}))
+        if self.namespaces is None or names_group or not is_waiting:
+            self._drop_ungrouped(meta.namespace, meta.uid)
+        if self.namespaces is None or names_group:
+            return ""
+        queue = self.namespaces.queue_of(meta.namespace)
+        if is_waiting:
+            self._ungrouped.setdefault(meta.namespace, {})[meta.uid] = pod
+            return queue
+        told = self.diary.pod(meta.uid)
+        return (queue or "") if told is None else told.queue
+
+    def _drop_ungrouped(self, namespace: str, uid: str) -> None:
+        pods = self._ungrouped.get(namespace, {})
+        if pods.pop(uid, None) is not None and not pods:
+            del self._ungrouped[namespace]
 
     async def _tell_late(self) -> None:
         while True:

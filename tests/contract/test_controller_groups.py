@@ -6,13 +6,25 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.contract.controller_scene import GROUPS, JOB, REPLICASETS, Json, Scene, cluster, phase_of
+import yaml
+from tests.contract.controller_scene import (
+    GROUPS,
+    JOB,
+    JOBS,
+    QUEUE,
+    REPLICASETS,
+    Json,
+    Scene,
+    cluster,
+    phase_of,
+)
 
 from allotment_local.apiserver.cascade import Cascade
 from allotment_local.apiserver.collection import Entry
-from allotment_local.apiserver.resources import PODS, ResourceKey
+from allotment_local.apiserver.resources import NAMESPACES, PODS, ResourceKey
 
 pytestmark = pytest.mark.anyio
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 
 
 @pytest.fixture
@@ -88,6 +100,39 @@ async def test_a_podgroup_says_which_of_its_fields_have_no_effect(scene: Scene) 
         policy = scene.store.get(GROUPS, "default", "own")["spec"]["subGroupPolicy"]
         assert policy == [{"name": "a", "subGroupSize": 2}], "carried as it is"
         await scene.until(lambda: phase_of(scene.groups()[0]) == "Inqueue", "and it goes on")
+
+
+async def test_podgroups_are_made_in_the_queue_that_their_namespace_names(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(QUEUE)
+        scene.store.create(
+            NAMESPACES, "", {"metadata": {"name": "team", "annotations": {QUEUE_NAME: "q"}}}
+        )
+        scene.store.create(NAMESPACES, "", {"metadata": {"name": "other"}})
+        spec = {"schedulerName": "volcano", "containers": [{"name": "c", "image": "i"}]}
+        for namespace, name, annotations in [
+            ("team", "bare", {}),
+            ("team", "same", {QUEUE_NAME: "default"}),
+            ("team", "own", {QUEUE_NAME: "own"}),
+            ("other", "bare", {}),
+        ]:
+            metadata = {"name": name, "annotations": annotations}
+            scene.store.create(PODS, namespace, {"metadata": metadata, "spec": spec})
+        scene.store.create(JOBS, "team", yaml.safe_load(JOB))
+        await scene.until(lambda: len(scene.groups()) == 5, "all have PodGroups")
+    made = {
+        (group["metadata"]["namespace"], group["metadata"]["ownerReferences"][0]["name"]): group[
+            "spec"
+        ]["queue"]
+        for group in scene.groups()
+    }
+    assert made == {
+        ("team", "bare"): "q",
+        ("team", "same"): "q",
+        ("team", "own"): "own",
+        ("team", "j"): "q",
+        ("other", "bare"): "default",
+    }
 
 
 async def test_without_admission_podgroups_wait_for_the_scheduler(scene: Scene) -> None:

@@ -48,6 +48,7 @@ from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
 from allotment_watcher.batch_watch import KINDS
 from allotment_watcher.device_source import places_of
+from allotment_watcher.namespace_watch import NAMESPACES
 from allotment_watcher.npu_info import path_of
 from allotment_watcher.observer import NODES, PODS
 from allotment_watcher.policy_source import place_of
@@ -149,7 +150,8 @@ async def watcher_asks(client: KubeClient, script: Script) -> None:
     places = [config_map_path(p.namespace, p.name) for p in maps]
     kinds = [kind.path for kind in KINDS]
     volumes = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
-    await lists_and_watches(client, script, NODES, PODS, *kinds, *volumes, *places)
+    core = (NODES, PODS, NAMESPACES)
+    await lists_and_watches(client, script, *core, *kinds, *volumes, *places)
 
 
 async def lists_and_watches(client: KubeClient, script: Script, *paths: str) -> None:

@@ -38,7 +38,7 @@ SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
 QUEUES = f"{SCHEDULING}/queues"
 GROUPS = f"{SCHEDULING}/namespaces/default/podgroups"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
-PODS = "/api/v1/namespaces/default/pods"
+NAMESPACES = "/api/v1/namespaces"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
@@ -82,6 +82,7 @@ def pod(
     cpu: int,
     annotations: dict[str, str] | None = None,
     owner: Json | None = None,
+    namespace: str = "default",
     **spec: object,
 ) -> None:
     container = {"name": "main", "image": "i:1", "resources": {"requests": {"cpu": cpu}}}
@@ -92,7 +93,7 @@ def pod(
         metadata["ownerReferences"] = [{**kind, **about}]
     stack.call(
         "POST",
-        PODS,
+        f"{NAMESPACES}/{namespace}/pods",
         {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -141,6 +142,36 @@ def test_bare_pods_at_once_get_no_more_than_their_queues_capability(stack: Stack
     stack.delete_pod(min(stack.bound()))
     stack.until(lambda: len(stack.pods()) == 23 and len(stack.bound()) == 4, "another has its part")
     assert_sound(stack)
+
+
+def test_pods_in_a_namespace_that_names_a_queue_share_its_capability(stack: Stack) -> None:
+    """From the first pod on, also by those that name the queue `default` to get out of it."""
+    queue(stack, "team", weight=1, capability={"cpu": "4"})
+    annotations = {QUEUE_NAME: "team"}
+    body = {"metadata": {"name": "team-a", "annotations": annotations}}
+    stack.call("POST", NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **body})
+    for n in range(12):
+        named = {QUEUE_NAME: "default"} if n % 2 else None
+        pod(stack, f"p{n}", 1, named, namespace="team-a")
+
+    def pods() -> list[Json]:
+        return list(stack.call("GET", f"{NAMESPACES}/team-a/pods")["items"])
+
+    def waiting() -> list[Json]:
+        return [
+            p
+            for p in pods()
+            if not p["spec"].get("nodeName") and "PodScheduled" in str(p.get("status"))
+        ]
+
+    stack.until(lambda: len(waiting()) == 8, "8 of 12 wait and know why")
+    bound = [p["metadata"]["name"] for p in pods() if p["spec"].get("nodeName")]
+    assert len(bound) == 4
+    has = {"cpu": "4", "memory": "0", "pods": "4"}
+    stack.until(lambda: allocated(stack, "team") == has, "the queue says what it has")
+    pod(stack, "elsewhere", 1)
+    stack.until(lambda: bool(stack.node_of("elsewhere")), "a pod of another namespace is placed")
+    assert allocated(stack, "team") == has
 
 
 def test_pods_of_an_owner_in_a_queue_of_less_than_they_ask_for(stack: Stack) -> None:

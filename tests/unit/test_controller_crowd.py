@@ -102,3 +102,12 @@ def test_a_pod_whose_podgroup_says_more_than_the_pod_never_waits(more: dict[str,
     odd = pod("odd", **more)
     look(crowd, CROWD, odd)
     assert crowd.delay_s(place(CROWD), 0.0) == 0.0
+
+
+def test_a_pod_whose_namespace_names_a_queue_never_waits() -> None:
+    crowd = full()
+    odd = pod("odd")
+    crowd.look(place(CROWD), odd, odd.glimpse(), 0.0, "default")
+    assert crowd.delay_s(place(CROWD), 0.0) > 0.0
+    crowd.look(place(CROWD), odd, odd.glimpse(), 0.0, "q")
+    assert crowd.delay_s(place(CROWD), 0.0) == 0.0

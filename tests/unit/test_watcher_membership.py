@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.jobs import keys
+from allotment.core.jobs import groups, keys, model
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher.normalise import Lens, pod_through
@@ -90,11 +90,14 @@ def test_pods_of_one_kind_keep_what_is_their_own() -> None:
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r"}
 
 
-def standing(made: bool = True, scheduler: str = "allotment", **metadata: Any) -> tuple[str, str]:
-    """Group and queue of a pod with this metadata."""
+def standing(
+    made: bool = True, scheduler: str = "allotment", of_namespace: str = "", **metadata: Any
+) -> tuple[str, str]:
+    """Group and queue of a pod with this metadata, in a namespace that names a queue or none."""
     meta = msgspec.convert({"name": "p", "namespace": "team", "uid": "u-p", **metadata}, Meta)
     spec = PodSpec(scheduler_name=scheduler)
-    fact = pod_through(Lens(Policy(), has_groups_made=made), PodObject(meta, spec))
+    lens = Lens(Policy(), has_groups_made=made)
+    fact = pod_through(lens, PodObject(meta, spec), of_namespace=of_namespace)
     return fact.group, fact.queue
 
 
@@ -120,6 +123,30 @@ def test_where_a_pod_is_judged(
     metadata: dict[str, Any], made: bool, judged: tuple[str, str]
 ) -> None:
     assert standing(made, **metadata) == judged
+
+
+@pytest.mark.parametrize(
+    ("metadata", "made", "judged"),
+    [
+        ({}, True, ("team/podgroup-u-p", "ns")),
+        ({"annotations": {keys.POD_QUEUE: "default"}}, True, ("team/podgroup-u-p", "ns")),
+        ({"annotations": {keys.POD_QUEUE: "q"}}, True, ("team/podgroup-u-p", "q")),
+        ({"annotations": {keys.GROUP_NAME: "g"}}, True, ("team/g", "")),
+        ({}, False, ("", "ns")),
+        ({"annotations": {keys.POD_QUEUE: "q"}}, False, ("", "q")),
+    ],
+)
+def test_where_a_pod_is_judged_in_a_namespace_that_names_a_queue(
+    metadata: dict[str, Any], made: bool, judged: tuple[str, str]
+) -> None:
+    assert standing(made, of_namespace="ns", **metadata) == judged
+    meta = msgspec.convert({"name": "p", "uid": "u-p", **metadata}, model.Meta)
+    if made and judged[1]:
+        assert groups.for_pod(meta, {}, None, "ns")["spec"]["queue"] == judged[1]
+
+
+def test_a_namespace_that_names_the_queue_default_changes_nothing() -> None:
+    assert standing(of_namespace="default") == standing() == ("", "default")
 
 
 def test_others_pods_are_judged_nowhere() -> None:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.jobs.groups import is_lone, made_name, min_member
+from allotment.core.jobs.groups import is_lone, made_name, min_member, queue_of
 from allotment.core.jobs.keys import (
-    DEFAULT_QUEUE,
     GROUP_MIN_MEMBER,
     GROUP_NAME,
     POD_QUEUE,
@@ -44,18 +43,25 @@ class Standing(NamedTuple):
     """``<namespace>/<name>``. One that is made for the pod may not exist yet: the pod waits for it,
     so that nothing is decided about it in another queue, or without its minimum."""
     queue: str = ""
-    """As the pod says itself, while no annotation names its group. Without a group it is judged
-    there."""
+    """As the pod or its namespace says, while no annotation names its group. Without a group it is
+    judged there."""
 
 
-def standing_of(meta: Meta, *, is_ours: bool, has_groups_made: bool) -> Standing:
-    """Where a pod belongs. `has_groups_made`: a controller makes PodGroups for pods without."""
+def standing_of(
+    meta: Meta, *, is_ours: bool, has_groups_made: bool, of_namespace: str = ""
+) -> Standing:
+    """Where a pod belongs. `has_groups_made`: a controller makes PodGroups for pods without;
+    `of_namespace`: the queue that its namespace names, if any.
+    """
     annotations, labels = meta.annotations or {}, meta.labels or {}
     group = group_of(meta.namespace, annotations)
     if group or not is_ours:
         return Standing(group)
-    owner, queue = owner_of(meta), annotations.get(POD_QUEUE) or DEFAULT_QUEUE
-    if not has_groups_made or is_lone(annotations, labels, is_owned=bool(owner)):
+    owner = owner_of(meta)
+    queue = queue_of(annotations.get(POD_QUEUE, ""), of_namespace=of_namespace)
+    if not has_groups_made or is_lone(
+        annotations, labels, is_owned=bool(owner), of_namespace=of_namespace
+    ):
         return Standing(queue=queue)
     return Standing(f"{meta.namespace}/{made_name(meta.uid, owner)}", queue)
 

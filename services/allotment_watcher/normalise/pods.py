@@ -41,11 +41,15 @@ _lens = lru_cache(maxsize=8)(Lens)
 
 
 def pod_through(
-    lens: Lens, pod: objects.PodObject, wanted: Wanted | Problem = NOTHING
+    lens: Lens,
+    pod: objects.PodObject,
+    wanted: Wanted | Problem = NOTHING,
+    of_namespace: str = "",
 ) -> PodObserved:
     """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem.
 
-    `wanted` is what its volumes want of its node, or why they cannot be had.
+    `wanted` is what its volumes want of its node, or why they cannot be had; `of_namespace` the
+    queue that its namespace names, if any.
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or objects.PodStatus()
@@ -54,7 +58,12 @@ def pod_through(
     source = _source(pod, lens)
     on_cards = exclusive.group_key(meta.namespace, annotations)
     is_of_us = spec.scheduler_name in lens.policy.scheduler_names
-    standing = membership.standing_of(meta, is_ours=is_of_us, has_groups_made=lens.has_groups_made)
+    standing = membership.standing_of(
+        meta,
+        is_ours=is_of_us,
+        has_groups_made=lens.has_groups_made,
+        of_namespace=of_namespace,
+    )
     priorities = membership.priorities_of(annotations, spec.priority)
     problem: Problem | None = None
     try:

@@ -36,8 +36,8 @@ def name_of(job: Job) -> str:
     return f"{job.metadata.name}-{job.metadata.uid}"
 
 
-def of_job(job: Job, priorities: Priorities) -> JsonObject:
-    """The PodGroup of a Job whose spec has its defaults."""
+def of_job(job: Job, priorities: Priorities, of_namespace: str = "") -> JsonObject:
+    """The PodGroup of a Job whose spec has its defaults; `of_namespace`: as `queue_of` has it."""
     labels = dict(job.metadata.labels or {})
     annotations = {
         key: value
@@ -54,7 +54,10 @@ def of_job(job: Job, priorities: Priorities) -> JsonObject:
             "annotations": {**annotations, keys.JOB_VERSION: str(job.version)},
             "ownerReferences": [owner_of(job)],
         },
-        "spec": spec_of_job(job, priorities),
+        "spec": {
+            **spec_of_job(job, priorities),
+            "queue": queue_of(job.spec.queue, of_namespace=of_namespace),
+        },
     }
 
 
@@ -63,7 +66,6 @@ def spec_of_job(job: Job, priorities: Priorities) -> JsonObject:
     wanted: JsonObject = {
         "minMember": spec.minimum,
         "minTaskMember": {task.name: task.minimum for task in spec.roles},
-        "queue": spec.queue,
         "minResources": minimum.of_job(spec, priorities),
     }
     if spec.priority_class_name:
@@ -154,7 +156,21 @@ def name_for_pod(pod: Meta) -> str:
     return made_name(pod.uid, owner.uid if owner else "")
 
 
-def is_lone(annotations: Mapping[str, str], labels: Mapping[str, str], *, is_owned: bool) -> bool:
+def queue_of(*named: str, of_namespace: str) -> str:
+    """The queue of a PodGroup, or of a pod without one: the first that is named (by the pod itself,
+    then by its owner). Where that is none, or `default`, it is the one that the namespace names.
+    """
+    queue = next(filter(None, named), keys.DEFAULT_QUEUE)
+    return of_namespace or queue if queue == keys.DEFAULT_QUEUE else queue
+
+
+def is_lone(
+    annotations: Mapping[str, str],
+    labels: Mapping[str, str],
+    *,
+    is_owned: bool,
+    of_namespace: str = "",
+) -> bool:
     """Whether the PodGroup made for a pod would say nothing about it that the pod does not say
     itself: no owner's annotations, no queue, and nothing handed down. Such a pod is judged as that
     PodGroup would be, and need not wait for it.
@@ -162,6 +178,7 @@ def is_lone(annotations: Mapping[str, str], labels: Mapping[str, str], *, is_own
     return (
         not is_owned
         and keys.POD_QUEUE not in annotations
+        and queue_of(of_namespace=of_namespace) == keys.DEFAULT_QUEUE
         and not any(key in annotations or key in labels for key in keys.INHERITED)
     )
 
@@ -175,8 +192,11 @@ def is_wanting(pod: Meta, phase: str) -> bool:
     )
 
 
-def for_pod(pod: Meta, spec: Mapping[str, Any], owner: Meta | None) -> JsonObject:
-    """The PodGroup for a pod; `owner`: the metadata of whoever made the pod, if it could be read.
+def for_pod(
+    pod: Meta, spec: Mapping[str, Any], owner: Meta | None, of_namespace: str = ""
+) -> JsonObject:
+    """The PodGroup for a pod; `owner`: the metadata of whoever made the pod, if it could be read;
+    `of_namespace`: as `queue_of` has it.
 
     All pods of a ReplicaSet share one PodGroup, and so one queue and one priority.
     """
@@ -191,9 +211,11 @@ def for_pod(pod: Meta, spec: Mapping[str, Any], owner: Meta | None) -> JsonObjec
     }
     wanted: JsonObject = {
         "minMember": members,
-        "queue": pod.annotation(keys.POD_QUEUE)
-        or (owner.annotation(keys.POD_QUEUE) if owner else "")
-        or keys.DEFAULT_QUEUE,
+        "queue": queue_of(
+            pod.annotation(keys.POD_QUEUE),
+            owner.annotation(keys.POD_QUEUE) if owner else "",
+            of_namespace=of_namespace,
+        ),
         "minResources": minimum.of_pods(spec, members),
     }
     if priority_class := spec.get("priorityClassName"):

@@ -16,7 +16,8 @@ MADE_GROUP = "podgroup-"
 """How the names of PodGroups begin that are made for pods; the uid of the owner, or of the pod,
 follows."""
 POD_QUEUE = "scheduling.volcano.sh/queue-name"
-"""On a pod that has no Job: its queue."""
+"""On a pod that has no Job, or on its owner: its queue. On a namespace: the queue of what is made
+in it and names none, or `default`."""
 
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"

@@ -1,0 +1,78 @@
+"""Follows namespaces: each can name the queue of the pods in it that name none.
+
+They are listed before the first pod is told, and a pod whose namespace is not known yet is told
+once it is, so that none is placed in another queue than its PodGroup will have.
+"""
+
+from collections.abc import Callable
+
+import anyio
+
+from allotment.adapters import kube
+from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service import ServiceContext
+from allotment.core.jobs.keys import POD_QUEUE
+from allotment_watcher.objects import NamespaceObject
+from allotment_watcher.reflecting import reflect
+from allotment_watcher.settings import WatcherSettings
+
+NAMESPACES = "/api/v1/namespaces"
+READY = "namespaces"
+"""The readiness condition: it is known which queues namespaces name."""
+REMEDY = "apply deploy/base/rbac.yaml if the watcher has no right to list and watch them"
+
+
+class NamespaceWatch:
+    """One turn's watch. `settled` is set once all were listed; `changed` hears the name of each
+    that is new, or names another queue than before.
+    """
+
+    def __init__(
+        self, ctx: ServiceContext[WatcherSettings], changed: Callable[[str], None]
+    ) -> None:
+        self.settled = anyio.Event()
+        self._ctx = ctx
+        self._changed = changed
+        self._queues: dict[str, str] = {}
+        """By name; empty where a namespace names none."""
+        self._said = ""
+
+    def queue_of(self, name: str) -> str | None:
+        """The queue that a namespace names, empty without one; None while it is not known."""
+        return self._queues.get(name)
+
+    async def run(self, client: kube.KubeClient) -> None:
+        await reflect(
+            client,
+            NAMESPACES,
+            NamespaceObject,
+            self.on_event,
+            self._on_problem,
+            self._ctx.refusals,
+        )
+
+    async def on_event(self, event: WatchEvent[NamespaceObject]) -> None:
+        match event:
+            case Added(identity=identity) | Modified(identity=identity):
+                annotations = event.object.metadata.annotations or {}
+                self._see(identity.name, annotations.get(POD_QUEUE) or "")
+            case Deleted(identity=identity):
+                self._queues.pop(identity.name, None)
+            case Undecodable(name=name):  # it is there, as it was last read
+                self._see(name, self._queues.get(name, ""))
+            case Synced():
+                self._said = ""
+                self._ctx.ready(READY, True, f"{event.objects} listed")
+                self.settled.set()
+
+    def _see(self, name: str, queue: str) -> None:
+        if self._queues.get(name) != queue:
+            self._queues[name] = queue
+            self._changed(name)
+
+    def _on_problem(self, text: str) -> None:
+        if text != self._said:
+            self._ctx.log.warning("watch interrupted", reason=text, remedy=REMEDY)
+        self._said = text
+        if not self.settled.is_set():
+            self._ctx.ready(READY, False, text)
