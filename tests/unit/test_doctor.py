@@ -136,6 +136,19 @@ def test_a_record_that_is_in_the_way(phase: str, how: str) -> None:
     assert "to be bound to node n1" in line
 
 
+def test_who_asks_for_more_than_a_whole_quota_is_told_to_ask_for_less() -> None:
+    world = World(build.node("n1", 0), policy=GATED)
+    world.tell(queue("default", capability=(("cpu", 500),)))
+    world.tell(lone("a"))
+    world.decide()
+    (found,) = findings(world.state, 0)
+    assert found.message == (
+        "pod default/pod-a waits for its quota; nobody holds any of it, so more is asked for than "
+        "the queue may have"
+    )
+    assert found.remedy == "raise the queue's quota, or ask for less: allot explain queue default"
+
+
 def test_who_has_a_queues_quota_is_named_when_pods_wait_for_it() -> None:
     world = World(build.node("n1", 0), policy=GATED)
     world.tell(queue("default", capability=(("cpu", 6_000),)))

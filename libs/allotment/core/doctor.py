@@ -32,6 +32,7 @@ from allotment_proto.volcano import keys, mindcluster
 ERROR, WARNING = "error", "warning"
 WAITING_SHOWN = 3
 HOLDERS_SHOWN = 5
+NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
 
 
 ERRORS = frozenset(("CardOversold", "BrokenRegister", "NotAllocatable", "NotRegistered"))
@@ -315,9 +316,10 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
             severity=WARNING,
             code=QUEUE_QUOTA,
             subject=f"queue {name}",
-            message=f"{name_of(jobs[0])}{more} for its quota, which is held by "
-            f"{', '.join(shown) or 'nobody'}{said}",
-            remedy=f"raise the queue's quota, or end what it holds: allot explain queue {name}",
+            message=f"{name_of(jobs[0])}{more} for its quota"
+            + (f", which is held by {', '.join(shown)}{said}" if has else f"; {NOBODY_HAS_IT}"),
+            remedy=f"raise the queue's quota, or {'end what it holds' if has else 'ask for less'}: "
+            f"allot explain queue {name}",
         )
 
 
