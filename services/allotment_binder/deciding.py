@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from allotment.core.batch.claims import objection
+from allotment.core.batch.objections import objection
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
 from allotment.core.cycle import Rechecked, recheck_all, same_refusal, stamped

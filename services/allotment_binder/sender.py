@@ -22,12 +22,12 @@ from allotment.core.state import Allocation
 from allotment_binder import notices
 from allotment_binder.bind_times import BindTime, BindTimes
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
-from allotment_binder.claims import bind_claims, tell_claims
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
 from allotment_binder.settings import BinderSettings
 from allotment_binder.troubles import Troubles
+from allotment_binder.volume_claims import bind_claims, tell_claims
 from allotment_proto.events import BindFailed, Bound
 
 

@@ -36,13 +36,13 @@ from allotment.adapters.service_log import Logger, LogSink
 from allotment.core.state import RESERVED, Allocation
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind
-from allotment_binder.claims import bind_claims, tell_claims
 from allotment_binder.evictions import Evictions
 from allotment_binder.groups import GroupStatuses
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices, Refused, Scheduled
 from allotment_binder.queue_status import QueueStatuses
 from allotment_binder.records import erase
+from allotment_binder.volume_claims import bind_claims, tell_claims
 from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
@@ -65,7 +65,7 @@ CLIENT_METHODS = {name for name in vars(KubeClient) if not name.startswith("_")}
 CALLS = {
     "allotment_binder/bindings.py": {"bind", "get"},
     "allotment_binder/evictions.py": {"create", "patch"},
-    "allotment_binder/claims.py": {"patch"},
+    "allotment_binder/volume_claims.py": {"patch"},
     "allotment_binder/groups.py": {"get", "patch"},
     "allotment_binder/queue_status.py": {"patch"},
     "allotment_binder/locks.py": {"get", "patch"},

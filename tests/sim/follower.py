@@ -9,16 +9,17 @@ from allotment.core.state import ClusterState, apply_all
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Envelope, Event
 
-_decoded: dict[bytes, Envelope] = {}
+_decoded: dict[tuple[str, bytes], Envelope] = {}
 
 
 def envelope_of(record: Record) -> Envelope:
     """The decoded record. Remembered, because every follower of a world decodes the same bytes."""
-    found = _decoded.get(record.payload)
+    found = _decoded.get((record.subject, record.payload))
     if found is None:
         if len(_decoded) > 4096:
             _decoded.clear()
-        found = _decoded[record.payload] = decode_envelope(record.payload)
+        found = decode_envelope(record.payload, record.subject)
+        _decoded[record.subject, record.payload] = found
     return found
 
 

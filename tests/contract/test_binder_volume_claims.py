@@ -10,7 +10,7 @@ from tests.contract.kube_server import client_of, refuse, reply, scripted
 from allotment.core import reasons
 from allotment.core.state import RESERVED, Allocation
 from allotment_binder.bindings import RETRY_FIRST_S, Target
-from allotment_binder.claims import bind_claims, tell_claims
+from allotment_binder.volume_claims import bind_claims, tell_claims
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.anyio
