@@ -87,6 +87,7 @@ def test_what_no_room_cures_is_not_asked_again_when_a_pod_ends() -> None:
     for codes, wakes in (
         ((reasons.SELECTOR_MISMATCH, reasons.NO_GPU), False),
         ((reasons.SELECTOR_MISMATCH, reasons.INSUFFICIENT_CPU), True),
+        ((reasons.NO_GPU, reasons.NOT_ENOUGH_GPUS_ON_NODE), True),  # counted cards may be in use
     ):
         state = build.state_of(*start, refused_for(*codes))
         apply(state, room, 5)
