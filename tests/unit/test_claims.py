@@ -12,7 +12,7 @@ from allotment.core.pod_story import PodStory
 from allotment.core.state import BOUND, RESERVED, ClusterState, apply
 from allotment.core.story import Claims, line
 from allotment_proto.codec import encode
-from allotment_proto.events import Bound, Envelope, Event, PodObserved
+from allotment_proto.events import Bound, Corrected, Envelope, Event, PodObserved
 from allotment_proto.facts import Holding, Problem
 from tests import build
 from tests.unit.kube_json import Json, container, pod_json, seen
@@ -118,6 +118,36 @@ def test_the_end_of_the_pod_is_an_ending_whatever_it_claims() -> None:
     log = a_decided_pod()
     log.tell(running(CARD_1, rv=3), msgspec.structs.replace(running(rv=4), phase="Failed"))
     assert log.state.pods["a"].allocation is None
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        build.bind_failed("a", 3),
+        build.pod(rv=5, node="n2", holdings=(CARD_1,)),
+        build.pod(rv=5, node="n1", holdings=(CARD_0,), phase="Failed"),
+    ],
+)
+def test_a_correction_is_of_what_was_decided_and_ends_with_it(ending: Event) -> None:
+    """Nobody is to delete a pod for devices that it does not hold any more."""
+    waits = build.pod("a", build.request(build.wants(4_000, 25)))
+    log = Log(build.node(), waits, build.decided(build.placement("a")))
+    corrected = Corrected(
+        uid="a",
+        namespace="default",
+        name="pod-a",
+        node="n1",
+        decision=3,
+        holdings=(CARD_1,),
+        was=(CARD_0,),
+        code="Misdelivered",
+        message="its device plugin served it with the record of pod default/b",
+        served="default/b",
+    )
+    log.tell(corrected)
+    assert "Misdelivered" in [found.code for found in findings(log.state, 0)]
+    log.tell(ending)
+    assert log.state.corrected == {}
 
 
 def test_a_resize_in_place_changes_the_host_and_no_card() -> None:

@@ -59,6 +59,7 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
     fact, held = pod.fact, pod.allocation
     if held is None or held.node != fact.node:
         release(state, pod, seq)  # a pod never changes its node: no Binding of ours can land now
+        state.corrected.pop(fact.uid, None)
         charge(state, pod, adopted(fact))
         return
     seen = adopted(fact)

@@ -293,6 +293,7 @@ def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
     if pod.allocation.seq == event.decision and pod.allocation.phase == RESERVED:
         pod.bind_failures += 1
         release(state, pod, seq)
+        state.corrected.pop(event.uid, None)
         if pod.fact.node:
             charge(state, pod, adopted(pod.fact))
         sort_in(state, pod)
