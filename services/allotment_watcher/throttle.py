@@ -3,13 +3,15 @@
 A label or an annotation costs its owner a request; in the log it costs a record of the whole pod,
 which every service reads and which stays. So each pod has a number of such changes free, and then
 one every few seconds. The last state is always told, only later. What kubelet and the API server
-bring about (node, phase, deletion) is never late.
+bring about (node, phase, deletion) is never late, and neither is the first acknowledgement of a
+pod's device plugin, for which the next Binding of the node may wait.
 """
 
 import time
 from collections.abc import Callable, Collection
 
 from allotment_proto.events import PodObserved
+from allotment_proto.volcano import keys
 from allotment_watcher.diary import same_content
 
 CHANGES_AT_ONCE = 20
@@ -24,10 +26,15 @@ class Throttle:
         self._clock = clock
         self._free: dict[str, tuple[float, float]] = {}
         """Per pod the changes that are free, and when that was counted."""
+        self._acknowledged: set[str] = set()
+        """Pods whose acknowledgement was free: their owners can write and take it back for ever."""
 
     def allows(self, told: PodObserved | None, fact: PodObserved) -> bool:
         """Whether `fact` may be told now; if so, it is counted. `told` is what was told last."""
         if told is None or is_progress(told, fact) or same_content(told, fact):
+            return True
+        if is_acknowledgement(told, fact) and fact.uid not in self._acknowledged:
+            self._acknowledged.add(fact.uid)
             return True
         now_s = self._clock()
         free, then_s = self._free.get(fact.uid, (float(CHANGES_AT_ONCE), now_s))
@@ -41,10 +48,12 @@ class Throttle:
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._free.pop(uid, None)
+        self._acknowledged.discard(uid)
 
     def keep_only(self, uids: Collection[str]) -> None:
         """All other pods are gone, perhaps while nobody watched."""
         self._free = {uid: free for uid, free in self._free.items() if uid in uids}
+        self._acknowledged.intersection_update(uids)
 
 
 def is_progress(told: PodObserved, fact: PodObserved) -> bool:
@@ -54,4 +63,12 @@ def is_progress(told: PodObserved, fact: PodObserved) -> bool:
         fact.phase,
         fact.deleting,
         fact.gated,
+    )
+
+
+def is_acknowledgement(told: PodObserved, fact: PodObserved) -> bool:
+    """Whether a pod's device plugin is through with it, and was not before."""
+    return told.bind_phase == keys.PHASE_ALLOCATING and fact.bind_phase not in (
+        "",
+        keys.PHASE_ALLOCATING,
     )

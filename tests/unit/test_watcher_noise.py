@@ -24,6 +24,7 @@ from allotment_watcher.normalise import ASKED, ASKED_LABELS
 from allotment_watcher.observer import Observer
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import CHANGE_EVERY_S, CHANGES_AT_ONCE, Throttle
+from tests import build
 from tests.unit.kube_json import container, pod_json
 
 
@@ -179,3 +180,16 @@ def test_pods_that_went_while_nobody_watched_are_not_remembered() -> None:
     told.observer._pods.clear()  # as it lists anew
     anyio.run(told.observer.on_pod, Synced("1", 0))
     assert not told.observer.throttle._free
+
+
+def test_the_first_acknowledgement_of_a_pods_plugin_is_never_told_late() -> None:
+    """The next Binding of the node may wait for it; the owner may not use that up for others."""
+    now_s = 0.0
+    throttle = Throttle(lambda: now_s)
+    waits = build.pod("a", node="n1", bind_phase="allocating")
+    served = msgspec.structs.replace(waits, bind_phase="success")
+    for number in range(100):
+        throttle.allows(waits, msgspec.structs.replace(waits, labels=(("turn", str(number)),)))
+    assert throttle.allows(waits, served)
+    assert not throttle.allows(served, waits)
+    assert not throttle.allows(waits, served), "one is free"
