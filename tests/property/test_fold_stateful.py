@@ -33,6 +33,12 @@ from tests import strategies as own
 from tests.sim.auditor import Auditor
 from tests.sim.follower import Follower
 
+HOMES: dict[type, str] = {
+    Decided: subjects.DECISION,
+    **dict.fromkeys((Bound, BindFailed, Corrected), subjects.OUTCOME),
+}
+"""Where the binder appends what; the rest are facts."""
+
 
 class Fold(RuleBasedStateMachine):
     def __init__(self) -> None:
@@ -49,7 +55,9 @@ class Fold(RuleBasedStateMachine):
     def append(self, *events: Event) -> None:
         payload = encode(Envelope(v=1, at_ms=0, by="test", events=events))
         seq = len(self.records) + 1
-        self.records.append(Record(seq, subjects.FACTS, payload, seq, str(seq)))
+        homes = {HOMES.get(type(event), subjects.FACTS) for event in events} or {subjects.FACTS}
+        (subject,) = homes
+        self.records.append(Record(seq, subject, payload, seq, str(seq)))
         self.auditor.audit(self.records)
 
     def next_rv(self, stale: bool) -> int:
