@@ -19,6 +19,7 @@ from allotment_proto.volcano import keys, vgpu
 CARDS = 8
 MEMORY_MIB = 81_920
 LIST_VERSION = 10_000_000
+NAMESPACES = 50
 NOISY_PODS_PER_NODE = 1
 FILLER = "x" * 220
 
@@ -74,6 +75,14 @@ def node(number: int, version: int, beat: int = 0) -> str:
     )
 
 
+def namespace(number: int) -> str:
+    """One of the namespaces that the pods are in."""
+    return (
+        f'{{"metadata":{{"name":"team-{number}","uid":"33333333-0000-4000-8000-{number:012x}",'
+        f'"resourceVersion":"{number + 1}"}}}}'
+    )
+
+
 def pod(number: int, nodes: int, version: int, beat: int = 0) -> str:
     """One Pod of about 3 KB: one in ten waits, two run on a card's share, seven use no card."""
     at, kind = number % nodes, number // nodes % 10
@@ -94,8 +103,9 @@ def pod(number: int, nodes: int, version: int, beat: int = 0) -> str:
     started = f"2026-11-20T10:{beat // 60 % 60:02d}:{beat % 60:02d}Z"
     return (
         f'{{"metadata":{{"name":"trainer-{number:06d}","generateName":"trainer-","namespace":'
-        f'"team-{number % 50}","uid":"22222222-0000-4000-8000-{number:012x}","resourceVersion":'
-        f'"{version}","creationTimestamp":"2026-11-20T09:{number % 60:02d}:00Z","labels":{{"app":'
+        f'"team-{number % NAMESPACES}","uid":"22222222-0000-4000-8000-{number:012x}",'
+        f'"resourceVersion":"{version}","creationTimestamp":"2026-11-20T09:{number % 60:02d}:00Z",'
+        '"labels":{"app":'
         f'"trainer","pod-template-hash":"{number % 997:09x}"}},"annotations":{{{annotations}}},'
         '"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"trainer","uid":'
         f'"33333333-0000-4000-8000-000000000000","controller":true}}],{_MANAGED}}},"spec":{{{place}'
@@ -131,14 +141,22 @@ class Server:
         self._pods = pods
         self._version = LIST_VERSION
         self._beat = 0
-        self._watches: dict[str, list[web.StreamResponse]] = {"nodes": [], "pods": []}
+        self._watches: dict[str, list[web.StreamResponse]] = {
+            "namespaces": [],
+            "nodes": [],
+            "pods": [],
+        }
 
     def app(self) -> web.Application:
         app = web.Application()
+        app.router.add_get("/api/v1/namespaces", self.of_namespaces)
         app.router.add_get("/api/v1/nodes", self.of_nodes)
         app.router.add_get("/api/v1/pods", self.of_pods)
         app.router.add_post("/heartbeats", self.heartbeats)
         return app
+
+    async def of_namespaces(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, "namespaces", NAMESPACES, namespace)
 
     async def of_nodes(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(request, "nodes", self._nodes, lambda i: node(i, i + 1))
