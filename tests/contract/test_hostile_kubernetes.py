@@ -34,9 +34,19 @@ from allotment_watcher.settings import WatcherSettings
 
 pytestmark = pytest.mark.anyio
 CORPUS = Path(__file__).parents[1] / "corpus" / "kubernetes"
-FILES = sorted(CORPUS.glob("*/*/*.json"))
 WATCHED = ("pods", "nodes", "podgroups", "queues", "priorityclasses")
+CONTROLLED = ("pods", "podgroups", "queues", "priorityclasses", "jobs", "commands")
 CLUSTER_WIDE = ("nodes", "queues", "priorityclasses")
+
+
+def files_of(*resources: str) -> list[Path]:
+    """The corpus of these resources. Every folder is of one that somebody reads."""
+    assert {path.name for path in CORPUS.iterdir()} == {*WATCHED, *CONTROLLED}
+    return sorted(file for resource in resources for file in CORPUS.glob(f"{resource}/*/*.json"))
+
+
+def name_of(file: Path) -> str:
+    return "/".join(file.parts[-3:])
 
 
 def good(resource: str, name: str, version: int = 5) -> bytes:
@@ -79,11 +89,9 @@ def names_of(refusals: Refusals) -> list[tuple[str, str]]:
     return [(refusal.kind, refusal.name) for refusal in refusals.standing()]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(file.parts[-3:]))
+@pytest.mark.parametrize("file", files_of(*WATCHED), ids=name_of)
 async def test_the_watcher(file: Path, tmp_path: Path) -> None:
     api, told, state = Api(file), list[Any](), ClusterState()
-    if api.resource not in WATCHED:
-        pytest.skip("the watcher does not read these")
 
     def put(events: list[Event], *, awaited: bool = True) -> None:
         for event in events:
@@ -127,11 +135,9 @@ async def test_the_watcher(file: Path, tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(file.parts[-3:]))
+@pytest.mark.parametrize("file", files_of(*CONTROLLED), ids=name_of)
 async def test_the_controller(file: Path, tmp_path: Path) -> None:
     api = Api(file)
-    if api.resource == "nodes":
-        pytest.skip("the controller does not read these")
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = api.answer
         scene = ControllerScene(cast(Store, None), client, script.url)

@@ -87,9 +87,9 @@ def test_a_full_disk_is_said_and_room_ends_it(disk: Path, tmp_path: Path) -> Non
         os.unlink(disk / "filling")
         stack.nats.stop()
         stack.nats.start()
-        stack.until(lambda: "during" in stack.bound(), "the pod is bound once there is room", 40)
+        stack.until(lambda: "during" in stack.bound(), "the pod is bound once there is room")
         for role in ROLES:
             if not stack.processes[role].is_running:
                 stack.start(role)
-            stack.until(lambda role=role: stack.is_ready(role), f"{role} is ready again", 30)  # type: ignore[misc]
+            stack.until(lambda role=role: stack.is_ready(role), f"{role} is ready again")  # type: ignore[misc]
         assert_sound(stack)

@@ -343,6 +343,8 @@ class ClusterState:
         self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
         """By namespace and labels, what these rules say of such a pod: a cache, emptied when a rule
         comes that nobody had, or goes with the last pod that has it."""
+        self.last_unserved: tuple[tuple[object, ...], tuple[str, ...]] | None = None
+        """What was asked of `unserved` last, and its answer: a cache."""
         self.claimed: dict[Attachment, int] = {}
         """Volumes of the pods that are known, with how many of them have each."""
         self.followers = 0

@@ -19,7 +19,6 @@ from allotment_proto.volcano import gpushare, keys, vgpu
 
 BROKEN_PLUGIN = frozenset(("NotRegistered", "NotAllocatable", "BrokenRegister", "BrokenNpuNode"))
 """Problems of a node because of which it offers no devices of a family."""
-_last: list[tuple[ClusterState, tuple[object, ...], tuple[str, ...]]] = []
 SIMILAR = 0.75
 """How much alike two resource names are of which one may be meant for the other (difflib)."""
 
@@ -27,20 +26,19 @@ SIMILAR = 0.75
 def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     """One text, without a full stop, for each thing that nobody offers; each ends with a remedy.
 
-    The last answer is kept: the members of a gang ask the same one after the other, and a name that
-    no node lists costs a look at all nodes.
+    The state keeps the last answer: the members of a gang ask the same one after the other, and a
+    name that no node lists costs a look at all nodes.
     """
     asked = (
         *(state.nodes_seq, state.policy_seq, state.devices_seq),
         *(request.devices, tuple(name for name, _ in request.extended)),
     )
-    for known, what, texts in _last:
-        if known is state and what == asked:
-            return texts
+    if state.last_unserved is not None and state.last_unserved[0] == asked:
+        return state.last_unserved[1]
     found = [text for wanted in request.devices for text in _devices(state, wanted)]
     found += [text for name, _ in request.extended for text in _counted(state, name)]
     texts = tuple(dict.fromkeys(found))
-    _last[:] = [(state, asked, texts)]
+    state.last_unserved = asked, texts
     return texts
 
 
