@@ -19,8 +19,8 @@ from allotment.adapters.world import World, refused_reporter
 from allotment.core.acknowledgement import Place
 from allotment.core.eligible import with_eligibility
 from allotment.core.logport import Record
+from allotment.core.reasons import refusal_text
 from allotment.core.story import corrected_text
-from allotment.core.texts import refusal_text
 from allotment_binder import notices
 from allotment_binder.decider import Decider
 from allotment_binder.gangs import Gangs

@@ -10,7 +10,7 @@ from allotment.core.model import ClusterState
 from allotment.core.queues.model import JobView, Task
 from allotment.core.queues.texts import Attempt, pod_message
 from allotment.core.queues.work import Job
-from allotment.core.texts import refusal_text
+from allotment.core.reasons import refusal_text
 from allotment_binder.gang_notices import waits_because
 from allotment_binder.notices import Notices, Refused
 from allotment_proto.events import Decided, Evicted, Eviction, PodObserved

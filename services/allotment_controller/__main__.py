@@ -13,9 +13,9 @@ from allotment.adapters import kube
 from allotment.adapters.connection import Connection, connect
 from allotment.adapters.kube_watch import tell_silence
 from allotment.adapters.lease import Lease
-from allotment.adapters.nats_client import credentials_of
 from allotment.adapters.nats_users import inbox_of
 from allotment.adapters.service import ServiceContext, start_service
+from allotment.adapters.settings import credentials_of
 from allotment.adapters.world import keep_nats_ready
 from allotment.core.jobs.groups import counted
 from allotment_controller.controller import Controller

@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from allotment.core.config import configuration, flag
-from allotment.core.config.known import INIT_PARAMS
+from allotment.core.plugin_arguments import INIT_PARAMS, configuration, flag
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import keys, mindcluster
 

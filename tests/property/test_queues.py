@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allotment.core.card_names import Card
 from allotment.core.queues.allocate import COMMITTED, KEPT, Turn, allocate
 from allotment.core.queues.capacity import Capacity
 from allotment.core.queues.card import CapacityCard
@@ -20,7 +21,6 @@ from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.gang import is_ready
 from allotment.core.queues.model import (
     CHARGED_SET,
-    Card,
     JobView,
     Phase,
     QueueView,

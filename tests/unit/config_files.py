@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.core import policy
-from allotment.core.config import plugin
+from allotment.core.plugin_arguments import plugin
 from allotment_proto.facts import PluginUse
 
 

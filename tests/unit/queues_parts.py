@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from allotment.core.card_names import Card
 from allotment.core.queues.allocate import Hopeless, Placed, Promised
 from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
-    Card,
     Cluster,
     JobView,
     Phase,

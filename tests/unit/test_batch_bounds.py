@@ -11,7 +11,7 @@ from allotment.core.explain import explain
 from allotment.core.explanation import Explanation
 from allotment.core.pod_story import PodStory
 from allotment.core.pod_views import pod_status
-from allotment.core.texts import refusal_text
+from allotment.core.reasons import refusal_text
 from allotment_proto.events import Decided, PodGone, QueueObserved, Refusal
 from allotment_proto.facts import PluginUse, Policy
 from tests import build

@@ -6,7 +6,7 @@ import pytest
 
 from allotment.core.batch.rounds import Rounds
 from allotment.core.pod_views import pod_status
-from allotment.core.texts import refusal_text
+from allotment.core.reasons import refusal_text
 from allotment_binder.gang_notices import waits_because
 from allotment_filter.groups import Groups
 from allotment_filter.strays import orphans

@@ -4,7 +4,8 @@ import pytest
 
 from allotment.core.devices.base import PodSource
 from allotment.core.explain import request_of
-from allotment.core.pod_views import main_cause, pod_views
+from allotment.core.pod_views import pod_views
+from allotment.core.reasons import main_cause
 from allotment.core.state import ClusterState
 from allotment.core.views import node_problems, node_views
 from allotment_cli.amounts import compute_text, part_text

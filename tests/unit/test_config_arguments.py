@@ -2,8 +2,7 @@
 
 import pytest
 
-from allotment.core.config import argument, by_prefix, flag, number, plugin
-from allotment.core.config.known import PLUGINS, Kind
+from allotment.core.plugin_arguments import PLUGINS, Kind, argument, by_prefix, flag, number, plugin
 from allotment_proto.facts import PluginUse, Policy
 from tests.unit.config_files import file_of, parsed, problems, use_of, warning
 

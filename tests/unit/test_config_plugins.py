@@ -2,12 +2,13 @@
 
 import pytest
 
-from allotment.core.config import is_on, plugin
-from allotment.core.config.known import (
+from allotment.core.plugin_arguments import (
     OFF_BY_DEFAULT,
     ON_BY_DEFAULT,
     PLUGINS,
     PLUGINS_WITHOUT_EFFECT,
+    is_on,
+    plugin,
 )
 from allotment_proto.facts import PluginUse
 from tests.unit.config_files import parsed, problems, use_of, warning

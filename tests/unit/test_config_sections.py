@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from allotment.core.config import configuration, flag
 from allotment.core.config.document import DocumentError, Mapping, Scalar, load
+from allotment.core.plugin_arguments import configuration, flag
 from allotment_proto.facts import BUILT_IN_TIERS, Policy
 from tests.unit.config_files import parsed, problems
 

@@ -10,7 +10,7 @@ from allotment.core.cycle import Evaluator, run_cycle
 from allotment.core.explain import explain, fits_empty_cluster, trace_id
 from allotment.core.explanation import Candidate, Explanation
 from allotment.core.pod_story import PodStory
-from allotment.core.pod_views import main_cause
+from allotment.core.reasons import main_cause
 from allotment.core.state import ClusterState, apply_all
 from allotment.core.views import node_views
 from allotment_proto.codec import decode_envelope

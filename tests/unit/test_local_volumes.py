@@ -11,7 +11,8 @@ from allotment.core.board import Board
 from allotment.core.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.evaluator import Evaluator
 from allotment.core.explain_asked import asked_for
-from allotment.core.local_volumes import choice, taken
+from allotment.core.ledger_volumes import taken
+from allotment.core.local_volumes import choice
 from allotment.core.predicates import fits
 from allotment.core.queues.order import is_due
 from allotment.core.state import ClusterState, apply

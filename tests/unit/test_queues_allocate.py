@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from allotment.core.card_names import Card
 from allotment.core.queues.allocate import (
     COMMITTED,
     DISCARDED,
@@ -18,7 +19,7 @@ from allotment.core.queues.allocate import (
     needs_continue,
 )
 from allotment.core.queues.backfill import backfill
-from allotment.core.queues.model import Card, Phase, Task
+from allotment.core.queues.model import Phase, Task
 from allotment.core.queues.reservations import Hold
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.sampling import enough_nodes

@@ -11,9 +11,9 @@ from allotment.core.devices.vgpu_nodes import registered
 from allotment.core.doctor import findings
 from allotment.core.eligible import with_eligibility
 from allotment.core.node_steps import node_steps
-from allotment.core.pod_views import main_cause, shown_cause
 from allotment.core.policy import parse
 from allotment.core.predicates import Fit, fits
+from allotment.core.reasons import main_cause, shown_cause
 from allotment.core.state import ClusterState
 from allotment.core.unserved import unserved
 from allotment_proto.device_config import DeviceConfig, Nvidia

@@ -6,13 +6,10 @@ when a new version of the library makes it wrong.
 
 import ssl
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from nats.aio.client import Client, Srv
-
-from allotment.adapters.settings import CommonSettings
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,19 +37,6 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
                 context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
             options["tls"] = context
         return {name: value for name, value in options.items() if value is not None}
-
-
-def credentials_of(settings: CommonSettings) -> Credentials:
-    """How a service proves who it is, as its settings say."""
-    return Credentials(
-        creds_file=_text(settings.nats_creds),
-        nkey_seed_file=_text(settings.nats_nkey),
-        tls_ca_file=_text(settings.nats_ca),
-    )
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
 
 
 class GuardedClient(Client):

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import FieldInfo
 
+from allotment.adapters.nats_client import Credentials
 from allotment.adapters.settings_fields import (
     HIDDEN,
     default_text,
@@ -287,3 +288,16 @@ def _decode_path(kind: type, value: object) -> object:
     if kind is Path and isinstance(value, str):
         return Path(value).expanduser()
     raise NotImplementedError(f"settings cannot hold a {kind.__name__}")
+
+
+def credentials_of(settings: CommonSettings) -> Credentials:
+    """How a service proves who it is, as its settings say."""
+    return Credentials(
+        creds_file=_text(settings.nats_creds),
+        nkey_seed_file=_text(settings.nats_nkey),
+        tls_ca_file=_text(settings.nats_ca),
+    )
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

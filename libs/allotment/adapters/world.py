@@ -23,10 +23,9 @@ from allotment.adapters.fold import Fold
 from allotment.adapters.heap import freeze_heap, uncollected
 from allotment.adapters.lease import Lease
 from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_client import credentials_of
 from allotment.adapters.nats_users import inbox_of
 from allotment.adapters.service import ServiceContext
-from allotment.adapters.settings import CommonSettings
+from allotment.adapters.settings import CommonSettings, credentials_of
 from allotment.adapters.snapshots import SnapshotDirectory
 from allotment_proto.events import Event
 

@@ -21,7 +21,6 @@ from allotment.core.board_rows import Row, Static
 from allotment.core.board_score import Scorer
 from allotment.core.board_top import Entry
 from allotment.core.bounds import Bound, Worth, bounds_of, worth_micro
-from allotment.core.codes import CODES, NUMBER
 from allotment.core.columns import Columns
 from allotment.core.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.packing import Ints
@@ -30,6 +29,7 @@ from allotment.core.policies import device_policy
 from allotment.core.policies.fgd import fragmentation_on
 from allotment.core.policies.typical import Fragmentation
 from allotment.core.predicates import accepts
+from allotment.core.reasons import CODES, NUMBER
 from allotment.core.relative import affinity_raw, soft_taints
 from allotment.core.scores import Score
 from allotment.core.shapes import allowed_cards, compile_shape

@@ -8,12 +8,12 @@ import numpy as np
 
 from allotment.core import packing, reasons
 from allotment.core.board_rows import Row, best_cards, good_cards, kept_apart, take
-from allotment.core.codes import NUMBER
 from allotment.core.column_arrays import CPU, HOST_MEMORY, MISSING, PODS
 from allotment.core.columns import Columns
 from allotment.core.devices.choosing import REFUSAL_ORDER
 from allotment.core.packing import Bools, Ints
 from allotment.core.policies.base import DevicePolicy, View
+from allotment.core.reasons import NUMBER
 from allotment.core.shapes import Ask
 
 _STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}

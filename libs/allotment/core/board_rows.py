@@ -11,11 +11,11 @@ from allotment.core.board_more import More
 from allotment.core.board_rules import Rules
 from allotment.core.board_top import Entry, Top
 from allotment.core.bounds import Barred, bounds_of
-from allotment.core.codes import NUMBER
 from allotment.core.column_arrays import USE_ORDERS
 from allotment.core.columns import Columns
 from allotment.core.packing import Bools, Ints, Shorts
 from allotment.core.policies.base import View
+from allotment.core.reasons import NUMBER
 from allotment.core.shapes import Ask, Shape
 from allotment_proto.events import RunnerUp
 

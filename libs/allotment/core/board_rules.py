@@ -7,7 +7,6 @@ whenever anything changed, because one pod can matter to every node.
 import numpy as np
 
 from allotment.core import reasons
-from allotment.core.codes import NUMBER
 from allotment.core.columns import Columns
 from allotment.core.company import (
     KeepsAway,
@@ -22,6 +21,7 @@ from allotment.core.company import (
     stays,
 )
 from allotment.core.packing import Bools, Ints
+from allotment.core.reasons import NUMBER
 from allotment.core.relative import LOG_BITS, log_weight, opinions, wished_spreads
 from allotment.core.switches import Switches
 from allotment_proto.facts import PodRequest, Spread

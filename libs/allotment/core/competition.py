@@ -1,13 +1,12 @@
 """Who else would have taken a pod when it was placed, and what made the winner win."""
 
 from allotment.core.company import situated
-from allotment.core.cycle import Evaluator, Place, Trial, careful
+from allotment.core.cycle import Evaluator, Place, Trial, careful, proposed
 from allotment.core.explain_asked import asked_for
 from allotment.core.explanation import Candidate, DecidedBy, Step
 from allotment.core.funnel import FITS, funnel
 from allotment.core.instances import smallest
 from allotment.core.pod_story import Attempt
-from allotment.core.replay import proposed
 from allotment.core.state import ClusterState, Node
 from allotment.core.views import MIB, device_name
 from allotment_proto.events import Decided, PodObserved

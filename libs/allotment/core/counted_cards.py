@@ -9,10 +9,9 @@ are wanted nor of those that are not: nobody can know that it would be.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from allotment.core import reasons
+from allotment.core import card_names, reasons
 from allotment.core.devices.choosing import model_wanted
 from allotment.core.model import ClusterState
-from allotment.core.queues import card_names
 from allotment_proto.events import NodeObserved
 from allotment_proto.facts import PodRequest, Selection
 

@@ -28,11 +28,13 @@ from allotment.core.evaluator import (
 )
 from allotment.core.fold_groups import wholes_among
 from allotment.core.instances import smallest
-from allotment.core.local_volumes import Pairs, choice, stands, taken, within
+from allotment.core.ledger_volumes import Pairs, taken
+from allotment.core.local_volumes import choice, stands, within
 from allotment.core.predicates import fits
 from allotment.core.state import ClusterState, covers
 from allotment_proto.events import (
     Admission,
+    Decided,
     Dropped,
     Eviction,
     Held,
@@ -323,3 +325,16 @@ def stamped(state: ClusterState, placements: Sequence[Placement], now_s: int) ->
         last[node.name] = stamp_s
         out.append(msgspec.structs.replace(placement, stamp_s=stamp_s))
     return out
+
+
+def proposed(event: Decided) -> tuple[Placement, ...]:
+    """What the scorer proposed, in batch order: what was kept, without its stamps, and dropped."""
+    kept = [msgspec.structs.replace(p, stamp_s=0) for p in event.placements]
+    dropped = [d.placement for d in event.dropped]
+    return in_order(event.batch, kept + dropped)
+
+
+def in_order(batch: Sequence[str], placements: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Placements in the order of a batch's pods, then by uid."""
+    order = {uid: number for number, uid in enumerate(batch)}
+    return tuple(sorted(placements, key=lambda p: (order.get(p.uid, len(order)), p.uid)))

@@ -1,7 +1,7 @@
 """Who may have others evicted for it: pods and groups whose preemption policy is not Never."""
 
 from allotment.core.model import ClusterState
-from allotment.core.texts import cut
+from allotment.core.reasons import cut
 from allotment.core.unserved import unserved
 from allotment_proto.events import PodObserved, PriorityClassObserved
 

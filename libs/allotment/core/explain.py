@@ -46,16 +46,10 @@ from allotment.core.figures import rfc3339
 from allotment.core.funnel import FITS, codes, funnel
 from allotment.core.node_steps import node_steps
 from allotment.core.pod_story import Attempt, PodStory
-from allotment.core.pod_views import (
-    CURED_BY_ROOM,
-    KEPT_BACK,
-    group_cause,
-    pod_status,
-    preemptor_name,
-)
+from allotment.core.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.predicates import fits
+from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, problem_text
 from allotment.core.state import BOUND, ClusterState, Node, Pod
-from allotment.core.texts import problem_text
 from allotment.core.timeline import timeline
 from allotment.core.unserved import unserved
 from allotment.core.views import MIB, compute_whole, device_name, piece_name, plain

@@ -10,7 +10,8 @@ from allotment.core.batch.bounding import Bounding
 from allotment.core.batch.views import SINGLE
 from allotment.core.bounds import Bounds, bounded, bounds_of
 from allotment.core.explain_batch import open_bench
-from allotment.core.local_volumes import taken, within
+from allotment.core.ledger_volumes import taken
+from allotment.core.local_volumes import within
 from allotment.core.model import ClusterState
 from allotment.core.queues.reservations import fence
 from allotment_proto.events import PodObserved

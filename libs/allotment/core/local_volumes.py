@@ -7,31 +7,18 @@ so that no other pod of the batch, or placed before, gets the same. The binder b
 Source: Kubernetes' `volumebinding`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from allotment.core import reasons
 from allotment.core.bounds import Bound, bounded, bounds_of
+from allotment.core.ledger_volumes import Pairs, clashes
 from allotment.core.model import ClusterState
 from allotment.core.selectors import affinity_matches
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import Expression, NodeTerm, PodRequest
 
-Pairs = tuple[tuple[str, str], ...]
-"""Claims of a pod, by name, each with the volume that it gets."""
 NO_NODE = NodeTerm(())
 """A term without expressions matches nothing."""
-
-
-def taken(state: ClusterState, assumed: Iterable[Placement] = ()) -> dict[str, str]:
-    """Volumes that were given to claims (``namespace/name``) which may not be bound to them yet."""
-    found: dict[str, str] = {}
-    for uid in state.local:
-        pod = state.pods[uid]
-        if pod.allocation is not None:
-            _add(found, pod.fact.namespace, pod.allocation.volumes)
-    for placement in assumed:
-        _add(found, placement.namespace, placement.volumes)
-    return found
 
 
 def within(
@@ -101,16 +88,6 @@ def stands(
     )
 
 
-def clashes(namespace: str, pairs: Pairs, given: Mapping[str, str]) -> bool:
-    """Whether a volume was given to another claim, or a claim another volume."""
-    volumes = {claim: volume for volume, claim in given.items()}
-    return any(
-        given.get(volume, f"{namespace}/{claim}") != f"{namespace}/{claim}"
-        or volumes.get(f"{namespace}/{claim}", volume) != volume
-        for claim, volume in pairs
-    )
-
-
 def _apart(wanted: Sequence[Sequence[str]]) -> list[str] | None:
     """For each list one of its names, no name twice; None if that cannot be.
 
@@ -144,8 +121,3 @@ def _apart(wanted: Sequence[Sequence[str]]) -> list[str] | None:
                 break
             free = before
     return [got[number] for number in range(len(wanted))]
-
-
-def _add(found: dict[str, str], namespace: str, pairs: Pairs) -> None:
-    for claim, volume in pairs:
-        found[volume] = f"{namespace}/{claim}"

@@ -5,9 +5,9 @@ from collections import deque
 import msgspec
 
 from allotment.core.claims import mismatch
+from allotment.core.reasons import problem_text
 from allotment.core.state import ClusterState
 from allotment.core.story import corrected_text
-from allotment.core.texts import problem_text
 from allotment_proto.events import (
     BindFailed,
     Bound,

@@ -12,42 +12,6 @@ from allotment_proto.facts import Amounts, DeviceRequest
 
 NOT_OURS = "NotOurs"
 QUEUED = "Queued"
-GROUP_MISSING = "GroupMissing"
-CURED_BY_ROOM = frozenset(
-    (
-        reasons.HOST_PORT_TAKEN,
-        reasons.POD_ANTI_AFFINITY,
-        reasons.REPELLED_BY_POD,
-        reasons.SPREAD_MISMATCH,
-        reasons.VOLUME_LIMIT_REACHED,
-        reasons.POD_LIMIT_REACHED,
-        reasons.INSUFFICIENT_CPU,
-        reasons.INSUFFICIENT_MEMORY,
-        reasons.INSUFFICIENT_RESOURCE,
-        reasons.NOT_ENOUGH_GPUS_ON_NODE,
-        reasons.SHARE_LIMIT_REACHED,
-        reasons.EXCLUSIVE_CONFLICT,
-        reasons.INSUFFICIENT_GPU_MEMORY,
-        reasons.NO_FITTING_INSTANCE,
-        reasons.CARD_KEPT_APART,
-        reasons.INSUFFICIENT_GPU_COMPUTE,
-    )
-)
-
-KEPT_BACK = frozenset((reasons.HELD_FOR_GANG, reasons.KEPT_FOR_PREEMPTOR))
-"""What nodes answer that would take the pod but are there for somebody else."""
-
-EXCLUDED_BY_POD = frozenset((reasons.SELECTOR_MISMATCH, reasons.AFFINITY_MISMATCH))
-BEFORE_THE_POD = frozenset(
-    (reasons.NODE_NOT_READY, reasons.NODE_CORDONED, reasons.TAINT_NOT_TOLERATED)
-)
-"""What is asked of a node before whether the pod accepts it."""
-_NEAR = (
-    (reasons.GPU_UNHEALTHY, reasons.CARDS_QUARANTINED),
-    (reasons.GPU_MODEL_MISMATCH, reasons.GPU_NOT_SELECTED),
-    (reasons.GPU_MODE_MISMATCH,),
-)
-"""What nodes answer that have such devices, the nearest first."""
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -128,7 +92,7 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
         return "Pending", group_cause(state, pod)[0] or QUEUED
     if refusal.problem is not None:
         return "Pending", refusal.problem.code
-    return "Pending", shown_cause(refusal.reasons)
+    return "Pending", reasons.shown_cause(refusal.reasons)
 
 
 def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
@@ -139,7 +103,7 @@ def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
     if group.fact is None:
         if not state.is_batched:
             return "", ""
-        return GROUP_MISSING, f"PodGroup {pod.fact.group} does not exist"
+        return reasons.GROUP_MISSING, f"PodGroup {pod.fact.group} does not exist"
     is_at_gate = group.fact.phase in NOT_ADMITTED and not group.admitted_seq
     if is_at_gate and group.gate is not None and group.gate.code:
         return group.gate.code, group.gate.message
@@ -150,36 +114,6 @@ def preemptor_name(state: ClusterState, preemptor: str) -> str:
     """A preemptor as people know it: its group, or ``pod <namespace>/<name>``."""
     pod = state.pods.get(preemptor.removeprefix(SINGLE))
     return preemptor if pod is None else f"pod {pod.fact.namespace}/{pod.fact.name}"
-
-
-def shown_cause(counted: tuple[tuple[str, int], ...]) -> str:
-    """The same for people: nodes that the pod itself excludes are no cause while another node that
-    it accepts lacks something. (`main_cause` is in decisions, so it stays as it is.)
-    """
-    accepted = tuple(item for item in counted if item[0] not in EXCLUDED_BY_POD)
-    is_lacking = any(code not in BEFORE_THE_POD for code, _ in accepted)
-    return main_cause(accepted if is_lacking else counted)
-
-
-def main_cause(counted: tuple[tuple[str, int], ...]) -> str:
-    """The reason worth naming first: that of nodes that would do but are kept for others; else the
-    most frequent that a release could cure; else that of the nodes that came nearest, which have
-    such devices; else any.
-
-    In a mixed cluster most nodes are of another kind, and that is not why the pod waits.
-    """
-    if not counted:
-        return "NoNodes"
-    code, _ = min(counted, key=lambda item: (_distance(item[0]), -item[1], item[0]))
-    return code
-
-
-def _distance(code: str) -> int:
-    if code in KEPT_BACK:
-        return -1
-    if code in CURED_BY_ROOM:
-        return 0
-    return next((far for far, codes in enumerate(_NEAR, 1) if code in codes), len(_NEAR) + 1)
 
 
 def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:

@@ -2,6 +2,9 @@
 
 from typing import Final
 
+from allotment_proto.events import Refusal
+from allotment_proto.facts import Problem
+
 # Node
 NODE_NOT_READY: Final = "NodeNotReady"
 NODE_CORDONED: Final = "NodeCordoned"
@@ -118,3 +121,100 @@ EXPLANATIONS: Final[dict[str, str]] = {
     POD_GONE: "the pod was deleted before it could be bound",
 }
 """One line each, for help pages and `allot explain`."""
+
+CODES = ("", *EXPLANATIONS)
+NUMBER = {code: number for number, code in enumerate(CODES)}
+"""Reason codes by number, so that they fit a column; number 0 is "none"."""
+
+GROUP_MISSING = "GroupMissing"
+CURED_BY_ROOM = frozenset(
+    (
+        HOST_PORT_TAKEN,
+        POD_ANTI_AFFINITY,
+        REPELLED_BY_POD,
+        SPREAD_MISMATCH,
+        VOLUME_LIMIT_REACHED,
+        POD_LIMIT_REACHED,
+        INSUFFICIENT_CPU,
+        INSUFFICIENT_MEMORY,
+        INSUFFICIENT_RESOURCE,
+        NOT_ENOUGH_GPUS_ON_NODE,
+        SHARE_LIMIT_REACHED,
+        EXCLUSIVE_CONFLICT,
+        INSUFFICIENT_GPU_MEMORY,
+        NO_FITTING_INSTANCE,
+        CARD_KEPT_APART,
+        INSUFFICIENT_GPU_COMPUTE,
+    )
+)
+
+KEPT_BACK = frozenset((HELD_FOR_GANG, KEPT_FOR_PREEMPTOR))
+"""What nodes answer that would take the pod but are there for somebody else."""
+
+EXCLUDED_BY_POD = frozenset((SELECTOR_MISMATCH, AFFINITY_MISMATCH))
+BEFORE_THE_POD = frozenset((NODE_NOT_READY, NODE_CORDONED, TAINT_NOT_TOLERATED))
+"""What is asked of a node before whether the pod accepts it."""
+_NEAR = (
+    (GPU_UNHEALTHY, CARDS_QUARANTINED),
+    (GPU_MODEL_MISMATCH, GPU_NOT_SELECTED),
+    (GPU_MODE_MISMATCH,),
+)
+"""What nodes answer that have such devices, the nearest first."""
+
+
+def shown_cause(counted: tuple[tuple[str, int], ...]) -> str:
+    """The same for people: nodes that the pod itself excludes are no cause while another node that
+    it accepts lacks something. (`main_cause` is in decisions, so it stays as it is.)
+    """
+    accepted = tuple(item for item in counted if item[0] not in EXCLUDED_BY_POD)
+    is_lacking = any(code not in BEFORE_THE_POD for code, _ in accepted)
+    return main_cause(accepted if is_lacking else counted)
+
+
+def main_cause(counted: tuple[tuple[str, int], ...]) -> str:
+    """The reason worth naming first: that of nodes that would do but are kept for others; else the
+    most frequent that a release could cure; else that of the nodes that came nearest, which have
+    such devices; else any.
+
+    In a mixed cluster most nodes are of another kind, and that is not why the pod waits.
+    """
+    if not counted:
+        return "NoNodes"
+    code, _ = min(counted, key=lambda item: (_distance(item[0]), -item[1], item[0]))
+    return code
+
+
+def _distance(code: str) -> int:
+    if code in KEPT_BACK:
+        return -1
+    if code in CURED_BY_ROOM:
+        return 0
+    return next((far for far, codes in enumerate(_NEAR, 1) if code in codes), len(_NEAR) + 1)
+
+
+MESSAGE_CHARS_MAX = 1000
+GOES_ON = ("has ", "is ", "may ", "of ", "takes ")
+"""How a message begins that makes one sentence with the queue that it is about."""
+
+
+def problem_text(problem: Problem) -> str:
+    """One line: the code, the place, the value and what would be right."""
+    is_new = problem.place.startswith("queue ") and not problem.message.startswith(GOES_ON)
+    colon = ":" if is_new or problem.place == "its group" else ""
+    return f"{problem.code}: {problem.place}{colon} {problem.message}"
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """``0/5 nodes are available: 3 NoGPU, 2 TaintNotTolerated.``: sorted, so it is stable. What the
+    refusal notes follows, a sentence each.
+    """
+    if refusal.problem is not None:
+        return cut(problem_text(refusal.problem))
+    counts = ", ".join(f"{count} {code}" for code, count in refusal.reasons)
+    said = f"0/{refusal.nodes} nodes are available" + (f": {counts}." if counts else ".")
+    return cut(" ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in refusal.notes)]))
+
+
+def cut(text: str) -> str:
+    """A text that API servers take as an Event's note."""
+    return text if len(text) <= MESSAGE_CHARS_MAX else text[: MESSAGE_CHARS_MAX - 1] + "…"

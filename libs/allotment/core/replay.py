@@ -23,13 +23,13 @@ import msgspec
 from allotment.core import snapshot
 from allotment.core.batch.rounds import Rounds
 from allotment.core.board import Board
-from allotment.core.cycle import Outcome, recheck_all, stamped
+from allotment.core.cycle import Outcome, in_order, proposed, recheck_all, stamped
 from allotment.core.devices import FAMILIES
 from allotment.core.logport import Record
 from allotment.core.state import ClusterState, apply_record, pass_over
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Decided, Envelope, Placement
+from allotment_proto.events import Decided, Envelope
 
 Key = tuple[int, int]
 """A decision: the sequence of its record, and its position among the record's events."""
@@ -262,19 +262,6 @@ class Replayer:
             ("refusals", event.refusals, still),
             ("stamped placements", event.placements, stamps),
         )
-
-
-def proposed(event: Decided) -> tuple[Placement, ...]:
-    """What the scorer proposed, in batch order: what was kept, without its stamps, and dropped."""
-    kept = [msgspec.structs.replace(p, stamp_s=0) for p in event.placements]
-    dropped = [d.placement for d in event.dropped]
-    return in_order(event.batch, kept + dropped)
-
-
-def in_order(batch: Sequence[str], placements: Sequence[Placement]) -> tuple[Placement, ...]:
-    """Placements in the order of a batch's pods, then by uid."""
-    order = {uid: number for number, uid in enumerate(batch)}
-    return tuple(sorted(placements, key=lambda p: (order.get(p.uid, len(order)), p.uid)))
 
 
 def _first_difference(

@@ -21,7 +21,7 @@ from allotment.core import fold_evictions, fold_groups
 from allotment.core.fold_books import charge, forget_if_empty, node_of, release, sort_in
 from allotment.core.fold_pods import adopted, pod_corrected, pod_gone, pod_observed
 from allotment.core.ledger import Card
-from allotment.core.local_volumes import clashes, taken
+from allotment.core.ledger_volumes import clashes, taken
 from allotment.core.model import (
     BOUND,
     ENDED,

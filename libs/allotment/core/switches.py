@@ -6,7 +6,7 @@ a failed pod. Readiness, cordons, amounts and cards are always checked.
 
 from typing import NamedTuple
 
-from allotment.core.config import flag, is_on, plugin
+from allotment.core.plugin_arguments import flag, is_on, plugin
 from allotment_proto.facts import Policy
 
 _ARGUMENTS = {

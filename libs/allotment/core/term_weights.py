@@ -8,7 +8,7 @@ A plugin that is not in any tier, or whose `enableNodeOrder` is off, adds nothin
 
 from typing import NamedTuple
 
-from allotment.core.config import by_prefix, is_on, number, plugin
+from allotment.core.plugin_arguments import by_prefix, is_on, number, plugin
 from allotment.core.points import FULL_MICRO
 from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy
 

@@ -9,10 +9,10 @@ conditions, Events, explanations and the doctor. It decides nothing.
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from allotment.core.config.devices import APART, FAMILIES, MEMORY, NUMBER, VGPU
 from allotment.core.devices import FAMILIES as DEVICES
+from allotment.core.devices.switches import APART, FAMILIES, MEMORY, NUMBER, VGPU
 from allotment.core.model import ClusterState
-from allotment.core.texts import problem_text
+from allotment.core.reasons import problem_text
 from allotment_proto.events import SCHEDULER_CONFIG
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 from allotment_proto.volcano import gpushare, keys, vgpu

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core import claims, quantities, reasons
+from allotment.core import card_names, claims, quantities, reasons
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.ascend import slice_mode
 from allotment.core.devices.base import ContainerSource, Family, PodSource
-from allotment.core.queues import card_names
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
 from allotment_proto.volcano import (
     ascend,

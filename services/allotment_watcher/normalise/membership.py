@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
+from allotment.core.card_names import alternatives
 from allotment.core.jobs.groups import is_lone, made_name, min_member, queue_of
 from allotment.core.jobs.keys import (
     GROUP_MIN_MEMBER,
@@ -15,7 +16,6 @@ from allotment.core.jobs.keys import (
     PREEMPTABLE,
     TASK_SPEC,
 )
-from allotment.core.queues.card_names import alternatives
 from allotment_proto.facts import Problem
 from allotment_watcher.objects import Meta
 

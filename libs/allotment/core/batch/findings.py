@@ -6,7 +6,6 @@ from allotment.core.batch.oracle import Places
 from allotment.core.cycle import Outcome, same_refusal
 from allotment.core.jobs.keys import GROUP_NAME
 from allotment.core.model import ClusterState
-from allotment.core.pod_views import GROUP_MISSING
 from allotment.core.queues.allocate import (
     COMMITTED,
     DISCARDED,
@@ -21,6 +20,7 @@ from allotment.core.queues.model import JobView, Status
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job
+from allotment.core.reasons import GROUP_MISSING
 from allotment_proto.events import Admission, Held, PodObserved, Refusal, Short
 from allotment_proto.facts import Problem
 

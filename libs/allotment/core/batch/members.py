@@ -1,11 +1,11 @@
 """Groups, pods and queues of the state as plain values for the order and quota plugins."""
 
+from allotment.core import card_names
 from allotment.core.devices.base import CORES_WHOLE_PCT
 from allotment.core.eligible import class_of
 from allotment.core.fold_groups import DEFAULT_QUEUE
 from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.model import SINGLE, ClusterState, Group, Pod
-from allotment.core.queues import card_names
 from allotment.core.queues.model import (
     WAITING,
     JobView,

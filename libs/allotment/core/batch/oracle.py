@@ -16,12 +16,11 @@ from allotment.core.company import situated
 from allotment.core.cycle import careful, place
 from allotment.core.gang import WholeRanker
 from allotment.core.model import ClusterState
-from allotment.core.pod_views import main_cause
 from allotment.core.queues.allocate import Hopeless, Placed
 from allotment.core.queues.answers import NOT_ENOUGH_RESOURCES, No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import Task
-from allotment.core.texts import refusal_text
+from allotment.core.reasons import main_cause, refusal_text
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
 

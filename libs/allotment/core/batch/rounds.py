@@ -16,11 +16,11 @@ from allotment.core.batch.holds import Emptied, holds_now, told
 from allotment.core.batch.oracle import Places
 from allotment.core.batch.victims import Hunt, keeping
 from allotment.core.batch.views import SINGLE, Views
-from allotment.core.config import is_on
 from allotment.core.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.gang import WholeRanker
 from allotment.core.laps import ACTION, SESSION, Lap, untimed
 from allotment.core.model import ClusterState
+from allotment.core.plugin_arguments import is_on
 from allotment.core.queues.allocate import allocate
 from allotment.core.queues.answers import No
 from allotment.core.queues.backfill import backfill

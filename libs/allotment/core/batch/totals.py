@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from allotment.core import card_names
 from allotment.core.batch.members import VGPU
+from allotment.core.card_names import Card
 from allotment.core.model import ClusterState, Node
-from allotment.core.queues import card_names
-from allotment.core.queues.model import Card
 from allotment.core.queues.resources import CPU, MEMORY, MILLI, NOTHING, PODS, Resources, Tally
 from allotment_proto.events import NodeObserved
 

@@ -6,26 +6,15 @@ from typing import Any
 
 from allotment.core.config.arguments import boolean, integer, read, text_of, unknown
 from allotment.core.config.document import Entry, Mapping, Sequence, Value, is_empty, is_text, show
-from allotment.core.config.known import Argument, Kind
 from allotment.core.config.report import Report
+from allotment.core.devices.switches import APART, FAMILIES, MEMORY, NUMBER
+from allotment.core.plugin_arguments import Argument, Kind
 from allotment.core.policies import POLICIES
 from allotment_proto.facts import Policy
 
 WEIGHT_MAX = 100
 """The most that `deviceshare.ScheduleWeight` and `allotment.HostWeight` may be."""
 
-MEMORY = "deviceshare.GPUSharingEnable"
-NUMBER = "deviceshare.GPUNumberEnable"
-VGPU = "deviceshare.VGPUEnable"
-FAMILIES = {
-    VGPU: "vgpu",
-    MEMORY: "gpushare",
-    NUMBER: "gpushare",
-    "deviceshare.AscendHAMiVNPUEnable": "ascend",
-    "deviceshare.AscendMindClusterVNPUEnable": "mindcluster",
-}
-APART = ((MEMORY, NUMBER), (MEMORY, VGPU), (NUMBER, VGPU))
-"""Switches of which Volcano lets no two be on: both would keep books of the same cards."""
 _POLICY = "deviceshare.SchedulePolicy"
 _WEIGHT = "deviceshare.ScheduleWeight"
 _LOCK = "deviceshare.NodeLockEnable"

@@ -32,6 +32,7 @@ from typing import ClassVar
 
 import msgspec
 
+from allotment.core.card_names import ALTERNATIVES, alternatives
 from allotment.core.queues.answers import (
     CPU_QUOTA,
     EMPTY_CAPABILITY,
@@ -44,7 +45,6 @@ from allotment.core.queues.answers import (
     closed,
 )
 from allotment.core.queues.card_claims import Claim, Way, claim_of
-from allotment.core.queues.card_names import ALTERNATIVES, alternatives
 from allotment.core.queues.model import CHARGED_SET, OPEN, QueueView, Task
 from allotment.core.queues.plugin import Key, Plugin
 from allotment.core.queues.resources import (

@@ -1,11 +1,15 @@
 """What one pod asks of cards by name: whole ones, or its part of sliced ones (see `card`)."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from allotment.core.card_names import Card
+from allotment.core.quantities import QuantityError
+from allotment.core.quantities import milli as read_milli
 from allotment.core.queues.answers import CARD_UNREADABLE, No
-from allotment.core.queues.model import Card, Share, Task
-from allotment.core.queues.resources import MILLI
+from allotment.core.queues.model import Share, Task
+from allotment.core.queues.resources import MILLI, Resources
 
 WHOLE_PCT = 100
 POINT_MICRO = 1_000_000
@@ -102,3 +106,32 @@ def _unreadable(task: Task, why: str) -> No:
         f"failed to get the card request of pod {task.namespace}/{task.name}: "
         f"card {named}: the pod {why}",
     )
+
+
+class CardsError(ValueError):
+    """Raised for an annotation that does not say how many of which cards."""
+
+
+def read_counts(text: str) -> Resources:
+    """``{"NVIDIA-H200": 8}`` → thousandths by name. Raises `CardsError`.
+
+    An amount is a whole number, or a text such as ``"500m"`` for half a card.
+    """
+    try:
+        counts = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CardsError(f"is not JSON ({error}); wanted: {_WANTED}") from error
+    if not isinstance(counts, dict):
+        raise CardsError(f"is {str(counts)[:80]!r}; wanted: {_WANTED}")
+    out: dict[str, int] = {}
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int | str):
+            raise CardsError(f"says {count!r} for {name!r}; wanted: {_WANTED}")
+        try:
+            out[name] = read_milli(str(count))
+        except QuantityError as error:
+            raise CardsError(f"says {count!r} for {name!r}: {error}") from error
+    return Resources(out)
+
+
+_WANTED = 'an object from card name to number, like {"NVIDIA-H200": 8}'

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.core.card_names import Card
 from allotment.core.queues.resources import NOTHING, PODS, Resources
 
 ROOT = "root"
@@ -182,18 +183,6 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     card_quota: Resources | None = None
     card_quota_problem: str = ""
     node_groups: NodeGroups | None = None
-
-
-class Card(msgspec.Struct, frozen=True):
-    """A card by the name under which quotas count it.
-
-    `resource` is what pods ask for to get a whole one, `memory_mib` its memory (0: unknown, then it
-    cannot be counted by share).
-    """
-
-    name: str
-    resource: str
-    memory_mib: int = 0
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

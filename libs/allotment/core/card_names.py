@@ -10,14 +10,10 @@ Names come from a node's labels ``<prefix>.product``, ``.memory``, ``.replicas``
 Amounts are thousandths: one card is 1000.
 """
 
-import json
 from collections.abc import Collection, Mapping
 
 import msgspec
 
-from allotment.core.quantities import QuantityError, milli
-from allotment.core.queues.model import Card
-from allotment.core.queues.resources import Resources
 from allotment_proto.facts import Selection
 
 PRODUCT = ".product"
@@ -30,8 +26,16 @@ EXAMPLE = "nvidia.com/gpu.product"
 _MIB_A_GIB = 1024
 
 
-class CardsError(ValueError):
-    """Raised for an annotation that does not say how many of which cards."""
+class Card(msgspec.Struct, frozen=True):
+    """A card by the name under which quotas count it.
+
+    `resource` is what pods ask for to get a whole one, `memory_mib` its memory (0: unknown, then it
+    cannot be counted by share).
+    """
+
+    name: str
+    resource: str
+    memory_mib: int = 0
 
 
 def discover(labels: Mapping[str, str], allocatable: Collection[str]) -> tuple[Card, ...]:
@@ -102,28 +106,3 @@ def spelled(selection: Selection) -> Selection:
 def alternatives(text: str) -> tuple[str, ...]:
     """``A|B`` → A, B: names that will do, the preferred in front."""
     return tuple(name for part in text.split(ALTERNATIVES) if (name := part.strip()))
-
-
-def read_counts(text: str) -> Resources:
-    """``{"NVIDIA-H200": 8}`` → thousandths by name. Raises `CardsError`.
-
-    An amount is a whole number, or a text such as ``"500m"`` for half a card.
-    """
-    try:
-        counts = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CardsError(f"is not JSON ({error}); wanted: {_WANTED}") from error
-    if not isinstance(counts, dict):
-        raise CardsError(f"is {str(counts)[:80]!r}; wanted: {_WANTED}")
-    out: dict[str, int] = {}
-    for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int | str):
-            raise CardsError(f"says {count!r} for {name!r}; wanted: {_WANTED}")
-        try:
-            out[name] = milli(str(count))
-        except QuantityError as error:
-            raise CardsError(f"says {count!r} for {name!r}: {error}") from error
-    return Resources(out)
-
-
-_WANTED = 'an object from card name to number, like {"NVIDIA-H200": 8}'
