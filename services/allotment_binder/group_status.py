@@ -12,11 +12,11 @@ import msgspec
 
 from allotment.core.fold_groups import NOT_ADMITTED
 from allotment.core.model import Group
-from allotment.core.quantities import natural
 from allotment.core.queues.model import JobView, Phase, Status
 from allotment.core.queues.phases import SCHEDULED, TRUE, UNSCHEDULABLE, Closing, Condition, close
 from allotment.core.queues.texts import READY, Attempt
 from allotment.core.queues.work import Job
+from allotment.core.units import natural
 
 Json = dict[str, Any]
 FALSE = "False"

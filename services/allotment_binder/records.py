@@ -45,8 +45,8 @@ from allotment.core.acknowledgement import (
     standing,
 )
 from allotment.core.model import ACTIVE
-from allotment.core.quantities import natural
 from allotment.core.state import ENDED, Allocation, ClusterState
+from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Corrected, PodObserved
 from allotment_proto.facts import Holding

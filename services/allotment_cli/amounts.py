@@ -1,6 +1,6 @@
 """Parts of cards in words. Compute is percent of a GPU; of most NPUs it is AI cores."""
 
-from allotment.core.figures import bytes_text
+from allotment.core.units import bytes_text
 
 
 def compute_text(amount: int, whole: int) -> str:

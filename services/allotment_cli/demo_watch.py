@@ -6,11 +6,11 @@ import anyio
 
 from allotment.core.devices import FAMILIES
 from allotment.core.explain import fits_empty_cluster
-from allotment.core.figures import mib_text
 from allotment.core.logport import Record
 from allotment.core.model import Node
 from allotment.core.pod_views import pod_status
 from allotment.core.state import ClusterState
+from allotment.core.units import mib_text
 from allotment.core.views import device_name, plain
 from allotment_cli.demo_apply import Applied
 from allotment_cli.errors import CliError

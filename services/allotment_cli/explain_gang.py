@@ -15,8 +15,8 @@ from allotment.core.explain_batch import (
     Reason,
 )
 from allotment.core.explain_gang import BLOCKED, explain_gang
-from allotment.core.figures import age_text
 from allotment.core.state import ClusterState
+from allotment.core.units import age_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
 from allotment_cli.names import near, pod_name

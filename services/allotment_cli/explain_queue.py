@@ -9,7 +9,7 @@ import click
 
 from allotment.core.explain_batch import Limit, QueueExplanation, QueueGroup, QueueHolder
 from allotment.core.explain_queue import explain_queue
-from allotment.core.figures import age_text, bytes_text, cpu_text
+from allotment.core.units import age_text, bytes_text, cpu_text
 from allotment_cli.errors import CliError
 from allotment_cli.explain_gang import kept_text, place_text, reason_text
 from allotment_cli.folding import fold_at

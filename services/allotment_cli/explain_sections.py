@@ -13,8 +13,8 @@ from allotment.core.explanation import (
     Request,
     Step,
 )
-from allotment.core.figures import bytes_text, duration_text, points_text
 from allotment.core.reasons import NO_FITTING_INSTANCE
+from allotment.core.units import bytes_text, duration_text, points_text
 from allotment.core.views import NPUS
 from allotment_cli.amounts import compute_text
 from allotment_cli.moments import local_text

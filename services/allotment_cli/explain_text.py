@@ -13,7 +13,7 @@ from allotment.core.explanation import (
     Status,
     WaitingFor,
 )
-from allotment.core.figures import age_text, bytes_text, duration_text
+from allotment.core.units import age_text, bytes_text, duration_text
 from allotment.core.views import NPUS
 from allotment_cli import explain_sections as sections
 from allotment_cli.amounts import part_text

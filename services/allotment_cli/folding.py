@@ -14,9 +14,9 @@ from allotment.adapters.heap import uncollected
 from allotment.adapters.service_log import one_line
 from allotment.adapters.snapshots import SnapshotStore, digests_of
 from allotment.core import snapshot
-from allotment.core.figures import rfc3339
 from allotment.core.logport import Record, digest_of
 from allotment.core.state import ClusterState, apply_record, pass_over
+from allotment.core.units import rfc3339
 from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.moments import At, AtSequence

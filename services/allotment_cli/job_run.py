@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 from allotment.core.jobs import keys
 from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import JobSpec

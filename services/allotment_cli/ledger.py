@@ -6,8 +6,8 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.figures import bytes_text
 from allotment.core.state import ClusterState
+from allotment.core.units import bytes_text
 from allotment.core.views import (
     NPUS,
     PERCENT,

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from allotment.core import story
-from allotment.core.figures import rfc3339
 from allotment.core.logport import Record
 from allotment.core.story import EVENT_TYPES, Everything, NodeSubject, PodSubject
+from allotment.core.units import rfc3339
 from allotment_cli import export, moments
 from allotment_cli.errors import CliError
 from allotment_cli.moments import At, AtSequence

@@ -8,9 +8,9 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.figures import rfc3339
 from allotment.core.journal import Journal, Usage
 from allotment.core.journal import usage as summed
+from allotment.core.units import rfc3339
 from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.journaling import journal_of

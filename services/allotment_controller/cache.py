@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 from allotment.core.jobs.model import Meta
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 
 TOMBSTONES_MAX = 10_000
 

@@ -9,7 +9,7 @@ from allotment.core.jobs import keys
 from allotment.core.jobs.groups import Members
 from allotment.core.jobs.model import JsonObject, Meta, Owner, PodView
 from allotment.core.jobs.seats import index_of
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 
 JOBS = f"/apis/{keys.BATCH}/jobs"
 GROUPS = f"/apis/{keys.SCHEDULING}/podgroups"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 
 Labels = dict[str, str] | None
 Amount = str | int | float

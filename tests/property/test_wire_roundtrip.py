@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope, decode_message, encode
 from allotment_proto.events import Envelope, Event

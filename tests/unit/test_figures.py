@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.figures import (
+from allotment.core.units import (
     age_text,
     bytes_text,
     cpu_text,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from allotment.adapters.kube_result import (
     Unknown,
     text_of,
 )
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
 
 __all__ = [

@@ -19,10 +19,10 @@ from allotment.core.check import check
 from allotment.core.claims import mismatch
 from allotment.core.explain_batch import QueueHolder, name_of, open_bench
 from allotment.core.explain_queue import holders, waiting_for_quota
-from allotment.core.figures import age_text
 from allotment.core.model import ENDED, ClusterState, Node, Pod
 from allotment.core.queues.answers import QUEUE_QUOTA
 from allotment.core.story import corrected_text
+from allotment.core.units import age_text
 from allotment.core.unserved import unserved
 from allotment.core.views import device_name, node_problems
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved

@@ -42,7 +42,6 @@ from allotment.core.explanation import (
     TraceRef,
     WaitingFor,
 )
-from allotment.core.figures import rfc3339
 from allotment.core.funnel import FITS, codes, funnel
 from allotment.core.node_steps import node_steps
 from allotment.core.pod_story import Attempt, PodStory
@@ -51,6 +50,7 @@ from allotment.core.predicates import fits
 from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, problem_text
 from allotment.core.state import BOUND, ClusterState, Node, Pod
 from allotment.core.timeline import timeline
+from allotment.core.units import rfc3339
 from allotment.core.unserved import unserved
 from allotment.core.views import MIB, compute_whole, device_name, piece_name, plain
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy

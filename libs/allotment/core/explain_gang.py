@@ -32,7 +32,6 @@ from allotment.core.explain_batch import (
     place_of_queue,
 )
 from allotment.core.explanation import AsOf, Subject
-from allotment.core.figures import rfc3339
 from allotment.core.model import ClusterState, Group
 from allotment.core.queues.allocate import try_places
 from allotment.core.queues.answers import No
@@ -41,6 +40,7 @@ from allotment.core.queues.model import COMPLETED_SET, WAITING, Status, Task
 from allotment.core.queues.reservations import fence
 from allotment.core.queues.session import unknown_queue
 from allotment.core.queues.work import Job
+from allotment.core.units import rfc3339
 from allotment_proto.events import GroupObserved
 
 PLACEABLE, BLOCKED, GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"

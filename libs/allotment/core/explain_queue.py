@@ -21,7 +21,6 @@ from allotment.core.explain_batch import (
     place_of_queue,
 )
 from allotment.core.explanation import AsOf, Subject
-from allotment.core.figures import rfc3339
 from allotment.core.model import ClusterState
 from allotment.core.queues.answers import QUOTA_CODES, closed
 from allotment.core.queues.capacity import Capacity
@@ -33,6 +32,7 @@ from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resource
 from allotment.core.queues.session import Session
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
+from allotment.core.units import rfc3339
 
 FIRST = (CPU, MEMORY)
 EXPLAINED = "explained"

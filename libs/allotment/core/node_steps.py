@@ -10,11 +10,11 @@ from allotment.core.devices import FAMILIES, by_family
 from allotment.core.devices.choosing import card_refusal, rules_of
 from allotment.core.devices.free import Free
 from allotment.core.explanation import CardStep, HostStep, NodeSteps
-from allotment.core.figures import cpu_text, mib_text
 from allotment.core.funnel import FITS
 from allotment.core.predicates import accepts, fits
 from allotment.core.state import ClusterState, Node
 from allotment.core.switches import switches_of
+from allotment.core.units import cpu_text, mib_text
 from allotment.core.unserved import switched_off
 from allotment.core.views import MIB, card_name, whole_of
 from allotment_proto.facts import ALONE, PodRequest, Policy

@@ -8,10 +8,10 @@ in log order.
 from collections.abc import Collection, Iterable
 
 from allotment.core.claims import claim_text, difference
-from allotment.core.figures import rfc3339
 from allotment.core.pod_views import asks_text
 from allotment.core.reasons import problem_text, refusal_text
 from allotment.core.state import ENDED
+from allotment.core.units import rfc3339
 from allotment.core.views import plain
 from allotment_proto.events import (
     BindFailed,

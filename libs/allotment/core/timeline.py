@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from allotment.core import pod_story
 from allotment.core.explanation import Line
-from allotment.core.figures import points_text, rfc3339
 from allotment.core.pod_story import Attempt, PodStory
 from allotment.core.reasons import refusal_text
+from allotment.core.units import points_text, rfc3339
 from allotment_proto.events import StageTime
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 from allotment_cli.compat import configs
 from allotment_cli.compat.exercises import (
     containers,

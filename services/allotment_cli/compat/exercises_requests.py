@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 from allotment_cli.compat.exercises import annotations_of, limits, new_pods
 from allotment_cli.compat.file import Vector
 from allotment_proto.volcano import keys

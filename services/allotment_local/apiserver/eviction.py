@@ -5,7 +5,7 @@ No disruption controller runs here, so the budget is counted when it is asked fo
 
 from typing import Any
 
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 from allotment_local.apiserver.errors import JsonObject, bad_request, too_many_requests
 from allotment_local.apiserver.resources import POD_DISRUPTION_BUDGETS, PODS
 from allotment_local.apiserver.selectors import matches_label_selector

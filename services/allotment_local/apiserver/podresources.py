@@ -6,7 +6,7 @@ from functools import lru_cache
 from msgspec.json import decode, encode
 
 from allotment.core import pod_totals
-from allotment.core.quantities import milli_text
+from allotment.core.units import milli_text
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,

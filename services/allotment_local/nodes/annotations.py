@@ -8,7 +8,7 @@ how long their device plugins take for an Allocate. A value that cannot be meant
 
 from typing import NamedTuple
 
-from allotment.core.quantities import duration_ns, natural
+from allotment.core.units import duration_ns, natural
 
 FAULT = "allotment.dev/fault"
 START_DELAY = "allotment.dev/start-delay"

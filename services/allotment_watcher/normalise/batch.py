@@ -7,7 +7,7 @@ problem; nothing else suffers.
 
 from collections.abc import Mapping
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 from allotment.core.queues.card_claims import CardsError, read_counts
 from allotment.core.queues.sla import DurationError, waiting_ms
 from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import NOTHING, NodeSource
 from allotment_proto.device_config import DeviceConfig

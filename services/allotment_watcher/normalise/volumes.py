@@ -15,7 +15,8 @@ Source: Kubernetes' `volumebinding`, `volumezone` and `nodevolumelimits`.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from allotment.core import quantities, reasons
+from allotment.core import reasons
+from allotment.core import units as quantities
 from allotment.core.selectors import holds
 from allotment_proto.facts import (
     Amounts,

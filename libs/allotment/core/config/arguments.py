@@ -7,7 +7,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from allotment.core.config.document import Entry, Mark, Scalar, Value, is_text, show
 from allotment.core.config.report import Report, hint
 from allotment.core.plugin_arguments import ELSEWHERE, PLUGINS, Argument, Kind
-from allotment.core.quantities import duration_ms
+from allotment.core.units import duration_ms
 
 Plain = int | bool | str
 Arguments = dict[str, Plain]

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core import quantities, reasons
+from allotment.core import reasons
+from allotment.core import units as quantities
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_FIRST,

@@ -4,7 +4,8 @@ Both live on one ledger. A memory request is one card for the whole pod; a numbe
 cards that nobody else holds, with all their memory.
 """
 
-from allotment.core import quantities, reasons
+from allotment.core import reasons
+from allotment.core import units as quantities
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_EACH,

@@ -7,7 +7,8 @@ Source: volcano `ascend/mindcluster` (deviceshare 2.7, 4.10, 6.9, 7.4), with qui
 
 import msgspec
 
-from allotment.core import quantities, reasons
+from allotment.core import reasons
+from allotment.core import units as quantities
 from allotment.core.cuts.mindcluster import UNCONFIRMED
 from allotment.core.devices.base import SCORE_COMPUTE, ContainerSource, NodeSource, PodSource
 from allotment_proto.device_config import DeviceConfig

@@ -4,7 +4,8 @@ In mode `hami-core` a share is held to its memory and compute by software, in `m
 alone; in `mig` a card is cut into instances (`allotment.core.cuts.mig`).
 """
 
-from allotment.core import quantities, reasons
+from allotment.core import reasons
+from allotment.core import units as quantities
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_EACH,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allotment.core import quantities
+from allotment.core import units as quantities
 from allotment.core.cuts.mig import most_mib
 from allotment.core.devices.base import CORES_MOST_PCT, NodeSource
 from allotment_proto.device_config import DeviceConfig, NodeConfig

@@ -1,6 +1,6 @@
 """Durations of Jobs as Go writes them ("1h30m", "500ms") ⇄ whole numbers."""
 
-from allotment.core.quantities import duration_ms
+from allotment.core.units import duration_ms
 
 
 def parse_ms(text: str) -> int | None:

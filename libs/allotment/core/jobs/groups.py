@@ -23,7 +23,7 @@ from allotment.core.jobs.model import (
     Task,
 )
 from allotment.core.jobs.owners import BLOCKED_OWNERS, owner_of
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 
 WAITING = ("", GROUP_PENDING)
 """Phases of a PodGroup that may not have pods yet."""

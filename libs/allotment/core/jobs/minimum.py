@@ -12,7 +12,7 @@ from typing import Any
 from allotment.core import pod_totals
 from allotment.core.jobs.model import JobSpec, JsonObject, Priorities, Task
 from allotment.core.jobs.templates import as_dict
-from allotment.core.quantities import QuantityError, canonical_text, is_binary, milli
+from allotment.core.units import QuantityError, canonical_text, is_binary, milli
 
 Amounts = dict[str, int]
 """Thousandths of the unit (cores, bytes, things) by name."""

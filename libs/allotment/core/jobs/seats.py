@@ -9,7 +9,7 @@ import msgspec
 
 from allotment.core.jobs.machine import state_of
 from allotment.core.jobs.model import JobSpec, PodView, Task
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 
 
 class Seat(msgspec.Struct, frozen=True, order=True):

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.card_names import Card
-from allotment.core.quantities import QuantityError
-from allotment.core.quantities import milli as read_milli
 from allotment.core.queues.answers import CARD_UNREADABLE, No
 from allotment.core.queues.model import Share, Task
 from allotment.core.queues.resources import MILLI, Resources
+from allotment.core.units import QuantityError
+from allotment.core.units import milli as read_milli
 
 WHOLE_PCT = 100
 POINT_MICRO = 1_000_000

@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import msgspec
 
-from allotment.core.quantities import duration_ms
 from allotment.core.queues.answers import ABSTAIN, PERMIT, No, Vote
 from allotment.core.queues.plugin import Key, Plugin
 from allotment.core.queues.work import Job, World
+from allotment.core.units import duration_ms
 
 
 class DurationError(ValueError):

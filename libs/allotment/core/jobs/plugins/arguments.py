@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from allotment.core.quantities import natural
+from allotment.core.units import natural
 
 
 def read(arguments: Sequence[str]) -> Mapping[str, str]:
