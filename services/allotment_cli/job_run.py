@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from allotment.core import units as quantities
+from allotment.core import units
 from allotment.core.jobs import keys
 from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import JobSpec
@@ -32,7 +32,7 @@ def job_of_flags(wanted: WantedJob) -> dict[str, Any]:
     """The manifest. Raises `CliError` for amounts that are none, or a Job that makes no sense."""
     requests, limits = amounts(wanted.requests, "--requests"), amounts(wanted.limits, "--limits")
     for name in sorted(requests.keys() & limits.keys()):
-        asked, most = quantities.parse(requests[name]), quantities.parse(limits[name])
+        asked, most = units.parse(requests[name]), units.parse(limits[name])
         if asked[0] * most[1] > most[0] * asked[1]:
             raise CliError(
                 f"--requests {name}={requests[name]} is more than the limit {limits[name]}",
@@ -70,8 +70,8 @@ def amounts(text: str, flag: str) -> dict[str, str]:
         if not equals or not name:
             raise CliError(f"{flag} {part!r} is no amount", "write it like cpu=1000m,memory=100Mi")
         try:
-            quantities.parse(amount)
-        except quantities.QuantityError as error:
+            units.parse(amount)
+        except units.QuantityError as error:
             raise CliError(f"{flag} {name}: {error}") from error
         found[name] = amount
     return found

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core import units as quantities
+from allotment.core import units
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope, decode_message, encode
 from allotment_proto.events import Envelope, Event
@@ -115,11 +115,11 @@ def test_any_selection_is_read_or_reported(annotations: dict[str, str]) -> None:
 
 @given(st.text(st.sampled_from("0123456789.+-eEkKmMGiTPunE")))
 def test_any_quantity_is_read_or_refused(text: str) -> None:
-    for read in (quantities.milli, quantities.whole_up, quantities.count):
-        with contextlib.suppress(quantities.QuantityError):
-            assert 0 <= read(text) <= quantities.LIMIT
+    for read in (units.milli, units.whole_up, units.count):
+        with contextlib.suppress(units.QuantityError):
+            assert 0 <= read(text) <= units.LIMIT
 
 
 @given(st.integers(0, 1 << 60))
 def test_whole_quantities_round_trip(value: int) -> None:
-    assert quantities.count(str(value)) == quantities.whole_up(str(value)) == value
+    assert units.count(str(value)) == units.whole_up(str(value)) == value

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core import units as quantities
+from allotment.core import units
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ from allotment.core import units as quantities
     ],
 )
 def test_amounts_are_written_as_kubernetes_writes_them(given: str, canonical: str) -> None:
-    milli = quantities.parse(given)[0] * 1000 // quantities.parse(given)[1]
-    binary = quantities.is_binary(given)
-    assert quantities.canonical_text(milli, binary=binary) == canonical
+    milli = units.parse(given)[0] * 1000 // units.parse(given)[1]
+    binary = units.is_binary(given)
+    assert units.canonical_text(milli, binary=binary) == canonical
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -35,8 +35,8 @@ def test_amounts_are_written_as_kubernetes_writes_them(given: str, canonical: st
 @pytest.mark.parametrize("factor", [1, 3, 999, 1000, 1024, 1025, 1536])
 def test_what_is_written_is_read_again(factor: int, power: int, binary: bool) -> None:
     milli = (factor << power) * 1000
-    if milli // 1000 < quantities.LIMIT // 1000:
-        assert quantities.milli(quantities.canonical_text(milli, binary=binary)) == milli
+    if milli // 1000 < units.LIMIT // 1000:
+        assert units.milli(units.canonical_text(milli, binary=binary)) == milli
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_written_is_read_again(factor: int, power: int, binary: bool) ->
     ],
 )
 def test_milli(text: str, milli: int) -> None:
-    assert quantities.milli(text) == milli
+    assert units.milli(text) == milli
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_milli(text: str, milli: int) -> None:
     ],
 )
 def test_whole_up(text: str, units: int) -> None:
-    assert quantities.whole_up(text) == units
+    assert units.whole_up(text) == units
 
 
 @pytest.mark.parametrize(("text", "things"), [("2", 2), ("2000m", 2), ("0.5k", 500), ("1e1", 10)])
 def test_count(text: str, things: int) -> None:
-    assert quantities.count(text) == things
+    assert units.count(text) == things
 
 
 @pytest.mark.parametrize(
@@ -86,24 +86,24 @@ def test_count(text: str, things: int) -> None:
     ["", " 1", "1 ", "abc", "1KiB", "--1", "1e", "e3", "1i", "0x10", "٣", "1_0", "9" * 65, "1\n"],
 )
 def test_what_is_no_quantity(text: str) -> None:
-    with pytest.raises(quantities.QuantityError, match="not a quantity"):
-        quantities.parse(text)
+    with pytest.raises(units.QuantityError, match="not a quantity"):
+        units.parse(text)
 
 
 @pytest.mark.parametrize(
     ("read", "text", "why"),
     [
-        (quantities.count, "1500m", "not a whole number"),
-        (quantities.count, "-1", "negative"),
-        (quantities.whole_up, "-0.5", "negative"),
-        (quantities.milli, "-1n", "negative"),
-        (quantities.count, "1e999", "absurdly large"),
-        (quantities.whole_up, "99999E", "absurdly large"),
+        (units.count, "1500m", "not a whole number"),
+        (units.count, "-1", "negative"),
+        (units.whole_up, "-0.5", "negative"),
+        (units.milli, "-1n", "negative"),
+        (units.count, "1e999", "absurdly large"),
+        (units.whole_up, "99999E", "absurdly large"),
     ],
 )
 def test_amounts_that_nothing_can_have(read: object, text: str, why: str) -> None:
     assert callable(read)
-    with pytest.raises(quantities.QuantityError, match=why):
+    with pytest.raises(units.QuantityError, match=why):
         read(text)
 
 
@@ -148,7 +148,7 @@ def test_amounts_that_nothing_can_have(read: object, text: str, why: str) -> Non
     ],
 )
 def test_durations_are_those_of_go(text: str, ns: int) -> None:
-    assert quantities.duration_ns(text) == ns
+    assert units.duration_ns(text) == ns
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_durations_are_those_of_go(text: str, ns: int) -> None:
     ],
 )
 def test_other_texts_are_no_durations(text: str) -> None:
-    assert quantities.duration_ns(text) is None
-    assert quantities.duration_ms(text) is None
+    assert units.duration_ns(text) is None
+    assert units.duration_ms(text) is None
 
 
 def test_milliseconds_are_rounded_up() -> None:
     texts = ("1ns", "1500us", "1ms", "1.0005s", "0", "-1500us")
-    assert [quantities.duration_ms(text) for text in texts] == [1, 2, 1, 1001, 0, -1]
+    assert [units.duration_ms(text) for text in texts] == [1, 2, 1, 1001, 0, -1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from allotment.core import units as quantities
+from allotment.core import units
 from allotment_cli.compat import configs
 from allotment_cli.compat.exercises import (
     containers,
@@ -50,8 +50,8 @@ def asks_for_more_than_a_chip(vector: Vector) -> bool:
 def _whole(texts: Iterator[str]) -> Iterator[int]:
     for text in texts:
         try:
-            yield quantities.count(text)
-        except quantities.QuantityError:
+            yield units.count(text)
+        except units.QuantityError:
             continue
 
 
@@ -72,9 +72,9 @@ def _is_bad(container: Mapping[str, Any], chip: AscendChip) -> bool:
     if count not in asked and any(name in both for name in (count, memory, core)):
         return True
     try:
-        amounts = {name: quantities.count(both[name]) for name in (count, core) if name in both}
-        quantities.count(both.get(memory, "0"))
-    except quantities.QuantityError:
+        amounts = {name: units.count(both[name]) for name in (count, core) if name in both}
+        units.count(both.get(memory, "0"))
+    except units.QuantityError:
         return True
     return amounts.get(core, 0) > CORES_MAX
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allotment.core import units as quantities
+from allotment.core import units
 from allotment_cli.compat.exercises import annotations_of, limits, new_pods
 from allotment_cli.compat.file import Vector
 from allotment_proto.volcano import keys
@@ -45,8 +45,8 @@ def has_bad_share(vector: Vector) -> bool:
         for name in asked:
             for text in limits(pod, name):
                 try:
-                    quantities.count(text)
-                except quantities.QuantityError:
+                    units.count(text)
+                except units.QuantityError:
                     return True
     return False
 
@@ -57,8 +57,8 @@ def _is_bad(container: Mapping[str, Any]) -> bool:
     if keys.VGPU_NUMBER not in asked and any(name in both for name in AMOUNTS):
         return True
     try:
-        amounts = {name: quantities.count(both[name]) for name in AMOUNTS if name in both}
-    except quantities.QuantityError:
+        amounts = {name: units.count(both[name]) for name in AMOUNTS if name in both}
+    except units.QuantityError:
         return True
     return (
         not 1 <= amounts.get(keys.VGPU_MEMORY_PERCENTAGE, 1) <= 100

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from allotment.core import pod_totals, quantities, reasons
+from allotment.core import pod_totals, reasons, units
 from allotment.core.devices.base import ContainerSource, PodSource
 from allotment_proto.facts import Problem
 from allotment_watcher import objects
@@ -37,7 +37,7 @@ def of_host(
     for name, value in total.items():
         try:
             bounded(value)
-        except quantities.QuantityError as error:
+        except units.QuantityError as error:
             place = f"{name} of all containers"
             raise Invalid(Problem(reasons.INVALID_REQUEST, place, str(error))) from error
     cpu_milli, memory_bytes = total.pop(CPU, 0), total.pop(MEMORY, 0)
@@ -96,16 +96,16 @@ def _of_container(container: ContainerSource, lens: Lens) -> dict[str, int]:
 def _amount(name: str, text: str, place: str, lens: Lens) -> int:
     try:
         if name == CPU:
-            return quantities.milli(text)
-        return quantities.count(text) if lens.is_counted(name) else quantities.whole_up(text)
-    except quantities.QuantityError as error:
+            return units.milli(text)
+        return units.count(text) if lens.is_counted(name) else units.whole_up(text)
+    except units.QuantityError as error:
         raise Invalid(Problem(reasons.INVALID_REQUEST, f"{place}, {name}", str(error))) from error
 
 
 def bounded(value: int) -> int:
     """The value. Raises QuantityError for one that no node has."""
     if value > AMOUNT_MAX:
-        raise quantities.QuantityError(f"{value} is absurdly large (at most {AMOUNT_MAX})")
+        raise units.QuantityError(f"{value} is absurdly large (at most {AMOUNT_MAX})")
     return value
 
 

@@ -7,7 +7,7 @@ problem; nothing else suffers.
 
 from collections.abc import Mapping
 
-from allotment.core import units as quantities
+from allotment.core import units
 from allotment.core.queues.card_claims import CardsError, read_counts
 from allotment.core.queues.sla import DurationError, waiting_ms
 from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved
@@ -110,9 +110,9 @@ def _amounts(given: Mapping[str, str], place: str, problems: list[Problem]) -> A
         if name.startswith(QUOTAS):
             continue
         try:
-            read = quantities.whole_up if name in AS_THEY_ARE else quantities.milli
+            read = units.whole_up if name in AS_THEY_ARE else units.milli
             out[name] = bounded(read(text))
-        except quantities.QuantityError as error:
+        except units.QuantityError as error:
             problems.append(Problem(INVALID, f"{place}.{name}", str(error)))
     return tuple(out.items())
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core import card_names, claims, quantities, reasons
+from allotment.core import card_names, claims, reasons, units
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.ascend import slice_mode
 from allotment.core.devices.base import ContainerSource, Family, PodSource
@@ -199,8 +199,8 @@ def _asking(containers: Sequence[ContainerSource], family: str, lens: Lens) -> l
 
 def _is_more_than_none(text: str) -> bool:
     try:
-        return quantities.count(text) > 0
-    except quantities.QuantityError:
+        return units.count(text) > 0
+    except units.QuantityError:
         return True
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping
 
-from allotment.core import units as quantities
+from allotment.core import units
 from allotment.core.devices import FAMILIES
 from allotment.core.devices.base import NOTHING, NodeSource
 from allotment_proto.device_config import DeviceConfig
@@ -44,9 +44,9 @@ def node_fact(
 
     def amount(name: str, text: str) -> int:
         try:
-            value = quantities.milli(text) if name == CPU else quantities.whole_up(text)
+            value = units.milli(text) if name == CPU else units.whole_up(text)
             return bounded(value)
-        except quantities.QuantityError as error:
+        except units.QuantityError as error:
             problems.append(Problem("BrokenQuantity", f"status.allocatable {name}", str(error)))
             return 0
 

@@ -15,8 +15,7 @@ Source: Kubernetes' `volumebinding`, `volumezone` and `nodevolumelimits`.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from allotment.core import reasons
-from allotment.core import units as quantities
+from allotment.core import reasons, units
 from allotment.core.selectors import holds
 from allotment_proto.facts import (
     Amounts,
@@ -266,8 +265,8 @@ def _size(volume: objects.VolumeObject) -> int:
 def _storage(amounts: objects.Amounts) -> int:
     """Bytes of storage; of what cannot be read none."""
     try:
-        return quantities.whole_up(str((amounts or {}).get("storage", "0")))
-    except quantities.QuantityError:
+        return units.whole_up(str((amounts or {}).get("storage", "0")))
+    except units.QuantityError:
         return 0
 
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core import reasons
-from allotment.core import units as quantities
+from allotment.core import reasons, units
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_FIRST,
@@ -189,8 +188,8 @@ def _registered(
         return (), ()
     place = f"status.allocatable {chip.resource_name}"
     try:
-        listed = quantities.whole_up(node.allocatable.get(chip.resource_name, "0"))
-    except quantities.QuantityError as error:
+        listed = units.whole_up(node.allocatable.get(chip.resource_name, "0"))
+    except units.QuantityError as error:
         return (), (Problem("BrokenQuantity", place, str(error)),)
     if not listed:
         message = "missing or 0 although chips are registered: is the device plugin running?"
@@ -218,8 +217,8 @@ def _amounts(container: ContainerSource, chip: AscendChip) -> _Amounts | Problem
             found.append(None)
             continue
         try:
-            amount = quantities.count(text)
-        except quantities.QuantityError as error:
+            amount = units.count(text)
+        except units.QuantityError as error:
             return _invalid(container, key, str(error))
         if amount > most:
             return _invalid(container, key, f"is {amount}; at most {most}")

@@ -4,8 +4,7 @@ Both live on one ledger. A memory request is one card for the whole pod; a numbe
 cards that nobody else holds, with all their memory.
 """
 
-from allotment.core import reasons
-from allotment.core import units as quantities
+from allotment.core import reasons, units
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_EACH,
@@ -45,8 +44,8 @@ class Gpushare:
             if key not in node.capacity:
                 return None, ()
             try:
-                amounts.append(quantities.whole_up(node.capacity[key]))
-            except quantities.QuantityError as error:
+                amounts.append(units.whole_up(node.capacity[key]))
+            except units.QuantityError as error:
                 return None, (Problem("BrokenCapacity", f"status.capacity {key}", str(error)),)
         memory_mib, number = amounts
         for key, value, most in (
@@ -143,8 +142,8 @@ def _pod_amount(pod: PodSource, key: str) -> tuple[int, Problem | None]:
                     return 0, _invalid(container, key, "must be a limit, not only a request")
                 continue
             try:
-                amounts.append(quantities.count(text))
-            except quantities.QuantityError as error:
+                amounts.append(units.count(text))
+            except units.QuantityError as error:
                 return 0, _invalid(container, key, str(error))
         totals.append(sum(amounts) if group is pod.containers else max(amounts, default=0))
     return max(totals), None

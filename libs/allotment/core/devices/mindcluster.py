@@ -7,8 +7,7 @@ Source: volcano `ascend/mindcluster` (deviceshare 2.7, 4.10, 6.9, 7.4), with qui
 
 import msgspec
 
-from allotment.core import reasons
-from allotment.core import units as quantities
+from allotment.core import reasons, units
 from allotment.core.cuts.mindcluster import UNCONFIRMED
 from allotment.core.devices.base import SCORE_COMPUTE, ContainerSource, NodeSource, PodSource
 from allotment_proto.device_config import DeviceConfig
@@ -44,8 +43,8 @@ class Mindcluster:
             return None, ()
         place = f"status.capacity {keys.NPU_CORE}"
         try:
-            npu_cores = quantities.whole_up(node.capacity[keys.NPU_CORE])
-        except quantities.QuantityError as error:
+            npu_cores = units.whole_up(node.capacity[keys.NPU_CORE])
+        except units.QuantityError as error:
             return None, (Problem("BrokenCapacity", place, str(error)),)
         if not npu_cores:
             return None, ()
@@ -81,8 +80,8 @@ class Mindcluster:
         if keys.NPU_CORE not in container.limits:
             return (), _invalid(container, "must be a limit, not only a request")
         try:
-            cores = quantities.count(text)
-        except quantities.QuantityError as error:
+            cores = units.count(text)
+        except units.QuantityError as error:
             return (), _invalid(container, str(error))
         if cores == 0:
             return (), None

@@ -4,8 +4,7 @@ In mode `hami-core` a share is held to its memory and compute by software, in `m
 alone; in `mig` a card is cut into instances (`allotment.core.cuts.mig`).
 """
 
-from allotment.core import reasons
-from allotment.core import units as quantities
+from allotment.core import reasons, units
 from allotment.core.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_EACH,
@@ -79,8 +78,8 @@ class Vgpu:
             if text is None:
                 continue
             try:
-                amounts[key] = quantities.count(text)
-            except quantities.QuantityError as error:
+                amounts[key] = units.count(text)
+            except units.QuantityError as error:
                 return None, _invalid(container, key, f"{error}")
         if not amounts:
             return None, None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allotment.core import units as quantities
+from allotment.core import units
 from allotment.core.cuts.mig import most_mib
 from allotment.core.devices.base import CORES_MOST_PCT, NodeSource
 from allotment_proto.device_config import DeviceConfig, NodeConfig
@@ -215,8 +215,8 @@ def _disagreements(
 def _amount(amounts: Mapping[str, str], name: str) -> int:
     """A whole amount; 0 if it is missing or no quantity."""
     try:
-        return quantities.whole_up(amounts.get(name, "0"))
-    except quantities.QuantityError:
+        return units.whole_up(amounts.get(name, "0"))
+    except units.QuantityError:
         return 0
 
 
