@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_proto.events import (
     BindFailed,
     Decided,

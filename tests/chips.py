@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.ascend import slice_mode
-from allotment.core.devices.base import ContainerSource, NodeSource, PodSource
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.ascend import slice_mode
+from allotment.core.placement.devices.base import ContainerSource, NodeSource, PodSource
 from allotment_proto.device_config import AscendChip, AscendTemplate, DeviceConfig
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Inventory, PodRequest, Problem, Selection

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from blockbuster import blockbuster_ctx
 
-from allotment.adapters import machine_code
-from allotment.adapters.nats_server import NatsServer
-from allotment.core import kernel
-from allotment.core.kernel_plan import MachineCode
+from allotment.adapters.log.nats_server import NatsServer
+from allotment.adapters.service import machine_code
+from allotment.core.placement.board import kernel
+from allotment.core.placement.board.kernel_plan import MachineCode
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

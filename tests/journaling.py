@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from allotment.core.bulk import Picture, picture_of
-from allotment.core.journal import Journal, Usage, Writer, decode, encode, usage
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.replay.bulk import Picture, picture_of
+from allotment.core.replay.journal import Journal, Usage, Writer, decode, encode, usage
 from allotment_proto.events import Event
 
 CUT_EVERY = 4

@@ -370,10 +370,10 @@ BUILT_IN_TIERS = (
 
 
 class Policy(msgspec.Struct, frozen=True, gc=False):
-    """How to choose, parsed from the configuration file; see `allotment.core.policy`.
+    """How to choose, parsed from the configuration file; see `allotment.core.config.policy`.
 
     `Policy()` is what is built in. Weights are plain integers; `device_policy` is a name of
-    `allotment.core.policies`, `host_policy` is ``binpack``, ``spread`` or ``none``. `mix` is what
+    `core.placement.policies`, `host_policy` is ``binpack``, ``spread`` or ``none``. `mix` is what
     was learned of the pods (`MixLearned`), empty in a file's policy.
 
     `actions` and `tiers` are in the file's order. The arguments of the plugins ``deviceshare`` and

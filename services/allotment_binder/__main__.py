@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from allotment.adapters import kube
-from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.world import World, open_world
+from allotment.adapters.kube import client as kube
+from allotment.adapters.service.service import ServiceContext, start_service
+from allotment.adapters.service.world import World, open_world
 from allotment_binder.binder import Binder
 from allotment_binder.decider import Decider
 from allotment_binder.settings import BinderSettings

@@ -4,8 +4,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from allotment.core.histograms import Histogram
-from allotment.core.schedule_metrics import stage_duration, task_latency
+from allotment.core.metrics.histograms import Histogram
+from allotment.core.metrics.schedule import stage_duration, task_latency
 
 PRE_BIND, BIND, PRE_BOUND = "PreBind", "Bind", "PreBound"
 T = TypeVar("T")

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 import anyio
 from anyio.abc import TaskGroup
 
-from allotment.adapters import kube
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.service import ServiceContext
-from allotment.adapters.world import World, refused_reporter
-from allotment.core.acknowledgement import Place
-from allotment.core.eligible import with_eligibility
+from allotment.adapters.kube import client as kube
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World, refused_reporter
+from allotment.core.explain.acknowledgement import Place
+from allotment.core.explain.story import corrected_text
 from allotment.core.logport import Record
+from allotment.core.queues.eligible import with_eligibility
 from allotment.core.reasons import refusal_text
-from allotment.core.story import corrected_text
 from allotment_binder import notices
 from allotment_binder.decider import Decider
 from allotment_binder.gangs import Gangs

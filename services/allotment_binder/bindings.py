@@ -24,10 +24,10 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, Unknown, pod_path
+from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, Unknown, pod_path
 from allotment.core import reasons
-from allotment.core.devices import FAMILIES
-from allotment.core.state import Allocation, ClusterState
+from allotment.core.ledger.state import Allocation, ClusterState
+from allotment.core.placement.devices import FAMILIES
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import BindFailed, Bound
 from allotment_proto.volcano import keys

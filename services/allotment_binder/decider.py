@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 
-from allotment.adapters.bus import BUS, Message
-from allotment.adapters.service import ServiceContext
-from allotment.adapters.world import World, full_reporter
+from allotment.adapters.log.bus import BUS, Message
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World, full_reporter
 from allotment.core.logport import Landed, Refused
 from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
 from allotment_binder.settings import BinderSettings

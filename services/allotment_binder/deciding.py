@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from allotment.core.batch.objections import objection
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.cycle import Rechecked, recheck_all, same_refusal, stamped
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Rechecked, recheck_all, same_refusal, stamped
+from allotment.core.queues.round.objections import objection
+from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import Decided, Placement, StageTime
 from allotment_proto.messages import Proposal
 

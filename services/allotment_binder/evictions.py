@@ -14,10 +14,17 @@ from collections.abc import Callable
 
 import anyio
 
-from allotment.adapters.kube import STRATEGIC_PATCH, KubeClient, KubeResult, Ok, Refused, pod_path
+from allotment.adapters.kube.client import (
+    STRATEGIC_PATCH,
+    KubeClient,
+    KubeResult,
+    Ok,
+    Refused,
+    pod_path,
+)
 from allotment.core import reasons
-from allotment.core.model import ENDED, ClusterState
-from allotment.core.pod_views import preemptor_name
+from allotment.core.explain.pod_views import preemptor_name
+from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.queues import texts
 from allotment_binder.notices import Notices, Warned
 from allotment_proto.events import Evicted, Eviction

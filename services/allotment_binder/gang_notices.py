@@ -6,8 +6,8 @@ its queue does not let it in.
 
 from collections.abc import Iterator
 
-from allotment.core.eligible import with_eligibility
-from allotment.core.model import ClusterState, Group
+from allotment.core.ledger.model import ClusterState, Group
+from allotment.core.queues.eligible import with_eligibility
 from allotment_binder.group_status import tail_of
 from allotment_binder.notices import Notices, Refused
 from allotment_proto.events import Decided

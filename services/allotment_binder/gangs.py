@@ -7,10 +7,10 @@ Evictions of landed decisions (evictions.py), the status of PodGroups (groups.py
 
 from anyio.abc import TaskGroup
 
-from allotment.adapters.fold import Fold
-from allotment.adapters.kube import KubeClient
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.service import ServiceContext
 from allotment_binder.evictions import Evictions
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.group_status import Told

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from allotment.core.fold_groups import NOT_ADMITTED
-from allotment.core.model import Group
+from allotment.core.ledger.groups import NOT_ADMITTED
+from allotment.core.ledger.model import Group
 from allotment.core.queues.model import JobView, Phase, Status
 from allotment.core.queues.phases import SCHEDULED, TRUE, UNSCHEDULABLE, Closing, Condition, close
 from allotment.core.queues.texts import READY, Attempt

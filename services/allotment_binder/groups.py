@@ -16,15 +16,15 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from allotment.adapters.fold import Fold
-from allotment.adapters.kube import MERGE_PATCH, KubeClient, Ok, Refused, Unknown
-from allotment.adapters.kube_events import create_event, micro_time, pod_event
-from allotment.adapters.kube_wire import shallow
-from allotment.adapters.service_log import one_line
-from allotment.core.batch.members import job_of
-from allotment.core.fold_groups import NOT_ADMITTED
-from allotment.core.model import ClusterState, Group
+from allotment.adapters.kube.client import MERGE_PATCH, KubeClient, Ok, Refused, Unknown
+from allotment.adapters.kube.events import create_event, micro_time, pod_event
+from allotment.adapters.kube.wire import shallow
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.telemetry.log import one_line
+from allotment.core.ledger.groups import NOT_ADMITTED
+from allotment.core.ledger.model import ClusterState, Group
 from allotment.core.queues.model import JobView
+from allotment.core.queues.round.members import job_of
 from allotment_binder.group_status import Change, SeenGroup, Told, change_of
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Admission, Short

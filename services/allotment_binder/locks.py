@@ -28,11 +28,11 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, Unknown
+from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
-from allotment.core.acknowledgement import is_acknowledged, shares_memory
+from allotment.core.explain.acknowledgement import is_acknowledged, shares_memory
+from allotment.core.ledger.state import ENDED, Allocation, ClusterState
 from allotment.core.reasons import problem_text
-from allotment.core.state import ENDED, Allocation, ClusterState
 from allotment_binder.bindings import Obstacle, Target
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.facts import Holding, Problem

@@ -6,7 +6,7 @@ all. A preemptor that was refused a victim is not nominated again while it waits
 comes and goes would be news each time, and be decided about.
 """
 
-from allotment.core.model import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.model import JobView, Task
 from allotment.core.queues.texts import Attempt, pod_message
 from allotment.core.queues.work import Job

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment.adapters.kube import KubeClient, Unknown
-from allotment.adapters.kube_events import (
+from allotment.adapters.kube.client import KubeClient, Unknown
+from allotment.adapters.kube.events import (
     create_event,
     pod_event,
     refuse_pod,

@@ -16,8 +16,8 @@ same from what each record of the log changed.
 
 from collections.abc import Collection
 
-from allotment.core.acknowledgement import Place, Question, age, is_awaited, plugin_question
-from allotment.core.state import Allocation, ClusterState
+from allotment.core.explain.acknowledgement import Place, Question, age, is_awaited, plugin_question
+from allotment.core.ledger.state import Allocation, ClusterState
 from allotment_proto.volcano import ascend
 
 Answer = tuple[object, ...]

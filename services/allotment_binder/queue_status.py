@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 import anyio
 
-from allotment.adapters.fold import Fold
-from allotment.adapters.kube import JSON_PATCH, KubeClient, KubeResult, Ok, Refused
-from allotment.core.batch.views import Views
-from allotment.core.model import ClusterState
+from allotment.adapters.kube.client import JSON_PATCH, KubeClient, KubeResult, Ok, Refused
+from allotment.adapters.log.fold import Fold
+from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.model import CHARGED_SET, QueueView
 from allotment.core.queues.reckoning import Reckoning, Share
 from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, total_of
+from allotment.core.queues.round.views import Views
 
 WRITE_EVERY_S = 1.0
 NO_STATUS = frozenset((400, 422))

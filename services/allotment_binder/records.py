@@ -25,7 +25,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from allotment.adapters.kube import (
+from allotment.adapters.kube.client import (
     MERGE_PATCH,
     KubeClient,
     KubeResult,
@@ -34,7 +34,7 @@ from allotment.adapters.kube import (
     Unknown,
     pod_path,
 )
-from allotment.core.acknowledgement import (
+from allotment.core.explain.acknowledgement import (
     DEVICES_UNKNOWN,
     LATE_AFTER_S,
     MISDELIVERED,
@@ -44,8 +44,8 @@ from allotment.core.acknowledgement import (
     plugin_question,
     standing,
 )
-from allotment.core.model import ACTIVE
-from allotment.core.state import ENDED, Allocation, ClusterState
+from allotment.core.ledger.model import ACTIVE
+from allotment.core.ledger.state import ENDED, Allocation, ClusterState
 from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Corrected, PodObserved

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 
 from anyio.abc import TaskGroup
 
-from allotment.adapters import kube
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.service import ServiceContext
-from allotment.adapters.world import World
+from allotment.adapters.kube import client as kube
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World
 from allotment.core import reasons
+from allotment.core.ledger.state import Allocation
 from allotment.core.queues.texts import bind_error
-from allotment.core.state import Allocation
 from allotment_binder import notices
 from allotment_binder.bind_times import BindTime, BindTimes
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to

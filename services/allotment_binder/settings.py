@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from allotment.adapters.settings import KubeSettings
+from allotment.adapters.service.settings import KubeSettings
 
 
 class BinderSettings(KubeSettings, frozen=True, kw_only=True):

@@ -8,12 +8,12 @@
 
 from collections import Counter
 
-from allotment.core.acknowledgement import LATE_AFTER_S, WAITING, wait_text
-from allotment.core.claims import mismatch
-from allotment.core.fold_pods import NOT_ADMITTED
-from allotment.core.model import ENDED
-from allotment.core.state import ClusterState
-from allotment.core.views import device_name
+from allotment.core.explain.acknowledgement import LATE_AFTER_S, WAITING, wait_text
+from allotment.core.explain.views import device_name
+from allotment.core.ledger.claims import mismatch
+from allotment.core.ledger.model import ENDED
+from allotment.core.ledger.pods import NOT_ADMITTED
+from allotment.core.ledger.state import ClusterState
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait

@@ -13,7 +13,14 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from allotment.adapters.kube import KubeClient, KubeConfigError, KubeResult, Ok, Refused, connect
+from allotment.adapters.kube.client import (
+    KubeClient,
+    KubeConfigError,
+    KubeResult,
+    Ok,
+    Refused,
+    connect,
+)
 from allotment.core.jobs import keys
 from allotment_cli.errors import CliError
 from allotment_cli.output import note

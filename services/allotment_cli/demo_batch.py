@@ -11,14 +11,14 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from allotment.core.explain_batch import GangExplanation, QueueExplanation
-from allotment.core.explain_gang import explain_gang
-from allotment.core.explain_queue import explain_queue
+from allotment.core.explain.gang import explain_gang
+from allotment.core.explain.queue import explain_queue
+from allotment.core.explain.session import GangExplanation, QueueExplanation
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.jobs.plugins.env import INDEX
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
 from allotment.core.queues.answers import QUEUE_QUOTA
-from allotment.core.state import ClusterState
 from allotment_cli.apiserver import Access, open_cluster
 from allotment_cli.demo_apply import apply_examples
 from allotment_cli.demo_watch import POLL_S, held_text, upheld

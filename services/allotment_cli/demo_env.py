@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.adapters.kube import Ok, connect
+from allotment.adapters.kube.client import Ok, connect
 from allotment_cli.demo_apply import Applied
 from allotment_cli.errors import CliError
 

@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment.core.devices import FAMILIES
-from allotment.core.explain import fits_empty_cluster
+from allotment.core.explain.pod import fits_empty_cluster
+from allotment.core.explain.pod_views import pod_status
+from allotment.core.explain.views import device_name, plain
+from allotment.core.ledger.model import Node
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
-from allotment.core.model import Node
-from allotment.core.pod_views import pod_status
-from allotment.core.state import ClusterState
+from allotment.core.placement.devices import FAMILIES
 from allotment.core.units import mib_text
-from allotment.core.views import device_name, plain
 from allotment_cli.demo_apply import Applied
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold

@@ -7,7 +7,7 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.doctor import ERROR, Finding, Source, findings, sources
+from allotment.core.explain.doctor import ERROR, Finding, Source, findings, sources
 from allotment_cli import local
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at

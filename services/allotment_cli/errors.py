@@ -4,7 +4,7 @@ from typing import IO, Any
 
 import click
 
-from allotment.adapters.service_log import printable
+from allotment.adapters.telemetry.log import printable
 
 
 def innermost(error: BaseException) -> BaseException:

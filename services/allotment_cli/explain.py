@@ -5,11 +5,11 @@ from pathlib import Path
 import anyio
 import click
 
-from allotment.core.explain import explain as explain_pod
-from allotment.core.explanation import Explanation
+from allotment.core.explain.pod import explain as explain_pod
+from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.schema import Explanation
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
-from allotment.core.pod_story import PodStory
-from allotment.core.state import ClusterState
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
 from allotment_cli.folding import Folded, fold, fold_at

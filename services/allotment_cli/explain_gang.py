@@ -6,7 +6,8 @@ from pathlib import Path
 import anyio
 import click
 
-from allotment.core.explain_batch import (
+from allotment.core.explain.gang import BLOCKED, explain_gang
+from allotment.core.explain.session import (
     AHEAD_SHOWN,
     GangExplanation,
     Kept,
@@ -14,8 +15,7 @@ from allotment.core.explain_batch import (
     Place,
     Reason,
 )
-from allotment.core.explain_gang import BLOCKED, explain_gang
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
 from allotment.core.units import age_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at

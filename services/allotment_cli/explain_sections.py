@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from allotment.core.explanation import (
+from allotment.core.explain.schema import (
     Candidate,
     Closest,
     DecidedBy,
@@ -13,9 +13,9 @@ from allotment.core.explanation import (
     Request,
     Step,
 )
+from allotment.core.explain.views import NPUS
 from allotment.core.reasons import NO_FITTING_INSTANCE
 from allotment.core.units import bytes_text, duration_text, points_text
-from allotment.core.views import NPUS
 from allotment_cli.amounts import compute_text
 from allotment_cli.moments import local_text
 from allotment_cli.output import table

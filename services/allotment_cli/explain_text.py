@@ -5,7 +5,7 @@ Everything is read from the JSON structs, so nothing is known to the text alone.
 
 from collections.abc import Iterator, Sequence
 
-from allotment.core.explanation import (
+from allotment.core.explain.schema import (
     DeviceAsk,
     Explanation,
     Held,
@@ -13,8 +13,8 @@ from allotment.core.explanation import (
     Status,
     WaitingFor,
 )
+from allotment.core.explain.views import NPUS
 from allotment.core.units import age_text, bytes_text, duration_text
-from allotment.core.views import NPUS
 from allotment_cli import explain_sections as sections
 from allotment_cli.amounts import part_text
 from allotment_cli.output import heading

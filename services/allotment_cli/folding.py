@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.adapters.heap import uncollected
-from allotment.adapters.service_log import one_line
-from allotment.adapters.snapshots import SnapshotStore, digests_of
-from allotment.core import snapshot
+from allotment.adapters.log.snapshots import SnapshotStore, digests_of
+from allotment.adapters.service.heap import uncollected
+from allotment.adapters.telemetry.log import one_line
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState, apply_record, pass_over
 from allotment.core.logport import Record, digest_of
-from allotment.core.state import ClusterState, apply_record, pass_over
 from allotment.core.units import rfc3339
 from allotment_cli import moments
 from allotment_cli.errors import CliError

@@ -8,9 +8,9 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.pod_views import PodView, pod_views
+from allotment.core.explain.pod_views import PodView, pod_views
+from allotment.core.explain.views import PERCENT, CardView, NodeView, cards_of, node_views
 from allotment.core.units import bytes_text, cpu_text
-from allotment.core.views import PERCENT, CardView, NodeView, cards_of, node_views
 from allotment_cli.amounts import compute_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at

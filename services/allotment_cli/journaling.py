@@ -6,12 +6,12 @@ the one or the other, or if anything about them is in doubt, the log is folded f
 
 from contextlib import aclosing
 
-from allotment.adapters.heap import uncollected
-from allotment.adapters.snapshots import digests_of
-from allotment.core import snapshot
-from allotment.core.journal import Journal, JournalError, Segment, Writer
+from allotment.adapters.log.snapshots import digests_of
+from allotment.adapters.service.heap import uncollected
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record, digest_of
-from allotment.core.state import ClusterState
+from allotment.core.replay.journal import Journal, JournalError, Segment, Writer
 from allotment_cli.errors import CliError
 from allotment_cli.folding import KEEP_AFTER_EVENTS, take
 from allotment_cli.output import note

@@ -6,9 +6,7 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.state import ClusterState
-from allotment.core.units import bytes_text
-from allotment.core.views import (
+from allotment.core.explain.views import (
     NPUS,
     PERCENT,
     CardView,
@@ -20,6 +18,8 @@ from allotment.core.views import (
     node_status,
     unlisted_of,
 )
+from allotment.core.ledger.state import ClusterState
+from allotment.core.units import bytes_text
 from allotment_cli.amounts import compute_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at

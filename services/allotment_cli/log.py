@@ -9,9 +9,9 @@ import anyio
 import click
 import msgspec
 
-from allotment.core import story
+from allotment.core.explain import story
+from allotment.core.explain.story import EVENT_TYPES, Everything, NodeSubject, PodSubject
 from allotment.core.logport import Record
-from allotment.core.story import EVENT_TYPES, Everything, NodeSubject, PodSubject
 from allotment.core.units import rfc3339
 from allotment_cli import export, moments
 from allotment_cli.errors import CliError

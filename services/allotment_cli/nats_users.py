@@ -6,7 +6,7 @@ from typing import Any
 import click
 import yaml
 
-from allotment.adapters.nats_users import PUBLIC_KEYS, SEED, USERS, keys_conf, new_keys
+from allotment.adapters.log.nats_users import PUBLIC_KEYS, SEED, USERS, keys_conf, new_keys
 
 PUBLIC = "allotment-nats-keys"
 """The ConfigMap with the public keys, which the NATS servers read."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import click
 import msgspec
 
-from allotment.adapters.service_log import printable
+from allotment.adapters.telemetry.log import printable
 
 GAP = "  "
 

@@ -7,7 +7,7 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.replay import Index, Replayer, Report
+from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.moments import AtSequence

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 
-from allotment.adapters.segments import SegmentDirectory
-from allotment.adapters.snapshots import SnapshotDirectory, SnapshotStore
+from allotment.adapters.log.segments import SegmentDirectory
+from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
 from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
 from allotment_cli import export
 from allotment_cli.errors import CliError
@@ -147,11 +147,11 @@ async def _running(home: Path) -> str:
 
 @asynccontextmanager
 async def _live(url: str, home: Path) -> AsyncIterator[Source]:
-    from allotment.adapters.connection import NatsUnavailable, connect
-    from allotment.adapters.jetstream import JetStream
-    from allotment.adapters.log import JetStreamLog
-    from allotment.adapters.nats_client import Credentials
-    from allotment.adapters.nats_users import READER, inbox_of
+    from allotment.adapters.log.connection import NatsUnavailable, connect
+    from allotment.adapters.log.jetstream import JetStream
+    from allotment.adapters.log.log import JetStreamLog
+    from allotment.adapters.log.nats_client import Credentials
+    from allotment.adapters.log.nats_users import READER, inbox_of
 
     logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
     credentials = Credentials(
@@ -191,7 +191,7 @@ def _seed_file(home: Path) -> str | None:
     """The reader's key: the one that is named, else that of local mode. A server that asks for none
     is not shown any.
     """
-    from allotment.adapters.nats_users import READER, seed_file
+    from allotment.adapters.log.nats_users import READER, seed_file
     from allotment_local.home import KEYS
 
     named = os.environ.get("ALLOT_NATS_NKEY")

@@ -8,8 +8,8 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.journal import Journal, Usage
-from allotment.core.journal import usage as summed
+from allotment.core.replay.journal import Journal, Usage
+from allotment.core.replay.journal import usage as summed
 from allotment.core.units import rfc3339
 from allotment_cli import moments
 from allotment_cli.errors import CliError

@@ -9,14 +9,14 @@ from functools import partial
 
 import anyio
 
-from allotment.adapters import kube
-from allotment.adapters.connection import Connection, connect
-from allotment.adapters.kube_watch import tell_silence
-from allotment.adapters.lease import Lease
-from allotment.adapters.nats_users import inbox_of
-from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.settings import credentials_of
-from allotment.adapters.world import keep_nats_ready
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import tell_silence
+from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.lease import Lease
+from allotment.adapters.log.nats_users import inbox_of
+from allotment.adapters.service.service import ServiceContext, start_service
+from allotment.adapters.service.settings import credentials_of
+from allotment.adapters.service.world import keep_nats_ready
 from allotment.core.jobs.groups import counted
 from allotment_controller.controller import Controller
 from allotment_controller.job_metrics import JobMetrics

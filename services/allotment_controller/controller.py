@@ -8,8 +8,8 @@ from typing import TypeVar
 import anyio
 import msgspec
 
-from allotment.adapters.kube import KubeClient
-from allotment.adapters.kube_watch import (
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.watch import (
     Added,
     Deleted,
     Modified,
@@ -18,7 +18,7 @@ from allotment.adapters.kube_watch import (
     Undecodable,
     WatchEvent,
 )
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Command, Job, Meta, Notice, PodGroup, Queue
 from allotment_controller import objects

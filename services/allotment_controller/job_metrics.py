@@ -8,10 +8,10 @@ Source of the names: Volcano's `pkg/controllers/job/state` and `pkg/controllers/
 from collections import Counter
 from typing import Final
 
-from allotment.core.card_metrics import Gauge, Rows
-from allotment.core.histograms import Histogram, spread
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.jobs.model import COMPLETED, FAILED, Job, Meta
+from allotment.core.metrics.cards import Gauge, Rows
+from allotment.core.metrics.histograms import Histogram, spread
 from allotment_controller.objects import seconds
 
 NAMES: Final = {

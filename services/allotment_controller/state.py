@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import TypeVar
 
-from allotment.adapters.kube import KubeClient
+from allotment.adapters.kube.client import KubeClient
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Job, Meta, PodGroup, Priorities, Queue
 from allotment_controller.cache import Cache, Key

@@ -11,8 +11,8 @@ from typing import Never
 
 import anyio
 
-from allotment.adapters.kube import KubeClient, Unknown
-from allotment.adapters.kube_events import create_event, pod_event
+from allotment.adapters.kube.client import KubeClient, Unknown
+from allotment.adapters.kube.events import create_event, pod_event
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import JsonObject, Meta, Notice
 

@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from allotment.adapters.kube import KubeClient, KubeResult, Ok, Refused, pod_path
+from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, pod_path
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import JsonObject, Meta, PodView
 from allotment_controller.objects import collection, path_of

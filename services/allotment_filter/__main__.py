@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import anyio
 import anyio.lowlevel
 
-from allotment.adapters import machine_code
-from allotment.adapters.bus import BUS, Message
-from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.world import World, open_world
-from allotment.core.board import Board
+from allotment.adapters.log.bus import BUS, Message
+from allotment.adapters.service import machine_code
+from allotment.adapters.service.service import ServiceContext, start_service
+from allotment.adapters.service.world import World, open_world
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
-from allotment.core.state import ClusterState
+from allotment.core.placement.board.board import Board
 from allotment_filter.batches import Batch, Round, next_round
 from allotment_filter.groups import Groups
 from allotment_filter.looks import Looks

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from allotment.core.cycle import BATCH_MAX, same_refusal
+from allotment.core.ledger.state import ClusterState, Pod
+from allotment.core.placement.cycle import BATCH_MAX, same_refusal
 from allotment.core.queues.order import due, is_due
-from allotment.core.state import ClusterState, Pod
 from allotment_filter.looks import Look, Looks
 from allotment_proto.events import PodObserved
 from allotment_proto.messages import ClassFeasible

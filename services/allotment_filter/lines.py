@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Container, Iterator
 
 from allotment.core.queues.model import WAITING, Status
-from allotment.core.queues.plugin import Order
+from allotment.core.queues.plugins.base import Order
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job, World

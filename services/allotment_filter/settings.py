@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from allotment.adapters.settings import CommonSettings
-from allotment.core.cycle import BATCH_MAX
+from allotment.adapters.service.settings import CommonSettings
+from allotment.core.placement.cycle import BATCH_MAX
 
 
 class FilterSettings(CommonSettings, frozen=True, kw_only=True):

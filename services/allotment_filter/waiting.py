@@ -8,8 +8,8 @@ passed over, and such entries are cleared away when they are the half.
 
 from collections.abc import Iterator
 
+from allotment.core.ledger.state import ClusterState, Pod
 from allotment.core.queues.order import OrderKey, order_key
-from allotment.core.state import ClusterState, Pod
 from allotment_proto.events import (
     BindFailed,
     Decided,

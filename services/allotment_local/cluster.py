@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 from aiohttp import web
 
-from allotment.adapters.nats_users import PUBLIC_KEYS, write_keys
+from allotment.adapters.log.nats_users import PUBLIC_KEYS, write_keys
 from allotment_local.apiserver.app import build_app
 from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from allotment_local.apiserver.store import Store

@@ -6,8 +6,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from allotment.adapters.nats_server import NatsServer, NatsServerError
-from allotment.adapters.nats_users import authorization_conf, write_keys
+from allotment.adapters.log.nats_server import NatsServer, NatsServerError
+from allotment.adapters.log.nats_users import authorization_conf, write_keys
 from allotment_local.child import Pause
 from allotment_local.processes import identify
 from allotment_local.state import ServiceState

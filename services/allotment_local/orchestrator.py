@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import Process
 
-from allotment.core.policy import PolicyError, parse
+from allotment.core.config.policy import PolicyError, parse
 from allotment_local.home import DEFAULT_HOME, AlreadyRunning, Home, HomeError, append_to, tail
 from allotment_local.nodes.shape_reader import ShapesError, read_shapes
 from allotment_local.processes import end, is_alive, send, wait_gone

@@ -19,8 +19,8 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from allotment.adapters.nats_server import NatsServerError
-from allotment.adapters.nats_users import seed_file
+from allotment.adapters.log.nats_server import NatsServerError
+from allotment.adapters.log.nats_users import seed_file
 from allotment_local.child import Child, describe_exit
 from allotment_local.home import Home, tail
 from allotment_local.nats_child import NatsChild

@@ -4,17 +4,17 @@ import sys
 import time
 from collections.abc import Mapping
 
-from allotment.adapters import machine_code
-from allotment.adapters.bus import BUS, Message
-from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.world import World, open_world
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.card_metrics import Gauge, card_gauges
+from allotment.adapters.log.bus import BUS, Message
+from allotment.adapters.service import machine_code
+from allotment.adapters.service.service import ServiceContext, start_service
+from allotment.adapters.service.world import World, open_world
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
-from allotment.core.queue_metrics import Preemptions, job_gauges, queue_gauges
-from allotment.core.schedule_metrics import Laps, Schedules
-from allotment.core.state import ClusterState
+from allotment.core.metrics.cards import Gauge, card_gauges
+from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
+from allotment.core.metrics.schedule import Laps, Schedules
+from allotment.core.placement.board.board import Board
+from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import Decided, Envelope, Evicted, StageTime

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from allotment.adapters.settings import CommonSettings
+from allotment.adapters.service.settings import CommonSettings
 
 
 class ScorerSettings(CommonSettings, frozen=True, kw_only=True):

@@ -7,14 +7,14 @@ from functools import partial
 
 import anyio
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import tell_silence
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.service import ServiceContext, start_service
-from allotment.adapters.settings import SettingsError
-from allotment.adapters.world import World, full_reporter, open_world, refused_reporter
-from allotment.core.policy import PolicyError
-from allotment.core.state import ClusterState
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import tell_silence
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.service import ServiceContext, start_service
+from allotment.adapters.service.settings import SettingsError
+from allotment.adapters.service.world import World, full_reporter, open_world, refused_reporter
+from allotment.core.config.policy import PolicyError
+from allotment.core.ledger.state import ClusterState
 from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured, PolicyLoaded
 from allotment_proto.facts import Problem
 from allotment_watcher.batch_watch import READY as BATCH

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import anyio
 
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.service import ServiceContext
 from allotment_proto.events import Event
 from allotment_watcher.settings import WatcherSettings
 

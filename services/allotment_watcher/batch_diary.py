@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
 from allotment_proto.events import (
     GroupGone,
     GroupObserved,

@@ -11,13 +11,13 @@ from typing import Any
 import anyio
 import msgspec
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.refusals import Refusals
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.jobs.keys import SCHEDULING
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
 from allotment_watcher.auditing import keep_right
 from allotment_watcher.batch_diary import (
     BatchFact,

@@ -6,9 +6,9 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service.service import ServiceContext
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DEVICE_CONFIG, DevicesConfigured
 from allotment_proto.facts import Policy, Problem

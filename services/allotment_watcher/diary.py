@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from allotment.core.ledger.state import ENDED, ClusterState
 from allotment.core.logport import Record
-from allotment.core.state import ENDED, ClusterState
 from allotment_proto import subjects
 from allotment_proto.events import (
     ConfigurationChecked,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 import anyio
 import anyio.lowlevel
 
-from allotment.core.policies.learning import LEARNERS, has_moved, learn
-from allotment.core.policies.typical import Mix
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.policies.learning import LEARNERS, has_moved, learn
+from allotment.core.placement.policies.typical import Mix
 from allotment_proto.events import MixLearned, NodeObserved
 from allotment_proto.facts import PodRequest
 

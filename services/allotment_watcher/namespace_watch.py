@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import anyio
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs.keys import POD_QUEUE
 from allotment_watcher.objects import NamespaceObject
 from allotment_watcher.reflecting import reflect

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service.service import ServiceContext
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import keys
 from allotment_watcher import objects

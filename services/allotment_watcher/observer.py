@@ -6,13 +6,13 @@ from collections.abc import Iterable
 import anyio
 import msgspec
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
-from allotment.adapters.kube_wire import read_leniently, shallow
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.service import ServiceContext
-from allotment.core.devices.base import NOTHING
-from allotment.core.state import ClusterState
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.kube.wire import read_leniently, shallow
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.service import ServiceContext
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.devices.base import NOTHING
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved
 from allotment_proto.facts import Policy, Problem

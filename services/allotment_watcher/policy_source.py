@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment.core.policy import Parsed, PolicyError, built_in, parse
+from allotment.core.config.policy import Parsed, PolicyError, built_in, parse
 from allotment_proto.events import PolicyLoaded
 from allotment_proto.facts import Problem
 from allotment_watcher.config_checks import INVALID_POLICY, WITHOUT_EFFECT, policy_problems

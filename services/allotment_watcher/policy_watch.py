@@ -6,11 +6,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
-from allotment.adapters.service import ServiceContext
-from allotment.core.policy import PolicyError
-from allotment.core.state import ClusterState
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service.service import ServiceContext
+from allotment.core.config.policy import PolicyError
+from allotment.core.ledger.state import ClusterState
 from allotment_proto.events import SCHEDULER_CONFIG, PolicyLoaded
 from allotment_watcher import objects
 from allotment_watcher.device_source import Place

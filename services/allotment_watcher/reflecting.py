@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import ABSENT_RETRY_S, Reflector, WatchEvent
-from allotment.adapters.refusals import Refusals
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import ABSENT_RETRY_S, Reflector, WatchEvent
+from allotment.adapters.telemetry.refusals import Refusals
 
 T = TypeVar("T")
 

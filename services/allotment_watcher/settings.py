@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from allotment.adapters.settings import KubeSettings
+from allotment.adapters.service.settings import KubeSettings
 
 _NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
-from allotment.core.batch.deadlines import has_passed
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.queues.round.deadlines import has_passed
 from allotment_proto.events import TimePassed
 
 LOOK_S = 5.0

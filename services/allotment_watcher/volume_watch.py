@@ -11,9 +11,9 @@ from typing import Any
 
 import anyio
 
-from allotment.adapters import kube
-from allotment.adapters.kube_watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
-from allotment.adapters.service import ServiceContext
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.service.service import ServiceContext
 from allotment.core import reasons
 from allotment_proto.facts import Amounts, Attachment, Problem
 from allotment_watcher import objects

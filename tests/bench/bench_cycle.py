@@ -3,10 +3,10 @@
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from allotment.core import snapshot
-from allotment.core.board import Board
-from allotment.core.cycle import BATCH_MAX, run_cycle
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import BATCH_MAX, run_cycle
 from allotment_proto.events import Decided
 from tests.bench.clusters import add_pods, cluster
 

@@ -15,13 +15,13 @@ from tests.contract.test_binder_loops import Api as Scripted
 from tests.contract.test_binder_loops import Bus, Lease, Scene, add
 from tests.waiting import patience
 
-from allotment.adapters.fold import Fold
-from allotment.adapters.kube import connect
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.service import ServiceContext
-from allotment.adapters.service_log import Logger, LogSink
-from allotment.adapters.telemetry import start_tracing
-from allotment.adapters.world import World
+from allotment.adapters.kube.client import connect
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder.binder import Binder
 from allotment_binder.settings import BinderSettings

@@ -14,11 +14,11 @@ from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import counting_ids
 from tests.waiting import PATIENCE_S, POLL_S
 
-from allotment.adapters.kube import KubeClient, connect
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.service import ServiceContext
-from allotment.adapters.service_log import Logger, LogSink
-from allotment.adapters.telemetry import start_tracing
+from allotment.adapters.kube.client import KubeClient, connect
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
 from allotment_controller.controller import Controller
 from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.settings import ControllerSettings

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from allotment.adapters.kube import KubeClient, connect
+from allotment.adapters.kube.client import KubeClient, connect
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

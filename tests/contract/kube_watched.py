@@ -10,8 +10,8 @@ import msgspec
 from tests.contract.kube_server import Script, client_of, stream
 from tests.waiting import patience
 
-from allotment.adapters.kube import KubeClient
-from allotment.adapters.kube_watch import (
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.watch import (
     Added,
     Backoff,
     Deleted,

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 from tests.contract.proxy import Proxy, proxy_to
 
-from allotment.adapters.nats_server import find_binary
+from allotment.adapters.log.nats_server import find_binary
 
 SERVERS = range(3)
 START_S = 20.0

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.service_http import Readiness, serve_http
+from allotment.adapters.service.http import Readiness, serve_http
+from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment_cli.bench.processes import scores_compiled
 from allotment_cli.errors import CliError
 from allotment_cli.main import main

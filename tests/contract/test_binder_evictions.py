@@ -12,10 +12,10 @@ from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.contract.test_binder_loops import Scene
 from tests.waiting import until
 
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.eligible import NEVER
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.queues.eligible import NEVER
+from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder import evictions as evictions_module
 from allotment_binder.evictions import Evictions

@@ -19,7 +19,7 @@ from tests.contract.binder_scene import (
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.waiting import until
 
-from allotment.core.state import apply
+from allotment.core.ledger.state import apply
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder import groups as groups_module
 from allotment_binder.groups import GroupStatuses

@@ -21,9 +21,9 @@ from tests.contract.kube_server import (
 from tests.contract.local_apiserver import Api, node, running
 from tests.waiting import patience
 
-from allotment.adapters.kube import connect
+from allotment.adapters.kube.client import connect
 from allotment.core import reasons
-from allotment.core.state import RESERVED, Allocation, apply
+from allotment.core.ledger.state import RESERVED, Allocation, apply
 from allotment_binder import locks as locks_module
 from allotment_binder.bindings import Obstacle, Target
 from allotment_binder.locks import Held, NodeLocks, holder_key, lock_keys

@@ -13,14 +13,14 @@ from tests.build import node, pod, policy, request, wants
 from tests.contract.kube_server import client_of, scripted
 from tests.waiting import until
 
-from allotment.adapters.bus import Message
-from allotment.adapters.fold import Fold
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.service import ServiceContext
-from allotment.adapters.service_log import Logger, LogSink
-from allotment.adapters.telemetry import start_tracing
-from allotment.adapters.world import World
-from allotment.core.cycle import Evaluator, run_cycle
+from allotment.adapters.log.bus import Message
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
+from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.testing.memory_log import MemoryLog, MemoryLogCore
 from allotment_binder.__main__ import Binder
 from allotment_binder.settings import BinderSettings

@@ -8,10 +8,10 @@ import pytest
 from tests.build import decided, holding, node, placement, pod, policy, state_of
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
-from allotment.core.acknowledgement import LATE_AFTER_S, standing
-from allotment.core.check import check
-from allotment.core.fold_pods import adopted
-from allotment.core.state import apply
+from allotment.core.explain.acknowledgement import LATE_AFTER_S, standing
+from allotment.core.ledger.check import check
+from allotment.core.ledger.pods import adopted
+from allotment.core.ledger.state import apply
 from allotment_binder.pacing import bindable
 from allotment_binder.records import HOLDS_MAX, PASSED_AFTER_S, Deleted, Erased, Unserved, erase
 from allotment_proto.events import PodGone, PodObserved

@@ -11,7 +11,7 @@ from tests.contract.test_binder_loops import Api, Scene, at_work
 from tests.waiting import until
 
 from allotment.core import reasons
-from allotment.core.check import oversold
+from allotment.core.ledger.check import oversold
 from allotment_binder import binder as binder_module
 from allotment_binder import locks as locks_module
 from allotment_binder import records as records_module

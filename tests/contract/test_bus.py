@@ -8,11 +8,11 @@ import anyio.to_thread
 import pytest
 from tests.waiting import PATIENCE_S, patience
 
-from allotment.adapters.bus import Bus, Message
-from allotment.adapters.connection import Connection, NatsUnavailable, connect
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_client import Credentials
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.bus import Bus, Message
+from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_client import Credentials
+from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import LogUnavailable
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,10 @@ ALLOT = [sys.executable, "-m", "allotment_cli.main"]
 
 
 def in_the_foreground() -> None:
-    """Whoever started the tests may have SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Whoever started the tests may have signals ignored (a shell's `&`: SIGINT, nohup: SIGHUP),
+    and children inherit that."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

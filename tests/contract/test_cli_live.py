@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.recording import Recorder, busy_cluster
 
-from allotment.adapters.connection import connect
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_server import NatsServer
 from allotment_cli import journaling
 from allotment_cli.main import main
 

@@ -16,10 +16,10 @@ import yaml
 from tests.contract.test_deploy_kubernetes import ROOT, SETTINGS, load_settings
 from tests.waiting import patience
 
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.nats_users import PUBLIC_KEYS, USERS, seed_file, write_keys
-from allotment.adapters.service_http import Readiness, serve_http
-from allotment.adapters.settings import KubeSettings
+from allotment.adapters.log.nats_users import PUBLIC_KEYS, USERS, seed_file, write_keys
+from allotment.adapters.service.http import Readiness, serve_http
+from allotment.adapters.service.settings import KubeSettings
+from allotment.adapters.telemetry.metrics import ServiceMetrics
 
 Object = dict[str, Any]
 COMPOSE: Object = yaml.safe_load((ROOT / "compose.yaml").read_text())

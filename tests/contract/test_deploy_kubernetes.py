@@ -19,12 +19,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.nats_users import SEED, USERS, seed_file, write_keys
-from allotment.adapters.service_http import Readiness, serve_http
-from allotment.adapters.settings import CommonSettings, load
-from allotment.adapters.settings_fields import variable_of
-from allotment.core.policy import parse
+from allotment.adapters.log.nats_users import SEED, USERS, seed_file, write_keys
+from allotment.adapters.service.http import Readiness, serve_http
+from allotment.adapters.service.settings import CommonSettings, load
+from allotment.adapters.service.settings_fields import variable_of
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.config.policy import parse
 from allotment_binder.settings import BinderSettings
 from allotment_cli.nats_users import PUBLIC, nats_users, secret_of
 from allotment_controller.settings import ControllerSettings

@@ -17,13 +17,13 @@ import yaml
 from tests.contract.test_deploy_kubernetes import ROOT
 from tests.waiting import patience
 
-from allotment.adapters.connection import Connection, connect
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.monitor import check_synced
-from allotment.adapters.nats_client import Credentials
-from allotment.adapters.nats_server import find_binary
-from allotment.adapters.nats_users import inbox_of, seed_file, write_keys
-from allotment.adapters.versions import check_server_version
+from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.monitor import check_synced
+from allotment.adapters.log.nats_client import Credentials
+from allotment.adapters.log.nats_server import find_binary
+from allotment.adapters.log.nats_users import inbox_of, seed_file, write_keys
+from allotment.adapters.log.versions import check_server_version
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable
 from allotment_proto import subjects
 

@@ -29,11 +29,11 @@ from tests.contract.test_deploy_kubernetes import (
 )
 from tests.waiting import patience, until
 
-from allotment.adapters.fold import Fold
-from allotment.adapters.kube import KubeClient
-from allotment.adapters.kube_watch import WatchEvent, list_and_watch
-from allotment.adapters.service_log import Logger, LogSink
-from allotment.core.state import RESERVED, Allocation
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.watch import WatchEvent, list_and_watch
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.core.ledger.state import RESERVED, Allocation
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind
 from allotment_binder.evictions import Evictions
@@ -70,8 +70,8 @@ CALLS = {
     "allotment_binder/queue_status.py": {"patch"},
     "allotment_binder/locks.py": {"get", "patch"},
     "allotment_binder/records.py": {"get", "patch"},
-    "allotment/adapters/kube_events.py": {"create", "patch"},
-    "allotment/adapters/kube_watch.py": {"list", "watch"},
+    "allotment/adapters/kube/events.py": {"create", "patch"},
+    "allotment/adapters/kube/watch.py": {"list", "watch"},
 }
 """Where the services call the client; each of these is run below."""
 
@@ -292,7 +292,7 @@ def test_the_client_is_called_where_this_test_looks() -> None:
     for service in ("watcher", "filter", "scorer", "binder"):
         collect(ROOT / "services", ROOT / "services" / f"allotment_{service}", found)
     collect(ROOT / "libs", ROOT / "libs" / "allotment" / "adapters", found)
-    del found["allotment/adapters/kube.py"]
+    del found["allotment/adapters/kube/client.py"]
     assert found == CALLS, "another request to Kubernetes: run it above and grant it in rbac.yaml"
 
 

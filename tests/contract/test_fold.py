@@ -11,13 +11,13 @@ import pytest
 from tests.build import decided, node, placement, pod, policy
 from tests.waiting import patience
 
-from allotment.adapters import fold as fold_module
-from allotment.adapters.fold import BooksBroken, Fold
-from allotment.adapters.service_log import Logger, LogSink
-from allotment.adapters.snapshots import SnapshotDirectory
-from allotment.core import check, snapshot
+from allotment.adapters.log import fold as fold_module
+from allotment.adapters.log.fold import BooksBroken, Fold
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.core.ledger import check, snapshot
+from allotment.core.ledger.state import _HANDLERS, ClusterState, Node
 from allotment.core.logport import LogDamaged, Record, digest_of
-from allotment.core.state import _HANDLERS, ClusterState, Node
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 from allotment_proto.codec import encode

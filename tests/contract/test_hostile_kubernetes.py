@@ -18,10 +18,10 @@ from tests.contract.controller_scene import Scene as ControllerScene
 from tests.contract.kube_server import client_of, scripted
 from tests.waiting import until
 
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.refusals import Refusals
-from allotment.core.state import ClusterState, apply
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.refusals import Refusals
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_local.apiserver.store import Store
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, Event, version_of

@@ -14,8 +14,8 @@ from tests.build import node, pod, policy
 from tests.contract.kube_server import client_of, scripted
 from tests.contract.test_binder_loops import at_work
 
-from allotment.adapters.bus import Message
-from allotment.adapters.kube import Refused, Unknown
+from allotment.adapters.kube.client import Refused, Unknown
+from allotment.adapters.log.bus import Message
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled

@@ -19,7 +19,7 @@ from tests.contract.kube_server import (
     slow,
 )
 
-from allotment.adapters.kube import (
+from allotment.adapters.kube.client import (
     MERGE_PATCH,
     STRATEGIC_PATCH,
     KubeConfigError,
@@ -28,8 +28,8 @@ from allotment.adapters.kube import (
     Unknown,
     connect,
 )
-from allotment.adapters.kube_config import Credentials, load_access
-from allotment.adapters.kube_events import (
+from allotment.adapters.kube.config import Credentials, load_access
+from allotment.adapters.kube.events import (
     create_event,
     cut,
     micro_time,

@@ -13,9 +13,9 @@ from aiohttp import web
 from tests.contract.kube_server import kubeconfig
 from tests.waiting import patience
 
-from allotment.adapters.kube import KubeClient, Ok, Refused, connect, pod_path
-from allotment.adapters.kube_events import create_event, pod_event, refuse_pod, unschedulable_patch
-from allotment.adapters.kube_watch import (
+from allotment.adapters.kube.client import KubeClient, Ok, Refused, connect, pod_path
+from allotment.adapters.kube.events import create_event, pod_event, refuse_pod, unschedulable_patch
+from allotment.adapters.kube.watch import (
     Added,
     Backoff,
     Deleted,

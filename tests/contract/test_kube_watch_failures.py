@@ -22,8 +22,8 @@ from tests.contract.kube_server import (
 from tests.contract.kube_watched import PODS, Pod, watching
 from tests.waiting import patience
 
-from allotment.adapters.kube import KubeClient
-from allotment.adapters.kube_watch import (
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.watch import (
     Added,
     Backoff,
     Deleted,
@@ -32,7 +32,7 @@ from allotment.adapters.kube_watch import (
     WatchEvent,
     list_and_watch,
 )
-from allotment.adapters.refusals import Refusals
+from allotment.adapters.telemetry.refusals import Refusals
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 Consumer = Callable[["WatchEvent[Pod]"], Awaitable[None]]
@@ -110,7 +110,7 @@ async def test_a_server_that_closes_every_stream_is_not_stormed(tmp_path: Path) 
 async def test_a_silent_stream_is_dead_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("allotment.adapters.kube_watch.IDLE_EXTRA_S", -0.8)
+    monkeypatch.setattr("allotment.adapters.kube.watch.IDLE_EXTRA_S", -0.8)
     async with scripted() as script:
         script.then(listing(version="5"), stream(hold=True), stream(("ADDED", pod("a", 6))))
         async with watching(script, tmp_path, watch_s=1) as watched:

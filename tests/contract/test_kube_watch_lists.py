@@ -19,7 +19,7 @@ from tests.contract.kube_server import (
 )
 from tests.contract.kube_watched import PODS, Pod, Watched, watching
 
-from allotment.adapters.kube_watch import Reflector
+from allotment.adapters.kube.watch import Reflector
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 

@@ -17,7 +17,7 @@ from tests.contract.kube_server import (
 from tests.contract.kube_watched import PODS, Watched, watching
 from tests.waiting import patience
 
-from allotment.adapters import kube_watch
+from allotment.adapters.kube import watch as kube_watch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 

@@ -14,12 +14,12 @@ import pytest
 from tests.contract.proxy import proxy_to
 from tests.waiting import patience, until
 
-from allotment.adapters import lease as lease_module
-from allotment.adapters.connection import Connection, connect
-from allotment.adapters.jetstream import JetStream
-from allotment.adapters.lease import RENEW_S, TTL_S, Lease
-from allotment.adapters.nats_server import NatsServer
-from allotment.adapters.refusals import Refusals
+from allotment.adapters.log import lease as lease_module
+from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.jetstream import JetStream
+from allotment.adapters.log.lease import RENEW_S, TTL_S, Lease
+from allotment.adapters.log.nats_server import NatsServer
+from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.logport import LogMisconfigured
 
 pytestmark = pytest.mark.anyio

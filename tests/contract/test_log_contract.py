@@ -7,9 +7,9 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from allotment.adapters.connection import connect
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import Landed, Log, LogDamaged, Record, Refused, settle
 from allotment.testing.memory_log import Append, Fault, MemoryLog, MemoryLogCore
 

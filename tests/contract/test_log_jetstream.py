@@ -19,11 +19,11 @@ import pytest
 from tests.contract.proxy import proxy_to
 from tests.waiting import patience, until
 
-from allotment.adapters.connection import Connection, connect
-from allotment.adapters.follow import Follower
-from allotment.adapters.jetstream import Failure, JetStream
-from allotment.adapters.log import JetStreamLog, _is_final, refusal
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.follow import Follower
+from allotment.adapters.log.jetstream import Failure, JetStream
+from allotment.adapters.log.log import JetStreamLog, _is_final, refusal
+from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import (
     Landed,
     LogDamaged,
@@ -262,7 +262,7 @@ async def test_a_slow_reader_notices_the_gap_and_follows_anew(
 async def test_a_reader_that_pauses_is_not_sent_more_than_it_can_hold(
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("allotment.adapters.follow.UNREAD_BYTES_MAX", 100_000)
+    monkeypatch.setattr("allotment.adapters.log.follow.UNREAD_BYTES_MAX", 100_000)
     async with opened(own_nats_server) as (connection, log):
         for n in range(1000):
             await log.append(FACT, b"x" * 20_000, msg_id=f"f/{n}")
@@ -334,8 +334,8 @@ async def test_a_server_on_which_one_consumer_after_the_other_stalls_is_left(
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two are paused from their first moment, as on a server whose copy is damaged."""
-    monkeypatch.setattr("allotment.adapters.follow.LOOK_S", 0.1)
-    monkeypatch.setattr("allotment.adapters.follow.STALLED_S", 0.3)
+    monkeypatch.setattr("allotment.adapters.log.follow.LOOK_S", 0.1)
+    monkeypatch.setattr("allotment.adapters.log.follow.STALLED_S", 0.3)
     made: list[str] = []
 
     class Stalling(JetStream):
@@ -362,9 +362,9 @@ async def test_a_server_on_which_one_consumer_after_the_other_stalls_is_left(
 async def test_a_reader_that_takes_its_time_is_not_taken_for_a_stalled_consumer(
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("allotment.adapters.follow.UNREAD_BYTES_MAX", 100)
-    monkeypatch.setattr("allotment.adapters.follow.LOOK_S", 0.05)
-    monkeypatch.setattr("allotment.adapters.follow.STALLED_S", 0.2)
+    monkeypatch.setattr("allotment.adapters.log.follow.UNREAD_BYTES_MAX", 100)
+    monkeypatch.setattr("allotment.adapters.log.follow.LOOK_S", 0.05)
+    monkeypatch.setattr("allotment.adapters.log.follow.STALLED_S", 0.2)
     async with opened(own_nats_server) as (_, log):
         await append_facts(log, 1, 3000)
         seen: list[Record] = []

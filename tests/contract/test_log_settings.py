@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from allotment.adapters.connection import connect
-from allotment.adapters.jetstream import JetStream
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.monitor import check_synced
-from allotment.adapters.nats_server import NatsServer, find_binary
-from allotment.adapters.stream_rules import check_stream, wanted_config
-from allotment.adapters.versions import OLDEST_SERVER, check_server_version, parse_version
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.jetstream import JetStream
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.monitor import check_synced
+from allotment.adapters.log.nats_server import NatsServer, find_binary
+from allotment.adapters.log.stream_rules import check_stream, wanted_config
+from allotment.adapters.log.versions import OLDEST_SERVER, check_server_version, parse_version
 from allotment.core.logport import LogMisconfigured
 
 SUBJECTS = ("allot.log.>",)

@@ -11,10 +11,10 @@ import pytest
 from tests.contract.nats_cluster import nats_cluster
 from tests.contract.proxy import proxy_to
 
-from allotment.adapters.connection import Connection, connect
-from allotment.adapters.lease import Lease
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.lease import Lease
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable, Record
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

@@ -17,13 +17,13 @@ from tests.contract.test_deploy_kubernetes import ROOT
 from tests.contract.test_deploy_nats import SINGLE, admit, on_loopback, running
 from tests.waiting import patience
 
-from allotment.adapters.connection import Connection, NatsUnavailable, connect
-from allotment.adapters.jetstream import JetStream
-from allotment.adapters.lease import STREAM as LEASES
-from allotment.adapters.lease import Lease
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_client import Credentials
-from allotment.adapters.nats_users import (
+from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
+from allotment.adapters.log.jetstream import JetStream
+from allotment.adapters.log.lease import STREAM as LEASES
+from allotment.adapters.log.lease import Lease
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_client import Credentials
+from allotment.adapters.log.nats_users import (
     READER,
     SERVICES,
     USERS,
@@ -105,7 +105,7 @@ async def is_refused(connection: Connection, subject: str, payload: bytes = b"{}
 
 def test_the_shipped_file_is_what_the_code_says() -> None:
     shipped = (ROOT / "deploy/nats/authorization.conf").read_text()
-    assert shipped == authorization_conf(), "run: python -m allotment.adapters.nats_users"
+    assert shipped == authorization_conf(), "run: python -m allotment.adapters.log.nats_users"
 
 
 async def test_nobody_is_let_in_without_a_key(served: Scene, tmp_path: Path) -> None:

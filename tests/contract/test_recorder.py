@@ -8,8 +8,8 @@ import pytest
 from tests.build import node, pod
 from tests.waiting import patience
 
-from allotment.adapters import recorder
-from allotment.adapters.recorder import EVENTS_PER_RECORD_MAX, Recorder
+from allotment.adapters.log import recorder
+from allotment.adapters.log.recorder import EVENTS_PER_RECORD_MAX, Recorder
 from allotment.core.logport import AppendResult, Refused
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
@@ -165,7 +165,7 @@ async def test_a_record_that_is_too_large_is_parted_and_one_that_cannot_be_is_le
 
 
 async def test_a_full_log_is_said_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allotment.adapters.recorder.FULL_RETRY_S", 0.01)
+    monkeypatch.setattr("allotment.adapters.log.recorder.FULL_RETRY_S", 0.01)
     log = NarrowLog(1 << 20)
     log.is_full = True
     scene = Scene(log)

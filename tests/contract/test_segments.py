@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from tests import build
 
-from allotment.adapters.segments import SegmentDirectory
-from allotment.core.journal import JournalError, Segment, Writer
-from allotment.core.state import ClusterState, apply_all
+from allotment.adapters.log.segments import SegmentDirectory
+from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.replay.journal import JournalError, Segment, Writer
 from allotment_proto.events import Event, PodGone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]

@@ -18,20 +18,20 @@ import anyio
 import pytest
 from tests.waiting import PATIENCE_S, patience, until_so
 
-from allotment.adapters.heap import YOUNG_OBJECTS
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.service import ServiceContext, serve
-from allotment.adapters.service_http import Readiness
-from allotment.adapters.service_log import Logger, LogSink, one_line
-from allotment.adapters.settings import CommonSettings
-from allotment.adapters.telemetry import start_tracing
+from allotment.adapters.service.heap import YOUNG_OBJECTS
+from allotment.adapters.service.http import Readiness
+from allotment.adapters.service.service import ServiceContext, serve
+from allotment.adapters.service.settings import CommonSettings
+from allotment.adapters.telemetry.log import Logger, LogSink, one_line
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
 
 PROGRAM = """
 import gc, logging, sys, time
 import anyio
-from allotment.adapters.heap import freeze_heap
-from allotment.adapters.service import start_service
-from allotment.adapters.settings import CommonSettings, SettingsError
+from allotment.adapters.service.heap import freeze_heap
+from allotment.adapters.service.service import start_service
+from allotment.adapters.service.settings import CommonSettings, SettingsError
 
 async def until_told(ctx):
     ctx.ready("log", False, "folding")
@@ -67,7 +67,7 @@ async def wrong_policy(ctx):
 async def finish(ctx):
     ctx.task_group.start_soon(anyio.sleep_forever)
 
-import allotment.adapters.service as service
+import allotment.adapters.service.service as service
 service.HARD_STOP_S = 0.3
 service.FLUSH_S = 0.3
 sys.exit(start_service("allotment-x", CommonSettings, globals()[sys.argv[1]], "A test.",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allotment.adapters.snapshots import SnapshotDirectory
+from allotment.adapters.log.snapshots import SnapshotDirectory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from allotment.adapters.telemetry import (
+from allotment.adapters.telemetry.traces import (
     TelemetryError,
     Tracer,
     extract,

@@ -13,10 +13,10 @@ from tests.contract.kube_server import client_of, kubeconfig, listing, refuse, s
 from tests.contract.local_apiserver import new_store, running
 from tests.waiting import patience
 
-from allotment.adapters.kube import connect
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.refusals import Refusals
-from allotment.core.state import ClusterState, apply
+from allotment.adapters.kube.client import connect
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.telemetry.refusals import Refusals
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_local.apiserver.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     PRIORITY_CLASSES,

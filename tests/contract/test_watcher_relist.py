@@ -15,8 +15,8 @@ from tests.contract.kube_server import client_of, listing, refuse, scripted, str
 from tests.unit.kube_json import Json, container, node_json, pod_json
 from tests.waiting import patience
 
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.refusals import Refusals
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.telemetry.refusals import Refusals
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy

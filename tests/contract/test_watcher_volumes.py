@@ -13,10 +13,10 @@ from tests.contract.kube_server import client_of, listing, refuse, scripted, str
 from tests.unit.kube_json import Json, container, node_json, pod_json
 from tests.waiting import patience
 
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.refusals import Refusals
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core import reasons
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_proto.facts import Attachment, Expression, NodeTerm, Policy
 from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary

@@ -7,11 +7,11 @@ compared with what the log folds to and with what the fake plugins handed out.
 from collections import Counter, defaultdict
 from typing import Any
 
-from allotment.core import snapshot
-from allotment.core.check import check, oversold
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check, oversold
+from allotment.core.ledger.state import BOUND, ClusterState, apply_all, pass_over
 from allotment.core.logport import Record
-from allotment.core.replay import Index, Replayer, Report
-from allotment.core.state import BOUND, ClusterState, apply_all, pass_over
+from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from tests.e2e.stack import Json, Stack

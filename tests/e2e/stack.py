@@ -25,9 +25,9 @@ from urllib.request import Request, urlopen
 import anyio
 import yaml
 
-from allotment.adapters.connection import connect
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import Landed, Record
 from tests.waiting import PATIENCE_S
 

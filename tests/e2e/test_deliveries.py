@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from allotment.core.check import check
-from allotment.core.doctor import findings
+from allotment.core.explain.doctor import findings
+from allotment.core.ledger.check import check
 from tests.e2e.audit import assert_not_oversold, fold
 from tests.e2e.stack import Json, Stack, vgpu
 
@@ -92,7 +92,10 @@ def test_a_pod_with_a_forbidden_sysctl(tmp_path: Path) -> None:
             create(stack, f"dead-{name}", vgpu(1000, 100), **FORBIDDEN)
             create(stack, name, vgpu(2000, 100))
         until_running(stack, "a", "b", "c")
-        assert {phase(stack, f"dead-{name}") for name in "abc"} == {"Failed"}
+        stack.until(
+            lambda: {phase(stack, f"dead-{name}") for name in "abc"} == {"Failed"},
+            "kubelet refuses the others",
+        )
         assert_delivered(stack)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from allotment.core.doctor import findings
+from allotment.core.explain.doctor import findings
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import DevicesConfigured, NodeObserved, PodObserved
 from tests.e2e.audit import fold

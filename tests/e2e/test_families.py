@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from allotment.core.check import check, oversold
-from allotment.core.state import Pod
+from allotment.core.ledger.check import check, oversold
+from allotment.core.ledger.state import Pod
 from tests.e2e.audit import fold, replay
 from tests.e2e.stack import Json, Stack, vgpu
 

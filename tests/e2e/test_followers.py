@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from allotment.adapters.connection import connect
-from allotment.adapters.jetstream import ApiError, JetStream
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.jetstream import ApiError, JetStream
 from allotment_proto.subjects import STREAM
 from tests.e2e.audit import assert_sound
 from tests.e2e.stack import ROLES, Stack, vgpu

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
+from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.core.logport import Record
-from allotment.core.state import ClusterState, apply_all
 from allotment_local.definitions import read_definitions
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided, Event, Evicted

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import anyio
 
-from allotment.adapters.connection import connect
+from allotment.adapters.log.connection import connect
 from tests.e2e.stack import ROLES, Stack, vgpu
 from tests.waiting import PATIENCE_S
 

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import anyio
 import pytest
 
-from allotment.adapters.kube_config import load_access
+from allotment.adapters.kube.config import load_access
 from allotment_local.orchestrator import LocalModeError, down, status, up
 from allotment_local.specs import KUBECONFIG, NATS, ServiceSpec, to_json
 from allotment_local.state import read_state

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from urllib.error import HTTPError
 
-from allotment.core.doctor import Source, findings, sources
+from allotment.core.explain.doctor import Source, findings, sources
 from allotment_proto.facts import Policy
 from tests.e2e.audit import fold
 from tests.e2e.stack import Stack

@@ -7,14 +7,14 @@ in-memory log, so `decide` may be refused; `knows=SEQ` lets a binder act on what
 import hashlib
 from collections.abc import Callable
 
-from allotment.core import snapshot
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, Outcome, Rechecked, recheck_all, stamped
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Landed
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, Outcome, Rechecked, recheck_all, stamped
 from allotment.core.queues.order import due
-from allotment.core.state import ClusterState
+from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Evicted, version_of

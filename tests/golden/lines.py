@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allotment.core.batch.victims import keeping
-from allotment.core.check import oversold
-from allotment.core.cycle import Outcome
-from allotment.core.ledger import Card
-from allotment.core.model import ClusterState, Node
+from allotment.core.ledger.check import oversold
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.placement.cycle import Outcome
+from allotment.core.queues.round.victims import keeping
 from allotment_proto.events import Placement, Refusal
 from allotment_proto.facts import Holding
 from allotment_proto.volcano.ascend import FAMILY as ASCEND

@@ -1,7 +1,7 @@
 """The log of a script's world, and the state that it folds to."""
 
+from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.core.logport import Landed, Record
-from allotment.core.state import ClusterState, apply_all
 from allotment.testing.memory_log import MemoryLogCore
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, Event, version_of

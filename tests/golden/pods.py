@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.devices import FAMILIES
-from allotment.core.state import Allocation, ClusterState
+from allotment.core.ledger.state import Allocation, ClusterState
+from allotment.core.placement.devices import FAMILIES
 from allotment_proto import subjects
 from allotment_proto.events import PodGone, PodObserved
 from allotment_proto.facts import Holding

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from allotment.core.ledger.state import Allocation, ClusterState
 from allotment.core.logport import Record
-from allotment.core.state import Allocation, ClusterState
 from tests.golden.interpreter import Interpreter, fold, state_sha256
 from tests.golden.lines import cards_of
 from tests.sim.world import World

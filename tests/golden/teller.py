@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.policy import PolicyError, parse
+from allotment.core.config.policy import PolicyError, parse
 from allotment_proto import subjects
 from allotment_proto.events import (
     DevicesConfigured,

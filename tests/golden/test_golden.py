@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from allotment.core.logport import Record
-from allotment.core.replay import Index, Replayer
+from allotment.core.replay.replay import Index, Replayer
 from tests.golden.interpreter import Interpreter, ScriptError, fold
 from tests.golden.record import meaning, read_log
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.queues import nodegroup
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.queues.plugins import nodegroup
 from allotment_proto.events import (
     BindFailed,
     Bound,

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 import msgspec
 from hypothesis import strategies as st
 
-from allotment.core import snapshot
-from allotment.core.batch.rounds import Rounds
-from allotment.core.batch.views import Views
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, Outcome
-from allotment.core.queues.gang import is_ready
-from allotment.core.queues.proportion import Proportion
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, Outcome
+from allotment.core.queues.plugins.gang import is_ready
+from allotment.core.queues.plugins.proportion import Proportion
+from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
-from allotment.core.state import ClusterState
 from allotment_binder.deciding import Deciding, is_overtaken
 from allotment_filter.groups import Groups
 from allotment_proto.events import Decided, PodObserved, PolicyLoaded, StageTime

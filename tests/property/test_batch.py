@@ -7,10 +7,10 @@ room for all, everything that may be placed is.
 
 from hypothesis import given, settings
 
-from allotment.core import snapshot
-from allotment.core.batch.rounds import Rounds
-from allotment.core.batch.views import Views
-from allotment.core.bulk import picture_of
+from allotment.core.ledger import snapshot
+from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.round.views import Views
+from allotment.core.replay.bulk import picture_of
 from allotment_proto.events import PodGone, PolicyLoaded, QueueObserved
 from tests import build
 from tests.property.batch_cluster import POLICIES, QUEUES

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.board import Board
-from allotment.core.bounds import Barred, Bound, Bounds, Worth, bounded, bounds_of
-from allotment.core.company import situated
-from allotment.core.evaluator import Evaluator, Place
-from allotment.core.gang import WholeRanker
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.evaluator import Evaluator, Place
+from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.rules.bounds import Barred, Bound, Bounds, Worth, bounded, bounds_of
+from allotment.core.placement.rules.interpod import situated
 from allotment.core.reasons import (
     CARD_WITHOUT_QUOTA,
     HELD_FOR_GANG,
     KEPT_FOR_PREEMPTOR,
     NODE_GROUP,
 )
-from allotment.core.state import ClusterState, apply
 from allotment_proto.events import Event, PolicyLoaded
 from allotment_proto.facts import Expression, NodeTerm, PodRequest, Policy
 from tests import build

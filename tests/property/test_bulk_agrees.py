@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis.stateful import invariant
 
-from allotment.core.bulk import Books, picture_of, rebuild
-from allotment.core.journal import Journal, Writer
-from allotment.core.state import ClusterState, apply_all
+from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.replay.bulk import Books, picture_of, rebuild
+from allotment.core.replay.journal import Journal, Writer
 from allotment.testing.long_log import LongLog
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import ENVELOPE_VERSION, BindFailed, Bound, Envelope

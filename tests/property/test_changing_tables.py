@@ -10,13 +10,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core import snapshot
-from allotment.core.board import Board
-from allotment.core.bulk import Books, picture_of
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.policies import POLICIES
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.policies import POLICIES
+from allotment.core.replay.bulk import Books, picture_of
 from allotment_proto.codec import encode
 from allotment_proto.events import BindFailed, Envelope, Event, NodeObserved, PodGone, PolicyLoaded
 from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Policy, Problem, Profile

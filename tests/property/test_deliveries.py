@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.acknowledgement import LATE_AFTER_S
-from allotment.core.state import apply
+from allotment.core.explain.acknowledgement import LATE_AFTER_S
+from allotment.core.ledger.state import apply
 from allotment_binder.pacer import Pacer
 from allotment_binder.pacing import bindable
 from allotment_binder.records import PASSED_AFTER_S, Deleted, Erased, Unserved

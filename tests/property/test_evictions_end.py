@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.cycle import Outcome
+from allotment.core.placement.cycle import Outcome
 from allotment_proto.events import (
     GroupObserved,
     PodGone,

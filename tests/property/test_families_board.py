@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.policies import POLICIES
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.policies import POLICIES
 from allotment_proto.events import Event, MixLearned, PodGone, PolicyLoaded
 from allotment_proto.facts import Inventory, Policy, Typical
 from tests import chips

@@ -14,13 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import NodeSource, PodSource
-from allotment.core.ledger import Card
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import NodeSource, PodSource
 from allotment_proto.events import BindFailed, Event, PodGone, PodObserved, PolicyLoaded
 from allotment_proto.facts import Holding, Inventory, Policy
 from allotment_proto.volcano import keys

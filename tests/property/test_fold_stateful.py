@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from allotment.core import snapshot
-from allotment.core.cycle import Evaluator, Trial, recheck, run_cycle, stamped
+from allotment.core.ledger import snapshot
 from allotment.core.logport import Record
+from allotment.core.placement.cycle import Evaluator, Trial, recheck, run_cycle, stamped
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import (

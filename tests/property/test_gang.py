@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.board import Board
-from allotment.core.evaluator import Evaluator
-from allotment.core.gang import Short, Whole, place_whole
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.placement.gang import Short, Whole, place_whole
 from allotment_proto.events import Event, PodObserved
 from tests import strategies as own
 from tests.build import node, pod, request, state_of, wants

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.adapters import machine_code
-from allotment.core import kernel
-from allotment.core.board import Board
-from allotment.core.board_rows import Row
-from allotment.core.cycle import run_cycle
-from allotment.core.kernel_plan import Loops, MachineCode
-from allotment.core.state import ClusterState, apply
+from allotment.adapters.service import machine_code
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board import kernel
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.board.kernel_plan import Loops, MachineCode
+from allotment.core.placement.board.rows import Row
+from allotment.core.placement.cycle import run_cycle
 from allotment_proto.events import Event, NodeObserved, Placement, PolicyLoaded
 from allotment_proto.facts import Inventory, PluginUse, PodRequest, Policy, Taint
 from tests import build

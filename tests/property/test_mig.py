@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.board import Board
-from allotment.core.bulk import Books, picture_of
-from allotment.core.check import check
-from allotment.core.cuts.mig import MUDDLED
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.policies import POLICIES
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.partitions.mig import MUDDLED
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.policies import POLICIES
+from allotment.core.replay.bulk import Books, picture_of
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded
 from allotment_proto.facts import DeviceRequest, Inventory, Policy

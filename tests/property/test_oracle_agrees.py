@@ -4,9 +4,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_proto.events import Event, NodeObserved, Placement, PodObserved, PolicyLoaded
 from tests import oracle
 from tests import strategies as own

@@ -13,12 +13,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.card_names import Card
-from allotment.core.queues.allocate import COMMITTED, KEPT, Turn, allocate
-from allotment.core.queues.capacity import Capacity
-from allotment.core.queues.card import CapacityCard
-from allotment.core.queues.enqueue import enqueue
-from allotment.core.queues.gang import is_ready
+from allotment.core.placement.rules.card_names import Card
+from allotment.core.queues.actions.allocate import COMMITTED, KEPT, Turn, allocate
+from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.model import (
     CHARGED_SET,
     JobView,
@@ -28,7 +25,10 @@ from allotment.core.queues.model import (
     Status,
     Task,
 )
-from allotment.core.queues.proportion import Claim, Proportion, fill
+from allotment.core.queues.plugins.capacity import Capacity
+from allotment.core.queues.plugins.card import CapacityCard
+from allotment.core.queues.plugins.gang import is_ready
+from allotment.core.queues.plugins.proportion import Claim, Proportion, fill
 from allotment.core.queues.reservations import Hold
 from allotment.core.queues.resources import Resources, total_of
 from allotment.core.queues.session import Session

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core import snapshot
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.evaluator import Evaluator
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.evaluator import Evaluator
 from allotment_proto.events import NodeGone
 from tests.build import holding, node, pod, request, wants
 

@@ -11,20 +11,20 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from allotment.core import snapshot
-from allotment.core.batch.rounds import Rounds, best_effort
-from allotment.core.batch.totals import Totals
-from allotment.core.cycle import BATCH_MAX
-from allotment.core.model import SINGLE, ClusterState
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.changes import NAMES_MAX
+from allotment.core.ledger.model import SINGLE, ClusterState
+from allotment.core.placement.cycle import BATCH_MAX
+from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.answers import No, Vote
-from allotment.core.queues.enqueue import enqueue
 from allotment.core.queues.model import WAITING, Status
-from allotment.core.queues.overcommit import Overcommit
-from allotment.core.queues.plugin import Order, Plugin
+from allotment.core.queues.plugins.base import Order, Plugin
+from allotment.core.queues.plugins.overcommit import Overcommit
+from allotment.core.queues.round.rounds import Rounds, best_effort
+from allotment.core.queues.round.totals import Totals
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.votes import poll
 from allotment.core.queues.work import Job
-from allotment.core.trail import NAMES_MAX
 from allotment_filter.groups import TURN_PART
 from allotment_filter.strays import strays
 from allotment_proto.events import PolicyLoaded

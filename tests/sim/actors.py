@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allotment.core import claims
-from allotment.core.cycle import run_cycle
+from allotment.core.ledger import claims
+from allotment.core.placement.cycle import run_cycle
 from allotment.core.queues.order import due
 from allotment.testing.memory_log import Append
 from allotment_proto import codec, subjects

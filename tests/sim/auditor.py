@@ -1,7 +1,7 @@
 """Reads every record the moment it lands and checks all that must hold at every sequence."""
 
-from allotment.core import snapshot
-from allotment.core.check import check
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
 from allotment.core.logport import Record
 from allotment_proto.events import BindFailed, Decided, Placement, PodObserved
 from tests.model import Model

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from allotment.core import snapshot
-from allotment.core.cycle import Evaluator
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.core.logport import Record
-from allotment.core.state import ClusterState, apply_all
+from allotment.core.placement.cycle import Evaluator
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Envelope, Event
 

@@ -17,8 +17,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
-from allotment.core import claims, fold_books, fold_pods, model
-from allotment.core import state as fold
+from allotment.core.ledger import books as fold_books
+from allotment.core.ledger import claims, model
+from allotment.core.ledger import pods as fold_pods
+from allotment.core.ledger import state as fold
 from allotment_proto.events import BindFailed, NodeObserved
 from tests.sim import planted as planted_in_source
 from tests.sim.run import failing

@@ -37,7 +37,7 @@ BINDING_TESTS = ("tests/contract/test_binder_bindings.py",)
 PLANTED = (
     Planted(
         "a node's new fact forgets its quarantine",
-        "libs/allotment/core/model.py",
+        "libs/allotment/core/ledger/model.py",
         "        blocked = self.blocked\n",
         "        blocked = None\n",
         ("tests/unit/test_quarantine.py",),
@@ -54,7 +54,7 @@ PLANTED = (
     ),
     Planted(
         "a lease never runs out by its holder's own clock",
-        "libs/allotment/adapters/lease.py",
+        "libs/allotment/adapters/log/lease.py",
         "return time.monotonic() < self._held_until",
         "return self._held_until > 0.0",
         (

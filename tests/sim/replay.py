@@ -1,7 +1,7 @@
 """Every decision of a world, made again from its log alone, must come out the same."""
 
 from allotment.core.logport import Record
-from allotment.core.replay import Index, Replayer
+from allotment.core.replay.replay import Index, Replayer
 from tests.sim.auditor import require
 
 

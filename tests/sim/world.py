@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from allotment.core import snapshot
+from allotment.core.ledger import snapshot
 from allotment.core.logport import AppendResult, Record
 from allotment.testing.memory_log import Append, Fault, MemoryLogCore
 from allotment_proto.events import NodeObserved, Placement

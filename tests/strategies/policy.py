@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from allotment.core.policies import POLICIES
+from allotment.core.placement.policies import POLICIES
 from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy, Typical
 from tests.strategies.request import mixes
 

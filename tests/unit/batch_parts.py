@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.bulk import Books
+from allotment.core.replay.bulk import Books
 from allotment_proto.codec import encode
 from allotment_proto.events import (
     Envelope,

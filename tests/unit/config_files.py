@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core import policy
+from allotment.core.config import policy
 from allotment.core.plugin_arguments import plugin
 from allotment_proto.facts import PluginUse
 

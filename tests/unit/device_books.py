@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from allotment.core.board import Board
-from allotment.core.bulk import picture_of, rebuild
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.replay.bulk import picture_of, rebuild
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, NodeObserved, PodObserved
 from allotment_proto.facts import Geometry, Holding, Inventory, Profile

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.devices.base import NOTHING
+from allotment.core.placement.devices.base import NOTHING
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import (

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allotment.core.card_names import Card
-from allotment.core.queues.allocate import Hopeless, Placed, Promised
+from allotment.core.placement.rules.card_names import Card
+from allotment.core.queues.actions.allocate import Hopeless, Placed, Promised
 from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
@@ -16,7 +16,7 @@ from allotment.core.queues.model import (
     Task,
     View,
 )
-from allotment.core.queues.registry import Configured, configure
+from allotment.core.queues.plugins.registry import Configured, configure
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import World

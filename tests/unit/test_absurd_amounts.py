@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.board import Board
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import NodeSource
-from allotment.core.state import apply
+from allotment.core.ledger.state import apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import NodeSource
 from allotment_proto.facts import PodRequest
 from allotment_proto.volcano import keys
 from allotment_proto.volcano.vgpu import decode_register

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
-from allotment.core.devices import FAMILIES
-from allotment.core.predicates import Fit, fits
-from allotment.core.scores import score
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.rules.predicates import Fit, fits
+from allotment.core.placement.rules.scores import score
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Holding, PodRequest, Policy
 from allotment_proto.volcano import keys

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from allotment.core.explain import explain
-from allotment.core.explanation import Explanation
-from allotment.core.pod_story import PodStory
-from allotment.core.pod_views import pod_status
+from allotment.core.explain.pod import explain
+from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.pod_views import pod_status
+from allotment.core.explain.schema import Explanation
 from allotment.core.reasons import refusal_text
 from allotment_proto.events import Decided, PodGone, QueueObserved, Refusal
 from allotment_proto.facts import PluginUse, Policy

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.core.bulk import picture_of
-from allotment.core.cycle import recheck_all
-from allotment.core.state import apply
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import recheck_all
+from allotment.core.replay.bulk import picture_of
 from allotment_proto.events import (
     GroupGone,
 )

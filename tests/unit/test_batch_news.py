@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.cycle import recheck_all
+from allotment.core.placement.cycle import recheck_all
 from allotment_proto.events import (
     QueueObserved,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core import snapshot
+from allotment.core.ledger import snapshot
 from allotment_filter.groups import Groups
 from allotment_proto.events import (
     Evicted,

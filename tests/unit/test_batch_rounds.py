@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, Outcome, recheck_all
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, Outcome, recheck_all
+from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import (
     Decided,
     Event,

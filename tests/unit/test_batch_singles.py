@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.batch.members import is_made_for_pods
-from allotment.core.batch.views import SINGLE, Views
+from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.queues.model import Phase
 from allotment.core.queues.order import due
-from allotment.core.state import ClusterState, apply
+from allotment.core.queues.round.members import is_made_for_pods
+from allotment.core.queues.round.views import SINGLE, Views
 from allotment_filter.strays import strays
 from allotment_proto.events import (
     ENVELOPE_VERSION,

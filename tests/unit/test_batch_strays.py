@@ -4,8 +4,8 @@ is disturbed.
 
 import pytest
 
-from allotment.core.batch.rounds import Rounds
-from allotment.core.pod_views import pod_status
+from allotment.core.explain.pod_views import pod_status
+from allotment.core.queues.round.rounds import Rounds
 from allotment.core.reasons import refusal_text
 from allotment_binder.gang_notices import waits_because
 from allotment_filter.groups import Groups

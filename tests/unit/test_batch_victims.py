@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core import snapshot
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.eligible import NEVER, with_eligibility
+from allotment.core.ledger import snapshot
+from allotment.core.placement.board.board import Board
+from allotment.core.queues.eligible import NEVER, with_eligibility
+from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import (
     Evicted,
     PodGone,

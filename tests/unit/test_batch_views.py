@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allotment.core.batch.views import Views
+from allotment.core.queues.round.views import Views
 from allotment_proto.events import (
     Bound,
     DevicesConfigured,

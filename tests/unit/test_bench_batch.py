@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from allotment.core.board import Board
-from allotment.core.check import check
+from allotment.core.ledger.check import check
+from allotment.core.placement.board.board import Board
 from allotment.testing.groups import Crowd, CrowdError
 from allotment_cli.bench.batch import TOO_MANY, Readers, in_vain, turn_over
 from allotment_cli.main import main

@@ -3,9 +3,9 @@
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_binder.deciding import CONFLICT, NOTHING, Deciding, accepted
 from allotment_proto.events import Decided, PodGone, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Proposal

@@ -5,9 +5,9 @@ from typing import cast
 import msgspec
 import pytest
 
-from allotment.adapters.kube import KubeClient
-from allotment.core.check import check
-from allotment.core.eligible import NEVER
+from allotment.adapters.kube.client import KubeClient
+from allotment.core.ledger.check import check
+from allotment.core.queues.eligible import NEVER
 from allotment_binder.deciding import Deciding, accepted
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.nominations import Nominations, waiting_for

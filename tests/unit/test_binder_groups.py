@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.model import Group
+from allotment.core.ledger.model import Group
 from allotment.core.queues.model import Phase, Status
 from allotment_binder.gang_notices import waits_because
 from allotment_binder.group_status import Change, SeenGroup, change_of, phase_before, tail_of

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.acknowledgement import Place
-from allotment.core.state import apply
+from allotment.core.explain.acknowledgement import Place
+from allotment.core.ledger.state import apply
 from allotment_binder.bindings import Target, failed
 from allotment_binder.pacer import Pacer, Wait
 from allotment_binder.pacing import bindable

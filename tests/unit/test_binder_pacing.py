@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.acknowledgement import is_acknowledged, plugin_question
-from allotment.core.state import ClusterState, apply
+from allotment.core.explain.acknowledgement import is_acknowledged, plugin_question
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_binder.pacing import bindable
 from allotment_proto.events import Bound, PodObserved
 from allotment_proto.facts import Holding, Inventory

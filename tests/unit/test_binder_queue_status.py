@@ -4,7 +4,14 @@ from typing import cast
 
 import pytest
 
-from allotment.adapters.kube import JSON_PATCH, MERGE_PATCH, KubeClient, KubeResult, Ok, Refused
+from allotment.adapters.kube.client import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    KubeClient,
+    KubeResult,
+    Ok,
+    Refused,
+)
 from allotment.core.queues.resources import Resources
 from allotment_binder.queue_status import QueueStatuses, QueueUse, quantities
 from allotment_proto.events import PodGone

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.core.card_metrics import Gauge, card_gauges, own_gauges, volcano_gauges
-from allotment.core.state import ClusterState, apply
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.metrics.cards import Gauge, card_gauges, own_gauges, volcano_gauges
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import DevicesConfigured, NodeGone, PodGone
 from allotment_proto.facts import Geometry, Holding, Inventory, Profile

@@ -3,11 +3,11 @@
 import pytest
 
 from allotment.core import reasons
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.choosing import Given, Rules, choose_cards
-from allotment.core.devices.free import CardOrder, in_order
-from allotment.core.ledger import Ledger
-from allotment.core.policies import POLICIES
+from allotment.core.ledger.ledger import Ledger
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.choosing import Given, Rules, choose_cards
+from allotment.core.placement.devices.free import CardOrder, in_order
+from allotment.core.placement.policies import POLICIES
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Selection
 from tests import build
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from allotment.core.devices.base import PodSource
-from allotment.core.explain import request_of
-from allotment.core.pod_views import pod_views
+from allotment.core.explain.pod import request_of
+from allotment.core.explain.pod_views import pod_views
+from allotment.core.explain.views import node_problems, node_views
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.devices.base import PodSource
 from allotment.core.reasons import main_cause
-from allotment.core.state import ClusterState
-from allotment.core.views import node_problems, node_views
 from allotment_cli.amounts import compute_text, part_text
 from allotment_cli.explain_text import wants_text
 from allotment_cli.ledger import ledger_lines, ledgers

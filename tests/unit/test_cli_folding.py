@@ -6,10 +6,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from allotment.adapters.snapshots import SnapshotDirectory
-from allotment.core import snapshot
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record, digest_of
-from allotment.core.state import ClusterState
 from allotment_cli import folding
 from allotment_cli.folding import Folded, fold
 from allotment_cli.moments import At, AtSequence, AtTime

@@ -8,10 +8,10 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from allotment.core import model
-from allotment.core.bulk import picture_of
-from allotment.core.journal import Journal
+from allotment.core.ledger import model
 from allotment.core.logport import Record
+from allotment.core.replay.bulk import picture_of
+from allotment.core.replay.journal import Journal
 from allotment_cli import journaling
 from allotment_cli.journaling import journal_of
 from allotment_cli.main import main

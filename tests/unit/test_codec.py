@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from allotment.core import bulk_events
+from allotment.core.replay import bulk_events
 from allotment_proto.codec import UndecodableError, decode_envelope, decode_message, encode
 from allotment_proto.events import Bound, Envelope, Event
 from allotment_proto.messages import Proposal, Settled

@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
-from allotment.core import snapshot, story
-from allotment.core.doctor import findings
-from allotment.core.state import ClusterState, apply
+from allotment.core.explain import story
+from allotment.core.explain.doctor import findings
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_proto.events import (
     DEVICE_CONFIG,
     SCHEDULER_CONFIG,

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.cycle import run_cycle
-from allotment.core.evaluator import Evaluator
-from allotment.core.predicates import Fit, fits
-from allotment.core.state import Node
+from allotment.core.ledger.state import Node
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.placement.rules.predicates import Fit, fits
 from allotment_proto.events import NodeObserved, PodObserved, version_of
 from allotment_proto.facts import Policy, Selection
 from tests import build

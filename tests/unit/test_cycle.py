@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.board import Board
-from allotment.core.cycle import Evaluator, Trial, place, recheck, run_cycle, stamped
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, Trial, place, recheck, run_cycle, stamped
 from allotment_proto.events import Placement, Refusal
 from allotment_proto.facts import Problem
 from tests import build

@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from allotment.core import snapshot
-from allotment.core.batch.deadlines import has_passed
+from allotment.core.ledger import snapshot
+from allotment.core.queues.round.deadlines import has_passed
 from allotment_filter.groups import Groups
 from allotment_proto.events import PolicyLoaded, TimePassed
 from allotment_proto.facts import PluginUse, Policy

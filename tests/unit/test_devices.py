@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from allotment.core import packing, reasons
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import ContainerSource, NodeSource, PodSource
+from allotment.core import reasons
+from allotment.core.placement.board import packing
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import ContainerSource, NodeSource, PodSource
 from allotment_proto.device_config import DeviceConfig, MigModel, NodeConfig, Nvidia
 from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Profile
 from allotment_proto.volcano import keys

@@ -2,12 +2,12 @@
 
 import pytest
 
-from allotment.core.doctor import ERROR, findings
-from allotment.core.explain import explain
-from allotment.core.explain_queue import explain_queue
-from allotment.core.pod_story import PodStory
-from allotment.core.pod_views import pod_status
-from allotment.core.state import ClusterState, apply
+from allotment.core.explain.doctor import ERROR, findings
+from allotment.core.explain.pod import explain
+from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.pod_views import pod_status
+from allotment.core.explain.queue import explain_queue
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_cli.explain_text import explanation_lines
 from allotment_proto.events import Envelope, Event, PodGone
 from allotment_proto.facts import Problem

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from allotment.core.competition import decided_by
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.explain import explain, fits_empty_cluster, trace_id
-from allotment.core.explanation import Candidate, Explanation
-from allotment.core.pod_story import PodStory
+from allotment.core.explain.competition import decided_by
+from allotment.core.explain.pod import explain, fits_empty_cluster, trace_id
+from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.schema import Candidate, Explanation
+from allotment.core.explain.views import node_views
+from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.core.reasons import main_cause
-from allotment.core.state import ClusterState, apply_all
-from allotment.core.views import node_views
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Refusal
 from allotment_proto.facts import PodRequest, Selection

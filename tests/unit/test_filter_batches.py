@@ -1,8 +1,8 @@
 """Order, due, tried in vain: a thousand hopeless pods cost nothing and block nobody."""
 
 from allotment.core import reasons
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_filter.batches import Round, next_round
 from allotment_filter.looks import Looks
 from allotment_proto.events import BindFailed, Decided, Event, PodObserved

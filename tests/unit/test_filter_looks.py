@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from allotment.core.board import Board
-from allotment.core.cycle import Evaluator, refuse
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, refuse
 from allotment_filter.looks import FOLLOW_CHANGES, Looks
 from allotment_proto.events import Event, NodeGone, PodGone
 from allotment_proto.facts import PodRequest

@@ -10,14 +10,14 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup
 
-from allotment.adapters.bus import Message
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.adapters.service import ServiceContext
-from allotment.adapters.service_log import Logger, LogSink
-from allotment.adapters.telemetry import start_tracing
-from allotment.adapters.world import World
+from allotment.adapters.log.bus import Message
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
+from allotment.core.ledger.state import apply
 from allotment.core.logport import Record
-from allotment.core.state import apply
 from allotment_filter.__main__ import Filter
 from allotment_filter.settings import FilterSettings
 from allotment_proto.codec import decode_message, encode

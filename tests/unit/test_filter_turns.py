@@ -1,7 +1,7 @@
 """News about pods that fit nowhere never crowds out a pod that fits, and is told to everybody."""
 
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_filter.batches import Round, next_round
 from allotment_filter.looks import Looks
 from allotment_proto.events import NodeObserved, PodObserved

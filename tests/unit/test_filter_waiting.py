@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from allotment.core.cycle import Evaluator
+from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.placement.cycle import Evaluator
 from allotment.core.queues.order import order_key
-from allotment.core.state import ClusterState, apply_all
 from allotment_filter.batches import next_round
 from allotment_filter.looks import Looks
 from allotment_filter.waiting import Waiting

@@ -8,9 +8,9 @@ import tracemalloc
 from random import Random
 from typing import Any
 
-from allotment.core import snapshot
-from allotment.core.board import Board
-from allotment.core.model import CHANGES_MAX
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.model import CHANGES_MAX
+from allotment.core.placement.board.board import Board
 from allotment.testing.churn import Churn, shapes
 from allotment_proto.facts import Policy
 

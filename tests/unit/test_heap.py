@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from allotment.adapters.heap import YOUNG_OBJECTS, collect_seldom, uncollected
+from allotment.adapters.service.heap import YOUNG_OBJECTS, collect_seldom, uncollected
 
 
 def test_it_rests_inside_and_is_back_after() -> None:

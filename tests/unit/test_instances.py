@@ -2,11 +2,11 @@
 
 import pytest
 
-from allotment.core.board import Board
-from allotment.core.cycle import Outcome, run_cycle
-from allotment.core.evaluator import Evaluator
-from allotment.core.policy import built_in, parse
-from allotment.core.state import apply
+from allotment.core.config.policy import built_in, parse
+from allotment.core.ledger.state import apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Outcome, run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment_proto.events import Event, NodeObserved, PolicyLoaded
 from allotment_proto.facts import CardFact, Inventory, Policy, Selection
 from allotment_proto.volcano import device_config

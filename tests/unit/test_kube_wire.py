@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.adapters.kube_wire import Unreadable, read_line, read_meta, read_page, shallow
+from allotment.adapters.kube.wire import Unreadable, read_line, read_meta, read_page, shallow
 from allotment.core.units import natural
 
 DEEP = b"[" * 9900 + b"]" * 9900

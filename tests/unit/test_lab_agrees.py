@@ -6,12 +6,12 @@ from random import Random
 import msgspec
 import pytest
 
-from allotment.core import snapshot
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.cycle import Evaluator, Ranker
-from allotment.core.policies import POLICIES
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, Ranker
+from allotment.core.placement.policies import POLICIES
 from allotment.testing.lab import measures
 from allotment.testing.lab.engine import Simulation, Totals
 from allotment_proto.events import NodeGone, NodeObserved

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.choosing import model_wanted
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.choosing import model_wanted
 from allotment.testing.lab.openb import (
     KNOWN_OF_PODS,
     MIB,

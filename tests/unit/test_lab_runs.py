@@ -6,15 +6,15 @@ from random import Random
 import msgspec
 import pytest
 
-from allotment.core import snapshot
-from allotment.core.board import Board
-from allotment.core.check import check, oversold
-from allotment.core.cycle import Ranker
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check, oversold
+from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Landed
-from allotment.core.policies import POLICIES
-from allotment.core.policies.typical import PPM, cluster_fragmentation
-from allotment.core.replay import Index, Replayer
-from allotment.core.state import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Ranker
+from allotment.core.placement.policies import POLICIES
+from allotment.core.placement.policies.typical import PPM, cluster_fragmentation
+from allotment.core.replay.replay import Index, Replayer
 from allotment.testing.lab import measures, tuning
 from allotment.testing.lab.dice import Dice
 from allotment.testing.lab.engine import Simulation, Sink, Totals

@@ -1,6 +1,6 @@
 """How far a service is behind the log, in records and in seconds."""
 
-from allotment.adapters.world import LAG_MARKS_MAX, Lag, _log_condition
+from allotment.adapters.service.world import LAG_MARKS_MAX, Lag, _log_condition
 
 
 def test_a_fold_at_the_end_is_not_behind() -> None:

@@ -1,7 +1,7 @@
 """Double entry: a charge and its release cancel out, and the check sees every wrong amount."""
 
-from allotment.core import ledger
-from allotment.core.ledger import Ledger
+from allotment.core.ledger import ledger
+from allotment.core.ledger.ledger import Ledger
 from allotment_proto.facts import Holding, Inventory
 from tests import build
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import NodeSource
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import NodeSource
 from allotment_local.nodes.annotations import Mistake, duration_s
 from allotment_local.nodes.device_map import shipped
 from allotment_local.nodes.inventory import read_hardware

@@ -6,16 +6,17 @@ from itertools import product
 import msgspec
 import pytest
 
-from allotment.core import reasons, snapshot
-from allotment.core.board import Board
-from allotment.core.cycle import Outcome, recheck_all, run_cycle
-from allotment.core.evaluator import Evaluator
-from allotment.core.explain_asked import asked_for
-from allotment.core.ledger_volumes import taken
-from allotment.core.local_volumes import choice
-from allotment.core.predicates import fits
+from allotment.core import reasons
+from allotment.core.explain.asked import asked_for
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.volumes import taken
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.placement.rules.local_volumes import choice
+from allotment.core.placement.rules.predicates import fits
 from allotment.core.queues.order import is_due
-from allotment.core.state import ClusterState, apply
 from allotment_proto.events import (
     BindFailed,
     Event,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from allotment.adapters import machine_code
-from allotment.adapters.machine_code import BrokenCompilerError, load, load_if_large
-from allotment.core import kernel
-from allotment.core.kernel_plan import MachineCode
+from allotment.adapters.service import machine_code
+from allotment.adapters.service.machine_code import BrokenCompilerError, load, load_if_large
+from allotment.core.placement.board import kernel
+from allotment.core.placement.board.kernel_plan import MachineCode
 from allotment_cli.main import main
 
 Jit = Callable[..., Callable[..., Any]]

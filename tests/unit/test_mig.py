@@ -2,8 +2,8 @@
 
 import pytest
 
-from allotment.core.cuts import UNCUT
-from allotment.core.cuts.mig import LISTED, MIG, MUDDLED
+from allotment.core.ledger.partitions import UNCUT
+from allotment.core.ledger.partitions.mig import LISTED, MIG, MUDDLED
 from allotment_proto.facts import CardFact, Geometry, Profile
 from tests import build
 

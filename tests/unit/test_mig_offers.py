@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from allotment.core.cuts.mig import MIG, MUDDLED
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import NodeSource
+from allotment.core.ledger.partitions.mig import MIG, MUDDLED
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import NodeSource
 from allotment_proto.events import PodGone
 from allotment_proto.facts import Geometry, Profile
 from allotment_proto.volcano import device_config, keys

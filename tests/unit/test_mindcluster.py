@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
-from allotment.core.board import Board
-from allotment.core.cuts.mindcluster import CLOSED, ENGINE_FREE, ENGINE_TAKEN, MINDCLUSTER
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import NodeSource
-from allotment.core.predicates import Fit, fits
-from allotment.core.scores import score
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.partitions.mindcluster import (
+    CLOSED,
+    ENGINE_FREE,
+    ENGINE_TAKEN,
+    MINDCLUSTER,
+)
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import NodeSource
+from allotment.core.placement.rules.predicates import Fit, fits
+from allotment.core.placement.rules.scores import score
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, PodRequest, Policy
 from allotment_proto.volcano import keys
 from tests import build, chips

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.cuts import mindcluster
+from allotment.core.ledger.partitions import mindcluster
 from allotment_proto.events import NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Holding
 from allotment_proto.volcano.mindcluster import TEMPLATES

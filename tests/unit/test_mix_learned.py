@@ -3,11 +3,11 @@
 import anyio
 import msgspec
 
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.evaluator import Evaluator
-from allotment.core.policies.typical import Mix, cluster_fragmentation
-from allotment.core.state import _HANDLERS, apply
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import _HANDLERS, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.placement.policies.typical import Mix, cluster_fragmentation
 from allotment_proto.events import Event, MixLearned
 from allotment_proto.facts import Typical
 from allotment_watcher.learner import PODS_LEAST, look, usual_card_mib

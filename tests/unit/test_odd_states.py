@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from allotment.adapters.fold import Fold
-from allotment.adapters.service_log import Logger, LogSink
-from allotment.adapters.snapshots import SnapshotDirectory, digests_of
-from allotment.core.check import check
-from allotment.core.state import apply
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.snapshots import SnapshotDirectory, digests_of
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import apply
 from allotment.testing.memory_log import MemoryLog
 from tests.build import decided, holding, node, placement, pod, request, state_of, wants
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
+from allotment.core.ledger.state import apply
 from allotment.core.queues.order import due, is_due
-from allotment.core.state import apply
 from allotment_proto.events import BindFailed, PodGone, Refusal
 from allotment_proto.facts import Problem
 from tests import build

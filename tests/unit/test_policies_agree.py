@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allotment.core.board import Board
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.points import KIB_BITS
-from allotment.core.policies import POLICIES
-from allotment.core.policies.base import DevicePolicy
-from allotment.core.policies.fgd import Fgd
-from allotment.core.policies.headroom import Headroom
-from allotment.core.policies.typical import HOST_MOST, PPM, Mix, exact_mix, mean_mix
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.policies import POLICIES
+from allotment.core.placement.policies.base import DevicePolicy
+from allotment.core.placement.policies.fgd import Fgd
+from allotment.core.placement.policies.headroom import Headroom
+from allotment.core.placement.policies.typical import HOST_MOST, PPM, Mix, exact_mix, mean_mix
+from allotment.core.placement.rules.points import KIB_BITS
 from allotment_proto.events import Event, MixLearned, PodObserved, PolicyLoaded
 from allotment_proto.facts import PodRequest, Policy, Typical
 from tests import build

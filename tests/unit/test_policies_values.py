@@ -4,15 +4,14 @@ from math import ceil, log
 
 import pytest
 
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.devices.free import Free
-from allotment.core.points import POINT_MICRO
-from allotment.core.policies import POLICIES
-from allotment.core.policies.base import DevicePolicy
-from allotment.core.policies.fgd import STEPS_NANO, Fgd
-from allotment.core.policies.headroom import Headroom
-from allotment.core.policies.lab import BestFit, DotProduct, GpuClustering, GpuPacking
-from allotment.core.policies.typical import (
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.devices.free import Free
+from allotment.core.placement.policies import POLICIES
+from allotment.core.placement.policies.base import DevicePolicy
+from allotment.core.placement.policies.fgd import STEPS_NANO, Fgd
+from allotment.core.placement.policies.headroom import Headroom
+from allotment.core.placement.policies.lab import BestFit, DotProduct, GpuClustering, GpuPacking
+from allotment.core.placement.policies.typical import (
     PPM,
     Fragmentation,
     cards_of,
@@ -22,6 +21,7 @@ from allotment.core.policies.typical import (
     mean_mix,
     usable_milli,
 )
+from allotment.core.placement.rules.points import POINT_MICRO
 from allotment_proto.events import Event
 from allotment_proto.facts import Policy, Selection, Typical
 from tests.build import GIB, holding, node, pod, policy, request, state_of, wants

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core import policy
+from allotment.core.config import policy
 from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy
 from tests.unit.config_files import file_of, parsed, problems
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allotment.core.policy import PolicyError, built_in
+from allotment.core.config.policy import PolicyError, built_in
 from allotment_proto.facts import PluginUse, Policy
 from allotment_watcher.policy_source import fingerprint, load_policy
 

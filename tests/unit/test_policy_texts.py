@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core import policy
+from allotment.core.config import policy
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
-from allotment.core.predicates import STEPS, Fit, fits, term_matches, tolerates
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.rules.predicates import STEPS, Fit, fits, term_matches, tolerates
 from allotment_proto.facts import Constraints, Expression, NodeTerm, Policy, Taint, Toleration
 from tests import build
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
-from allotment.core.board import Board
-from allotment.core.company import situated
-from allotment.core.cycle import Evaluator, Outcome, Trial, recheck, run_cycle
-from allotment.core.snapshot import decode, encode
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.snapshot import decode, encode
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, Outcome, Trial, recheck, run_cycle
+from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import (
     Company,

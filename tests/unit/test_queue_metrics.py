@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.core.card_metrics import Gauge
-from allotment.core.queue_metrics import Preemptions, job_gauges, queue_gauges
-from allotment.core.state import ClusterState
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.ledger.state import ClusterState
+from allotment.core.metrics.cards import Gauge
+from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment_proto.events import Evicted, Eviction
 from allotment_proto.facts import PluginUse, Policy
 from tests import build

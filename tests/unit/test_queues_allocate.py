@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from allotment.core.card_names import Card
-from allotment.core.queues.allocate import (
+from allotment.core.placement.rules.card_names import Card
+from allotment.core.queues.actions.allocate import (
     COMMITTED,
     DISCARDED,
     INVALID,
@@ -18,7 +18,7 @@ from allotment.core.queues.allocate import (
     cause_of,
     needs_continue,
 )
-from allotment.core.queues.backfill import backfill
+from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.model import Phase, Task
 from allotment.core.queues.reservations import Hold
 from allotment.core.queues.resources import Resources

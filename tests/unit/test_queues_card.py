@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from allotment.core.card_names import Card, alternatives, discover
-from allotment.core.queues.card_claims import (
+from allotment.core.placement.rules.card_names import Card, alternatives, discover
+from allotment.core.queues.model import Phase, Share, Status, Task
+from allotment.core.queues.plugins.card_claims import (
     CardsError,
     claim_of,
     read_counts,
     shares_milli,
     slice_milli,
 )
-from allotment.core.queues.model import Phase, Share, Status, Task
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from tests.unit.queues_parts import GPU, amounts, job, plugin, queue, session, task

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.queues.enqueue import enqueue
+from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.model import JobView, Phase
 from allotment.core.queues.resources import Resources
 from tests.unit.queues_parts import amounts, job, plugin, queue, session

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from allotment.core.queues.answers import PERMIT
-from allotment.core.queues.capacity import Capacity
 from allotment.core.queues.model import Phase, QueueView, Status
-from allotment.core.queues.proportion import Claim, Proportion, fill, real_capability
+from allotment.core.queues.plugins.capacity import Capacity
+from allotment.core.queues.plugins.proportion import Claim, Proportion, fill, real_capability
 from allotment.core.queues.resources import Resources, total_of
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job

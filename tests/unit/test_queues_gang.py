@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.queues.gang import invalid, is_pipelined, is_ready, is_starving
 from allotment.core.queues.model import Status, Task
+from allotment.core.queues.plugins.gang import invalid, is_pipelined, is_ready, is_starving
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.work import Job
 from tests.unit.queues_parts import job, plugin, session, statuses, task

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from allotment.core.queues.drf import dominant_share
 from allotment.core.queues.model import Share, Status
+from allotment.core.queues.plugins.drf import dominant_share
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from tests.unit.queues_parts import GPU, amounts, job, queue, session, statuses, task

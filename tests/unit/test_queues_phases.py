@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.queues.allocate import Turn, allocate
+from allotment.core.queues.actions.allocate import Turn, allocate
 from allotment.core.queues.model import Phase, Status
 from allotment.core.queues.phases import Condition, close, gang_condition, phase_after
 from allotment.core.queues.texts import (

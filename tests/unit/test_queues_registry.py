@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from allotment.core.batch.rounds import tiers_of
-from allotment.core.queues import card, nodegroup, overcommit, sla
-from allotment.core.queues.capacity import Arguments as CapacityArguments
 from allotment.core.queues.model import NodeGroups
-from allotment.core.queues.nodegroup import LABEL, is_allowed, points_micro
-from allotment.core.queues.plugin import SWITCHES
-from allotment.core.queues.registry import HIERARCHY_SWITCH, PLUGINS, configure
-from allotment.core.queues.sla import DurationError, waiting_ms
+from allotment.core.queues.plugins import card, nodegroup, overcommit, sla
+from allotment.core.queues.plugins.base import SWITCHES
+from allotment.core.queues.plugins.capacity import Arguments as CapacityArguments
+from allotment.core.queues.plugins.nodegroup import LABEL, is_allowed, points_micro
+from allotment.core.queues.plugins.registry import HIERARCHY_SWITCH, PLUGINS, configure
+from allotment.core.queues.plugins.sla import DurationError, waiting_ms
+from allotment.core.queues.round.rounds import tiers_of
 from tests.unit.config_files import file_of, parsed
 from tests.unit.queues_parts import job, plugin, queue, session
 

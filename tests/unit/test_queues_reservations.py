@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from allotment.core.queues.allocate import (
+from allotment.core.queues.actions.allocate import (
     COMMITTED,
     DISCARDED,
     Turn,

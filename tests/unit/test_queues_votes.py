@@ -8,7 +8,7 @@ import pytest
 from allotment.core.queues import votes
 from allotment.core.queues.answers import ABSTAIN, PERMIT, No, Vote
 from allotment.core.queues.model import Phase
-from allotment.core.queues.plugin import Plugin
+from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.work import Job
 from tests.unit.queues_parts import amounts, job, plugin, queue, session, tasks
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.cycle import Outcome, recheck_all, run_cycle
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle
+from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.groups import Groups
 from allotment_proto.events import Event, NodeObserved, PodObserved, PolicyLoaded, QueueObserved
 from allotment_proto.facts import (

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from allotment.adapters.recorder import Recorder
+from allotment.adapters.log.recorder import Recorder
 from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto.codec import decode_envelope

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from allotment.core.logport import Record
-from allotment.core.replay import Index, Replayer, Report
+from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Decided

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allotment.adapters.metrics import ServiceMetrics
-from allotment.core.histograms import Histogram, spread
-from allotment.core.schedule_metrics import Laps, Schedules
-from allotment.core.state import apply_all
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.ledger.state import apply_all
+from allotment.core.metrics.histograms import Histogram, spread
+from allotment.core.metrics.schedule import Laps, Schedules
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event, GroupGone, StageTime
 from tests import build
 from tests.unit.test_batch_rounds import World, group

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.core.points import share_micro
-from allotment.core.predicates import Fit, fits
-from allotment.core.scores import score
+from allotment.core.placement.rules.points import share_micro
+from allotment.core.placement.rules.predicates import Fit, fits
+from allotment.core.placement.rules.scores import score
 from allotment_proto.facts import PodRequest, Policy
 from tests import build
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.core.points import FULL_MICRO, POINT_MICRO
-from allotment.core.term_weights import Binpack, Strategy, StrategyFit, weights_of
-from allotment.core.terms import Amount, binpack_micro, fit_micro, host_terms
+from allotment.core.placement.rules.points import FULL_MICRO, POINT_MICRO
+from allotment.core.placement.rules.term_weights import Binpack, Strategy, StrategyFit, weights_of
+from allotment.core.placement.rules.terms import Amount, binpack_micro, fit_micro, host_terms
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from tests import build
 

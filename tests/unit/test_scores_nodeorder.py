@@ -4,11 +4,12 @@ import math
 
 import pytest
 
-from allotment.core.board import Board
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.images import points_of
-from allotment.core.points import POINT_MICRO, TOTAL_MOST
-from allotment.core.relative import (
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.rules.images import points_of
+from allotment.core.placement.rules.points import POINT_MICRO, TOTAL_MOST
+from allotment.core.placement.rules.relative import (
     log_weight,
     scaled_between,
     scaled_down,
@@ -16,9 +17,8 @@ from allotment.core.relative import (
     scaled_up,
     soft_taints,
 )
-from allotment.core.state import ClusterState, apply
-from allotment.core.term_weights import weights_of
-from allotment.core.terms import (
+from allotment.core.placement.rules.term_weights import weights_of
+from allotment.core.placement.rules.terms import (
     Amount,
     balanced_points,
     even_points,

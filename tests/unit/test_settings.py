@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from allotment.adapters.settings import (
+from allotment.adapters.service.settings import (
     CommonSettings,
     KubeSettings,
     SettingsError,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from allotment.core.policies.typical import SHAPES_MOST
+from allotment.core.placement.policies.typical import SHAPES_MOST
 from allotment_cli.main import main
 from allotment_cli.simulate import curve
 from allotment_cli.simulate.policies import NAMES

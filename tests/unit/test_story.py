@@ -2,10 +2,10 @@
 
 import msgspec
 
-from allotment.core import pod_story
-from allotment.core.pod_story import PodStory
-from allotment.core.state import ClusterState, apply_all
-from allotment.core.story import Everything, NodeSubject, PodSubject, Subject, line
+from allotment.core.explain import pod_story
+from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.story import Everything, NodeSubject, PodSubject, Subject, line
+from allotment.core.ledger.state import ClusterState, apply_all
 from allotment_proto.codec import decode_envelope
 from tests.recording import Recorder, busy_cluster, vgpu
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from allotment.core import snapshot
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.vgpu_nodes import registered
-from allotment.core.doctor import findings
-from allotment.core.eligible import with_eligibility
-from allotment.core.node_steps import node_steps
-from allotment.core.policy import parse
-from allotment.core.predicates import Fit, fits
+from allotment.core.config.policy import parse
+from allotment.core.explain.doctor import findings
+from allotment.core.explain.node_steps import node_steps
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.vgpu_nodes import registered
+from allotment.core.placement.rules.predicates import Fit, fits
+from allotment.core.placement.unserved import unserved
+from allotment.core.queues.eligible import with_eligibility
 from allotment.core.reasons import main_cause, shown_cause
-from allotment.core.state import ClusterState
-from allotment.core.unserved import unserved
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import DevicesConfigured, NodeObserved, PolicyLoaded
 from allotment_proto.facts import Inventory, PodRequest, Policy, Problem

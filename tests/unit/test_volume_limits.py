@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core import reasons
-from allotment.core.board import Board
-from allotment.core.check import check
-from allotment.core.company import situated
-from allotment.core.cycle import Evaluator, Outcome, recheck, run_cycle
-from allotment.core.evaluator import Trial
-from allotment.core.node_steps import node_steps
-from allotment.core.snapshot import decode, encode
-from allotment.core.state import ClusterState, apply
+from allotment.core.explain.node_steps import node_steps
+from allotment.core.ledger.check import check
+from allotment.core.ledger.snapshot import decode, encode
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, Outcome, recheck, run_cycle
+from allotment.core.placement.evaluator import Trial
+from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import Event, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Attachment, PluginUse
 from tests import build

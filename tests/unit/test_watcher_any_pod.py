@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.devices import FAMILIES
+from allotment.core.placement.devices import FAMILIES
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import keys
 from allotment_watcher.normalise import ASKED, ASKED_LABELS, BUILT_IN

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.core.check import check
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import apply
 from allotment.core.logport import Record
-from allotment.core.state import apply
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, NodeGone, PodGone

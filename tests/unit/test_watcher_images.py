@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.policy import built_in, parse
-from allotment.core.state import ClusterState, apply
+from allotment.core.config.policy import built_in, parse
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_proto.facts import Policy
 from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import Lens, node_fact, pod_through

@@ -8,8 +8,8 @@ from unittest.mock import MagicMock
 import anyio
 import msgspec
 
-from allotment.adapters.kube_watch import Added, Deleted, Identity, Modified, Synced, Undecodable
-from allotment.adapters.recorder import Recorder
+from allotment.adapters.kube.watch import Added, Deleted, Identity, Modified, Synced, Undecodable
+from allotment.adapters.log.recorder import Recorder
 from allotment.core.jobs import keys
 from allotment_proto.facts import Policy
 from allotment_watcher import objects

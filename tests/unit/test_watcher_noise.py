@@ -9,10 +9,10 @@ import anyio
 import msgspec
 import pytest
 
-from allotment.adapters.kube_watch import Added, Identity, Modified, Synced, Undecodable
-from allotment.adapters.recorder import Recorder
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import ContainerSource, PodSource
+from allotment.adapters.kube.watch import Added, Identity, Modified, Synced, Undecodable
+from allotment.adapters.log.recorder import Recorder
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_cli.bench import big_cluster
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy

@@ -8,11 +8,11 @@ from unittest.mock import MagicMock
 import anyio
 import pytest
 
-from allotment.adapters.kube import KubeClient, Unknown
-from allotment.adapters.kube_watch import Synced, Undecodable
-from allotment.adapters.recorder import Recorder
-from allotment.adapters.refusals import Refusals
-from allotment.core.state import apply
+from allotment.adapters.kube.client import KubeClient, Unknown
+from allotment.adapters.kube.watch import Synced, Undecodable
+from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.telemetry.refusals import Refusals
+from allotment.core.ledger.state import apply
 from allotment_proto.events import NodeGone, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher import objects

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from allotment.core.devices import FAMILIES
+from allotment.core.placement.devices import FAMILIES
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope
 from allotment_proto.volcano import device_config, keys

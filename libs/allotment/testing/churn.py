@@ -14,11 +14,11 @@ from random import Random
 
 import msgspec
 
-from allotment.core.cycle import Outcome, Ranker, run_cycle
-from allotment.core.policies import POLICIES
-from allotment.core.policies.valued import Valued
-from allotment.core.predicates import fits
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.cycle import Outcome, Ranker, run_cycle
+from allotment.core.placement.policies import POLICIES
+from allotment.core.placement.policies.valued import Valued
+from allotment.core.placement.rules.predicates import fits
 from allotment_proto.events import (
     Decided,
     Event,

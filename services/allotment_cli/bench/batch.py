@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from allotment.adapters.heap import freeze_heap
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.model import ClusterState
+from allotment.adapters.service.heap import freeze_heap
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.groups import CARDS, Crowd, CrowdError
 from allotment_cli.bench.report import Report, peak_rss_mib, publish, reporting
 from allotment_cli.errors import CliError

@@ -8,9 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from allotment.core.board import Board
-from allotment.core.cycle import REQUESTS_MAX, Evaluator, Outcome
-from allotment.core.policies.learning import learn
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import REQUESTS_MAX, Evaluator, Outcome
+from allotment.core.placement.policies.learning import learn
 from allotment.testing.churn import DEVICES, Churn, shapes
 from allotment_cli.bench import speed
 from allotment_cli.bench.policies import PolicyWord, policy_of

@@ -17,8 +17,8 @@ import anyio
 import click
 import msgspec
 
-from allotment.adapters import kube
-from allotment.adapters.kube_config import KubeConfigError
+from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.config import KubeConfigError
 from allotment_cli.bench import e2e_cluster, e2e_pods
 from allotment_cli.bench.e2e_load import SENDERS, Eyes, bare_client
 from allotment_cli.bench.e2e_phases import Burst, Phases

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import anyio
 import msgspec
 
-from allotment.adapters.kube import KubeClient, Ok, Refused
+from allotment.adapters.kube.client import KubeClient, Ok, Refused
 from allotment_cli.bench import e2e_pods
 from allotment_cli.bench.e2e_load import BareClient
 from allotment_cli.errors import CliError

@@ -16,9 +16,9 @@ import anyio.lowlevel
 import msgspec
 from yarl import URL
 
-from allotment.adapters.kube import MERGE_PATCH, ByteStream, KubeClient, Ok, StreamBroken
-from allotment.adapters.kube_config import load_access
-from allotment.adapters.kube_result import text_of
+from allotment.adapters.kube.client import MERGE_PATCH, ByteStream, KubeClient, Ok, StreamBroken
+from allotment.adapters.kube.config import load_access
+from allotment.adapters.kube.result import text_of
 from allotment_cli.bench.e2e_pods import Body
 from allotment_cli.errors import CliError
 from allotment_proto.volcano import keys

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from allotment.adapters.nats_server import NatsServer, NatsServerError
+from allotment.adapters.log.nats_server import NatsServer, NatsServerError
 from allotment_cli.bench import e2e_pods
 from allotment_cli.bench.processes import CpuClock, peak_rss_mib
 from allotment_cli.errors import CliError

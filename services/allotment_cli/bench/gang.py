@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from allotment.core.board import Board
-from allotment.core.evaluator import Evaluator
-from allotment.core.gang import Short, Whole, WholeRanker, place_whole
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.placement.gang import Short, Whole, WholeRanker, place_whole
 from allotment.testing.churn import Churn, shapes
 from allotment_cli.bench.policies import PolicyWord, policy_of
 from allotment_cli.bench.report import (

@@ -14,10 +14,10 @@ from random import Random
 
 import msgspec
 
-from allotment.adapters.heap import uncollected
-from allotment.core import snapshot
-from allotment.core.check import check
-from allotment.core.state import ClusterState, apply_all
+from allotment.adapters.service.heap import uncollected
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.testing.long_log import ROUND_PODS, Entry, LongLog
 from allotment_cli.bench import speed
 from allotment_cli.bench.report import Report, peak_rss_mib

@@ -17,9 +17,9 @@ import anyio
 import anyio.abc
 import click
 
-from allotment.adapters.connection import connect
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_server import NatsServer
 from allotment.testing.churn import node_fact, shapes
 from allotment_cli.bench.pipeline_load import Landed, Load, write_at_once
 from allotment_cli.bench.processes import (

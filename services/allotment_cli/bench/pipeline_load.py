@@ -11,8 +11,8 @@ from random import Random
 import anyio
 import msgspec
 
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.recorder import Recorder
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.recorder import Recorder
 from allotment.core.logport import LogMisconfigured, Record
 from allotment_cli.errors import CliError
 from allotment_proto import subjects

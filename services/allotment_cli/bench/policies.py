@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from allotment.core.policies import POLICIES
-from allotment.core.policy import PolicyError, parse
+from allotment.core.config.policy import PolicyError, parse
+from allotment.core.placement.policies import POLICIES
 from allotment_proto.facts import Policy
 
 

@@ -12,8 +12,8 @@ import anyio
 import anyio.to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
-from allotment.adapters.kube_result import text_of
-from allotment.adapters.nats_server import NatsServer, NatsServerError
+from allotment.adapters.kube.result import text_of
+from allotment.adapters.log.nats_server import NatsServer, NatsServerError
 from allotment_cli.errors import CliError, innermost
 from allotment_local.child import Child
 from allotment_local.probes import probe_http

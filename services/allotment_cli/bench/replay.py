@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 import click
 
-from allotment.adapters.heap import freeze_heap
-from allotment.core import snapshot
-from allotment.core.bulk import Picture, picture_of
-from allotment.core.check import check
-from allotment.core.state import ClusterState
+from allotment.adapters.service.heap import freeze_heap
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState
+from allotment.core.replay.bulk import Picture, picture_of
 from allotment.testing.long_log import LongLog
 from allotment_cli.bench.replay_roads import (
     decoded,

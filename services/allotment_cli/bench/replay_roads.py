@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from allotment.adapters.segments import SegmentDirectory
-from allotment.adapters.snapshots import SnapshotDirectory
-from allotment.core import bulk_events, journal, snapshot
-from allotment.core.bulk import Books, Picture
-from allotment.core.check import check
-from allotment.core.state import ClusterState, apply_all
+from allotment.adapters.log.segments import SegmentDirectory
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.replay import bulk_events, journal
+from allotment.core.replay.bulk import Books, Picture
 from allotment.testing.long_log import Entry, LongLog
 from allotment_cli.bench.speed import look
 from allotment_cli.errors import CliError

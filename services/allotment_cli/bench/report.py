@@ -17,7 +17,7 @@ from typing import Any
 import click
 import msgspec
 
-from allotment.adapters import heap, machine_code
+from allotment.adapters.service import heap, machine_code
 from allotment.testing.churn import DEVICES
 from allotment_cli.bench import speed
 from allotment_cli.errors import CliError

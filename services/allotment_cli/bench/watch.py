@@ -19,9 +19,9 @@ import anyio
 import click
 import msgspec
 
-from allotment.adapters.connection import connect
-from allotment.adapters.log import JetStreamLog
-from allotment.adapters.nats_server import NatsServer
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_server import NatsServer
 from allotment_cli.bench.big_cluster import node, pod
 from allotment_cli.bench.processes import Services, nats_server, peak_rss_mib, run, services
 from allotment_cli.bench.report import Report, publish, reporting

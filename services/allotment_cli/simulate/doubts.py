@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from allotment.core import reasons
-from allotment.core.board import Board
 from allotment.core.config.report import hint
-from allotment.core.cycle import refuse
-from allotment.core.devices import FAMILIES
-from allotment.core.predicates import fits
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import refuse
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.rules.predicates import fits
 from allotment.testing.lab.engine import Simulation, last_obstacle
 from allotment_cli.simulate.recipe import PodShape, Recipe
 from allotment_proto.facts import PodRequest, Policy

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from allotment.core.policies import POLICIES
-from allotment.core.policy import PolicyError, parse
+from allotment.core.config.policy import PolicyError, parse
+from allotment.core.placement.policies import POLICIES
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.simulate.texts import read_text

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 
 import msgspec
 
-from allotment.core.policies.typical import CARD_MILLI
+from allotment.core.placement.policies.typical import CARD_MILLI
 from allotment.testing.lab.engine import Totals
 from allotment_cli.output import table
 from allotment_cli.percentiles import percentile

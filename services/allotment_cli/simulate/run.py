@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from allotment.core.board import Board
-from allotment.core.cycle import Ranker
-from allotment.core.policies.typical import Mix
-from allotment.core.state import ClusterState
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Ranker
+from allotment.core.placement.policies.typical import Mix
 from allotment.testing.lab import tuning
 from allotment.testing.lab.dice import Dice
 from allotment.testing.lab.engine import Simulation, Sink, Totals

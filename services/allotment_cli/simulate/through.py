@@ -12,9 +12,9 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from allotment.adapters.connection import connect
-from allotment.adapters.log import JetStreamLog
-from allotment.core.state import ClusterState
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.core.ledger.state import ClusterState
 from allotment.testing.lab.engine import START_MS, Totals, last_obstacle
 from allotment.testing.lab.measures import (
     Wanted,

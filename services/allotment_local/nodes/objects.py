@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from allotment.core import card_names
+from allotment.core.placement.rules import card_names
 from allotment_local.nodes import npu_objects
 from allotment_local.nodes.shapes import GPUSHARE, VGPU, WHOLE, Cards, NodeShape
 from allotment_proto.facts import CardFact

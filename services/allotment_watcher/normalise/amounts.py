@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from allotment.core import pod_totals, reasons, units
-from allotment.core.devices.base import ContainerSource, PodSource
+from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_proto.facts import Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.lens import CPU, MEMORY, Lens

@@ -8,8 +8,8 @@ problem; nothing else suffers.
 from collections.abc import Mapping
 
 from allotment.core import units
-from allotment.core.queues.card_claims import CardsError, read_counts
-from allotment.core.queues.sla import DurationError, waiting_ms
+from allotment.core.queues.plugins.card_claims import CardsError, read_counts
+from allotment.core.queues.plugins.sla import DurationError, waiting_ms
 from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved
 from allotment_proto.facts import Amounts, Problem
 from allotment_watcher import objects

@@ -7,7 +7,7 @@ know (whether it is one of the pods that its own rules are about) is worked out 
 from collections.abc import Iterable
 
 from allotment.core import reasons
-from allotment.core.selectors import selects
+from allotment.core.placement.rules.selectors import selects
 from allotment_proto.facts import (
     ALONE,
     Company,

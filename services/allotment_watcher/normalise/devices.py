@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core import card_names, claims, reasons, units
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.ascend import slice_mode
-from allotment.core.devices.base import ContainerSource, Family, PodSource
+from allotment.core import reasons, units
+from allotment.core.ledger import claims
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.ascend import slice_mode
+from allotment.core.placement.devices.base import ContainerSource, Family, PodSource
+from allotment.core.placement.rules import card_names
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
 from allotment_proto.volcano import (
     ascend,

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.card_names import alternatives
 from allotment.core.jobs.groups import is_lone, made_name, min_member, queue_of
 from allotment.core.jobs.keys import (
     GROUP_MIN_MEMBER,
@@ -16,6 +15,7 @@ from allotment.core.jobs.keys import (
     PREEMPTABLE,
     TASK_SPEC,
 )
+from allotment.core.placement.rules.card_names import alternatives
 from allotment_proto.facts import Problem
 from allotment_watcher.objects import Meta
 

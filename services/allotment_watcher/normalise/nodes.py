@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterable, Mapping
 
 from allotment.core import units
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import NOTHING, NodeSource
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import NOTHING, NodeSource
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved
 from allotment_proto.facts import Problem, Taint

@@ -10,8 +10,8 @@ from functools import lru_cache
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.devices.base import ContainerSource, PodSource
-from allotment.core.state import ENDED
+from allotment.core.ledger.state import ENDED
+from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy, Problem

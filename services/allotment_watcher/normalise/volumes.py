@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from allotment.core import reasons, units
-from allotment.core.selectors import holds
+from allotment.core.placement.rules.selectors import holds
 from allotment_proto.facts import (
     Amounts,
     Attachment,

@@ -7,9 +7,9 @@ from typing import Any
 from allotment.core.config.arguments import boolean, integer, read, text_of, unknown
 from allotment.core.config.document import Entry, Mapping, Sequence, Value, is_empty, is_text, show
 from allotment.core.config.report import Report
-from allotment.core.devices.switches import APART, FAMILIES, MEMORY, NUMBER
+from allotment.core.placement.devices.switches import APART, FAMILIES, MEMORY, NUMBER
+from allotment.core.placement.policies import POLICIES
 from allotment.core.plugin_arguments import Argument, Kind
-from allotment.core.policies import POLICIES
 from allotment_proto.facts import Policy
 
 WEIGHT_MAX = 100

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from allotment.core.bounds import Barred
+from allotment.core.placement.rules.bounds import Barred
 
 
 class NodeRule(NamedTuple):

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.core.card_names import Card
+from allotment.core.placement.rules.card_names import Card
 from allotment.core.queues.resources import NOTHING, PODS, Resources
 
 ROOT = "root"

@@ -8,8 +8,8 @@ No clock is involved.
 
 from collections.abc import Mapping
 
+from allotment.core.ledger.state import ClusterState, Pod
 from allotment.core.reasons import LASTING
-from allotment.core.state import ClusterState, Pod
 
 OrderKey = tuple[int, int, str, str, str]
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allotment.core.queues.answers import NOT_ENOUGH_RESOURCES
-from allotment.core.queues.gang import invalid, is_ready
 from allotment.core.queues.model import (
     COMPLETED_SET,
     SCHEDULED_SET,
     Phase,
     Status,
 )
+from allotment.core.queues.plugins.gang import invalid, is_ready
 from allotment.core.queues.texts import SCHEDULED_REASON, Attempt, gang_unschedulable
 from allotment.core.queues.work import Job
 

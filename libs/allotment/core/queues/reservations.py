@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from allotment.core.bounds import Barred
+from allotment.core.placement.rules.bounds import Barred
 from allotment.core.queues.answers import HELD_FOR_GANG, KEPT_FOR_PREEMPTOR, No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import ROOT, Status, Task

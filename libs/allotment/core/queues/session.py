@@ -8,13 +8,13 @@ thrown away; once it is closed, nothing of its changes is left in its world.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from allotment.core.laps import PLUGIN, Lap, untimed
 from allotment.core.queues import votes
 from allotment.core.queues.answers import QUEUE_UNKNOWN, No
 from allotment.core.queues.limits import NodePoints, NodeRule
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
-from allotment.core.queues.plugin import Order, Plugin
-from allotment.core.queues.registry import Configured
+from allotment.core.queues.plugins.base import Order, Plugin
+from allotment.core.queues.plugins.registry import Configured
+from allotment.core.queues.timings import PLUGIN, Lap, untimed
 from allotment.core.queues.work import Job, World
 
 

@@ -7,9 +7,9 @@ first in task order is quoted here, so that a text changes only when something e
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from allotment.core.queues.allocate import DISCARDED, Promised, Turn
-from allotment.core.queues.gang import is_ready
+from allotment.core.queues.actions.allocate import DISCARDED, Promised, Turn
 from allotment.core.queues.model import Status, Task
+from allotment.core.queues.plugins.gang import is_ready
 from allotment.core.queues.work import Job
 
 REASON_SCHEDULABLE = "Schedulable"

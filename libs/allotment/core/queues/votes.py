@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import Task
-from allotment.core.queues.plugin import Plugin
+from allotment.core.queues.plugins.base import Plugin
 
 Tiers = Sequence[Sequence[Plugin]]
 

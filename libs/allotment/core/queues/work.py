@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
+from allotment.core.ledger.changes import Trail
 from allotment.core.queues.model import (
     ALLOCATED_SET,
     CHARGED_SET,
@@ -23,7 +24,6 @@ from allotment.core.queues.model import (
 )
 from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
 from allotment.core.queues.resources import NOTHING, Resources
-from allotment.core.trail import Trail
 
 Made = TypeVar("Made")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from allotment.core.ledger.state import ENDED
 from allotment.core.logport import Record
-from allotment.core.state import ENDED
 from allotment.testing.lab.workload import Arrival, Workload, WorkloadError
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import (

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.cycle import Outcome, Ranker, run_cycle, stamped
-from allotment.core.policies.typical import Mix
-from allotment.core.predicates import STEPS
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.cycle import Outcome, Ranker, run_cycle, stamped
+from allotment.core.placement.policies.typical import Mix
+from allotment.core.placement.rules.predicates import STEPS
 from allotment.testing.lab.measures import (
     Wanted,
     capacity_milli,

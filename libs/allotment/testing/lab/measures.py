@@ -1,7 +1,7 @@
 """How full a cluster is and how much of it is stranded, in milli-cards: integers until printed.
 
 A card is 1000 milli. What is taken of it is the larger of its memory share and its compute share,
-since either may keep others away. What is stranded of it: see `allotment.core.policies.typical`.
+since either may keep others away. What is stranded of it: see `core.placement.policies.typical`.
 """
 
 from collections import Counter
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from allotment.core.devices.base import CORES_WHOLE_PCT
-from allotment.core.devices.choosing import model_wanted
-from allotment.core.devices.free import Free, need_memory_mib
-from allotment.core.ledger import Card
-from allotment.core.policies.learning import LEARNERS, learn
-from allotment.core.policies.typical import CARD_MILLI, PPM, Mix, card_milli, exact_mix
-from allotment.core.state import ClusterState, Node
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.state import ClusterState, Node
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT
+from allotment.core.placement.devices.choosing import model_wanted
+from allotment.core.placement.devices.free import Free, need_memory_mib
+from allotment.core.placement.policies.learning import LEARNERS, learn
+from allotment.core.placement.policies.typical import CARD_MILLI, PPM, Mix, card_milli, exact_mix
 from allotment_proto.events import MixLearned, NodeObserved
 from allotment_proto.facts import CardFact, DeviceRequest, PodRequest, Selection, Typical
 

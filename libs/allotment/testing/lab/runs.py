@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from allotment.core.policies.typical import Mix
+from allotment.core.placement.policies.typical import Mix
 from allotment.core.queues.order import order_key
 from allotment.testing.lab.engine import Simulation, Totals
 from allotment.testing.lab.measures import fragmented_milli

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from allotment.core.devices import FAMILIES
+from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import INVALID_REQUEST
 from allotment_cli.compat.runners.world import World, config_of
 from allotment_proto.device_config import AscendChip, DeviceConfig

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment.core.acknowledgement import standing
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.ascend import slice_mode
-from allotment.core.devices.choosing import Chosen, Pick, Rules, choose_cards
-from allotment.core.devices.free import in_order
-from allotment.core.predicates import Fit
-from allotment.core.scores import score
+from allotment.core.explain.acknowledgement import standing
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.ascend import slice_mode
+from allotment.core.placement.devices.choosing import Chosen, Pick, Rules, choose_cards
+from allotment.core.placement.devices.free import in_order
+from allotment.core.placement.rules.predicates import Fit
+from allotment.core.placement.rules.scores import score
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.ascend import (
     CORES_WHOLE,

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from allotment.core import policy as policy_file
+from allotment.core.config import policy as policy_file
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.base import CannotRun, Fields, compared
 from allotment_cli.compat.runners.world import SCHEDULER, policy_of

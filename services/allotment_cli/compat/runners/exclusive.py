@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.choosing import card_refusal, rules_of
-from allotment.core.devices.free import Free
-from allotment.core.ledger import Card
+from allotment.core.ledger.ledger import Card
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.choosing import card_refusal, rules_of
+from allotment.core.placement.devices.free import Free
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import vgpu
 from allotment_cli.compat.runners.base import Fields, compared

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import CORES_WHOLE_PCT
-from allotment.core.devices.choosing import Rules, choose_cards
-from allotment.core.devices.free import Free
-from allotment.core.ledger import Card, Ledger
-from allotment.core.state import ENDED
+from allotment.core.ledger.ledger import Card, Ledger
+from allotment.core.ledger.state import ENDED
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT
+from allotment.core.placement.devices.choosing import Rules, choose_cards
+from allotment.core.placement.devices.free import Free
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.base import Fields, compared
 from allotment_cli.compat.runners.world import World, pod_source

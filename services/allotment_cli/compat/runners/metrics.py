@@ -1,6 +1,6 @@
 """Volcano's gauges about cards, read off the fold as a scrape would."""
 
-from allotment.core.card_metrics import volcano_gauges
+from allotment.core.metrics.cards import volcano_gauges
 from allotment_cli.compat.runners.world import World
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.choosing import Rules, choose_cards
-from allotment.core.devices.free import in_order
-from allotment.core.ledger import Card, Ledger
+from allotment.core.ledger.ledger import Card, Ledger
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.choosing import Rules, choose_cards
+from allotment.core.placement.devices.free import in_order
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import vgpu
 from allotment_cli.compat.runners.base import Fields, compared

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from allotment.core.ledger import Card
+from allotment.core.ledger.ledger import Card
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.base import CannotRun, Fields, compared
 from allotment_cli.compat.runners.world import NODE, World, inventory_of, policy_of

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment.core.acknowledgement import standing
-from allotment.core.devices import FAMILIES
+from allotment.core.explain.acknowledgement import standing
+from allotment.core.placement.devices import FAMILIES
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import gpushare, vgpu
 from allotment_cli.compat.runners.base import Fields, compared

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from allotment.core.predicates import Fit
+from allotment.core.placement.rules.predicates import Fit
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners import ascend, gpushare, vgpu
 from allotment_cli.compat.runners.base import CannotRun, Fields, compared

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment.core.devices.choosing import Chosen, Pick
-from allotment.core.ledger import Card
-from allotment.core.predicates import Fit
+from allotment.core.ledger.ledger import Card
+from allotment.core.placement.devices.choosing import Chosen, Pick
+from allotment.core.placement.rules.predicates import Fit
+from allotment.core.placement.rules.scores import score
 from allotment.core.reasons import GPU_NOT_SELECTED
-from allotment.core.scores import score
 from allotment_cli.compat.file import Vector
 from allotment_cli.compat.runners.base import Fields, compared
 from allotment_cli.compat.runners.refusals import error_pair

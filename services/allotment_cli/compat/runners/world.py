@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.devices import FAMILIES
-from allotment.core.devices.base import ContainerSource, NodeSource, PodSource
-from allotment.core.ledger import Card
-from allotment.core.predicates import Fit, fits
-from allotment.core.scores import score
-from allotment.core.state import BOUND, ENDED, ClusterState, apply
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.state import BOUND, ENDED, ClusterState, apply
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import ContainerSource, NodeSource, PodSource
+from allotment.core.placement.rules.predicates import Fit, fits
+from allotment.core.placement.rules.scores import score
 from allotment_binder import bindings
 from allotment_cli.compat import configs
 from allotment_cli.compat.runners.base import CannotRun

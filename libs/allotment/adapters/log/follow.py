@@ -1,0 +1,330 @@
+"""Following the log: every sequence exactly once, in order, through whatever happens on the way.
+
+An ordered push consumer, made by us rather than by the client library, because three things must
+be in our hands: flow control is answered by how much the *reader* has taken (so memory stays
+bounded however slow the fold is), a gap is judged by the stream's own sequence, and nothing is
+ever given up.
+
+One consumer is never repaired. As soon as anything about it is doubtful (a gap, heartbeats
+missing, a reconnect, a word from the server) it is left behind and a new one starts after the last
+record that was handed out. Only three things end a follower: the log is shorter than what was
+already read, the first message of a fresh consumer is not the one asked for, or the last record
+that was read is another one now. All mean that history is missing.
+
+Heartbeats say that a consumer lives, not that it delivers: one that is paused, or whose server has
+a damaged copy of the stream, beats for ever. So the stream's leader is asked now and then where the
+log ends, and a consumer that brings nothing of what is due is left behind like any other. When a
+new one brings nothing either, the server is left for another.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import anyio
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import BadSubscriptionError, ConnectionClosedError
+
+from allotment.adapters.log.jetstream import ApiError, JetStream
+from allotment.core.logport import LogDamaged, LogUnavailable, Record
+
+HEARTBEAT_S = 0.5
+SILENCE_S_MAX = 1.5
+BATCH_RECORDS_MAX = 1024
+UNREAD_BYTES_MAX = 16 * 1024 * 1024
+SHORT_LOG_PATIENCE_S = 3.0
+RETRY_S = 0.1
+LOOK_S = 1.0
+"""How often the stream's leader is asked where the log ends."""
+STALLED_S = 2.0
+"""A consumer that brings nothing for so long, although the log goes on, is left."""
+STALLED_S_MAX = 30.0
+"""The same after several consumers that brought nothing."""
+MSG_ID = "Nats-Msg-Id"
+
+log = logging.getLogger("allotment.log")
+
+
+class Follower:
+    """An endless read of one stream after `after_seq`. `consumer` names the current consumer.
+
+    `on_end` hears where the log ends, each time that the stream's leader said so.
+    """
+
+    def __init__(
+        self,
+        jetstream: JetStream,
+        stream: str,
+        after_seq: int,
+        *,
+        pending_msgs_max: int = 0,
+        on_end: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.consumer = ""
+        self.refollows = 0
+        self._on_end = on_end
+        self._intake: Intake | None = None
+        self._stalls = 0
+        """How many consumers in a row were left because they brought nothing."""
+        self._jetstream = jetstream
+        self._stream = stream
+        self._after_seq = after_seq
+        self._pending_msgs_max = pending_msgs_max
+
+    async def batches(self) -> AsyncGenerator[list[Record]]:
+        looking = asyncio.create_task(self._look_for_the_end(), name=f"end of {self._stream}")
+        try:
+            async with aclosing(self._consume()) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            looking.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([looking])
+        if not looking.cancelled():
+            looking.result()  # a defect in it must not stay silent
+
+    async def _consume(self) -> AsyncGenerator[list[Record]]:
+        last: Record | None = None
+        while True:
+            await self._check_log_reaches()
+            intake = self._intake = Intake(self._jetstream, self._stream, self._after_seq, last)
+            try:
+                self.consumer = await intake.start(self._pending_msgs_max)
+                while (batch := await intake.take()) is not None:
+                    last = batch[-1]
+                    self._after_seq, self._stalls = last.seq, 0
+                    yield batch
+            except (ApiError, LogUnavailable) as error:
+                log.warning("log: cannot follow, trying again: %s", error)
+            finally:
+                await intake.stop()
+            if intake.is_another_log:
+                raise LogDamaged(
+                    f"{self._stream}: at {self._after_seq} stands another record than was read, "
+                    "or none: it was cut short or replaced, and has grown again"
+                )
+            if intake.hole_before:
+                raise LogDamaged(
+                    f"{self._stream}: after {self._after_seq} comes {intake.hole_before}, "
+                    "the records between are missing"
+                )
+            self.refollows += 1
+            if intake.is_stalled:
+                self._stalls += 1
+                log.warning("log: following anew after %d: %s", self._after_seq, intake.lost)
+                if self._stalls > 1:
+                    self._jetstream.connection.leave_server(intake.lost)
+            else:
+                log.info("log: following anew after %d: %s", self._after_seq, intake.lost)
+            await anyio.sleep(RETRY_S if intake.count == 0 else 0)
+
+    async def _look_for_the_end(self) -> None:
+        """Ask where the log ends, for ever, and hold what the consumer brings against it."""
+        while True:
+            await anyio.sleep(LOOK_S)
+            try:
+                info = await self._jetstream.stream_info(self._stream)
+            except (ApiError, LogUnavailable) as error:
+                log.debug("log: its end is not known: %s", error)
+                continue
+            if info is None:
+                continue  # the next consumer finds that out, and what it means
+            last_seq = int(info["state"]["last_seq"])
+            self._on_end(last_seq)
+            if self._intake is not None:
+                patience_s = min(STALLED_S * 2.0**self._stalls, STALLED_S_MAX)
+                self._intake.compare(last_seq, patience_s)
+
+    async def _check_log_reaches(self) -> None:
+        """Raises LogDamaged when the log stays shorter than what was already read from it.
+
+        A new leader may lag for a moment, hence the patience.
+        """
+        deadline = time.monotonic() + SHORT_LOG_PATIENCE_S
+        while True:
+            try:
+                info = await self._jetstream.stream_info(self._stream)
+                last_seq = 0 if info is None else int(info["state"]["last_seq"])
+            except (ApiError, LogUnavailable) as error:
+                log.warning("log: cannot be looked at, trying again: %s", error)
+                deadline = time.monotonic() + SHORT_LOG_PATIENCE_S
+            else:
+                if info is not None and last_seq >= self._after_seq:
+                    return
+                if time.monotonic() > deadline:
+                    raise LogDamaged(
+                        f"{self._stream} ends at {last_seq}, but {self._after_seq} was read: "
+                        "it was cut short or replaced"
+                    )
+            await anyio.sleep(RETRY_S)
+
+
+class Intake:
+    """One consumer's life: gathers records until something about it is doubtful (`lost` says
+    what).
+    """
+
+    def __init__(
+        self, jetstream: JetStream, stream: str, after_seq: int, last: Record | None = None
+    ) -> None:
+        """`last` is the record at `after_seq` if it was read: it is read once more, and compared,
+        because a log that lost its tail and grew again has another one there.
+        """
+        self.lost = ""
+        self.is_stalled = False
+        self.is_another_log = False
+        self._last = last
+        self._compared = 0
+        """How many of this consumer's records were read before."""
+        self.hole_before = 0
+        self.count = 0
+        self._jetstream = jetstream
+        self._connection = jetstream.connection
+        self._stream = stream
+        self._next_seq = after_seq + (last is None)
+        self._consumer_seq = 0
+        self._missed: tuple[int, float] | None = None
+        """The sequence that is due although the log has it, and since when that is known."""
+        self._batches: deque[list[Record]] = deque()
+        self._bytes = 0
+        self._flow_reply = ""
+        self._wake = anyio.Event()
+        self._subscription: Subscription | None = None
+
+    async def start(self, pending_msgs_max: int) -> str:
+        """Subscribe, then create the consumer. Returns the consumer's name."""
+        deliver, name = self._connection.new_inbox_subject(), f"follow-{secrets.token_hex(8)}"
+        self._connection.on_reconnect.add(self._on_reconnect)
+        self._subscription = await self._connection.client.subscribe(
+            deliver,
+            cb=self._on_message,
+            pending_msgs_limit=pending_msgs_max,
+            pending_bytes_limit=0,
+        )
+        config = {
+            "name": name,
+            "deliver_subject": deliver,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self._next_seq,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * 1e9),
+            "inactive_threshold": int(10e9),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        await self._jetstream.request(
+            f"CONSUMER.CREATE.{self._stream}.{name}",
+            {"stream_name": self._stream, "config": config, "action": "create"},
+        )
+        return name
+
+    async def take(self) -> list[Record] | None:
+        """What has gathered, waiting for the first; None when this consumer is lost."""
+        await self._answer_flow_control()
+        while not self._batches and not self.lost:
+            self._wake = anyio.Event()
+            with anyio.move_on_after(SILENCE_S_MAX) as silence:
+                await self._wake.wait()
+            if silence.cancelled_caught:
+                self.lost = f"nothing heard for {SILENCE_S_MAX} s"
+        if not self._batches:
+            return None
+        batch = self._batches.popleft()
+        self._bytes -= sum(len(record.payload) for record in batch)
+        return batch
+
+    def compare(self, last_seq: int, patience_s: float) -> None:
+        """Doubt the consumer if the log ends at `last_seq` and it brings nothing for so long.
+
+        What lies here unread is the reader's delay: only then the server may be waiting for us.
+        """
+        now = time.monotonic()
+        if self._next_seq > last_seq or self._batches:
+            self._missed = None
+        elif self._missed is None or self._missed[0] != self._next_seq:
+            self._missed = (self._next_seq, now)
+        elif now - self._missed[1] >= patience_s and not self.lost:
+            self.is_stalled = True
+            self.lost = (
+                f"the log ends at {last_seq}, but {self._next_seq} did not come within "
+                f"{now - self._missed[1]:.1f} s"
+            )
+            self._wake.set()
+
+    async def stop(self) -> None:
+        """Leave the consumer behind; the server removes it when nobody listens."""
+        self._connection.on_reconnect.discard(self._on_reconnect)
+        if self._subscription is not None:
+            with anyio.CancelScope(shield=True):
+                try:
+                    await self._subscription.unsubscribe()
+                except (BadSubscriptionError, ConnectionClosedError):
+                    log.debug("log: the connection was gone before the follower")
+
+    async def _on_message(self, message: Msg) -> None:
+        self._wake.set()
+        headers = message.headers or {}
+        if self.lost:
+            return
+        if "Status" in headers:
+            await self._on_control(headers, message.reply)
+            return
+        # $JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>,
+        # with <domain>.<account> after ACK where domains are in use.
+        tokens = message.reply.split(".")
+        at = 5 if len(tokens) == 9 else 7
+        seq, self._consumer_seq = int(tokens[at]), int(tokens[at + 1])
+        if seq != self._next_seq:
+            self.lost = f"{seq} came where {self._next_seq} was due"
+            if self._consumer_seq == 1 and self._last is not None:
+                self.is_another_log = True
+            elif self._consumer_seq == 1 + self._compared:
+                self.hole_before = seq
+            return
+        self._next_seq += 1
+        if self._last is not None:
+            last, self._last = self._last, None
+            self._compared = 1
+            if (last.payload, last.subject) != (message.data, message.subject):
+                self.is_another_log = True
+                self.lost = f"at {seq} stands another record than was read"
+            return
+        self.count += 1
+        self._bytes += len(message.data)
+        if not self._batches or len(self._batches[-1]) == BATCH_RECORDS_MAX:
+            self._batches.append([])
+        self._batches[-1].append(
+            Record(seq, message.subject, message.data, int(tokens[at + 2]), headers.get(MSG_ID, ""))
+        )
+
+    async def _on_control(self, headers: dict[str, str], reply: str) -> None:
+        if headers["Status"] != "100":
+            self.lost = f"the server said {headers['Status']} {headers.get('Description', '')}"
+            return
+        self._flow_reply = reply or headers.get("Nats-Consumer-Stalled", "") or self._flow_reply
+        delivered = headers.get("Nats-Last-Consumer", "")
+        if delivered and int(delivered) != self._consumer_seq:
+            self.lost = f"the server delivered {delivered}, {self._consumer_seq} arrived"
+        await self._answer_flow_control()
+
+    async def _answer_flow_control(self) -> None:
+        """Ask for more unless the reader is behind: the server sends no more than its window."""
+        if (
+            self._flow_reply
+            and self._bytes < UNREAD_BYTES_MAX
+            and await self._connection.send(self._flow_reply, b"")
+        ):
+            self._flow_reply = ""
+
+    def _on_reconnect(self) -> None:
+        self.lost = self.lost or "the connection was re-established"
+        self._wake.set()

@@ -1,0 +1,265 @@
+"""The allotment log on JetStream: one stream, one total order, never edited.
+
+An append ends in one of three ways. Landed and refused come as values. Unknown never leaves this
+module as a guess: the same bytes with the same expectation and id are sent until there is an
+answer, and a refusal is believed only after reading the record that took the place (a server may
+refuse the resend of what it stored a moment ago). What cannot be settled in time is raised as
+LogUnavailable, and the writer must then step down rather than assume either way.
+"""
+
+import re
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Self
+
+import anyio
+
+from allotment.adapters.log.connection import Connection, TooLarge
+from allotment.adapters.log.follow import Follower
+from allotment.adapters.log.jetstream import (
+    APPEND_IN_FLIGHT,
+    BUDGET_S,
+    ID_IN_FLIGHT,
+    PAUSE_S,
+    WRONG_LAST_SEQUENCE,
+    Ack,
+    ApiError,
+    Failure,
+    JetStream,
+    ask,
+    decode_ack,
+)
+from allotment.adapters.log.monitor import check_synced
+from allotment.adapters.log.stream_rules import check_stream, wanted_config
+from allotment.adapters.log.versions import check_server_version
+from allotment.core.logport import (
+    AppendResult,
+    Landed,
+    LogMisconfigured,
+    LogUnavailable,
+    Record,
+    Refused,
+    Setting,
+    is_same,
+    settle,
+)
+from allotment_proto.subjects import LOG_ALL, STREAM
+
+IN_FLIGHT_MAX = 256
+DECISION_RESEND_S = 0.1
+
+TOO_LARGE = 10054
+STORE_FAILED = 10077
+NO_SPACE = (10047, 10023)  # the account's or the server's storage is used up
+
+_LAST_SEQ = re.compile(r"wrong last sequence: (\d+)")
+
+
+class JetStreamLog:
+    """The log port over one stream. Use `open`; the connection stays the caller's.
+
+    `warnings` are worth a line at start-up. `identity` tells this log from another of the same name
+    (a snapshot belongs to one log). `resends` counts the sends that needed repeating; `followers`
+    are the reads going on, each with its own count of fresh starts.
+    """
+
+    def __init__(
+        self, jetstream: JetStream, stream: str, *, identity: str, warnings: tuple[str, ...] = ()
+    ) -> None:
+        self.stream = stream
+        self.identity = identity
+        self.warnings = warnings
+        self.resends = 0
+        self.followers: set[Follower] = set()
+        self.end_seq = 0
+        """The last sequence, as the stream's leader last said to a follower."""
+        self.end_seen_s = time.monotonic()
+        """When it said so, by the monotonic clock."""
+        self._refollows = 0
+        self._jetstream = jetstream
+        self._connection = jetstream.connection
+        self._budget_s = jetstream.budget_s
+        self._in_flight = anyio.Semaphore(IN_FLIGHT_MAX, fast_acquire=True)
+
+    @classmethod
+    async def open(
+        cls,
+        connection: Connection,
+        *,
+        stream: str = STREAM,
+        subjects: tuple[str, ...] = (LOG_ALL,),
+        replicas: int = 1,
+        max_bytes: int = -1,
+        allow_unsynced: bool = False,
+        monitor_url: str | None = None,
+        budget_s: float = BUDGET_S,
+    ) -> Self:
+        """Find or make the stream and check that it, and the server, will keep what they take.
+
+        The server's sync setting can only be read at `monitor_url`; without it a warning says so.
+        `budget_s` bounds every append and request. Raises LogMisconfigured naming each dangerous
+        setting, LogUnavailable when JetStream does not answer.
+        """
+        warnings = check_server_version(connection.server_version)
+        jetstream = JetStream(connection, budget_s=budget_s)
+        wanted = wanted_config(stream, subjects, replicas=replicas, max_bytes=max_bytes)
+        try:
+            info = await jetstream.ensure_stream(wanted)
+        except ApiError as error:
+            raise LogMisconfigured(
+                "nats-server", (Setting("JetStream", str(error), "willing to keep the stream"),)
+            ) from error
+        wrong, doubtful = check_stream(info["config"], subjects, replicas=replicas)
+        unsynced, unsynced_doubtful = await check_synced(
+            monitor_url, replicas=info["config"]["num_replicas"], allow_unsynced=allow_unsynced
+        )
+        if wrong or unsynced:
+            raise LogMisconfigured(f"stream {stream}", wrong + unsynced)
+        identity = f"{stream}@{info['created']}"
+        return cls(
+            jetstream, stream, identity=identity, warnings=warnings + doubtful + unsynced_doubtful
+        )
+
+    @property
+    def refollows(self) -> int:
+        """How often a follower had to start anew."""
+        return self._refollows + sum(follower.refollows for follower in self.followers)
+
+    async def append(self, subject: str, payload: bytes, *, msg_id: str) -> AppendResult:
+        headers = self._headers(msg_id)
+        async with self._in_flight:
+            ack, _ = await self._send(subject, payload, headers, resend_s_max=1.0)
+        return ack if isinstance(ack, Refused) else Landed(ack.seq, ack.duplicate)
+
+    async def compare_and_append(
+        self, subject: str, payload: bytes, *, msg_id: str, expected_seq: int
+    ) -> AppendResult:
+        headers = self._headers(msg_id)
+        headers["Nats-Expected-Last-Subject-Sequence"] = str(expected_seq)
+        async with self._in_flight:
+            ack, sends = await self._send(subject, payload, headers, resend_s_max=DECISION_RESEND_S)
+            if isinstance(ack, Ack):
+                return await self._believe(ack, payload, msg_id)
+            if ack.reason != "wrong_last_sequence" and sends == 1:
+                return ack
+            took_place = await self._took_place(subject, expected_seq, ack.last_subject_seq)
+        if took_place is None:
+            return ack
+        return settle(ack, took_place, payload=payload, msg_id=msg_id)
+
+    async def last_seq(self) -> int:
+        info = await self._jetstream.stream_info(self.stream)
+        if info is None:
+            raise LogUnavailable(f"stream {self.stream} does not exist any more")
+        return int(info["state"]["last_seq"])
+
+    async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
+        follower = Follower(self._jetstream, self.stream, after_seq, on_end=self._saw_end)
+        self.followers.add(follower)
+        try:
+            async with aclosing(follower.batches()) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            self.followers.discard(follower)
+            self._refollows += follower.refollows
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        last_seq = min(last_seq, await self.last_seq())
+        first_seq = max(first_seq, 1)
+        if first_seq > last_seq:
+            return
+        async with aclosing(self.follow(first_seq - 1)) as batches:
+            async for batch in batches:
+                if batch[-1].seq >= last_seq:
+                    yield batch[: last_seq - batch[0].seq + 1]
+                    return
+                yield batch
+
+    def _saw_end(self, last_seq: int) -> None:
+        self.end_seq, self.end_seen_s = last_seq, time.monotonic()
+
+    def _headers(self, msg_id: str) -> dict[str, str]:
+        if not msg_id or not msg_id.isprintable() or msg_id != msg_id.strip():
+            raise ValueError(
+                f"msg_id {msg_id!r} must be printable, not empty, without outer spaces"
+            )
+        return {"Nats-Msg-Id": msg_id}  # each header costs every replay: no more than needed
+
+    async def _send(
+        self, subject: str, payload: bytes, headers: dict[str, str], *, resend_s_max: float
+    ) -> tuple[Ack | Refused, int]:
+        """One append until the server decided, and how many sends that took."""
+        try:
+            answer = await ask(
+                self._connection,
+                subject,
+                payload,
+                headers=headers,
+                budget_s=self._budget_s,
+                resend_s_max=resend_s_max,
+                is_final=_is_final,
+                kind="write",
+            )
+        except TooLarge as error:
+            return Refused("too_large", None, str(error)), 0
+        except LogUnavailable as error:
+            if forbidden := self._connection.forbids(subject):
+                raise LogUnavailable(f"{error}; {forbidden}") from error
+            raise
+        self.resends += answer.sends - 1
+        ack = decode_ack(answer.data)
+        if ack.error is None and ack.stream == self.stream:
+            return ack, answer.sends
+        if ack.error is not None and (refused := refusal(ack.error)) is not None:
+            return refused, answer.sends
+        found = f"answered by stream {ack.stream!r}" if ack.error is None else str(ack.error)
+        raise LogMisconfigured(
+            f"append to {subject}", (Setting("subject", found, f"kept by {self.stream}"),)
+        )
+
+    async def _believe(self, ack: Ack, payload: bytes, msg_id: str) -> AppendResult:
+        """A duplicate is ours only if the bytes are: ids are text, and text can collide."""
+        if ack.duplicate:
+            stored = await self._jetstream.record_at(self.stream, ack.seq)
+            if stored is None or not is_same(stored, payload=payload, msg_id=msg_id):
+                return Refused("id_taken", None, f"id {msg_id!r} names the record at {ack.seq}")
+        return Landed(ack.seq, ack.duplicate)
+
+    async def _took_place(
+        self, subject: str, expected_seq: int, last_subject_seq: int | None
+    ) -> Record | None:
+        """The one record that may follow the expectation; None when nothing does."""
+        with anyio.move_on_after(self._budget_s):
+            while True:
+                record = await self._jetstream.first_on_subject(
+                    self.stream, subject, expected_seq + 1
+                )
+                if record is not None or (last_subject_seq or 0) <= expected_seq:
+                    return record
+                await anyio.sleep(PAUSE_S)  # a new leader that has not caught up
+        raise LogUnavailable(f"{subject}: the record after {expected_seq} cannot be read")
+
+
+def refusal(error: Failure) -> Refused | None:
+    """The server's refusal in our words; None when it is not about this record."""
+    text = error.description
+    if error.err_code == WRONG_LAST_SEQUENCE:
+        last = _LAST_SEQ.search(text)
+        return Refused("wrong_last_sequence", int(last[1]) if last else None, text)
+    if error.err_code in NO_SPACE or (
+        error.err_code == STORE_FAILED and ("exceeded" in text or "no space" in text)
+    ):
+        return Refused("full", None, text)
+    if error.err_code == TOO_LARGE:
+        return Refused("too_large", None, text)
+    return None
+
+
+def _is_final(data: bytes) -> bool:
+    """Whether an answer to an append settles it, or says to ask again."""
+    error = decode_ack(data).error
+    if error is None or refusal(error) is not None:
+        return True
+    return error.err_code not in (APPEND_IN_FLIGHT, ID_IN_FLIGHT) and error.code != 503

@@ -1,0 +1,122 @@
+"""Snapshots: a cache of a fold, so that a start need not read the whole log.
+
+Never a truth. A snapshot that is torn, altered, of another log, or ahead of the log it belongs to
+is passed over with a reason, and the fold starts from an older one or from nothing; it ends in the
+same state either way.
+
+A log that lost its tail (restored from a copy, truncated by its server) and grew again keeps its
+name and its time of creation, and reaches the same sequences with other records. So a snapshot
+names the last record it was made from by its digest, and is loaded only where that record stands.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Protocol
+
+import anyio.to_thread
+
+from allotment.adapters.log.sealed import Ignored, Sealed, seal, unseal
+from allotment.core.logport import Record, digest_of
+
+KEPT = 2
+_NAME = re.compile(r"snapshot-(\d{20})")
+
+
+DigestAt = Callable[[int], Awaitable[str]]
+"""The digest of the record that a log has at a sequence, "" when it has none."""
+
+
+class Readable(Protocol):
+    """As much of a log as finding one record takes."""
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+
+def digests_of(log: Readable) -> DigestAt:
+    """Asks the log itself which record stands at a sequence."""
+
+    async def digest_at(seq: int) -> str:
+        async with aclosing(log.read(seq, seq)) as batches:
+            async for batch in batches:
+                return digest_of(batch[0])
+        return ""
+
+    return digest_at
+
+
+class SnapshotStore(Protocol):
+    """Where a service keeps the newest state it may start from."""
+
+    ignored: tuple[Ignored, ...]
+
+    async def save(self, seq: int, payload: bytes, record: str) -> None:
+        """Keep `payload`, the state after applying the log up to `seq`, where the record has the
+        digest `record`. Raises OSError.
+        """
+        ...
+
+    async def load(self, last_seq: int, digest_at: DigestAt) -> tuple[int, bytes] | None:
+        """The newest sound snapshot not ahead of `last_seq` that stands on a record of the log; see
+        `ignored` for the others.
+        """
+        ...
+
+
+class SnapshotDirectory:
+    """Snapshots as files in a directory of one process's own, the last two of them kept.
+
+    `log_identity` is `JetStreamLog.identity`: a snapshot belongs to one log, and a log that was
+    made anew may well reach the same sequences.
+    """
+
+    def __init__(self, directory: Path, *, log_identity: str) -> None:
+        self.ignored: tuple[Ignored, ...] = ()
+        self._directory = directory
+        self._log_identity = log_identity
+
+    async def save(self, seq: int, payload: bytes, record: str) -> None:
+        await anyio.to_thread.run_sync(self._save, seq, payload, record)
+
+    async def load(self, last_seq: int, digest_at: DigestAt) -> tuple[int, bytes] | None:
+        ignored = []
+        try:
+            for path in await anyio.to_thread.run_sync(self._newest_first):
+                found = await anyio.to_thread.run_sync(unseal, path, self._log_identity, last_seq)
+                if not isinstance(found, Ignored):
+                    found = await _on_its_record(path, found, digest_at)
+                if not isinstance(found, Ignored):
+                    return found.seq, found.payload
+                ignored.append(found)
+        finally:
+            self.ignored = tuple(ignored)
+        return None
+
+    def _save(self, seq: int, payload: bytes, record: str) -> None:
+        name = f"snapshot-{seq:020d}"
+        seal(self._directory / name, self._log_identity, seq, payload, record)
+        kept = [path for path in self._newest_first() if path.name <= name]
+        for path in set(self._newest_first()) - set(kept[:KEPT]):
+            path.unlink()  # older ones, and those ahead of us: they are of a log that is no more
+
+    def _newest_first(self) -> list[Path]:
+        if not self._directory.is_dir():
+            return []
+        return sorted(
+            (path for path in self._directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True
+        )
+
+
+async def _on_its_record(path: Path, found: Sealed, digest_at: DigestAt) -> Sealed | Ignored:
+    """The file, unless the log has another record where it ends than the one it was made from."""
+    if not found.record:
+        text = "it does not say on which record it stands: an older release wrote it"
+        return Ignored(str(path), "no_record", text)
+    if await digest_at(found.seq) != found.record:
+        text = (
+            f"the log has another record at {found.seq} than it was made from: the log was cut "
+            "short or restored, and has grown again"
+        )
+        return Ignored(str(path), "another_history", text)
+    return found

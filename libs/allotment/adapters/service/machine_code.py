@@ -1,0 +1,180 @@
+"""The core's scoring loops as machine code, where numba is installed: never a different answer.
+
+Loading takes a second and 100 MiB, so that it is for large clusters. Compiling takes ten seconds
+once: the code is kept in the user's cache, or where `NUMBA_CACHE_DIR` points, if that is writable.
+An image is built with the code in it:
+
+    NUMBA_CACHE_DIR=<prefix>/share/allotment/machine-code \\
+        python -m allotment.adapters.service.machine_code
+
+`NUMBA_DISABLE_JIT=1` switches it off, as everywhere with numba.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from allotment.adapters.telemetry.log import one_line
+from allotment.core.placement.board import kernel
+from allotment.core.placement.board.kernel_layout import PARTS
+from allotment.core.placement.board.kernel_plan import Loops, MachineCode
+
+NODES_MIN = 512
+"""Below this NumPy is quick enough."""
+
+SHIPPED = Path(sys.prefix) / "share/allotment/machine-code"
+"""Code that came with the installation. numba reads a cache only where it could write one."""
+
+_loading: list[Thread] = []
+
+
+class BrokenCompilerError(Exception):
+    """Raised when numba is there and cannot make the code; says why. NumPy does the same work."""
+
+
+def load() -> bool:
+    """Bring the compiled loops in; False if there is no compiler, or it is switched off.
+
+    Raises BrokenCompilerError.
+    """
+    if MachineCode.loops is None:
+        made = _compiled(kernel.LOOPS, kernel.SIGNATURES)
+        MachineCode.loops = None if made is None else Loops(*made)
+    return is_in_use()
+
+
+def is_in_use() -> bool:
+    """Whether nodes are scored by compiled loops."""
+    return MachineCode.loops is not None
+
+
+def load_if_large(nodes: int, on_broken: Callable[[str], None]) -> None:
+    """The same in a thread of its own, at the first call with so many nodes. Decisions go on in
+    NumPy until the code is there, and for good if it cannot be made: then `on_broken` is called
+    with the reason, in that thread.
+    """
+    if nodes >= NODES_MIN and not _loading:
+        _loading.append(Thread(target=_load_or_tell, args=[on_broken], name="machine-code"))
+        _loading[0].daemon = True
+        _loading[0].start()
+
+
+def numba_version() -> str | None:
+    """The compiler's version; None if there is none that can be used."""
+    try:
+        numba = _compiler()
+    except BrokenCompilerError:
+        return None
+    return None if numba is None else str(numba.__version__)
+
+
+def _load_or_tell(on_broken: Callable[[str], None]) -> None:
+    try:
+        load()
+    except BrokenCompilerError as error:
+        on_broken(str(error))
+
+
+def _compiler() -> Any | None:
+    """The numba module; None if it is not installed, or switched off."""
+    if find_spec("numba") is None:
+        return None
+    try:
+        import numba
+        import numba.extending
+    except Exception as error:  # built for another NumPy, without its libraries, ...
+        raise BrokenCompilerError(one_line(error)) from error
+    config: Any = numba.config
+    return None if config.DISABLE_JIT else numba
+
+
+def _compiled(
+    functions: Sequence[Callable[..., Any]], signatures: Sequence[str]
+) -> list[Callable[..., Any]] | None:
+    """The functions for arguments of these types only: nothing is compiled amid a decision.
+
+    Code in the cache that cannot be read is thrown away, and made anew without the cache.
+    """
+    numba = _compiler()
+    if numba is None:
+        return None
+    kept_at = _cache_directory(numba.config, _fingerprint([*PARTS, *functions]))
+    before = numba.config.CACHE_DIR
+
+    def make(*, cached: bool) -> list[Callable[..., Any]]:
+        return [
+            numba.njit(signature, cache=cached, error_model="numpy")(function)
+            for function, signature in zip(functions, signatures, strict=True)
+        ]
+
+    try:
+        for part in PARTS:
+            numba.extending.register_jitable(part)
+        if kept_at is None:
+            return make(cached=False)
+        numba.config.CACHE_DIR = str(kept_at)
+        try:
+            _take_shipped(kept_at)
+            return make(cached=True)
+        except Exception:
+            shutil.rmtree(kept_at, ignore_errors=True)
+            return make(cached=False)
+    except Exception as error:  # a compiler and a cache can fail in any way
+        raise BrokenCompilerError(one_line(error)) from error
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def _cache_directory(config: Any, name: str) -> Path | None:
+    """Where the code is kept; None if nowhere (no home directory, not writable)."""
+    try:
+        base = Path(config.CACHE_DIR or Path("~/.cache/allotment").expanduser())
+    except RuntimeError:
+        return None
+    return base / name if _is_writable(base / name) else None
+
+
+def _take_shipped(kept_at: Path) -> None:
+    shipped = SHIPPED / kept_at.name
+    if shipped.is_dir() and not any(kept_at.iterdir()):
+        shutil.copytree(shipped, kept_at, dirs_exist_ok=True)
+
+
+def _is_writable(directory: Path) -> bool:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK)
+
+
+def _fingerprint(functions: list[Callable[..., Any]]) -> str:
+    """Of all that goes into the code, constants of other modules too: numba itself looks at one
+    file only, and would take old code for an upgraded one.
+    """
+    content = sha256()
+    for function in functions:
+        assert isinstance(function, FunctionType)
+        code = function.__code__
+        values = [function.__globals__.get(name) for name in code.co_names]
+        constants = [
+            value.tolist() if isinstance(value, np.ndarray) else value
+            for value in (*values, *code.co_consts)
+            if isinstance(value, (int, str, np.ndarray))
+        ]
+        content.update(code.co_code + repr(constants).encode())
+    return content.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    if not load():
+        raise SystemExit("numba is not installed, or switched off")

@@ -1,0 +1,314 @@
+"""What every scheduling service stands on: connection, log, live state, bus and its lease.
+
+    async with open_world(ctx) as world:
+        await world.active()          # caught up, and this replica's turn
+        …
+
+Leaving the block closes everything in order. Losing the connection for good, missing history and
+broken books end the service with that error: it is started again and folds anew.
+"""
+
+import gc
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import anyio
+
+from allotment.adapters.log.bus import Bus
+from allotment.adapters.log.connection import Connection, Kind, connect
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.lease import Lease
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_users import inbox_of
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.adapters.service.heap import freeze_heap, uncollected
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.settings import CommonSettings, credentials_of
+from allotment_proto.events import Event
+
+LAG_POLL_S = 1.0
+LAG_S_MAX = 5.0
+"""A service that is behind the log's end for longer is not ready."""
+END_UNSEEN_S_MAX = 5.0
+"""The same when it cannot learn where the log ends."""
+UNANSWERED_S_MAX = 3.0
+"""The same when JetStream answers nothing, or takes no writes."""
+LAG_MARKS_MAX = 100
+PAYLOAD_BYTES_MIN = 4 << 20
+
+S = TypeVar("S", bound=CommonSettings)
+
+
+class Lag:
+    """How far a fold is behind the end of the log: in records, and since when."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._marks: deque[tuple[int, float]] = deque()
+        """Ends of the log that are not reached yet, and when each was first known."""
+
+    def look(self, end_seq: int, applied_seq: int, now_s: float) -> None:
+        """Take note of where the log ends and how far the fold has come, at a monotonic time."""
+        self.records = max(end_seq - applied_seq, 0)
+        while self._marks and self._marks[0][0] <= applied_seq:
+            self._marks.popleft()
+        if end_seq > max(applied_seq, self._marks[-1][0] if self._marks else 0):
+            if len(self._marks) == LAG_MARKS_MAX:
+                self._marks.pop()
+            self._marks.append((end_seq, now_s))
+
+    def seconds(self, now_s: float) -> float:
+        """For how long the log has held a record that is not applied."""
+        return max(now_s - self._marks[0][1], 0.0) if self._marks else 0.0
+
+
+class World:
+    """The parts, open for the length of the block. `state` is the live state."""
+
+    def __init__(
+        self, connection: Connection, log: JetStreamLog, fold: Fold, bus: Bus, lease: Lease
+    ) -> None:
+        self.connection = connection
+        self.log = log
+        self.fold = fold
+        self.bus = bus
+        self.lease = lease
+
+    async def active(self) -> None:
+        """Wait until this replica holds the lease and has seen all that came before."""
+        await self.fold.caught_up.wait()
+        await self.lease.acquired()
+        await self.fold.wait_for(await self.log.last_seq())
+
+
+@asynccontextmanager
+async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
+    """Open everything for one service; `/readyz` says yes once the state is caught up."""
+    settings = ctx.settings
+    role = ctx.name.removeprefix("allotment-")
+    ctx.ready("nats", False, f"connecting to {settings.nats_url}")
+    ctx.ready("log", False, "not folded yet")
+    async with connect(
+        settings.nats_url.split(","),
+        settings.instance,
+        credentials=credentials_of(settings),
+        inbox_prefix=inbox_of(role),
+        connect_within_s=None,
+    ) as connection:
+        ctx.ready("nats", True)
+        log = await JetStreamLog.open(
+            connection,
+            replicas=settings.log_replicas,
+            monitor_url=settings.nats_monitor_url,
+            allow_unsynced=settings.allow_unsynced,
+        )
+        for warning in log.warnings:
+            ctx.log.warning(warning)
+        if connection.max_payload_bytes < PAYLOAD_BYTES_MIN:
+            ctx.log.warning(
+                "the NATS server takes only small messages: a decision about many pods may be too"
+                " large; set max_payload: 8MB",
+                max_payload_bytes=connection.max_payload_bytes,
+            )
+        snapshots = (
+            SnapshotDirectory(settings.snapshot_dir / role, log_identity=log.identity)
+            if settings.snapshot_dir
+            else None
+        )
+        fold = Fold(log, ctx.log, snapshots)
+        bus = Bus(connection, ctx.refusals)
+        lag = Lag()
+        _expose(ctx, fold, log, connection, bus, lag)
+        async with (
+            Lease(
+                connection,
+                name=role,
+                holder=settings.instance,
+                replicas=settings.log_replicas,
+                refusals=ctx.refusals,
+            ) as lease,
+            anyio.create_task_group() as group,
+        ):
+            with uncollected():  # until it has caught up: see `_watch_readiness`
+                group.start_soon(fold.run)
+                group.start_soon(_watch_readiness, ctx, fold, log, lag)
+                group.start_soon(keep_nats_ready, ctx, connection)
+                group.start_soon(_end_when_lost, connection)
+                yield World(connection, log, fold, bus, lease)
+                group.cancel_scope.cancel()
+        await fold.save_snapshot()
+
+
+async def _watch_readiness(ctx: ServiceContext[S], fold: Fold, log: JetStreamLog, lag: Lag) -> None:
+    await fold.caught_up.wait()
+    freeze_heap()
+    gc.enable()
+    ctx.ready("log", True, f"folded to {fold.state.seq}")
+    ctx.log.info("caught up", seq=fold.state.seq, pods=len(fold.state.pods))
+    while True:
+        now_s = time.monotonic()
+        lag.look(log.end_seq, fold.state.seq, now_s)
+        ctx.readiness.figures["log"] = {
+            "seq": fold.state.seq,
+            "recordsBehind": lag.records,
+            "secondsBehind": round(lag.seconds(now_s), 1),
+        }
+        ctx.ready("log", *_log_condition(fold.state.seq, lag, now_s, log.end_seen_s))
+        await anyio.sleep(LAG_POLL_S)
+
+
+async def keep_nats_ready(ctx: ServiceContext[S], connection: Connection) -> None:
+    """Say, for ever, in readiness and log whether NATS does its work and takes writes."""
+    takes_writes = True
+    while True:
+        unanswered_s = connection.unanswered.seconds()
+        ctx.ready("nats", *_nats_condition(connection, unanswered_s))
+        trouble = _write_trouble(connection, unanswered_s)
+        ctx.ready("nats writes", not trouble, trouble)
+        if trouble and takes_writes:
+            ctx.log.error("NATS takes no writes", reason=trouble)
+        elif not trouble and not takes_writes:
+            ctx.log.info("NATS takes writes again")
+        takes_writes = not trouble
+        await anyio.sleep(LAG_POLL_S)
+
+
+def _log_condition(seq: int, lag: Lag, now_s: float, end_seen_s: float) -> tuple[bool, str]:
+    """Whether the fold keeps up with the log, and in words."""
+    if now_s - end_seen_s > END_UNSEEN_S_MAX:
+        return False, (
+            f"folded to {seq}; where the log ends has not been told for {now_s - end_seen_s:.0f} s"
+        )
+    behind_s = lag.seconds(now_s)
+    if not lag.records:
+        return True, f"folded to {seq}"
+    text = f"folded to {seq}, {lag.records} records behind the log's end for {behind_s:.1f} s"
+    return behind_s <= LAG_S_MAX, text
+
+
+def _nats_condition(connection: Connection, unanswered_s: Mapping[Kind, float]) -> tuple[bool, str]:
+    """Whether NATS does its work, and in words."""
+    if not connection.connected:
+        return False, connection.last_error
+    if (silent_s := unanswered_s.get("read", 0.0)) > UNANSWERED_S_MAX:
+        return False, (
+            f"JetStream has not answered at {connection.server} for {silent_s:.0f} s: is that "
+            "server cut off from its cluster, or the cluster without a leader?"
+        )
+    return True, ""
+
+
+def _write_trouble(connection: Connection, unanswered_s: Mapping[Kind, float]) -> str:
+    """What to say when NATS answers but takes no writes, as with a full disk; "" when it does."""
+    silent_s = unanswered_s.get("write", 0.0)
+    if not connection.connected or silent_s <= UNANSWERED_S_MAX or "read" in unanswered_s:
+        return ""
+    return (
+        f"NATS at {connection.server} answers but has taken no writes for {silent_s:.0f} s, as with"
+        ' a full disk: look for "no space left on device" in its log, make room, restart it'
+    )
+
+
+async def _end_when_lost(connection: Connection) -> None:
+    raise await connection.wait_lost()
+
+
+def _expose(
+    ctx: ServiceContext[S],
+    fold: Fold,
+    log: JetStreamLog,
+    connection: Connection,
+    bus: Bus,
+    lag: Lag,
+) -> None:
+    ctx.metrics.expose_sequences(lambda: max(fold.head, log.end_seq), lambda: fold.state.seq)
+    ctx.metrics.expose(
+        "allot_log_lag_seconds",
+        "for how long the log has held a record that is not applied here",
+        lambda: lag.seconds(time.monotonic()),
+    )
+    ctx.metrics.expose(
+        "allot_log_end_age_seconds",
+        "how long ago the log's leader last said where the log ends",
+        lambda: time.monotonic() - log.end_seen_s,
+    )
+    ctx.metrics.expose(
+        "allot_nats_unanswered_seconds",
+        "for how long JetStream has answered no question, or taken no write",
+        lambda: {
+            (kind,): connection.unanswered.seconds().get(kind, 0.0) for kind in ("read", "write")
+        },
+        labels=("kind",),
+    )
+    ctx.metrics.expose(
+        "allot_nats_servers_left_total",
+        "NATS servers that were left for another because they did not do their work",
+        lambda: connection.leaves,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_log_refollows_total",
+        "times the log was followed anew, from the last record that was read",
+        lambda: log.refollows,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_log_unreadable_records_total",
+        "records of the log that were passed over because they could not be read",
+        lambda: fold.unreadable_total,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_log_listener_failures_total",
+        "records of the log that a part of the service failed on after they took effect",
+        lambda: fold.listener_failures,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_nats_reconnects_total",
+        "times the connection to NATS was made anew",
+        lambda: connection.reconnects,
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_messages_dropped_total",
+        "pipeline messages that could not be handed over, by reason",
+        lambda: {(reason,): count for reason, count in sorted(bus.drops.items())},
+        labels=("reason",),
+        kind="counter",
+    )
+    ctx.metrics.expose(
+        "allot_pending_pods", "pods that wait for a place", lambda: len(fold.state.pending)
+    )
+
+
+def full_reporter(ctx: ServiceContext[S]) -> Callable[[str], None]:
+    """Says once when the log takes nothing more, and once when it does again."""
+    said = ""
+
+    def report(message: str) -> None:
+        nonlocal said
+        if message != said:
+            said = message
+            ctx.ready("log space", not message, message)
+            if message:
+                ctx.log.error("the log takes nothing more", reason=message)
+
+    return report
+
+
+def refused_reporter(ctx: ServiceContext[S]) -> Callable[[Event, str], None]:
+    """Says which single event no record can hold; everything else goes on without it."""
+
+    def report(event: Event, message: str) -> None:
+        ctx.refusals.refuse(
+            *("log", type(event).__name__, f"is left out of the log: {message}"),
+            namespace=getattr(event, "namespace", ""),
+            name=getattr(event, "name", ""),
+            uid=getattr(event, "uid", ""),
+        )
+
+    return report

@@ -1,0 +1,195 @@
+"""Prometheus metrics of one service: its own registry, names all services share, cheap counting.
+
+Hot code counts in plain ints and floats on its own objects; `expose` reads them when somebody
+scrapes. Only what has a distribution (a stage's duration) is recorded as it happens. Names follow
+one rule: prefix `allot_`, base units, the unit last, `_total` for counters, closed label sets.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from allotment.core.metrics.cards import Gauge
+from allotment.core.metrics.histograms import US_PER_MS
+from allotment.core.metrics.histograms import Histogram as Counted
+
+STAGE_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+Reading = int | float | Mapping[tuple[str, ...], int | float]
+"""One value, or one for each tuple of label values."""
+
+
+class _Callback(Collector):
+    """One metric whose value is asked for at scrape time."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        kind: Literal["gauge", "counter"],
+        labels: Sequence[str],
+        read: Callable[[], Reading],
+    ) -> None:
+        self._name = name
+        self._text = text
+        self._kind = kind
+        self._labels = labels
+        self._read = read
+
+    def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """The name alone, so that registering asks for no value."""
+        yield self._family()
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        family = self._family()
+        reading = self._read()
+        rows = reading if isinstance(reading, Mapping) else {(): reading}
+        for values, value in rows.items():
+            family.add_metric(values, value)
+        yield family
+
+    def _family(self) -> CounterMetricFamily | GaugeMetricFamily:
+        if self._kind == "counter":
+            return CounterMetricFamily(self._name, self._text, labels=self._labels)
+        return GaugeMetricFamily(self._name, self._text, labels=self._labels)
+
+
+class _Gauges(Collector):
+    """Many gauges that are read together, each time anew."""
+
+    def __init__(self, read: Callable[[], Sequence[Gauge]], known: Sequence[Gauge]) -> None:
+        self._read = read
+        self._known = known
+
+    def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """The names alone, so that registering asks for no value."""
+        for gauge in self._known:
+            yield _family(gauge)
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for gauge in self._read():
+            family = _family(gauge)
+            for values, value in gauge.rows.items():
+                family.add_metric(values, value if gauge.divisor == 1 else value / gauge.divisor)
+            yield family
+
+
+def _family(gauge: Gauge) -> CounterMetricFamily | GaugeMetricFamily:
+    if gauge.is_counter:
+        return CounterMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+    return GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+
+
+class _Histograms(Collector):
+    """Histograms that are counted elsewhere."""
+
+    def __init__(self, counted: Sequence[Counted]) -> None:
+        self._counted = counted
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        for each in self._counted:
+            yield HistogramMetricFamily(each.name, each.text, labels=each.labels)
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        for each in self._counted:
+            family = HistogramMetricFamily(each.name, each.text, labels=each.labels)
+            bounds = [*map(str, each.bounds_ms), "+Inf"]
+            for values, row in each.rows.items():
+                buckets = list(zip(bounds, map(float, row.cumulative()), strict=True))
+                family.add_metric(values, buckets, row.sum_us / US_PER_MS)
+            yield family
+
+
+class ServiceMetrics:
+    """The registry of one service and the metrics that every service has."""
+
+    def __init__(self, service: str, commit: str = "") -> None:
+        self.service = service
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        build = (version("allotment"), commit or "unknown")
+        labels = ("version", "commit")
+        self.expose("allot_build_info", "what is running", lambda: {build: 1}, labels)
+        self.append_conflicts = Counter(
+            "allot_log_append_conflicts_total",
+            "appends that lost the race for their place in the log",
+            registry=self.registry,
+        )
+        self._stages = Histogram(
+            "allot_stage_duration_seconds",
+            "time one batch spent in a stage",
+            ["stage"],
+            buckets=STAGE_BUCKETS_S,
+            registry=self.registry,
+        )
+
+    def expose(
+        self,
+        name: str,
+        text: str,
+        read: Callable[[], Reading],
+        labels: Sequence[str] = (),
+        kind: Literal["gauge", "counter"] = "gauge",
+    ) -> None:
+        """Publish a value that `read` returns at scrape time; with labels, a mapping of values.
+
+        Raises ValueError if the registry already has a metric of that name.
+        """
+        self.registry.register(_Callback(name, text, kind, labels, read))
+
+    def expose_gauges(
+        self, read: Callable[[], Sequence[Gauge]], known: Sequence[Gauge] = ()
+    ) -> None:
+        """Publish gauges whose rows and labels `read` makes at scrape time.
+
+        `known` are the names it can give. Raises ValueError if the registry has one of them.
+        """
+        self.registry.register(_Gauges(read, known))
+
+    def expose_histograms(self, counted: Sequence[Counted]) -> None:
+        """Publish histograms that their owners go on counting.
+
+        Raises ValueError if the registry already has a metric of one of the names.
+        """
+        self.registry.register(_Histograms(counted))
+
+    def expose_sequences(self, head: Callable[[], int], applied: Callable[[], int]) -> None:
+        """Where the log ends and how far this service has folded it; the difference is its lag."""
+        self.expose("allot_log_head_seq", "last sequence known to be in the log", head)
+        self.expose(
+            "allot_ledger_seq",
+            "last sequence applied to this service's state",
+            lambda: {(self.service,): applied()},
+            ("service",),
+        )
+
+    def observe_stage(
+        self, stage: str, duration_s: float, trace_id: str | None = None, log_seq: int | None = None
+    ) -> None:
+        """Record one batch's time in a stage; the ids become the bucket's exemplar."""
+        exemplar = {}
+        if trace_id is not None:
+            exemplar["trace_id"] = trace_id
+        if log_seq is not None:
+            exemplar["log_seq"] = str(log_seq)
+        self._stages.labels(stage).observe(duration_s, exemplar or None)
+
+    def encode(self, accept: str) -> tuple[bytes, str]:
+        """What a scraper with this Accept header gets: the body and its content type.
+
+        Exemplars exist only in OpenMetrics, so the header decides whether they are seen.
+        """
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type

@@ -1,0 +1,166 @@
+"""Which bound pods a device plugin still has to serve, and who waits for that: pure.
+
+A node's device plugin is told only *how much* a container wants (a number of devices, or of MiB),
+and picks the oldest pod of the node that wants as much. HAMi's plugin for Ascend is told even less
+and picks the first pod of the node that waits. So of the pods of one node with the same question
+one at a time is bound (the binder's `pacing`), and one that its plugin never serves keeps all the
+others waiting, although their places are reserved.
+"""
+
+from collections.abc import Iterator
+
+from allotment.core.ledger.model import ACTIVE, ENDED, Allocation, ClusterState, Node, Pod
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import Holding
+from allotment_proto.volcano import ascend, gpushare, keys, vgpu
+
+WAITING = "WaitingForDevicePlugin"
+NOT_ACKNOWLEDGED = "NotAcknowledged"
+MISDELIVERED = "Misdelivered"
+"""Of a `Corrected`: the pod was served with another one's record, and its devices are known."""
+DEVICES_UNKNOWN = "DevicesUnknown"
+"""Of a `Corrected`: it was, but nobody knows with whose."""
+LATE_AFTER_S = 150
+"""A plugin serves a pod within a second or two of its Binding. But a kubelet that has to list its
+pods afresh, as after every restart of the API server, may come to a pod a minute and a half later:
+before that is over, nothing may be concluded from silence."""
+
+Question = tuple[str, str, int]
+"""Device family, unit and amount."""
+Place = tuple[str, Question]
+"""A node, and what its plugin would be asked."""
+Age = tuple[int, int, str]
+
+
+def is_acknowledged(pod: Pod) -> bool:
+    """Whether the device plugin is through with a pod that was bound.
+
+    HAMi's plugin for Ascend takes a pod that it has served for one that waits as long as the pod
+    is pending, so there only the pod's start counts.
+    """
+    fact = pod.fact
+    if not fact.node:
+        return False
+    if fact.phase != ACTIVE or fact.bind_phase == keys.PHASE_FAILED:
+        return True
+    holdings = fact.holdings or (() if pod.allocation is None else pod.allocation.holdings)
+    return fact.bind_phase == keys.PHASE_SUCCESS and not any(
+        held.family == ascend.FAMILY for held in holdings
+    )
+
+
+def is_awaited(pod: Pod, node: Node) -> bool:
+    """Whether the plugin of the pod's node may still serve the pod: others have to wait for that.
+
+    A plugin that is gone (kubelet lists none of its devices any more) serves nobody.
+    """
+    held = pod.allocation
+    if held is None or not held.holdings or is_acknowledged(pod):
+        return False
+    return held.holdings[0].family in node.ledgers
+
+
+def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
+    """What the device plugin will be asked; None if no plugin of ours is involved."""
+    if not holdings:
+        return None
+    first = holdings[0]
+    if first.family == ascend.FAMILY:
+        return first.family, "pods", 1
+    if shares_memory(first):
+        return first.family, "MiB", first.memory_mib
+    return first.family, "devices", len(holdings)
+
+
+def standing(fact: PodObserved) -> Place | None:
+    """Where the plugin would still serve the record of a pod that waits for nothing any more.
+
+    The vGPU plugin goes by annotations alone. So a pod that ended before its plugin was asked
+    leaves a record with which the next pod is served that asks for as many devices; and a pod that
+    runs although its record stands was itself served with another one's.
+    """
+    if not fact.node or fact.phase == ACTIVE or fact.bind_phase != keys.PHASE_ALLOCATING:
+        return None
+    question = plugin_question(tuple(h for h in fact.holdings if h.family == vgpu.FAMILY))
+    return None if question is None else (fact.node, question)
+
+
+def standing_text(fact: PodObserved) -> str:
+    """What is wrong with a pod whose record is `standing`."""
+    how = "ended" if fact.phase in ENDED else "runs"
+    return (
+        f"pod {fact.namespace}/{fact.name} {how} although its device plugin has not served it, and "
+        f"its annotation {keys.DEVICES_TO_ALLOCATE} would serve the next pod of node {fact.node} "
+        "that asks for as many devices"
+    )
+
+
+def shares_memory(held: Holding) -> bool:
+    """Whether it is a share of a GPU by the older protocol (`volcano.sh/gpu-memory`)."""
+    return held.family == gpushare.FAMILY and held.cores_pct == 0
+
+
+def age(allocation: Allocation) -> Age:
+    """Sorts reservations, the oldest decision in front."""
+    return allocation.seq, allocation.stamp_s, allocation.uid
+
+
+def unacknowledged(state: ClusterState, node: Node) -> Iterator[tuple[Question, Pod]]:
+    """The node's bound pods that its plugin still has to serve, with what it is asked for them."""
+    for uid, allocation in node.allocations.items():
+        question = plugin_question(allocation.holdings)
+        if question is not None and uid not in state.reserved:
+            pod = state.pods[uid]
+            if is_awaited(pod, node):
+                yield question, pod
+
+
+def ahead_of(state: ClusterState, pod: Pod) -> Pod | None:
+    """The bound pod for which the plugin of a reserved pod's node has to be through first."""
+    held = pod.allocation
+    if held is None or held.uid not in state.reserved:
+        return None
+    wanted = plugin_question(held.holdings)
+    if wanted is None:
+        return None
+    before = [
+        (age(other.allocation), other)
+        for question, other in unacknowledged(state, state.nodes[held.node])
+        if question == wanted and other.allocation is not None
+    ]
+    return min(before, key=lambda found: found[0])[1] if before else None
+
+
+def in_the_way(state: ClusterState, held: Allocation) -> PodObserved | None:
+    """A pod whose record is to be erased before a reserved pod can be bound. Looks at all pods."""
+    question = plugin_question(held.holdings)
+    if held.uid not in state.reserved or question is None:
+        return None
+    place = held.node, question
+    return next((pod.fact for pod in state.pods.values() if standing(pod.fact) == place), None)
+
+
+def waiting_for(state: ClusterState, pod: Pod) -> list[Pod]:
+    """The reserved pods that wait until a bound one is acknowledged, the oldest decision first."""
+    held = pod.allocation
+    if held is None or not is_awaited(pod, state.nodes[held.node]):
+        return []
+    wanted = plugin_question(held.holdings)
+    others = [
+        allocation
+        for uid, allocation in state.nodes[held.node].allocations.items()
+        if uid in state.reserved and plugin_question(allocation.holdings) == wanted
+    ]
+    return [state.pods[allocation.uid] for allocation in sorted(others, key=age)]
+
+
+def wait_text(node: str, question: Question, ahead: Pod) -> str:
+    """Why a pod waits that has its place."""
+    family, unit, amount = question
+    counted = unit.removesuffix("s") if amount == 1 else unit
+    asked = f"for {family} devices" if unit == "pods" else f"for {amount} {counted} ({family})"
+    return (
+        f"to be bound to node {node}: its device plugin has not acknowledged pod "
+        f"{ahead.fact.namespace}/{ahead.fact.name} yet, which asks it {asked} too, and it cannot "
+        "tell the two apart. If that pod will not start, delete it"
+    )

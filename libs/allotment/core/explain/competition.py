@@ -1,0 +1,106 @@
+"""Who else would have taken a pod when it was placed, and what made the winner win."""
+
+from allotment.core.explain.asked import asked_for
+from allotment.core.explain.funnel import FITS, funnel
+from allotment.core.explain.pod_story import Attempt
+from allotment.core.explain.schema import Candidate, DecidedBy, Step
+from allotment.core.explain.views import MIB, device_name
+from allotment.core.ledger.state import ClusterState, Node
+from allotment.core.placement.cycle import Evaluator, Place, Trial, careful, proposed
+from allotment.core.placement.instances import smallest
+from allotment.core.placement.rules.interpod import situated
+from allotment_proto.events import Decided, PodObserved
+
+CANDIDATES_SHOWN = 8
+
+
+def competition(
+    before: ClusterState, placed: Attempt, fact: PodObserved
+) -> tuple[tuple[Step, ...], tuple[Candidate, ...], int]:
+    """Funnel and ranking as the decision saw them, with earlier pods of its batch assumed."""
+    evaluator, trial = Evaluator(before), Trial(before)
+    earlier = _earlier(placed.decided, fact.uid)
+    for placement in proposed(placed.decided):
+        if placement.uid in earlier and placement.node in before.nodes:
+            trial.assume(placement)
+    for asked in asked_for(before, fact):
+        request = careful(asked, before)
+        verdicts = evaluator.verdicts(request, trial)
+        if not any(isinstance(v, Place) for v in verdicts.values()):
+            request = situated(asked, before)
+            verdicts = evaluator.verdicts(request, trial)
+        if any(isinstance(v, Place) for v in verdicts.values()):
+            break
+    winning = smallest(
+        before,
+        request,
+        verdicts,
+        lambda found: min((v for v in found.values() if isinstance(v, Place)), default=None),
+        lambda smaller: evaluator.verdicts(smaller, trial),
+    )
+    places = sorted(v for v in winning.values() if isinstance(v, Place))
+    codes = [FITS if isinstance(v, Place) else v for v in verdicts.values()]
+    node = placed.placement.node if placed.placement is not None else ""
+    candidates = tuple(
+        _candidate(rank, place, trial.node(place.rank[2]), node)
+        for rank, place in enumerate(places[:CANDIDATES_SHOWN], 1)
+    )
+    return tuple(funnel(codes)), candidates, len(places)
+
+
+def _earlier(decided: Decided, uid: str) -> set[str]:
+    """The pods that had their places when this one was asked for. Placements are in the order in
+    which they were made, unless some of them were dropped: then those of a whole are together. Of
+    what was dropped, or found no place, only the batch tells an order.
+    """
+    order = {uid: number for number, uid in enumerate(decided.batch)}
+    mine = order[uid]
+    kept = [placement.uid for placement in decided.placements]
+    dropped = [given_up.placement.uid for given_up in decided.dropped]
+    in_batch = kept + dropped
+    if uid in kept:
+        in_batch = dropped
+    earlier = {other for other in in_batch if order.get(other, mine) < mine}
+    return earlier.union(kept[: kept.index(uid)]) if uid in kept else earlier
+
+
+def _candidate(rank: int, place: Place, node: Node | None, chosen: str) -> Candidate:
+    assert node is not None
+    before = taken = 0
+    for holding in place.holdings:
+        card = node.ledgers[holding.family].by_id[holding.card]
+        before += card.free_memory_mib
+        taken += card.charged_mib(holding)
+    return Candidate(
+        rank=rank,
+        node=node.name,
+        devices=tuple(device_name(node, holding) for holding in place.holdings),
+        free_before_bytes=before * MIB,
+        free_after_bytes=(before - taken) * MIB,
+        terms=dict(place.score.terms),
+        total_micro=place.score.total_micro,
+        chosen=node.name == chosen,
+    )
+
+
+def decided_by(candidates: tuple[Candidate, ...]) -> DecidedBy | None:
+    """The term without which the second would have won; else the one that gave most of the lead."""
+    if not candidates:
+        return None
+    first = candidates[0]
+    if len(candidates) == 1:
+        return DecidedBy(term="only")
+    second = candidates[1]
+    lead = first.total_micro - second.total_micro
+    if lead == 0:
+        equal = first.free_after_bytes == second.free_after_bytes
+        return DecidedBy(term="name" if equal else "leftover", second=second.node)
+    gains = {name: value - second.terms.get(name, 0) for name, value in first.terms.items()}
+    term = max(gains, key=lambda name: (gains[name], name))
+    return DecidedBy(
+        term=term,
+        lead_micro=lead,
+        second=second.node,
+        winner_without_micro=first.total_micro - first.terms[term],
+        second_without_micro=second.total_micro - second.terms.get(term, 0),
+    )

@@ -1,0 +1,323 @@
+"""Why a pod is where it is, at one sequence: recomputed from the state and the pod's story.
+
+The filter is a pure function of state and pod, so nothing here is a guess: the funnel of a waiting
+pod asks the very predicate that the scheduler asks; the table of a placed one is made on the state
+its decision was made on.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.core.explain.acknowledgement import (
+    ahead_of,
+    in_the_way,
+    plugin_question,
+    standing_text,
+    wait_text,
+)
+from allotment.core.explain.asked import asked_for
+from allotment.core.explain.closest import closest, fragmentation
+from allotment.core.explain.competition import competition, decided_by
+from allotment.core.explain.funnel import FITS, codes, funnel
+from allotment.core.explain.node_steps import node_steps
+from allotment.core.explain.pod_story import Attempt, PodStory
+from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
+from allotment.core.explain.schema import (
+    SCHEMA,
+    AsOf,
+    Candidate,
+    DecisionRef,
+    DeviceAsk,
+    Explanation,
+    Held,
+    Placed,
+    Request,
+    Status,
+    Subject,
+    TraceRef,
+    WaitingFor,
+)
+from allotment.core.explain.timeline import timeline
+from allotment.core.explain.views import MIB, compute_whole, device_name, piece_name, plain
+from allotment.core.ledger.state import BOUND, ClusterState, Node, Pod
+from allotment.core.placement.cycle import notes_of
+from allotment.core.placement.rules.bounds import unbarred
+from allotment.core.placement.rules.interpod import look_around, situated
+from allotment.core.placement.rules.predicates import fits
+from allotment.core.placement.unserved import unserved
+from allotment.core.queues.eligible import is_never
+from allotment.core.queues.round.holds import cards_of
+from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, problem_text
+from allotment.core.units import rfc3339
+from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
+
+
+def explain(
+    state: ClusterState,
+    story: PodStory,
+    as_of_ms: int,
+    *,
+    before: ClusterState | None = None,
+    node: str | None = None,
+) -> Explanation:
+    """Explain the pod of a story that was followed to the sequence of `state`.
+
+    `before` is the state at the basis of `story.placed`; without it a placed pod is explained
+    without its competitors. `node` adds every step on that node. Raises KeyError for a node that
+    the state does not know, ValueError for a story without a pod.
+    """
+    fact = story.fact
+    if fact is None:
+        raise ValueError(f"pod {story.namespace}/{story.name} does not occur in the story")
+    pod = state.pods.get(story.uid)
+    waits = pod is not None and pod.allocation is None and fact.uid in state.pending
+    placed = story.placed
+    asked = situated(asked_for(state, fact)[-1], state)
+    answers = codes(state, asked)
+    steps = tuple(funnel(answers))
+    candidates: tuple[Candidate, ...] = ()
+    total = 0
+    if placed is not None and before is not None:
+        steps, candidates, total = competition(before, placed, fact)
+    elif not waits or fact.problem is not None:
+        steps = ()
+    status = _status(state, story, pod, as_of_ms, asked, answers)
+    short_of_room = waits and fact.problem is None and steps[-1].left == 0
+    one_day = short_of_room and status.fits_empty_cluster is True
+    return Explanation(
+        schema=SCHEMA,
+        subject=Subject(kind="Pod", namespace=fact.namespace, name=fact.name, uid=fact.uid),
+        as_of=AsOf(seq=state.seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
+        status=status,
+        request=request_of(fact.request),
+        funnel=steps,
+        closest=tuple(closest(state, asked)) if short_of_room else (),
+        fragmentation=fragmentation(state, asked) if one_day else None,
+        waiting_for=waiting_for(state, asked) if short_of_room else None,
+        placement=_placed(state, story, pod),
+        candidates=candidates,
+        candidates_total=total,
+        decided_by=decided_by(candidates),
+        decision=_decision(state, placed, before),
+        node_steps=None if node is None else node_steps(state, state.nodes[node], asked),
+        timeline=tuple(timeline(story)),
+        trace=TraceRef(trace_id=trace_id(fact.uid)),
+    )
+
+
+def trace_id(uid: str) -> str:
+    """A pod's trace: its uid without dashes; for a uid that is no UUID, a hash of it."""
+    bare = uid.replace("-", "").lower()
+    if re.fullmatch(r"[0-9a-f]{32}", bare) and int(bare, 16):
+        return bare
+    return hashlib.blake2b(uid.encode(), digest_size=16).hexdigest()
+
+
+def request_of(request: PodRequest) -> Request:
+    chosen = request.selection
+    first = request.devices[0] if request.devices else None
+    return Request(
+        gpus=cards_of(request),
+        memory_bytes=first.memory_mib * MIB if first else 0,
+        memory_percent=first.memory_pct if first else 0,
+        compute_percent=first.cores_pct if first else 0,
+        models=chosen.use_types or (),
+        not_models=chosen.nouse_types or (),
+        ids=chosen.use_ids or (),
+        not_ids=chosen.nouse_ids or (),
+        indexes=chosen.indexes or (),
+        mode=chosen.mode or "",
+        extended=plain(request.extended),
+        cpu_milli=request.cpu_milli,
+        host_memory_bytes=request.memory_bytes,
+        devices=tuple(
+            DeviceAsk(
+                family=d.family,
+                container=d.container_name,
+                count=d.count,
+                memory_bytes=d.memory_mib * MIB,
+                memory_percent=d.memory_pct,
+                compute_percent=d.cores_pct,
+            )
+            for d in request.devices
+        ),
+    )
+
+
+def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
+    """Whether a node would take it if nobody held anything; cordons and outages do not count, nor
+    what it says about other pods.
+    """
+    return any(_fits_emptied(state, node, request) for node in state.nodes.values())
+
+
+def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
+    """What has to happen for the request to fit; None if nothing that happens to nodes can help."""
+    room, kept, change = 0, 0, 0
+    around = look_around(list(state.nodes.values()), request)
+    for node in state.nodes.values():
+        if _fits_emptied(state, node, request):
+            answer = fits(node, request, state.policy, around=around)
+            if answer in KEPT_BACK:
+                kept += 1
+            elif answer in CURED_BY_ROOM:
+                room += 1
+            else:
+                change += 1
+    if kept:
+        return WaitingFor(kind="HoldEnd", nodes=kept)
+    if room:
+        return WaitingFor(kind="Release", nodes=room)
+    return WaitingFor(kind="NodeChange", nodes=change) if change else None
+
+
+def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
+    if node.fact is None:
+        return False
+    bare = msgspec.structs.replace(unbarred(request), company=ALONE)
+    return not isinstance(fits(_emptied(node), bare, state.policy), str)
+
+
+def _emptied(node: Node) -> Node:
+    fact = node.fact
+    assert fact is not None
+    twin = Node(node.name, node.row)
+    twin.rebuild(msgspec.structs.replace(fact, ready=True, unschedulable=False))
+    return twin
+
+
+def _status(
+    state: ClusterState,
+    story: PodStory,
+    pod: Pod | None,
+    as_of_ms: int,
+    asked: PodRequest,
+    answers: Sequence[str],
+) -> Status:
+    fact = story.fact
+    assert fact is not None, "explain refuses a story without a pod"
+    phase, cause = ("Gone", "") if pod is None else pod_status(state, pod)
+    first_ms = story.first.time_ms if story.first is not None else as_of_ms
+    waits = phase == "Pending" and pod is not None
+    is_asked = waits and fact.problem is None
+    told = list(answers) if is_asked else []
+    refused, eviction = story.refused, state.evicting.get(fact.uid)
+    nominated = state.nominated.values() if waits else ()
+    is_gang = _is_gang(state, fact.group)
+    group = group_cause(state, pod)[1] if waits and pod is not None else ""
+    refusal = None if pod is None else pod.refusal
+    if not is_gang and refusal is not None and refusal.problem is None:
+        group = ""  # of a pod that is by itself what its nodes lack says it all
+    return Status(
+        phase=phase,
+        cause=cause,
+        problem="" if fact.problem is None else problem_text(fact.problem),
+        group=group,
+        group_name=fact.group if group and is_gang else "",
+        waits=_waits(state, pod),
+        nominated=next((n.nodes[fact.uid] for n in nominated if fact.uid in n.nodes), ""),
+        evicted_for="" if eviction is None else preemptor_name(state, eviction.preemptor),
+        never_preempts=waits and is_never(state, fact),
+        node=_where(story, pod),
+        since_seconds=max(as_of_ms - first_ms, 0) // 1000,
+        attempts=story.attempts_total,
+        unchanged_seconds=(
+            max(as_of_ms - refused.time_ms, 0) // 1000 if waits and refused is not None else None
+        ),
+        latency_ms=None if story.placed is None else max(story.placed.time_ms - first_ms, 0),
+        bound_ms=None if story.bound is None else max(story.bound.time_ms - first_ms, 0),
+        nodes=len(told),
+        fits_now=sum(code == FITS for code in told),
+        fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
+        notes=notes_of(state, asked, Counter(told).items())
+        + (unserved(state, asked) if is_asked else ()),
+    )
+
+
+def _is_gang(state: ClusterState, key: str) -> bool:
+    group = state.groups.get(key)
+    return group is not None and group.fact is not None and group.fact.min_member > 1
+
+
+def _waits(state: ClusterState, pod: Pod | None) -> str:
+    """Why a pod that has its place is not bound yet, if another one is in its way."""
+    if pod is None or pod.allocation is None:
+        return ""
+    left = in_the_way(state, pod.allocation)
+    if left is not None:
+        return f"to be bound to node {left.node}: {standing_text(left)}; it is being erased"
+    ahead, question = ahead_of(state, pod), plugin_question(pod.allocation.holdings)
+    if ahead is None or question is None:
+        return ""
+    return wait_text(pod.allocation.node, question, ahead)
+
+
+def _where(story: PodStory, pod: Pod | None) -> str:
+    if pod is not None and pod.allocation is not None:
+        return pod.allocation.node
+    if story.placed is not None and story.placed.placement is not None:
+        return story.placed.placement.node
+    return story.fact.node if story.fact is not None else ""
+
+
+def _placed(state: ClusterState, story: PodStory, pod: Pod | None) -> Placed | None:
+    held = pod.allocation if pod is not None else None
+    placement = story.placed.placement if story.placed is not None else None
+    source = held or placement
+    if source is None:
+        return None
+    node = state.nodes.get(source.node)
+    return Placed(
+        node=source.node,
+        phase=held.phase if held is not None else "released",
+        devices=tuple(_held(node, holding) for holding in source.holdings),
+        extended=plain(source.extended),
+        cpu_milli=source.cpu_milli,
+        host_memory_bytes=source.memory_bytes,
+        others=held is not None and held.phase == BOUND and held.seq == 0,
+    )
+
+
+def _held(node: Node | None, holding: Holding) -> Held:
+    ledger = node.ledgers.get(holding.family) if node is not None else None
+    card = ledger.by_id.get(holding.card) if ledger is not None else None
+    return Held(
+        device=device_name(node, holding),
+        id=holding.card,
+        model="" if card is None else card.fact.model,
+        container=holding.container,
+        memory_bytes=holding.memory_mib * MIB,
+        compute_percent=holding.cores_pct,
+        compute_whole=compute_whole(node, holding),
+        instance=piece_name(holding),
+    )
+
+
+def _decision(
+    state: ClusterState, placed: Attempt | None, before: ClusterState | None
+) -> DecisionRef | None:
+    if placed is None:
+        return None
+    decided = placed.decided
+    policy = before.policy if before is not None else state.policy
+    return DecisionRef(
+        id=f"d-{placed.seq}",
+        seq=placed.seq,
+        cycle=decided.cycle,
+        basis=decided.basis,
+        checked=decided.checked,
+        policy=policy_name(policy),
+        policy_version=decided.policy,
+        ledger_seq=decided.basis,
+    )
+
+
+def policy_name(policy: Policy) -> str:
+    """``binpack``; with another policy for hosts ``spread (hosts binpack)``."""
+    if policy.host_policy == policy.device_policy:
+        return policy.device_policy
+    return f"{policy.device_policy} (hosts {policy.host_policy})"

@@ -1,0 +1,126 @@
+"""Pods of a state as plain facts: where each is in its life, what it holds, why it waits."""
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.explain.acknowledgement import NOT_ACKNOWLEDGED, WAITING, ahead_of, is_awaited
+from allotment.core.explain.views import MIB, compute_whole, device_name, plain
+from allotment.core.ledger.groups import NOT_ADMITTED
+from allotment.core.ledger.model import ACTIVE, SINGLE
+from allotment.core.ledger.state import ENDED, RESERVED, ClusterState, Pod
+from allotment_proto.facts import Amounts, DeviceRequest
+
+NOT_OURS = "NotOurs"
+QUEUED = "Queued"
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One pod: where it is in its life, what it asks for, and what it holds."""
+
+    namespace: str
+    name: str
+    uid: str
+    status: str
+    cause: str
+    scheduler: str
+    node: str
+    cards: tuple[str, ...]
+    memory_bytes: int
+    compute_percent: int
+    compute_whole: int
+    """What one of its cards has: 100 if compute is percent, else AI cores."""
+    extended: dict[str, int]
+    asks: str
+    seq: int
+    created_ms: int
+
+
+def pod_views(state: ClusterState) -> list[PodView]:
+    """All pods by namespace and name."""
+    ordered = sorted(
+        state.pods.values(), key=lambda p: (p.fact.namespace, p.fact.name, p.fact.created_ms)
+    )
+    return [pod_view(state, pod) for pod in ordered]
+
+
+def pod_view(state: ClusterState, pod: Pod) -> PodView:
+    fact, held = pod.fact, pod.allocation
+    status, cause = pod_status(state, pod)
+    holdings = held.holdings if held is not None else ()
+    node = state.nodes.get(held.node) if held is not None else None
+    return PodView(
+        namespace=fact.namespace,
+        name=fact.name,
+        uid=fact.uid,
+        status=status,
+        cause=cause,
+        scheduler=fact.scheduler,
+        node=held.node if held is not None else fact.node,
+        cards=tuple(device_name(node, holding) for holding in holdings),
+        memory_bytes=sum(h.memory_mib for h in holdings) * MIB,
+        compute_percent=sum(h.cores_pct for h in holdings),
+        compute_whole=compute_whole(node, holdings[0]) if holdings else 100,
+        extended=plain(held.extended if held is not None else fact.request.extended),
+        asks=asks_text(fact.request.devices, fact.request.extended),
+        seq=held.seq if held is not None else 0,
+        created_ms=fact.created_ms,
+    )
+
+
+def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
+    """A word for where the pod is in its life, and the reason code that keeps it there."""
+    fact, held = pod.fact, pod.allocation
+    if fact.phase in ENDED:
+        return fact.phase, fact.reason
+    if fact.deleting:
+        return "Terminating", ""
+    if held is not None:
+        if held.phase == RESERVED:
+            return "Reserved", WAITING if ahead_of(state, pod) is not None else ""
+        if fact.phase == ACTIVE:
+            awaited = fact.node == held.node and is_awaited(pod, state.nodes[held.node])
+            return "Bound", NOT_ACKNOWLEDGED if awaited else ""
+        return fact.phase, ""
+    if fact.problem is not None:
+        return "Pending", fact.problem.code
+    if fact.gated:
+        return "Pending", "Gated"
+    if fact.scheduler not in state.policy.scheduler_names:
+        return "Pending", NOT_OURS
+    refusal = pod.refusal
+    if refusal is None:
+        return "Pending", group_cause(state, pod)[0] or QUEUED
+    if refusal.problem is not None:
+        return "Pending", refusal.problem.code
+    return "Pending", reasons.shown_cause(refusal.reasons)
+
+
+def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
+    """Why a pod's group waits, as code and text: it was not let in, or lacks its minimum."""
+    group = state.groups.get(pod.fact.group)
+    if group is None:
+        return "", ""
+    if group.fact is None:
+        if not state.is_batched:
+            return "", ""
+        return reasons.GROUP_MISSING, f"PodGroup {pod.fact.group} does not exist"
+    is_at_gate = group.fact.phase in NOT_ADMITTED and not group.admitted_seq
+    if is_at_gate and group.gate is not None and group.gate.code:
+        return group.gate.code, group.gate.message
+    return (group.short.code, group.short.message) if group.short is not None else ("", "")
+
+
+def preemptor_name(state: ClusterState, preemptor: str) -> str:
+    """A preemptor as people know it: its group, or ``pod <namespace>/<name>``."""
+    pod = state.pods.get(preemptor.removeprefix(SINGLE))
+    return preemptor if pod is None else f"pod {pod.fact.namespace}/{pod.fact.name}"
+
+
+def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
+    """A request in one short line: ``2 × (3000 MiB, 50%)``, ``nvidia.com/gpu: 2``."""
+    parts = []
+    for wanted in devices:
+        memory = f"{wanted.memory_pct}% memory" if wanted.memory_pct else f"{wanted.memory_mib} MiB"
+        parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
+    parts += [f"{name}: {amount}" for name, amount in plain(extended).items()]
+    return ", ".join(parts)

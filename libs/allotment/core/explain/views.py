@@ -1,0 +1,370 @@
+"""Nodes and cards of a state as plain facts: what `get`, `ledger` and the pages show.
+
+The structs are the JSON (camelCase, integers with their unit in the name); text is made from them,
+so nothing is known to one form only.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.partitions.mig import MUDDLED
+from allotment.core.ledger.state import ClusterState, Node
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.reasons import CARDS_QUARANTINED
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.facts import Amounts, Holding, Problem
+from allotment_proto.volcano import ascend, mindcluster
+
+MIB = 1 << 20
+
+_FAMILY_RESOURCES = frozenset[str]().union(
+    *(family.resources(DeviceConfig()) for family in FAMILIES.values())
+)
+GONE = "Gone"
+NPUS = frozenset((ascend.FAMILY, mindcluster.FAMILY))
+PERCENT = frozenset((0, 100))
+"""What a card's compute amounts to if it is counted in percent; else it is AI cores."""
+
+
+class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One container's part of a card. `seq` is the decision's, 0 if others bound the pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    container: int
+    memory_bytes: int
+    compute_percent: int
+    phase: str
+    seq: int
+    instance: str = ""
+    """Which piece of the card, if it is cut: a MIG instance, a template."""
+
+
+class CardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One card and its holders. Free amounts below zero: the card is oversold."""
+
+    node: str
+    device: str
+    id: str
+    family: str
+    model: str
+    mode: str
+    healthy: bool
+    oversold: bool
+    slots: int
+    free_slots: int
+    memory_bytes: int
+    free_memory_bytes: int
+    compute_percent: int
+    free_compute_percent: int
+    holders: tuple[HolderView, ...]
+
+
+class UnlistedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A card that pods hold and their node does not list: it is gone, or its register is broken.
+
+    The holders keep their parts, which count again as soon as the node lists the card again.
+    """
+
+    node: str
+    id: str
+    family: str
+    holders: tuple[HolderView, ...]
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One pod's part of a counted resource."""
+
+    namespace: str
+    name: str
+    uid: str
+    count: int
+
+
+class CountedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A resource that is only counted (`nvidia.com/gpu`), and who has how much of it."""
+
+    node: str
+    resource: str
+    total: int
+    free: int
+    holders: tuple[Share, ...]
+
+
+class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    code: str
+    place: str
+    message: str
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One node: what it has, what is left, and what is wrong with it."""
+
+    name: str
+    status: str
+    models: tuple[str, ...]
+    cards: int
+    cards_idle: int
+    memory_bytes: int
+    free_memory_bytes: int
+    extended: dict[str, int]
+    free_extended: dict[str, int]
+    cpu_milli: int
+    free_cpu_milli: int
+    host_memory_bytes: int
+    free_host_memory_bytes: int
+    pods: int
+    problems: tuple[NodeProblem, ...]
+
+
+def plain(extended: Amounts) -> dict[str, int]:
+    """The resources that are only counted: those of device families are told as devices."""
+    return {name: amount for name, amount in extended if name not in _FAMILY_RESOURCES}
+
+
+def device_name(node: Node | None, holding: Holding) -> str:
+    """``GPU-3``: the card's index on its node; its id when the node does not list it (any more)."""
+    ledger = node.ledgers.get(holding.family) if node is not None else None
+    card = ledger.by_id.get(holding.card) if ledger is not None else None
+    return holding.card if card is None else card_name(card)
+
+
+def card_name(card: Card) -> str:
+    """``GPU-3``, or ``NPU-3`` for a card that is none."""
+    return f"{'NPU' if card.family in NPUS else 'GPU'}-{card.fact.index}"
+
+
+def piece_name(holding: Holding) -> str:
+    """The piece of a card that a holding is, as its users know it: a MIG instance, a template."""
+    if holding.family == ascend.FAMILY:
+        return ascend.parse_instance(holding.instance)[1]
+    return holding.instance
+
+
+def whole_of(card: Card) -> int:
+    """100 if the card's compute is percent, else its AI cores."""
+    return 100 if card.fact.cores_pct in PERCENT else card.fact.cores_pct
+
+
+def compute_whole(node: Node | None, holding: Holding) -> int:
+    """The compute of the whole card: 100 where it is percent, else its AI cores."""
+    ledger = node.ledgers.get(holding.family) if node is not None else None
+    card = ledger.by_id.get(holding.card) if ledger is not None else None
+    return 100 if card is None else whole_of(card)
+
+
+def cards_of(state: ClusterState, node: Node) -> list[CardView]:
+    """All cards of a node by family and index."""
+    return [
+        card_view(state, node, family, card)
+        for family in sorted(node.ledgers)
+        for card in node.ledgers[family].cards
+    ]
+
+
+def card_view(state: ClusterState, node: Node, family: str, card: Card) -> CardView:
+    fact = card.fact
+    return CardView(
+        node=node.name,
+        device=card_name(card),
+        id=fact.id,
+        family=family,
+        model=fact.model,
+        mode=fact.mode,
+        healthy=fact.healthy,
+        oversold=card.oversold,
+        slots=fact.slots,
+        free_slots=card.free_slots,
+        memory_bytes=fact.memory_mib * MIB,
+        free_memory_bytes=card.free_memory_mib * MIB,
+        compute_percent=fact.cores_pct,
+        free_compute_percent=card.free_cores_pct,
+        holders=holders_of(state, card),
+    )
+
+
+def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
+    """Who holds parts of a card, the largest part first."""
+    return _largest_first(
+        _holder_view(state, uid, container, holding)
+        for (uid, container, _), holding in card.holders.items()
+    )
+
+
+def unlisted_of(state: ClusterState, node: Node) -> list[UnlistedView]:
+    """The cards of a node that are held although it does not list them, by family and id."""
+    found: dict[tuple[str, str], list[HolderView]] = {}
+    for held in node.allocations.values():
+        for holding in held.holdings:
+            ledger = node.ledgers.get(holding.family)
+            if ledger is None or holding.card not in ledger.by_id:
+                view = _holder_view(state, held.uid, holding.container, holding)
+                found.setdefault((holding.family, holding.card), []).append(view)
+    return [
+        UnlistedView(node=node.name, id=card, family=family, holders=_largest_first(holders))
+        for (family, card), holders in sorted(found.items())
+    ]
+
+
+def _holder_view(state: ClusterState, uid: str, container: int, holding: Holding) -> HolderView:
+    pod = state.pods[uid]
+    held = pod.allocation
+    return HolderView(
+        namespace=pod.fact.namespace,
+        name=pod.fact.name,
+        uid=uid,
+        container=container,
+        memory_bytes=holding.memory_mib * MIB,
+        compute_percent=holding.cores_pct,
+        phase=held.phase if held is not None else "",
+        seq=held.seq if held is not None else 0,
+        instance=piece_name(holding),
+    )
+
+
+def _largest_first(views: Iterable[HolderView]) -> tuple[HolderView, ...]:
+    return tuple(
+        sorted(
+            views, key=lambda h: (-h.memory_bytes, -h.compute_percent, h.namespace, h.name, h.uid)
+        )
+    )
+
+
+def counted_of(state: ClusterState, node: Node) -> list[CountedView]:
+    """The counted GPU resources of a node, and others that somebody holds."""
+    views = []
+    for name, total in plain(node.fact.extended).items() if node.fact else ():
+        shares = []
+        for held in node.allocations.values():
+            amount = dict(held.extended).get(name, 0)
+            if amount:
+                fact = state.pods[held.uid].fact
+                shares.append(
+                    Share(namespace=fact.namespace, name=fact.name, uid=held.uid, count=amount)
+                )
+        if shares or name.endswith("/gpu"):
+            shares.sort(key=lambda s: (-s.count, s.namespace, s.name, s.uid))
+            views.append(
+                CountedView(
+                    node=node.name,
+                    resource=name,
+                    total=total,
+                    free=node.extended_free[name],
+                    holders=tuple(shares),
+                )
+            )
+    return views
+
+
+def node_views(state: ClusterState) -> list[NodeView]:
+    return [node_view(state, node) for node in sorted(state.nodes.values(), key=lambda n: n.name)]
+
+
+def node_view(state: ClusterState, node: Node) -> NodeView:
+    fact = node.fact
+    cards = [card for family in sorted(node.ledgers) for card in node.ledgers[family].cards]
+    return NodeView(
+        name=node.name,
+        status=node_status(node),
+        models=tuple(sorted({card.fact.model for card in cards})),
+        cards=len(cards),
+        cards_idle=sum(card.fact.healthy and card.used_slots == 0 for card in cards),
+        memory_bytes=sum(card.fact.memory_mib for card in cards) * MIB,
+        free_memory_bytes=sum(card.free_memory_mib for card in cards) * MIB,
+        extended=plain(fact.extended) if fact else {},
+        free_extended=plain(tuple(sorted(node.extended_free.items()))),
+        cpu_milli=fact.cpu_milli if fact else 0,
+        free_cpu_milli=node.cpu_milli_free,
+        host_memory_bytes=fact.memory_bytes if fact else 0,
+        free_host_memory_bytes=node.memory_bytes_free,
+        pods=len(node.allocations),
+        problems=(*node_problems(node), *_quarantine(state, node)),
+    )
+
+
+def node_status(node: Node) -> str:
+    if node.fact is None:
+        return GONE
+    words = ["Ready" if node.fact.ready else "NotReady"]
+    if node.fact.unschedulable:
+        words.append("Cordoned")
+    return ",".join(words)
+
+
+def node_problems(node: Node) -> list[NodeProblem]:
+    """What the watcher found wrong, and what the books show: unhealthy and oversold cards."""
+    fact = node.fact
+    if fact is None:
+        return [
+            NodeProblem(
+                code="NodeGone",
+                place=f"node {node.name}",
+                message=f"the node is gone; pods that still hold parts: {len(node.allocations)}",
+            )
+        ]
+    problems = [_problem(problem) for problem in fact.problems]
+    for family in sorted(node.ledgers):
+        if family not in FAMILIES:
+            problems.append(
+                NodeProblem(
+                    code="UnknownFamily",
+                    place=f"device family {family!r}",
+                    message=f"is not one that this release knows ({', '.join(FAMILIES)}); its"
+                    f" {len(node.ledgers[family].cards)} cards are left alone",
+                )
+            )
+        for card in node.ledgers[family].cards:
+            if not card.fact.healthy:
+                has_memory = card.fact.memory_mib or family == mindcluster.FAMILY
+                why = "as unhealthy" if has_memory else "without memory"
+                problems.append(
+                    NodeProblem(
+                        code="CardUnhealthy",
+                        place=card_name(card),
+                        message=f"registered {why}, {len(card.holders)} holders",
+                    )
+                )
+            if card.state == MUDDLED:
+                pieces = ", ".join(sorted(f"[{piece}]" for piece in card.held))
+                problems.append(
+                    NodeProblem(
+                        code="InstancesContradict",
+                        place=card_name(card),
+                        message=(
+                            f"its holders say {pieces}: not pieces of one geometry of its table, "
+                            "so it takes nothing new until they are gone or the table knows them"
+                        ),
+                    )
+                )
+            if card.oversold:
+                problems.append(
+                    NodeProblem(
+                        code="CardOversold",
+                        place=card_name(card),
+                        message=(
+                            f"{-min(card.free_memory_mib, 0)} MiB, "
+                            f"{-min(card.free_cores_pct, 0)}% compute and "
+                            f"{-min(card.free_slots, 0)} slots more are held than it has"
+                        ),
+                    )
+                )
+    return problems
+
+
+def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
+    """The pods that hold cards of the node of which nobody can tell which."""
+    for uid in sorted(node.broken):
+        fact = state.pods[uid].fact
+        why = "" if fact.broken is None else f": {fact.broken.place} {fact.broken.message}"
+        yield NodeProblem(
+            code=CARDS_QUARANTINED,
+            place=f"pod {fact.namespace}/{fact.name}",
+            message=f"no card of the node takes anything new because of it{why}",
+        )
+
+
+def _problem(problem: Problem) -> NodeProblem:
+    return NodeProblem(code=problem.code, place=problem.place, message=problem.message)

@@ -1,0 +1,173 @@
+"""What a pod's annotations may say about the cards it holds, and how much of that is believed.
+
+Annotations belong to the pod's owner, who may edit or delete them at any time. So they are a
+*claim*:
+
+* What a decision booked stays booked until an ending in the log: whatever the pod claims later
+  changes nothing (`fold_pods`).
+* A pod that others bound, or that was bound before the log began, holds what it first claimed
+  readably, and at most what its own limits ask kubelet for (`within_limits`): the annotation says
+  which cards, the limits say how many and how much of each. A pod without limits holds nothing.
+
+Where a claim differs from what is booked it is said (`mismatch`), by an Event, by `allot doctor`,
+in the log's text and as a metric. It differs where `agrees` says so, and nowhere else: what a
+device plugin may write and what an annotation leaves out is listed there.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from allotment.core.ledger.model import BOUND, Pod
+from allotment.core.ledger.partitions.mindcluster import UNCONFIRMED
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import DeviceRequest, Holding, Problem
+from allotment_proto.volcano import ascend, mindcluster, vgpu
+
+CLAIM_MISMATCH = "ClaimMismatch"
+SHOWN_MAX = 4
+NO_CARD = "no card"
+
+
+def agrees(booked: tuple[Holding, ...], claimed: tuple[Holding, ...]) -> bool:
+    """Whether a claim is what is booked, in any order.
+
+    Two things may differ. An index annotation (`volcano.sh/gpu-index`) carries no amounts, so a
+    claim without memory agrees with any. And Huawei's device plugin confirms a piece that it cut
+    (`huawei.com/AscendReal`), so the same piece agrees whether it is confirmed or not.
+
+    The device plugins rewrite nothing else of what a claim is read from: of vGPU and HAMi Ascend
+    they take entries out of `…devices-to-allocate` and mark the phase, and a MIG instance stays
+    the one that was decided.
+    """
+    if booked == claimed:
+        return True
+    if len(booked) != len(claimed):
+        return False
+    return all(
+        _piece(ours) == _piece(seen)
+        and ours.cores_pct == seen.cores_pct
+        and seen.memory_mib in (0, ours.memory_mib)
+        for ours, seen in zip(sorted(booked, key=_piece), sorted(claimed, key=_piece), strict=True)
+    )
+
+
+def _piece(holding: Holding) -> tuple[str, int, str, str]:
+    instance = holding.instance.removesuffix(UNCONFIRMED)
+    return holding.family, holding.container, holding.card, instance
+
+
+def confirmed(booked: tuple[Holding, ...], claimed: tuple[Holding, ...]) -> tuple[Holding, ...]:
+    """What is booked, with the pieces in it that a claim names as confirmed."""
+    named = {_piece(held) for held in claimed if not held.instance.endswith(UNCONFIRMED)}
+    return tuple(
+        msgspec.structs.replace(held, instance=held.instance.removesuffix(UNCONFIRMED))
+        if held.instance.endswith(UNCONFIRMED) and _piece(held) in named
+        else held
+        for held in booked
+    )
+
+
+def is_of(holding: Holding, request: DeviceRequest) -> bool:
+    """Whether a request asks for a holding: its container does, for devices of that kind."""
+    if (holding.family, holding.container) != (request.family, request.container):
+        return False
+    is_ascend = request.family == ascend.FAMILY  # a container may ask for chips of several kinds
+    return not is_ascend or ascend.parse_instance(holding.instance)[0] == request.chip
+
+
+def within_limits(
+    claimed: tuple[Holding, ...], requests: tuple[DeviceRequest, ...]
+) -> tuple[Holding, ...]:
+    """The part of a claim that counts: of each request the first cards that it asks for, each with
+    the amounts that it asks for.
+
+    A request in percent of a card keeps the memory that is claimed: how much that is depends on
+    the card, and the same limits could have asked for all of it.
+    """
+    counted: list[Holding] = []
+    for request in requests:
+        named = dict.fromkeys(_granted(held, request) for held in claimed if is_of(held, request))
+        counted += list(named)[: request.count]
+    return tuple(counted)
+
+
+def _granted(held: Holding, request: DeviceRequest) -> Holding:
+    memory_mib = held.memory_mib if request.memory_pct else request.memory_mib
+    return Holding(
+        held.family,
+        held.container,
+        held.card,
+        memory_mib,
+        request.cores_pct,
+        _granted_piece(held.instance, request),
+    )
+
+
+def _granted_piece(instance: str, request: DeviceRequest) -> str:
+    """The piece that is claimed if it is as large as what is asked for, else one that is.
+
+    Which MIG instance a vGPU request gets depends on how the card is cut: each will do.
+    """
+    match request.family:
+        case ascend.FAMILY:
+            word, template = ascend.parse_instance(instance)
+            wanted = request.templates or ("",)
+            return instance if template in wanted else ascend.instance_name(word, wanted[0])
+        case mindcluster.FAMILY:
+            template = instance.removesuffix(UNCONFIRMED)
+            piece = mindcluster.TEMPLATES.get(template)
+            if not request.templates or (piece and piece.cores == request.cores_pct):
+                return instance if request.templates else ""
+            return request.templates[0]
+        case vgpu.FAMILY:
+            return instance
+        case _:
+            return ""
+
+
+def mismatch(pod: Pod) -> Problem | None:
+    """How what a bound pod's annotations claim differs from what is booked for it; None if it does
+    not, or while nobody knows whose Binding took effect."""
+    fact, held = pod.fact, pod.allocation
+    if held is None or held.node != fact.node or held.phase != BOUND or held.broken:
+        return None
+    return difference(held.seq, held.holdings, fact)
+
+
+def difference(decision: int, booked: tuple[Holding, ...], fact: PodObserved) -> Problem | None:
+    """The same of what a decision (0: none) booked for a pod. None if it claims just that."""
+    if fact.broken is None and agrees(booked, claimed(fact)):
+        return None
+    claim = claim_text(claimed(fact)) if fact.broken is None else "what cannot be read"
+    why = f"the log books {claim_text(booked)} for the pod (decision {decision})"
+    if not decision and fact.broken is None and agrees(booked, fact.holdings):
+        why = f"the pod's limits ask for {claim_text(booked)}"
+    elif not decision:
+        why = f"when they were first read {claim_text(booked)} was booked"
+    return Problem(
+        CLAIM_MISMATCH,
+        "annotations",
+        f"claim {claim}, but {why}: the books go by that, whatever annotations say",
+    )
+
+
+def claimed(fact: PodObserved) -> tuple[Holding, ...]:
+    """All that a pod's annotations claim, also what its limits do not ask for."""
+    return fact.annotated or fact.holdings
+
+
+def claim_text(holdings: tuple[Holding, ...]) -> str:
+    """Cards and amounts, the first few of them."""
+    parts = list(_parts(holdings))
+    more = f" and {len(parts) - SHOWN_MAX} more" if len(parts) > SHOWN_MAX else ""
+    return ", ".join(parts[:SHOWN_MAX]) + more if parts else NO_CARD
+
+
+def _parts(holdings: tuple[Holding, ...]) -> Iterator[str]:
+    for held in holdings:
+        piece = f"[{held.instance}]" if held.instance else ""
+        amounts = [f"{held.memory_mib} MiB"] if held.memory_mib else []
+        if held.cores_pct:
+            amounts.append(f"compute {held.cores_pct}")
+        yield f"{held.card[:64]}{piece}" + (f" ({', '.join(amounts)})" if amounts else "")

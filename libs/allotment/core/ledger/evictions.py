@@ -1,0 +1,83 @@
+"""What events do to evictions, and to the places that are kept for those whom others make room for.
+
+A preemptor's pods are nominated for nodes by the decision that evicts for them. The places are
+theirs until the last victim is gone (or stays for good) and a decision tried them on that state: by
+then they are there, or cannot be. A decision whose placements did not stand tried nothing.
+"""
+
+from allotment.core.ledger.groups import changed
+from allotment.core.ledger.model import ClusterState, Nominated
+from allotment_proto.events import Decided, Evicted, PodObserved
+
+
+def evictions_decided(state: ClusterState, event: Decided, seq: int) -> None:
+    """What a decision says about evictions, after its placements took effect."""
+    if state.nominated:
+        _settle_nominated(state, event, seq)
+    if not (event.evictions or event.nominations):
+        return
+    for eviction in event.evictions:
+        pod = state.pods.get(eviction.uid)
+        if pod is not None:
+            state.evicting[eviction.uid] = eviction
+            changed(state, pod.fact, seq)
+    places: dict[str, dict[str, str]] = {}
+    for nomination in event.nominations:
+        if nomination.uid in state.pending:
+            places.setdefault(nomination.preemptor, {})[nomination.uid] = nomination.node
+    for preemptor, nodes in places.items():
+        is_ripe = not _is_awaited(state, preemptor)
+        state.nominated[preemptor] = Nominated(nodes, seq if is_ripe else 0)
+
+
+def _settle_nominated(state: ClusterState, event: Decided, seq: int) -> None:
+    batch = set(event.batch)
+    undone = {p.uid for p in event.placements} | {d.placement.uid for d in event.dropped}
+    for preemptor, nominated in list(state.nominated.items()):
+        is_tried = 0 < nominated.ripe_seq <= event.basis and not batch.isdisjoint(nominated.nodes)
+        for uid in [uid for uid in nominated.nodes if uid not in state.pending]:
+            del nominated.nodes[uid]
+        if not nominated.nodes or (is_tried and undone.isdisjoint(nominated.nodes)):
+            del state.nominated[preemptor]
+            state.order_seq = seq  # what was kept is there for others
+
+
+def end_eviction(state: ClusterState, uid: str, seq: int) -> bool:
+    """A pod that had to make room is gone, or stays; whether there was one."""
+    eviction = state.evicting.pop(uid, None)
+    if eviction is None:
+        return False
+    nominated = state.nominated.get(eviction.preemptor)
+    if nominated is not None and not _is_awaited(state, eviction.preemptor):
+        nominated.ripe_seq = seq
+        for waiting in nominated.nodes:
+            pod = state.pods.get(waiting)
+            if pod is not None:  # it is its turn, whether or not room appeared
+                pod.changed_seq = seq
+                changed(state, pod.fact, seq)
+    return True
+
+
+def _is_awaited(state: ClusterState, preemptor: str) -> bool:
+    return any(eviction.preemptor == preemptor for eviction in state.evicting.values())
+
+
+def evicted(state: ClusterState, event: Evicted, seq: int) -> None:
+    """A pod that may not go stays, and others may have to go in its place."""
+    if event.code and end_eviction(state, event.uid, seq):
+        pod = state.pods.get(event.uid)
+        if pod is not None:
+            state.spared[event.uid] = pod.fact.owner
+            changed(state, pod.fact, seq)
+        state.order_seq = seq
+
+
+def forgive(state: ClusterState, fact: PodObserved) -> None:
+    """Something happened to a pod: those that it kept from being evicted may go now."""
+    if state.spared:
+        owner = fact.owner
+        state.spared = {
+            uid: of
+            for uid, of in state.spared.items()
+            if uid != fact.uid and not (owner and of == owner)
+        }

@@ -1,0 +1,222 @@
+"""The books of one node's cards: what each card has, who holds how much of it, what is free.
+
+Double entry: what is free is kept up to date with every charge, and `check` recomputes it from the
+holders alone. A card whose free amount is negative was oversold by somebody else, or shrank under
+its holders; it takes nothing new, because every rule is "free ≥ need" with a positive need.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from allotment.core.ledger.partitions import UNCUT, Table, cutter_of
+from allotment_proto.facts import CardFact, Holding, Inventory
+from allotment_proto.volcano import vgpu
+
+EXCLUSIVE = "exclusive:"
+SHARING = frozenset(("", "hami-core"))
+"""Modes in which exclusivity rules hold. Source: volcano `gpuexclusive.go` (deviceshare 4.8)."""
+
+HolderKey = tuple[str, int, str]
+"""(pod uid, container index, instance): a container never gets the same piece of a card twice, but
+others may give it several."""
+
+
+class Card:
+    """One card and its holders. Changed only through `Ledger.charge` and `Ledger.release`.
+
+    `cutter` says how it is handed out in pieces, None if by amounts alone; `state` is what can
+    still be had then. `tags` counts the holders of each tag that others may keep apart from.
+    """
+
+    __slots__ = (
+        "cutter",
+        "fact",
+        "family",
+        "free_cores_pct",
+        "free_memory_mib",
+        "free_slots",
+        "holders",
+        "slot",
+        "state",
+        "table",
+        "tags",
+    )
+
+    def __init__(self, fact: CardFact, family: str = "", table: Table = ()) -> None:
+        self.fact = fact
+        self.slot = 0
+        """Its place among all cards of the node."""
+        self.family = family
+        self.table = table
+        self.cutter = cutter_of(family, fact, table)
+        self.free_slots = fact.slots
+        self.free_memory_mib = fact.memory_mib
+        self.free_cores_pct = fact.cores_pct
+        self.holders: dict[HolderKey, Holding] = {}
+        self.state = UNCUT
+        self.tags: dict[str, int] = {}
+
+    @property
+    def held(self) -> list[str]:
+        """The pieces that are held."""
+        return [holding.instance for holding in self.holders.values()]
+
+    def charged_mib(self, holding: Holding) -> int:
+        """The memory that a holder is charged: what it asked for, or that of its piece."""
+        if self.cutter is None:
+            return holding.memory_mib
+        return self.cutter.charged_mib(self.table, holding.instance, holding.memory_mib)
+
+    def admits(self, instances: Sequence[str]) -> bool:
+        """Whether these pieces can be had next to those that are held."""
+        return self.cutter is None or self.cutter.admits(
+            self.fact, self.table, self.held, instances
+        )
+
+    def knows(self, holding: Holding) -> bool:
+        """Whether this is a piece that such a card can be cut into, or a share if it is not cut:
+        a node may change how its cards are shared.
+        """
+        if self.cutter is not None:
+            return self.cutter.admits(self.fact, self.table, (), (holding.instance,))
+        return self.family != vgpu.FAMILY or not holding.instance
+
+    @property
+    def used_slots(self) -> int:
+        return self.fact.slots - self.free_slots
+
+    @property
+    def used_memory_mib(self) -> int:
+        return self.fact.memory_mib - self.free_memory_mib
+
+    @property
+    def used_cores_pct(self) -> int:
+        return self.fact.cores_pct - self.free_cores_pct
+
+    @property
+    def oversold(self) -> bool:
+        return self.free_slots < 0 or self.free_memory_mib < 0 or self.free_cores_pct < 0
+
+    def copy(self) -> "Card":
+        twin = Card.__new__(Card)
+        twin.fact, twin.table, twin.cutter = self.fact, self.table, self.cutter
+        twin.family, twin.slot = self.family, self.slot
+        twin.state = self.state
+        twin.tags = dict(self.tags)
+        twin.free_slots = self.free_slots
+        twin.free_memory_mib = self.free_memory_mib
+        twin.free_cores_pct = self.free_cores_pct
+        twin.holders = dict(self.holders)
+        return twin
+
+
+class Ledger:
+    """The cards of one device family on one node, in index order.
+
+    `blocked` is the reason code why none of them takes anything new, None if they do. A copy shares
+    its cards with the original until one of them is booked on.
+    """
+
+    __slots__ = ("_shared", "blocked", "by_id", "cards", "family", "mode")
+
+    def __init__(self, inventory: Inventory, blocked: str | None = None) -> None:
+        self.family = inventory.family
+        self.mode = inventory.mode
+        self.blocked = blocked
+        tables = inventory.tables
+        self.cards = [
+            Card(fact, self.family, tables[fact.table] if 0 <= fact.table < len(tables) else ())
+            for fact in inventory.cards
+        ]
+        self.by_id = {card.fact.id: card for card in self.cards}
+        self._shared: set[str] = set()
+
+    def charge(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
+        """Book a holding. One on a card this node does not (or no longer) have is not booked."""
+        card = self.by_id.get(holding.card)
+        key = (uid, holding.container, holding.instance)
+        if card is None or key in card.holders:
+            return
+        if holding.card in self._shared:
+            card = self._own(card)
+        card.holders[key] = holding
+        card.free_slots -= 1
+        card.free_cores_pct -= holding.cores_pct
+        if card.cutter is None:
+            card.free_memory_mib -= holding.memory_mib
+        else:
+            card.free_memory_mib -= card.charged_mib(holding)
+            card.state = card.cutter.state(card.fact, card.table, card.held)
+        if tags:
+            for tag in self.counted(tags, holding):
+                card.tags[tag] = card.tags.get(tag, 0) + 1
+
+    def release(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
+        """Undo `charge` exactly; a holding that is not booked changes nothing."""
+        card = self.by_id.get(holding.card)
+        if card is None:
+            return
+        if holding.card in self._shared:
+            card = self._own(card)
+        booked = card.holders.pop((uid, holding.container, holding.instance), None)
+        if booked is None:
+            return
+        card.free_slots += 1
+        card.free_cores_pct += booked.cores_pct
+        if card.cutter is None:
+            card.free_memory_mib += booked.memory_mib
+        else:
+            card.free_memory_mib += card.charged_mib(booked)
+            card.state = card.cutter.state(card.fact, card.table, card.held)
+        if tags:
+            for tag in self.counted(tags, booked):
+                card.tags[tag] -= 1
+                if not card.tags[tag]:
+                    del card.tags[tag]
+
+    def counted(self, tags: tuple[str, ...], holding: Holding) -> tuple[str, ...]:
+        """Those of a pod's tags that count for a holding.
+
+        Exclusivity is about shares of cards only, and a group does not mind a member that takes
+        neither memory nor compute. Source: volcano `vgpu/utils.go` (deviceshare 4.2, 4.8).
+        """
+        takes = holding.memory_mib > 0 or holding.cores_pct > 0
+        if not tags or (self.mode in SHARING and takes):
+            return tags
+        return tuple(
+            tag for tag in tags if (self.mode in SHARING if tag.startswith(EXCLUSIVE) else takes)
+        )
+
+    def copy(self) -> "Ledger":
+        twin = Ledger.__new__(Ledger)
+        twin.family, twin.mode, twin.blocked = self.family, self.mode, self.blocked
+        twin.cards, twin.by_id = list(self.cards), dict(self.by_id)
+        twin._shared = set(self.by_id)
+        return twin
+
+    def _own(self, card: Card) -> Card:
+        """A copy of a shared card in its place."""
+        twin = card.copy()
+        self.cards[self.cards.index(card)] = self.by_id[card.fact.id] = twin
+        self._shared.discard(card.fact.id)
+        return twin
+
+
+def check(ledger: Ledger, place: str) -> Iterator[str]:
+    """Every way in which the books do not balance, recomputed from the holders; none is right."""
+    for card in ledger.cards:
+        held = card.holders.values()
+        wanted = (
+            card.fact.slots - len(card.holders),
+            card.fact.memory_mib - sum(card.charged_mib(h) for h in held),
+            card.fact.cores_pct - sum(h.cores_pct for h in held),
+        )
+        booked = (card.free_slots, card.free_memory_mib, card.free_cores_pct)
+        if booked != wanted:
+            yield (
+                f"{place}/{card.fact.id}: free (slots, MiB, cores) is booked as {booked} "
+                f"but the holders leave {wanted}"
+            )
+        if card.cutter is not None:
+            state = card.cutter.state(card.fact, card.table, card.held)
+            if card.state != state:
+                yield f"{place}/{card.fact.id}: is cut as {state} but booked as {card.state}"

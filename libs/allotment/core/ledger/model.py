@@ -1,0 +1,418 @@
+"""What the state is made of: nodes with their books, pods with what they hold, and the whole.
+
+Plain data with the small operations that keep it consistent. Only `state.apply` calls those that
+change a `ClusterState`; everybody else reads.
+"""
+
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from allotment.core.ledger.changes import Trail
+from allotment.core.ledger.ledger import Ledger
+from allotment.core.reasons import CARDS_QUARANTINED
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import (
+    Admission,
+    ConfigurationChecked,
+    Corrected,
+    Eviction,
+    GroupObserved,
+    Held,
+    NodeObserved,
+    PodObserved,
+    PriorityClassObserved,
+    QueueObserved,
+    Refusal,
+    Short,
+)
+from allotment_proto.facts import (
+    ALONE,
+    Amounts,
+    Attachment,
+    Holding,
+    PodPreference,
+    PodSubject,
+    PodTerm,
+    Policy,
+)
+
+K = TypeVar("K")
+
+ENDED = frozenset(("Succeeded", "Failed"))
+ACTIVE = "Pending"
+CHANGES_MAX = 1 << 14
+OWNERS_MAX = 1024
+
+SAID = (0, 0)
+"""`PodRequest.unsaid` of pods that say all."""
+
+RESERVED = "reserved"
+BOUND = "bound"
+SINGLE = "pod:"
+"""What the job of a pod without a group is called, before the pod's uid."""
+
+
+class Allocation(msgspec.Struct, gc=False, eq=False):
+    """What one pod holds on one node. `seq` is the decision's sequence, 0 if others bound it."""
+
+    uid: str
+    node: str
+    holdings: tuple[Holding, ...]
+    cpu_milli: int
+    memory_bytes: int
+    extended: Amounts
+    phase: str
+    seq: int = 0
+    stamp_s: int = 0
+    tags: tuple[str, ...] = ()
+    """What others may want to keep apart from on a card; see `PodObserved.tags`."""
+    broken: bool = False
+    """It holds devices of which nobody can tell which."""
+    fact: PodObserved | None = None
+    """The pod as it was last seen: its labels, and what it says about other pods."""
+    volumes: tuple[tuple[str, str], ...] = ()
+    """Of its claims those that are bound to volumes that were there, each with its volume."""
+
+
+CardPlace = tuple[str, str, str]
+"""Node, family, card id: of some families ids tell cards apart on one node only."""
+
+Change = tuple[int, Allocation | None, int]
+"""A node's row, and the allocation that was booked (1) or released (−1) there, if that is all."""
+
+
+class Node:
+    """One node: its last observed fact, its ledgers, what is free on the host, who is on it.
+
+    `fact` is None while pods still hold something on a node that is gone (or was never seen).
+    """
+
+    __slots__ = (
+        "allocations",
+        "attached",
+        "broken",
+        "cpu_milli_free",
+        "extended_free",
+        "fact",
+        "labels",
+        "last_stamp_s",
+        "ledgers",
+        "memory_bytes_free",
+        "name",
+        "pods_free",
+        "row",
+        "unsaid_bytes",
+        "unsaid_milli",
+    )
+
+    def __init__(self, name: str, row: int) -> None:
+        self.name = name
+        self.row = row
+        self.fact: NodeObserved | None = None
+        self.labels: dict[str, str] = {}
+        self.ledgers: dict[str, Ledger] = {}
+        self.cpu_milli_free = 0
+        self.memory_bytes_free = 0
+        self.pods_free = 0
+        self.extended_free: dict[str, int] = {}
+        self.allocations: dict[str, Allocation] = {}
+        self.last_stamp_s = 0
+        self.broken: set[str] = set()
+        """Uids of pods that hold devices here of which nobody can tell which."""
+        self.unsaid_milli = self.unsaid_bytes = 0
+        """What scores add to what is in use; see `PodRequest.unsaid`."""
+        self.attached: dict[str, dict[str, int]] = {}
+        """Driver → claims of the pods here, with how many pods have each."""
+
+    @property
+    def blocked(self) -> str | None:
+        """The reason why no card of this node takes anything new, None if they do."""
+        return CARDS_QUARANTINED if self.broken else None
+
+    def rebuild(self, fact: NodeObserved | None) -> None:
+        """Take over a new fact and book every allocation on it afresh."""
+        self.fact = fact
+        self.labels = dict(fact.labels) if fact else {}
+        blocked = self.blocked
+        self.ledgers = {i.family: Ledger(i, blocked) for i in fact.inventories} if fact else {}
+        cards = [card for ledger in self.ledgers.values() for card in ledger.cards]
+        for slot, card in enumerate(cards):
+            card.slot = slot
+        self.cpu_milli_free = fact.cpu_milli if fact else 0
+        self.memory_bytes_free = fact.memory_bytes if fact else 0
+        self.pods_free = fact.pods if fact else 0
+        self.extended_free = dict(fact.extended) if fact else {}
+        self.unsaid_milli = self.unsaid_bytes = 0
+        self.attached = {}
+        for allocation in self.allocations.values():
+            self._book(allocation, 1)
+
+    def charge(self, allocation: Allocation) -> None:
+        self.allocations[allocation.uid] = allocation
+        if allocation.broken:
+            self.broken.add(allocation.uid)
+            self._block()
+        self._book(allocation, 1)
+
+    def release(self, allocation: Allocation) -> None:
+        del self.allocations[allocation.uid]
+        if allocation.broken:
+            self.broken.discard(allocation.uid)
+            self._block()
+        self._book(allocation, -1)
+
+    def _block(self) -> None:
+        for ledger in self.ledgers.values():
+            ledger.blocked = self.blocked
+
+    def _book(self, allocation: Allocation, sign: int) -> None:
+        self.cpu_milli_free -= sign * allocation.cpu_milli
+        self.memory_bytes_free -= sign * allocation.memory_bytes
+        self.pods_free -= sign
+        for name, amount in allocation.extended:
+            if name in self.extended_free:
+                self.extended_free[name] -= sign * amount
+        fact = allocation.fact
+        if fact is not None and (fact.request.unsaid != SAID or fact.request.attachments):
+            self.book_said(fact, sign)
+        ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
+        for holding in allocation.holdings:
+            ledger = ledgers.get(holding.family)
+            if ledger is not None:
+                (ledger.charge if sign > 0 else ledger.release)(uid, holding, tags)
+
+    def book_said(self, fact: PodObserved, sign: int) -> None:
+        """Book what only a pod's fact says of it: what scores add, and its volumes."""
+        request = fact.request
+        if request.unsaid != SAID:
+            self.unsaid_milli += sign * request.unsaid[0]
+            self.unsaid_bytes += sign * request.unsaid[1]
+        for volume in request.attachments:
+            claims = self.attached.setdefault(volume.driver, {})
+            _add(claims, volume.claim, sign)
+            if not claims:
+                del self.attached[volume.driver]
+
+    def fork(self) -> "Node":
+        """A copy whose books can be charged without touching this one."""
+        twin = Node.__new__(Node)
+        twin.name, twin.row, twin.fact, twin.labels = self.name, self.row, self.fact, self.labels
+        twin.ledgers = {family: ledger.copy() for family, ledger in self.ledgers.items()}
+        twin.cpu_milli_free = self.cpu_milli_free
+        twin.memory_bytes_free = self.memory_bytes_free
+        twin.pods_free = self.pods_free
+        twin.extended_free = dict(self.extended_free)
+        twin.allocations = dict(self.allocations)
+        twin.last_stamp_s = self.last_stamp_s
+        twin.broken = set(self.broken)
+        twin.unsaid_milli, twin.unsaid_bytes = self.unsaid_milli, self.unsaid_bytes
+        twin.attached = {driver: dict(claims) for driver, claims in self.attached.items()}
+        return twin
+
+
+class Pod(msgspec.Struct, gc=False, eq=False):
+    """One pod: its last observed fact, what it holds, and the last refusal said about it."""
+
+    fact: PodObserved
+    changed_seq: int
+    allocation: Allocation | None = None
+    refusal: Refusal | None = None
+    refused_basis: int = 0
+    bind_failures: int = 0
+
+
+class Group:
+    """A PodGroup: its last observed fact, its pods, and what was decided about it.
+
+    `fact` is None while pods name a group that nobody has seen.
+    """
+
+    __slots__ = (
+        "admitted_seq",
+        "changed_seq",
+        "fact",
+        "gate",
+        "members",
+        "passed",
+        "queue",
+        "short",
+        "short_basis",
+        "short_since",
+    )
+
+    def __init__(self) -> None:
+        self.fact: GroupObserved | None = None
+        self.members: dict[str, None] = {}
+        """Uids of its pods, in the order in which they were first seen."""
+        self.queue = ""
+        """The queue of the last PodGroup of this name: what its pods hold counts there also when
+        the PodGroup is gone."""
+        self.admitted_seq = 0
+        """The decision that let it pass the gate of its queue, 0 if none did."""
+        self.gate: Admission | None = None
+        """What was last said of it at the gate."""
+        self.short: Short | None = None
+        self.short_basis = 0
+        self.short_since = 0
+        """Why it did not get its minimum when it was last tried, on which state; and the decision
+        that first found it so."""
+        self.passed = 0
+        """How many pods of others were placed since then."""
+        self.changed_seq = 0
+        """The last sequence at which anything about it or its pods changed."""
+
+
+class Nominated:
+    """The places of a preemptor: they are kept until it was tried there with all victims gone."""
+
+    __slots__ = ("nodes", "ripe_seq")
+
+    def __init__(self, nodes: dict[str, str], ripe_seq: int = 0) -> None:
+        self.nodes = nodes
+        """By uid of a pod that waits."""
+        self.ripe_seq = ripe_seq
+        """When the last victim was gone, or stayed for good; 0 while some are still to go."""
+
+
+class RulesAbout(NamedTuple):
+    """The topology keys by which others' rules are about a pod, with the pod as they see it."""
+
+    repelled: tuple[PodSubject, ...]
+    wanted: tuple[PodSubject, ...]
+
+
+class ClusterState:
+    """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.corrected: dict[str, tuple[int, Corrected]] = {}
+        """Pods that were served with another pod's record and hold something still, and the
+        sequence at which that was said."""
+        self.decision_seq = 0
+        self.policy = Policy()
+        self.policy_seq = 0
+        self.devices = DeviceConfig()
+        self.devices_seq = 0
+        """The device configuration in force, and the sequence at which it took effect."""
+        self.config_checks: dict[str, tuple[int, ConfigurationChecked]] = {}
+        """By kind, what there is to say of its newest text (why it is not in force, or which lines
+        of it have no effect), and the sequence at which that was said."""
+        self.config_sources: dict[str, str] = {}
+        """By kind, where the configuration in force was read."""
+        self.shunned: dict[str, dict[CardPlace, int]] = {}
+        """Owner's uid → cards on which its pods could not start, with the sequence of the last
+        failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
+        self.groups: dict[str, Group] = {}
+        """By ``<namespace>/<name>``."""
+        self.short: dict[str, None] = {}
+        """The groups that have a `Group.short`."""
+        self.unseen: dict[str, None] = {}
+        """The groups that pods name and that nobody has seen."""
+        self.jobs_trail = Trail()
+        """Groups, and while there are queues pods without one (`SINGLE`), that changed."""
+        self.told_trail = Trail()
+        """Groups of which a decision said something: why they wait, or whether they are let in."""
+        self.queues: dict[str, QueueObserved] = {}
+        self.classes: dict[str, PriorityClassObserved] = {}
+        self.order_seq = 0
+        """The last sequence at which something changed that order and quota depend on."""
+        self.time_ms = 0
+        """The last moment that the log was told."""
+        self.holds: tuple[Held, ...] = ()
+        """What is held for groups that were passed by too often."""
+        self.nominated: dict[str, Nominated] = {}
+        """Preemptor → where its pods will be placed, for which others had to go."""
+        self.evicting: dict[str, Eviction] = {}
+        """Pods that were told to make room and are not gone yet."""
+        self.spared: dict[str, str] = {}
+        """Pods whose eviction was refused → their owner's uid: nobody asks again before something
+        happens to one of the owner's pods."""
+        self.local: dict[str, None] = {}
+        """Uids of pods that hold something and were given volumes that were there already."""
+        self.singles: dict[str, None] = {}
+        """Uids of pods without a group that hold something."""
+        self.nodes: dict[str, Node] = {}
+        self.nodes_seq = 0
+        """The last sequence at which a node was observed or went."""
+        self.keep_away: dict[PodTerm, int] = {}
+        self.preferences: dict[PodPreference, int] = {}
+        """What the pods that are known say about others (required anti-affinity, and preferences),
+        with how many of them say it; see `company.situated`."""
+        self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
+        """By namespace and labels, what these rules say of such a pod: a cache, emptied when a rule
+        comes that nobody had, or goes with the last pod that has it."""
+        self.last_unserved: tuple[tuple[object, ...], tuple[str, ...]] | None = None
+        """What was asked of `unserved` last, and its answer: a cache."""
+        self.claimed: dict[Attachment, int] = {}
+        """Volumes of the pods that are known, with how many of them have each."""
+        self.followers = 0
+        """How many pods wait for others to be somewhere: any placement may be room for them."""
+        self.rows: list[Node | None] = []
+        self.vacant: list[int] = []
+        """Rows without a node, as a heap: the lowest is given away first."""
+        self.forgotten = 0
+        """How many nodes were forgotten: for caches, whose rows may be another node's by now."""
+        self.pods: dict[str, Pod] = {}
+        self.pending: dict[str, None] = {}
+        """Uids of pods that wait for us, in the order they began to wait."""
+        self.reserved: dict[str, None] = {}
+        """Uids of pods whose Binding is not known to have happened or failed yet."""
+        self.room_seq = 0
+        """The last sequence at which room may have appeared somewhere."""
+        self.voided: dict[str, int] = {}
+        """Pods whose last placement did not stand → the sequence of that decision."""
+        self.changes: list[Change] = []
+        self.changes_dropped = 0
+        """What happened to nodes, in order, for caches; how many entries were forgotten."""
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether queues and groups are in use: then order and quota go by the policy's tiers."""
+        return bool(self.queues)
+
+    def note_company(self, fact: PodObserved, sign: int) -> None:
+        """Note what a pod says about others and shares with them (1), or no more (−1)."""
+        for volume in fact.request.attachments:
+            _add(self.claimed, volume, sign)
+        company = fact.request.company
+        if company == ALONE:
+            return
+        if company.near or any(rule.is_required for rule in company.spread):
+            self.followers += sign
+        news = [_add(self.keep_away, term, sign) for term in company.away]
+        news += [_add(self.preferences, preference, sign) for preference in company.preferred]
+        if any(news):  # one more pod with a rule that is known says nothing new
+            self.rules_about.clear()
+
+    def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
+        """Note that a node changed: an allocation was booked (1) or released (−1), or, without
+        one, anything about it.
+        """
+        self.changes.append((node.row, allocation, sign))
+        if len(self.changes) > CHANGES_MAX:
+            forgotten = CHANGES_MAX // 2  # not all: who follows closely must not start anew
+            del self.changes[:forgotten]
+            self.changes_dropped += forgotten
+
+    def waits(self, fact: PodObserved) -> bool:
+        """Whether the fact describes a pod that is ours to schedule now."""
+        return (
+            not fact.node
+            and fact.phase == ACTIVE
+            and not fact.deleting
+            and not fact.gated
+            and fact.scheduler in self.policy.scheduler_names
+        )
+
+
+def _add(counts: dict[K, int], key: K, number: int) -> bool:
+    """Add to a count; one that is 0 is forgotten. Whether that made or ended a key."""
+    before = counts.get(key, 0)
+    now = before + number
+    if now:
+        counts[key] = now
+    else:
+        del counts[key]
+    return not (before and now)

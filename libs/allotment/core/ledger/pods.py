@@ -1,0 +1,205 @@
+"""What observations of pods do, and corrections of what they hold: handlers of `state.apply`.
+
+A pod that a decision placed holds what that booked, whatever its annotations say. One that others
+bound holds what they claim.
+"""
+
+import msgspec
+
+from allotment.core.ledger import evictions as fold_evictions
+from allotment.core.ledger import groups as fold_groups
+from allotment.core.ledger.books import charge, note_single, release, sort_in, wait_no_more
+from allotment.core.ledger.claims import agrees, claimed, confirmed
+from allotment.core.ledger.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
+from allotment_proto.events import Corrected, PodGone, PodObserved
+
+STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
+"""What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
+
+
+def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
+    """A pod as it is now; an observation older than the last one changes nothing."""
+    pod = state.pods.get(event.uid)
+    before = None if pod is None else pod.fact
+    if pod is None:
+        pod = state.pods[event.uid] = Pod(event, seq)
+        fold_groups.join(state, event)
+        state.note_company(event, 1)
+    elif pod.fact.rv > event.rv:
+        return
+    else:
+        if pod.fact.group != event.group:
+            fold_groups.leave(state, pod.fact, seq)
+            fold_groups.join(state, event)
+            fold_groups.pass_on(state, pod, event, seq)
+        if pod.fact.request != event.request:
+            pod.changed_seq = seq
+            was, now = pod.fact.request, event.request
+            if (was.company, was.attachments) != (now.company, now.attachments):
+                state.note_company(pod.fact, -1)
+                state.note_company(event, 1)
+        elif (pod.fact.problem, pod.fact.local_claims) != (event.problem, event.local_claims):
+            pod.changed_seq = seq
+        pod.fact = event
+        note_single(state, pod)
+    fold_groups.changed(state, event, seq)
+    fold_evictions.forgive(state, event)
+    _learn_start(state, pod, before, seq)
+    if event.phase in ENDED:
+        fold_evictions.end_eviction(state, event.uid, seq)
+        release(state, pod, seq)
+        state.corrected.pop(event.uid, None)
+    elif event.node:
+        _hold(state, pod, seq)
+    _look_again(state, pod)
+    sort_in(state, pod)
+
+
+def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
+    """Book a pod seen on a node: what a decision gave it, or what it may claim (`claims`)."""
+    fact, held = pod.fact, pod.allocation
+    if held is None or held.node != fact.node:
+        release(state, pod, seq)  # a pod never changes its node: no Binding of ours can land now
+        state.corrected.pop(fact.uid, None)
+        charge(state, pod, adopted(fact))
+        return
+    seen = adopted(fact)
+    if held.seq:
+        # Whose Binding took effect, a claim that differs does not tell: it stays reserved until
+        # the binder, who asks the API server, has said how it ended.
+        is_as_decided = fact.broken is None and agrees(held.holdings, claimed(fact))
+        seen.phase = BOUND if is_as_decided else held.phase
+        seen.seq, seen.stamp_s = held.seq, held.stamp_s
+        seen.holdings, seen.broken = held.holdings, False
+        seen.volumes = held.volumes
+    elif held.holdings and not held.broken:
+        seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
+    if _is_as_booked(held, seen):
+        if held.phase != seen.phase:
+            held.phase = BOUND
+            state.reserved.pop(fact.uid, None)
+        return
+    release(state, pod, seq)
+    charge(state, pod, seen)
+
+
+def adopted(fact: PodObserved) -> Allocation:
+    """What a pod that others bound holds: what it claims (the watcher keeps that to its limits)."""
+    return Allocation(
+        fact.uid,
+        fact.node,
+        fact.holdings,
+        fact.request.cpu_milli,
+        fact.request.memory_bytes,
+        fact.request.extended,
+        phase=BOUND,
+        tags=fact.tags,
+        broken=fact.broken is not None,
+        fact=fact,
+    )
+
+
+def _look_again(state: ClusterState, pod: Pod) -> None:
+    """What a pod's allocation says of labels and of other pods is what was last seen."""
+    held, fact = pod.allocation, pod.fact
+    if held is None or held.fact is fact:
+        return
+    was, held.fact = held.fact, fact
+    if was is not None and _seems_as(was, fact):
+        return
+    node = state.nodes[held.node]
+    if was is not None:
+        node.book_said(was, -1)
+    node.book_said(fact, 1)
+    if state.followers or state.keep_away:
+        state.room_seq = state.seq
+    state.touch(node)
+
+
+def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
+    """Whether two observations of a pod are the same to other pods and to scores."""
+    before, now = was.request, fact.request
+    return (
+        was.labels == fact.labels
+        and was.deleting == fact.deleting
+        and before.unsaid == now.unsaid
+        and before.company == now.company
+        and before.attachments == now.attachments
+    )
+
+
+def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -> None:
+    """A pod that could not start shuns its cards for its owner; one that could clears them.
+
+    Each tells it once: what is seen of the pod afterwards says nothing about its cards.
+    """
+    fact, held = pod.fact, pod.allocation
+    if held is None or before is None:
+        return
+    start = _start_of(fact)
+    if _start_of(before) == start or (start == STARTED and not state.shunned):
+        return
+    cards = [(held.node, h.family, h.card) for h in held.holdings]
+    if start == STARTED:
+        state.shunned = {
+            owner: left
+            for owner, shunned in state.shunned.items()
+            if (left := {card: at for card, at in shunned.items() if card not in cards})
+        }
+    elif fact.owner and cards and start == NOT_STARTED:
+        shunned = state.shunned.pop(fact.owner, {})
+        shunned.update(dict.fromkeys(cards, seq))
+        state.shunned[fact.owner] = shunned
+        if len(state.shunned) > OWNERS_MAX:
+            del state.shunned[next(iter(state.shunned))]
+
+
+def _start_of(fact: PodObserved) -> str:
+    """Whether the pod could start: `STARTED`, `NOT_STARTED`, or empty while nobody knows."""
+    if fact.bind_phase == NOT_STARTED or fact.reason == NOT_ADMITTED:
+        return NOT_STARTED  # kubelet may refuse what the plugin has served
+    return STARTED if fact.bind_phase == STARTED else ""
+
+
+def _is_as_booked(held: Allocation, seen: Allocation) -> bool:
+    """Whether the books stay as they are. A pod may be resized in place: what it takes of its host
+    changes while its cards do not.
+    """
+    return (
+        held.holdings == seen.holdings
+        and held.broken == seen.broken
+        and held.tags == seen.tags
+        and held.cpu_milli == seen.cpu_milli
+        and held.memory_bytes == seen.memory_bytes
+        and held.extended == seen.extended
+    )
+
+
+def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
+    """A pod that is not there any more holds nothing and says nothing about others."""
+    pod = state.pods.pop(event.uid, None)
+    if pod is None:
+        return
+    release(state, pod, seq)
+    fold_groups.leave(state, pod.fact, seq)
+    fold_evictions.forgive(state, pod.fact)
+    state.note_company(pod.fact, -1)
+    wait_no_more(state, event.uid)
+    state.voided.pop(event.uid, None)
+    state.corrected.pop(event.uid, None)
+    fold_evictions.end_eviction(state, event.uid, seq)
+
+
+def pod_corrected(state: ClusterState, event: Corrected, seq: int) -> None:
+    """A pod holds other devices than those that were decided: the books follow the devices."""
+    pod = state.pods.get(event.uid)
+    held = None if pod is None else pod.allocation
+    if pod is None or held is None or not held.seq:
+        return
+    if (held.node, held.seq) != (event.node, event.decision):
+        return
+    if held.holdings != event.holdings:
+        moved = msgspec.structs.replace(held, holdings=event.holdings, fact=pod.fact)
+        release(state, pod, seq)
+        charge(state, pod, moved)
+    state.corrected[event.uid] = seq, event

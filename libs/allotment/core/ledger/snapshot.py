@@ -1,0 +1,280 @@
+"""State ⇄ bytes. A snapshot is a cache: a start without one ends in the same state, byte for byte.
+
+The encoding is canonical (everything sorted), so two states are equal exactly if their bytes are.
+"""
+
+import msgspec
+
+from allotment.core.ledger.model import CardPlace, Group, Nominated
+from allotment.core.ledger.state import RESERVED, Allocation, ClusterState, Node, Pod
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import (
+    Admission,
+    ConfigurationChecked,
+    Corrected,
+    Eviction,
+    GroupObserved,
+    Held,
+    NodeObserved,
+    PodObserved,
+    PriorityClassObserved,
+    QueueObserved,
+    Refusal,
+    Short,
+)
+from allotment_proto.facts import Amounts, Holding, Policy
+
+SNAPSHOT_VERSION = 7
+
+
+class _Allocation(msgspec.Struct, frozen=True, array_like=True):
+    node: str
+    holdings: tuple[Holding, ...]
+    cpu_milli: int
+    memory_bytes: int
+    extended: Amounts
+    phase: str
+    seq: int
+    stamp_s: int
+    tags: tuple[str, ...]
+    broken: bool
+    volumes: tuple[tuple[str, str], ...] = ()
+
+
+class _Node(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    row: int
+    last_stamp_s: int
+    fact: NodeObserved | None
+
+
+class _Pod(msgspec.Struct, frozen=True, array_like=True):
+    fact: PodObserved
+    changed_seq: int
+    refused_basis: int
+    bind_failures: int
+    refusal: Refusal | None
+    allocation: _Allocation | None
+
+
+class _Group(msgspec.Struct, frozen=True, array_like=True):
+    key: str
+    fact: GroupObserved | None
+    queue: str
+    members: tuple[str, ...]
+    admitted_seq: int
+    gate: Admission | None
+    short: Short | None
+    short_basis: int
+    short_since: int
+    passed: int
+    changed_seq: int
+
+
+class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    v: int
+    seq: int
+    decision_seq: int
+    room_seq: int
+    policy_seq: int
+    policy: Policy
+    devices_seq: int
+    devices: DeviceConfig
+    config_checks: tuple[tuple[int, ConfigurationChecked], ...]
+    config_sources: tuple[tuple[str, str], ...]
+    shunned: tuple[tuple[str, tuple[tuple[CardPlace, int], ...]], ...]
+    order_seq: int
+    time_ms: int
+    groups: tuple[_Group, ...]
+    queues: tuple[QueueObserved, ...]
+    classes: tuple[PriorityClassObserved, ...]
+    holds: tuple[Held, ...]
+    evicting: tuple[Eviction, ...]
+    nominated: tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...]
+    spared: tuple[tuple[str, str], ...]
+    nodes_seq: int
+    rows: int
+    nodes: tuple[_Node, ...]
+    pods: tuple[_Pod, ...]
+    pending: tuple[str, ...]
+    voided: tuple[tuple[str, int], ...]
+    corrected: tuple[tuple[int, Corrected], ...] = ()
+    """Left out if there are none: states without any have the bytes that they always had."""
+
+
+class SnapshotError(Exception):
+    """Raised when bytes are not a snapshot of this release; the log is folded instead."""
+
+
+def encode(state: ClusterState) -> bytes:
+    """The canonical bytes of a state."""
+    return msgspec.msgpack.encode(
+        _Snapshot(
+            v=SNAPSHOT_VERSION,
+            seq=state.seq,
+            decision_seq=state.decision_seq,
+            room_seq=state.room_seq,
+            policy_seq=state.policy_seq,
+            policy=state.policy,
+            devices_seq=state.devices_seq,
+            devices=state.devices,
+            config_checks=tuple(found for _, found in sorted(state.config_checks.items())),
+            config_sources=tuple(sorted(state.config_sources.items())),
+            shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
+            order_seq=state.order_seq,
+            time_ms=state.time_ms,
+            groups=tuple(_group(key, state.groups[key]) for key in sorted(state.groups)),
+            queues=tuple(state.queues[name] for name in sorted(state.queues)),
+            classes=tuple(state.classes[name] for name in sorted(state.classes)),
+            holds=state.holds,
+            nodes_seq=state.nodes_seq,
+            nominated=tuple(
+                (job, found.ripe_seq, tuple(sorted(found.nodes.items())))
+                for job, found in sorted(state.nominated.items())
+            ),
+            evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
+            spared=tuple(sorted(state.spared.items())),
+            rows=len(state.rows),
+            nodes=tuple(
+                _Node(n.name, n.row, n.last_stamp_s, n.fact)
+                for n in sorted(state.nodes.values(), key=lambda n: n.name)
+            ),
+            pods=tuple(_pod(state.pods[uid]) for uid in sorted(state.pods)),
+            pending=tuple(sorted(state.pending)),
+            voided=tuple(sorted(state.voided.items())),
+            corrected=tuple(found for _, found in sorted(state.corrected.items())),
+        )
+    )
+
+
+def decode(payload: bytes) -> ClusterState:
+    """The state that `encode` was given. Raises `SnapshotError` for anything else."""
+    try:
+        image = msgspec.msgpack.decode(payload, type=_Snapshot)
+    except msgspec.DecodeError as error:
+        raise SnapshotError(f"not a snapshot: {error}") from error
+    if image.v != SNAPSHOT_VERSION:
+        raise SnapshotError(f"snapshot version {image.v}, known is {SNAPSHOT_VERSION}")
+    try:
+        return _restored(image)
+    except (LookupError, ValueError) as error:
+        raise SnapshotError(f"snapshot contradicts itself: {error!r}") from error
+
+
+def _restored(image: _Snapshot) -> ClusterState:
+    state = ClusterState()
+    state.seq, state.decision_seq, state.room_seq = image.seq, image.decision_seq, image.room_seq
+    state.policy, state.policy_seq = image.policy, image.policy_seq
+    state.devices, state.devices_seq = image.devices, image.devices_seq
+    state.config_checks = {found[1].kind: found for found in image.config_checks}
+    state.config_sources = dict(image.config_sources)
+    state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
+    state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
+    state.time_ms, state.holds = image.time_ms, image.holds
+    state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
+    state.short = {key: None for key, group in state.groups.items() if group.short is not None}
+    state.unseen = {key: None for key, group in state.groups.items() if group.fact is None}
+    state.queues = {queue.name: queue for queue in image.queues}
+    state.classes = {found.name: found for found in image.classes}
+    state.nominated = {
+        job: Nominated(dict(nodes), ripe_seq) for job, ripe_seq, nodes in image.nominated
+    }
+    state.evicting = {eviction.uid: eviction for eviction in image.evicting}
+    state.spared = dict(image.spared)
+    state.rows = [None] * image.rows
+    for saved in image.nodes:
+        node = state.nodes[saved.name] = Node(saved.name, saved.row)
+        state.rows[saved.row] = node
+        node.last_stamp_s = saved.last_stamp_s
+        node.fact = saved.fact
+    state.vacant = [row for row, node in enumerate(state.rows) if node is None]
+    for entry in image.pods:
+        pod = state.pods[entry.fact.uid] = Pod(entry.fact, entry.changed_seq)
+        state.note_company(entry.fact, 1)
+        pod.refused_basis, pod.bind_failures = entry.refused_basis, entry.bind_failures
+        pod.refusal = entry.refusal
+        if entry.allocation is not None:
+            held = entry.allocation
+            pod.allocation = Allocation(
+                entry.fact.uid,
+                held.node,
+                held.holdings,
+                held.cpu_milli,
+                held.memory_bytes,
+                held.extended,
+                phase=held.phase,
+                seq=held.seq,
+                stamp_s=held.stamp_s,
+                tags=held.tags,
+                broken=held.broken,
+                fact=entry.fact,
+                volumes=held.volumes,
+            )
+            if held.volumes:
+                state.local[entry.fact.uid] = None
+            if held.broken:
+                state.nodes[held.node].broken.add(entry.fact.uid)
+            state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
+            if held.phase == RESERVED:
+                state.reserved[entry.fact.uid] = None
+            if not entry.fact.group:
+                state.singles[entry.fact.uid] = None
+    for node in state.nodes.values():
+        node.rebuild(node.fact)
+    state.pending = dict.fromkeys(image.pending)
+    state.voided = dict(image.voided)
+    state.corrected = {found[1].uid: found for found in image.corrected}
+    return state
+
+
+def _group(key: str, group: Group) -> _Group:
+    return _Group(
+        key,
+        group.fact,
+        group.queue,
+        tuple(group.members),
+        group.admitted_seq,
+        group.gate,
+        group.short,
+        group.short_basis,
+        group.short_since,
+        group.passed,
+        group.changed_seq,
+    )
+
+
+def _restored_group(entry: _Group) -> Group:
+    group = Group()
+    group.fact, group.queue = entry.fact, entry.queue
+    group.members = dict.fromkeys(entry.members)
+    group.admitted_seq, group.gate = entry.admitted_seq, entry.gate
+    group.short, group.short_basis, group.passed = entry.short, entry.short_basis, entry.passed
+    group.short_since, group.changed_seq = entry.short_since, entry.changed_seq
+    return group
+
+
+def _pod(pod: Pod) -> _Pod:
+    return _Pod(
+        pod.fact,
+        pod.changed_seq,
+        pod.refused_basis,
+        pod.bind_failures,
+        pod.refusal,
+        None if pod.allocation is None else _allocation(pod.allocation),
+    )
+
+
+def _allocation(held: Allocation) -> _Allocation:
+    return _Allocation(
+        held.node,
+        held.holdings,
+        held.cpu_milli,
+        held.memory_bytes,
+        held.extended,
+        held.phase,
+        held.seq,
+        held.stamp_s,
+        held.tags,
+        held.broken,
+        held.volumes,
+    )

@@ -1,0 +1,165 @@
+"""What is on the cards, as gauges: Volcano's names and our own, read off the books at one sequence.
+
+Volcano's six have its names, labels and meaning (`vgpu/metrics.go`, deviceshare 9) and concern vGPU
+cards only. They are made anew from the state each time, so that they neither flicker nor outlive
+their node. Two things differ: a pod counts once on a card however many of its containers are there
+(Q11 charges each of them), and pods of one name in several namespaces, which Volcano lets overwrite
+each other, are added up unless the namespace is a label.
+
+Our own are in bytes, for cards of every family.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.partitions import UNCUT
+from allotment.core.ledger.partitions.mig import MUDDLED, largest_mib
+from allotment.core.ledger.state import ClusterState, Node
+from allotment_proto.volcano import vgpu
+
+MIB = 1 << 20
+DEVICE_LABELS = ("devID", "NodeName")
+POD_LABELS = (*DEVICE_LABELS, "podName")
+NAMESPACE_LABEL = "podNamespace"
+CARD_LABELS = ("node", "device", "model")
+
+Rows = dict[tuple[str, ...], int]
+"""Values by label values, in the order of the labels."""
+
+
+class Gauge(NamedTuple):
+    """One metric: a row's value is to be divided by `divisor`."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    rows: Rows
+    divisor: int = 1
+    is_counter: bool = False
+    """It only grows; its name ends in ``_total``."""
+
+
+def card_gauges(state: ClusterState) -> list[Gauge]:
+    """All gauges about cards. Every gauge is there, also without rows."""
+    return [*volcano_gauges(state), *own_gauges(state)]
+
+
+def volcano_gauges(state: ClusterState) -> list[Gauge]:
+    """Volcano's gauges. Memory is in the unit in which the device plugin registers it."""
+    is_named = state.policy.namespace_in_metrics
+    limit: Rows = {}
+    shared: Rows = {}
+    memory: Rows = {}
+    cores: Rows = {}
+    pod_memory: Rows = defaultdict(int)
+    pod_cores: Rows = defaultdict(int)
+    for node, family, card in _cards(state):
+        if family != vgpu.FAMILY:
+            continue
+        at = card.fact.id, node.name
+        limit[at] = card.fact.memory_mib
+        shared[at] = len({uid for uid, _, _ in card.holders})
+        memory[at] = card.used_memory_mib
+        cores[at] = card.used_cores_pct
+        for (uid, _, _), holding in card.holders.items():
+            pod = state.pods[uid].fact
+            whose = (*at, pod.name, pod.namespace) if is_named else (*at, pod.name)
+            pod_memory[whose] += card.charged_mib(holding)
+            pod_cores[whose] += holding.cores_pct
+    pod_labels = (*POD_LABELS, NAMESPACE_LABEL) if is_named else POD_LABELS
+    prefix = "volcano_vgpu_device"
+    return [
+        Gauge(f"{prefix}_memory_limit", "memory of the card, as registered", DEVICE_LABELS, limit),
+        Gauge(f"{prefix}_shared_number", "pods on the card", DEVICE_LABELS, shared),
+        Gauge(f"{prefix}_allocated_memory", "memory in use, as registered", DEVICE_LABELS, memory),
+        Gauge(f"{prefix}_allocated_cores", "compute in use, percent", DEVICE_LABELS, cores),
+        Gauge(
+            f"{prefix}_memory_allocation_for_a_certain_pod",
+            "memory of the card that a pod has, as registered",
+            pod_labels,
+            dict(pod_memory),
+        ),
+        Gauge(
+            f"{prefix}_core_allocation_for_a_certain_pod",
+            "compute of the card that a pod has, percent",
+            pod_labels,
+            dict(pod_cores),
+        ),
+    ]
+
+
+def own_gauges(state: ClusterState) -> list[Gauge]:
+    """Our own gauges about cards of all families."""
+    capacity: Rows = {}
+    reserved: Rows = {}
+    compute: Rows = {}
+    largest: Rows = {}
+    vgpu_unit = max(state.devices.nvidia.memory_factor, 1) * MIB
+    for node, family, card in _cards(state):
+        fact = card.fact
+        unit = vgpu_unit if family == vgpu.FAMILY else MIB
+        at = node.name, fact.id, fact.model
+        capacity[at] = fact.memory_mib * unit
+        reserved[at] = card.used_memory_mib * unit
+        if fact.cores_pct:
+            compute[at[:2]] = card.used_cores_pct * 1000 // fact.cores_pct
+        free = _largest_free_mib(node, card) * unit
+        largest[(fact.model,)] = max(largest.get((fact.model,), 0), free)
+    return [
+        Gauge(
+            "allot_gpu_memory_capacity_bytes",
+            "memory that pods can share on a card",
+            CARD_LABELS,
+            capacity,
+        ),
+        Gauge(
+            "allot_gpu_memory_reserved_bytes",
+            "memory of a card that pods hold; of a MIG card that of their instances",
+            CARD_LABELS,
+            reserved,
+        ),
+        Gauge(
+            "allot_gpu_compute_reserved_ratio",
+            "compute of a card that pods hold, of all it has",
+            CARD_LABELS[:2],
+            compute,
+            divisor=1000,
+        ),
+        Gauge(
+            "allot_largest_free_memory_bytes",
+            "the most memory that one pod can still get on one card of a model",
+            ("model",),
+            largest,
+        ),
+    ]
+
+
+def _largest_free_mib(node: Node, card: Card) -> int:
+    """The largest share, or the largest instance, that a new pod could get of a card."""
+    fact = card.fact
+    if node.blocked is not None or not fact.healthy or card.free_slots < 1:
+        return 0
+    if fact.cores_pct and card.free_cores_pct < 1:
+        return 0
+    return _largest_instance_mib(card) if card.table else max(card.free_memory_mib, 0)
+
+
+def _largest_instance_mib(card: Card) -> int:
+    if card.state == UNCUT:
+        return largest_mib(card.table)
+    if card.state == MUDDLED:
+        return 0
+    number, *free = card.state
+    profiles = zip(card.table[number].profiles, free, strict=True)
+    return max((profile.memory_mib for profile, count in profiles if count), default=0)
+
+
+def _cards(state: ClusterState) -> Iterator[tuple[Node, str, Card]]:
+    """Every registered card with its node and family, nodes by name."""
+    for name in sorted(state.nodes):
+        node = state.nodes[name]
+        for family, ledger in node.ledgers.items():
+            for card in ledger.cards:
+                yield node, family, card

@@ -1,0 +1,241 @@
+"""What queues and groups have and lack, as gauges with Volcano's names, read off a session's books.
+
+Volcano's labels and units: CPU in milli-cores, memory in bytes, other resources in thousandths, one
+row for each that a queue has a number for. They are made anew from the state each time, so that
+none outlives its queue. A queue's `deserved` and `real_capacity` are those of the quota plugin in
+force, and there are none without one; `capacity` is what the Queue says.
+
+Source of the names: Volcano's `pkg/scheduler/metrics`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.metrics.cards import Gauge, Rows
+from allotment.core.queues.model import QueueView, Status
+from allotment.core.queues.plugins.base import Plugin
+from allotment.core.queues.plugins.capacity import Capacity
+from allotment.core.queues.plugins.card import CapacityCard
+from allotment.core.queues.plugins.drf import dominant_share
+from allotment.core.queues.plugins.proportion import Proportion
+from allotment.core.queues.resources import (
+    CPU,
+    MEMORY,
+    NOTHING,
+    PODS,
+    Resources,
+    largest_share,
+    total_of,
+)
+from allotment.core.queues.session import Session
+from allotment.core.queues.work import Job
+from allotment_proto.events import Decided, Event, Evicted
+
+PREFIX = "volcano"
+QUEUE_LABEL = "queue_name"
+MICRO = 1_000_000
+QUOTA_PLUGINS = ("capacity", "capacity-card", "proportion")
+"""Whose books are shown, the first of them that is in force."""
+AMOUNTS = {
+    "allocated": "what the queue's pods hold",
+    "request": "what the queue's pods hold and ask for",
+    "deserved": "what the queue may take back from others",
+    "capacity": "the most that the Queue says it may have",
+    "real_capacity": "the most that the queue may have beside what others are guaranteed",
+    "inqueue": "what groups were let in for and do not hold yet",
+}
+
+
+class _Queue(NamedTuple):
+    """One queue's amounts by the words of `AMOUNTS`."""
+
+    view: QueueView
+    amounts: Mapping[str, Resources]
+    share: Fraction
+    is_overused: bool
+
+
+def queue_gauges(session: Session | None) -> list[Gauge]:
+    """All gauges about queues. Every gauge is there, also without rows (no session)."""
+    queues = [] if session is None else _queues(session)
+    gauges = [
+        gauge for word, text in AMOUNTS.items() for gauge in _amount_gauges(word, text, queues)
+    ]
+    share: Rows = {(q.view.name,): int(q.share * MICRO) for q in queues}
+    weight: Rows = {(q.view.name,): q.view.weight for q in queues}
+    overused: Rows = {(q.view.name,): int(q.is_overused) for q in queues}
+    named = (
+        ("share", "the greatest part that a queue has of anything it deserves", share, MICRO),
+        ("weight", "the weight of a queue", weight, 1),
+        ("overused", "whether a queue gets nothing more (1)", overused, 1),
+    )
+    gauges += [
+        Gauge(f"{PREFIX}_queue_{word}", text, (QUEUE_LABEL,), rows, divisor)
+        for word, text, rows, divisor in named
+    ]
+    return gauges
+
+
+def job_gauges(state: ClusterState, session: Session | None) -> list[Gauge]:
+    """All gauges about groups. Every gauge is there, also without rows."""
+    waiting: Rows = {
+        (key,): sum(uid in state.pending for uid in group.members)
+        for key, group in state.groups.items()
+        if group.short is not None
+    }
+    shares: Rows = {}
+    spaces: Rows = {}
+    if session is not None:
+        total = session.world.cluster.total
+        held: dict[str, list[Resources]] = {}
+        for job in session.jobs.values():
+            held.setdefault(job.view.namespace, []).append(job.allocated)
+            if job.uid in state.groups:
+                share = int(dominant_share(job.allocated, total) * MICRO)
+                shares[(job.view.namespace, job.uid)] = share
+        spaces = {
+            (name,): int(dominant_share(total_of(parts), total) * MICRO)
+            for name, parts in held.items()
+        }
+    count: Rows = {} if session is None else {(): len(waiting)}
+    return [
+        Gauge(f"{PREFIX}_unschedule_job_count", "groups that found no place", (), count),
+        Gauge(
+            f"{PREFIX}_unschedule_task_count",
+            "pods that wait, of a group that found no place",
+            ("job_id",),
+            waiting,
+        ),
+        Gauge(
+            f"{PREFIX}_job_share",
+            "the greatest part that a group has of anything in the cluster",
+            ("job_ns", "job_id"),
+            shares,
+            MICRO,
+        ),
+        *_namespace_gauges(spaces),
+    ]
+
+
+def _namespace_gauges(shares: Rows) -> list[Gauge]:
+    """What namespaces have. All weigh the same, so the weighted share is the share."""
+    text = "the greatest part that a namespace's pods have of anything in the cluster"
+    labels = ("namespace_name",)
+    return [
+        Gauge(f"{PREFIX}_namespace_share", text, labels, shares, MICRO),
+        Gauge(f"{PREFIX}_namespace_weight", "always 1", labels, dict.fromkeys(shares, 1)),
+        Gauge(f"{PREFIX}_namespace_weighted_share", text, labels, shares, MICRO),
+    ]
+
+
+class Preemptions:
+    """Counts what the log tells of evictions."""
+
+    def __init__(self) -> None:
+        self._attempts = 0
+        self._victims = 0
+        self._evicted: Counter[str] = Counter()
+        self._open: dict[str, str] = {}
+
+    def take(self, event: Event, *, is_ours: bool) -> None:
+        """Take note of one event, in log order; see `Schedules.take`."""
+        if isinstance(event, Decided) and event.evictions:
+            self._attempts += is_ours
+            self._victims = len(event.evictions)
+            self._open.update((eviction.uid, eviction.action) for eviction in event.evictions)
+        elif isinstance(event, Evicted):
+            action = self._open.pop(event.uid, "")
+            if action and not event.code and is_ours:
+                self._evicted[action] += 1
+
+    def gauges(self) -> list[Gauge]:
+        """What was counted, under Volcano's names (one of which is a counter by its name only)."""
+        evicted: Rows = {(action,): count for action, count in self._evicted.items()}
+        return [
+            Gauge(
+                f"{PREFIX}_pod_preemption_victims",
+                "pods that the last decision to evict evicts",
+                (),
+                {(): self._victims},
+            ),
+            Gauge(
+                f"{PREFIX}_total_preemption_attempts",
+                "decisions to evict since the start",
+                (),
+                {(): self._attempts},
+            ),
+            Gauge(
+                f"{PREFIX}_eviction_transactions_total",
+                "pods evicted since the start",
+                ("action",),
+                evicted,
+                is_counter=True,
+            ),
+        ]
+
+
+def _queues(session: Session) -> list[_Queue]:
+    names = sorted(session.world.queues)
+    plugin = next(filter(None, (session.plugin(name) for name in QUOTA_PLUGINS)), None)
+    return [_queue(session, plugin, session.queue(name)) for name in names]
+
+
+def _queue(session: Session, plugin: Plugin | None, view: QueueView) -> _Queue:
+    amounts = {"capacity": view.capability}
+    match plugin:
+        case Capacity():
+            amounts["deserved"] = plugin.tree.deserved[view.name]
+            amounts["real_capacity"] = plugin.tree.capability[view.name]
+        case Proportion():
+            amounts["deserved"] = plugin.deserved.get(view.name, NOTHING)
+            amounts["real_capacity"] = plugin.capability[view.name]
+        case CapacityCard():
+            amounts["deserved"] = amounts["real_capacity"] = plugin.capability[view.name]
+        case _:
+            pass
+    if isinstance(plugin, Capacity | CapacityCard | Proportion):
+        book = plugin.books[view.name]
+        amounts |= {"allocated": book.allocated, "inqueue": book.inqueue}
+    jobs = session.world.jobs_of(view.name)
+    amounts.setdefault("allocated", total_of([job.allocated for job in jobs]))
+    amounts["request"] = total_of([amounts["allocated"], *map(_asked, jobs)])
+    due = amounts.get("deserved", NOTHING)
+    return _Queue(
+        view,
+        amounts,
+        largest_share(amounts["allocated"], due),
+        session.overused(view.name) is not None,
+    )
+
+
+def _asked(job: Job) -> Resources:
+    """What a job's pods that wait ask for."""
+    return total_of([task.request for task in job.with_status(Status.PENDING)])
+
+
+def _amount_gauges(word: str, text: str, queues: list[_Queue]) -> list[Gauge]:
+    cpu: Rows = {}
+    memory: Rows = {}
+    scalars: Rows = {}
+    for queue in queues:
+        for name, amount in queue.amounts.get(word, NOTHING).items():
+            if name == CPU:
+                cpu[(queue.view.name,)] = int(amount)
+            elif name == MEMORY:
+                memory[(queue.view.name,)] = int(amount)
+            elif name != PODS:
+                scalars[(queue.view.name, name)] = int(amount)
+    start = f"{PREFIX}_queue_{word}"
+    return [
+        Gauge(f"{start}_milli_cpu", f"{text}: CPU in thousandths", (QUEUE_LABEL,), cpu),
+        Gauge(f"{start}_memory_bytes", f"{text}: memory", (QUEUE_LABEL,), memory),
+        Gauge(
+            f"{start}_scalar_resources",
+            f"{text}: others in thousandths",
+            (QUEUE_LABEL, "resource"),
+            scalars,
+        ),
+    ]

@@ -1,0 +1,272 @@
+"""Every request's best nodes, kept up to date on columns: what the hot path asks.
+
+Per request one row: for every position the rank of the node as one integer (higher is better, −1
+where it does not fit) and the cards it would give. A row is scored once in full, and afterwards
+only where positions changed since it was last asked; the same code scores many positions or few.
+The winner is an argmax, because positions are in name order and the rank holds score and best fit.
+
+The answers are those of `cycle.Evaluator`, which asks node by node and stays the reference: same
+places, same scores, same counted reasons.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from allotment.core import reasons
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.board.capacity import holds_at_most
+from allotment.core.placement.board.columns import Columns
+from allotment.core.placement.board.packing import Ints
+from allotment.core.placement.board.pieces import holdings_at
+from allotment.core.placement.board.reasons import reason_numbers
+from allotment.core.placement.board.rows import Row, Static
+from allotment.core.placement.board.score import Scorer
+from allotment.core.placement.board.shapes import allowed_cards, compile_shape
+from allotment.core.placement.board.top import Entry
+from allotment.core.placement.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
+from allotment.core.placement.policies import device_policy
+from allotment.core.placement.policies.fgd import fragmentation_on
+from allotment.core.placement.policies.typical import Fragmentation
+from allotment.core.placement.rules.bounds import Bound, Worth, bounds_of, worth_micro
+from allotment.core.placement.rules.points import KIB_BITS, LEFTOVER_BITS, LEFTOVER_MOST, host_micro
+from allotment.core.placement.rules.predicates import accepts
+from allotment.core.placement.rules.relative import affinity_raw, soft_taints
+from allotment.core.placement.rules.scores import Score
+from allotment.core.placement.rules.switches import switches_of
+from allotment.core.reasons import CODES, NUMBER
+from allotment_proto.events import Placement, RunnerUp
+from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy, Selection
+
+CONSTRAINTS_MAX = 512
+SAID_MAX = 64
+"""So many runners-up are remembered for a request."""
+
+_Lasting = tuple[Constraints, tuple[Bound, ...], Worth | None, Selection | None]
+"""What depends on a node's fact alone, of a request."""
+
+
+class Board:
+    """Ranks nodes for requests on a state and on what is assumed on top of it.
+
+    `begin`, any number of `rank` and `assume`, `end`: the state must not change in between. `end`
+    gives back exactly what was assumed.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.scored = 0
+        """How many positions were scored: the work done, for tests and benches."""
+        self._columns = Columns(state)
+        self._rows: dict[PodRequest, Row] = {}
+        self._statics: dict[_Lasting, Static] = {}
+        self._policy: Policy | None = None
+        self._epoch = -1
+        self._assumed: list[Placement] = []
+
+    @property
+    def assumed(self) -> Sequence[Placement]:
+        """What is assumed, in order."""
+        return self._assumed
+
+    def begin(self) -> None:
+        """Take over what changed in the state."""
+        columns, state = self._columns, self.state
+        if self._policy is not state.policy:
+            self._policy, self._epoch = state.policy, -1
+            self._device = device_policy(state.policy)
+        columns.refresh(self._device.order)
+        if columns.epoch != self._epoch:
+            self._epoch = columns.epoch
+            self._rows.clear()
+            self._statics.clear()
+            self._scorer = Scorer(columns, state.policy, self._device)
+
+    def assume(self, placement: Placement) -> None:
+        """Charge a placement until `end`."""
+        self._columns.book(placement, 1)
+        self._assumed.append(placement)
+
+    def mark(self) -> int:
+        """Where the list of what is assumed stands, for `undo`."""
+        return len(self._assumed)
+
+    def undo(self, mark: int) -> None:
+        """Give back exactly what was assumed since the mark."""
+        while len(self._assumed) > mark:
+            self._columns.book(self._assumed.pop(), -1)
+
+    def end(self) -> None:
+        """Give back everything that was assumed."""
+        self.undo(0)
+
+    def holds_at_most(self, request: PodRequest, wanted: int) -> int:
+        """An upper bound of how many pods with this request fit; `wanted` if that is reached."""
+        if request.company != ALONE:
+            return wanted  # each that is placed may make room
+        row = self._fresh(request)
+        if row.feasible >= wanted:
+            return wanted  # one on each node
+        return min(holds_at_most(self._columns, row), wanted)
+
+    def rank(self, request: PodRequest) -> Ranking:
+        """The best places for a request now, and on how many nodes it fits."""
+        row = self._fresh(request)
+        nodes = self._columns.nodes
+        if not row.feasible:
+            return Ranking(None, (), 0, nodes)
+        best = row.top.best(row.rank, row.feasible, RUNNERS_UP + 1)
+        return Ranking(
+            self._place(row, best[0]),
+            tuple([self._runner_up(row, entry) for entry in best[1:]]),
+            row.feasible,
+            nodes,
+        )
+
+    def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
+        """Why the nodes on which the request does not fit refuse it, most frequent first."""
+        row = self._fresh(request)
+        if row.reasons is None or row.rules is not None:
+            row.reasons = np.zeros(len(self._columns), np.int64)
+            at: Ints = np.arange(len(self._columns))
+        else:
+            at = self._columns.since(row.reasons_cursor)
+        if len(at):
+            row.reasons[at] = reason_numbers(self._columns, self._device, row, at)
+        row.reasons_cursor = self._columns.touched
+        refused = row.reasons[self._columns.present & ~row.fit]
+        counts = np.bincount(refused, minlength=len(CODES)).tolist()
+        found = [(code, count) for code, count in zip(CODES, counts, strict=True) if count]
+        return tuple(sorted(found, key=lambda item: (-item[1], item[0])))
+
+    def fragmentation(self) -> Fragmentation | None:
+        """How much of what is idle the policy's mix cannot use; None while there is no mix."""
+        mix = self.state.policy.mix
+        if not mix:
+            return None
+        self.begin()
+        return fragmentation_on(self._columns, mix)
+
+    # ---- rows
+
+    def _fresh(self, request: PodRequest) -> Row:
+        columns = self._columns
+        row = self._rows.pop(request, None)
+        if row is None or row.kinds != len(columns.kinds):
+            if len(self._rows) >= REQUESTS_MAX:
+                del self._rows[next(iter(self._rows))]
+            shape = compile_shape(columns, request, self.state.policy)
+            static = self._static(request)
+            row = Row(shape, static, allowed_cards(columns, request.selection), columns)
+            self._scorer.prepare(row)
+            self._score(row, np.arange(len(columns)))
+        elif row.cursor < columns.touched:
+            self._score(row, self._changed(row))
+        row.cursor = columns.touched
+        self._rows[request] = row
+        return row
+
+    def _changed(self, row: Row) -> Ints:
+        """The positions that may answer otherwise than when the row was last asked."""
+        at = self._columns.since(row.cursor)
+        if row.rules is not None:
+            before, row.rules.numbers = row.rules.numbers, row.rules.refusals()
+            differs = before != row.rules.numbers
+            differs[at] = True
+            at = differs.nonzero()[0]
+        if row.images is not None:
+            differs = row.images.changed()
+            differs[at] = True
+            at = differs.nonzero()[0]
+        return at
+
+    def _score(self, row: Row, at: Ints) -> None:
+        if row.facts_cursor < len(self._columns.refacted) or row.static.cursor < row.facts_cursor:
+            self._update_facts(row)
+        if not row.is_impossible:
+            self.scored += len(at)
+            self._scorer.score(row, at)
+
+    def _static(self, request: PodRequest) -> Static:
+        bounds = bounds_of(request)
+        chosen = request.selection if request.selection.counted else None
+        lasting = request.constraints, bounds.always, bounds.worth, chosen
+        static = self._statics.get(lasting)
+        if static is None:
+            if len(self._statics) >= CONSTRAINTS_MAX:
+                del self._statics[next(iter(self._statics))]
+            static = self._statics[lasting] = Static(len(self._columns))
+            self._ask_constraints(static, request, range(len(self._columns)))
+            static.cursor = len(self._columns.refacted)
+        return static
+
+    def _update_facts(self, row: Row) -> None:
+        """Take over nodes whose fact is another one: labels, taints, which card is where."""
+        static, refacted = row.static, self._columns.refacted
+        if static.cursor < len(refacted):
+            self._ask_constraints(static, row.shape.request, refacted[static.cursor :])
+            static.cursor = len(refacted)
+        if row.facts_cursor < len(refacted):
+            row.facts_cursor = len(refacted)
+            row.said.clear()  # cards may have other names
+            if row.allowed is not None:
+                row.allowed = allowed_cards(self._columns, row.shape.request.selection)
+                row.told = None
+
+    def _ask_constraints(self, static: Static, request: PodRequest, at: Iterable[int]) -> None:
+        """Ask constraints and lasting bounds again where a node's fact is another than before."""
+        columns, constraints, worth = self._columns, request.constraints, bounds_of(request).worth
+        for position in at:
+            fact = columns.facts[position]
+            if fact is static.facts[position]:
+                continue
+            static.facts[position] = fact
+            if fact is None or not fact.ready:
+                code: str | None = reasons.NODE_NOT_READY
+            else:
+                node = columns.node(position)
+                code = accepts(node, request, switches_of(self.state.policy))
+                if worth is not None:
+                    static.worth[position] = worth_micro(worth, node.labels)
+                if constraints.preferred:
+                    static.earned[position] = affinity_raw(node, constraints)
+                soft = soft_taints(fact.taints, constraints.tolerations) if fact.taints else 0
+                static.softs += (soft > 0) - (int(static.soft[position]) > 0)
+                static.soft[position] = soft
+            number = 0 if code is None else NUMBER[code]
+            static.refused += (number > 0) - (int(static.codes[position]) > 0)
+            static.codes[position] = number
+
+    # ---- answers
+
+    def _runner_up(self, row: Row, entry: Entry) -> RunnerUp:
+        place = entry, row.slots_at(entry[1])
+        said = row.said.get(place)
+        if said is None:
+            if len(row.said) >= SAID_MAX:
+                row.said.clear()
+            columns, (rank, position) = self._columns, entry
+            cards, name = columns.card_ids[position], columns.names[position]
+            chosen = tuple([cards[slot] for slot in place[1]])
+            said = row.said[place] = RunnerUp(name, rank >> LEFTOVER_BITS, chosen)
+        return said
+
+    def _place(self, row: Row, entry: Entry) -> Place:
+        rank, position = entry
+        columns, policy, request = self._columns, self.state.policy, row.shape.request
+        total, leftover = rank >> LEFTOVER_BITS, LEFTOVER_MOST - (rank & LEFTOVER_MOST)
+        in_use = columns.host_sum_with(
+            position, request.cpu_milli, request.memory_bytes >> KIB_BITS
+        )
+        terms = [("host", policy.host_weight * host_micro(in_use, policy.host_policy))]
+        if policy.fit_weight and row.shape.asks:
+            terms.insert(0, ("fit", policy.fit_weight * row.fit_at(position)))
+        device = total
+        if row.more is not None:
+            device = row.more.sum_at(position, total)
+            terms += row.more.terms_at(position)
+        for _, micro in terms:
+            device -= micro
+        score = Score(total, (("device", device), *terms), leftover)
+        holdings = holdings_at(columns, policy, row, position)
+        return Place((-total, leftover, columns.names[position]), score, holdings)

@@ -1,0 +1,63 @@
+"""What a row keeps beside ranks where plugins count, or weights are so great that totals end early.
+
+A rank tells the total only. The plugins' parts of it are kept, because a placement names them.
+"""
+
+import numpy as np
+
+from allotment.core.placement.board.packing import Ints
+from allotment.core.placement.board.terms import Terms
+
+
+class More:
+    """By position (N,). What is said of a position holds where the pod fits."""
+
+    def __init__(
+        self,
+        positions: int,
+        terms: Terms,
+        constant_micro: int,
+        worth: tuple[str, Ints] | None = None,
+        *,
+        is_cut: bool,
+    ) -> None:
+        self.terms = terms
+        self.micro = np.zeros((len(terms.names) + 1, positions), np.int64)
+        self.parts: list[Ints] = list(self.micro[:-1])
+        """Each plugin's term, without what compares nodes."""
+        self.constant_micro = constant_micro
+        """What every node earns where none is better than another."""
+        self.worth = worth
+        """What nodes are worth to the pod's queue, and the name of that term."""
+        self.is_cut = is_cut
+        """Whether totals may have been cut off: then they do not tell the sum of the terms."""
+        self.is_relative = False
+        """Whether nodes are compared with each other; then the next three are kept."""
+        self.alone_micro: Ints = self.micro[-1]
+        """The sum of all terms without what compares nodes; also kept where totals are cut."""
+        self.kept = np.zeros(positions, np.int64)
+        """A rank's lowest bits."""
+        self.relative_micro: Ints = np.zeros(positions, np.int64)
+        """What a node earns beside the others."""
+
+    def terms_at(self, position: int) -> list[tuple[str, int]]:
+        """The plugins' terms of the score at a position, by name."""
+        plugins = {
+            name: int(part[position])
+            for name, part in zip(self.terms.names, self.parts, strict=True)
+        }
+        if "nodeorder" in plugins:
+            plugins["nodeorder"] += self._earned(position)
+        if self.worth is not None:
+            name, micro = self.worth
+            plugins[name] = int(micro[position])
+        return list(plugins.items())
+
+    def sum_at(self, position: int, total_micro: int) -> int:
+        """The sum of all terms at a position, also where the total of its rank was cut off."""
+        if self.is_relative or self.is_cut:
+            return int(self.alone_micro[position]) + self._earned(position)
+        return total_micro
+
+    def _earned(self, position: int) -> int:
+        return int(self.relative_micro[position]) if self.is_relative else self.constant_micro

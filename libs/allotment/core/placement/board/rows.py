@@ -1,0 +1,213 @@
+"""What the board keeps per request and per constraints, and arithmetic that its parts share."""
+
+from itertools import accumulate
+from struct import Struct
+
+import numpy as np
+
+from allotment.core.placement.board import packing
+from allotment.core.placement.board.arrays import USE_ORDERS
+from allotment.core.placement.board.columns import Columns
+from allotment.core.placement.board.images import Images
+from allotment.core.placement.board.interpod import Rules
+from allotment.core.placement.board.more import More
+from allotment.core.placement.board.packing import Bools, Ints, Shorts
+from allotment.core.placement.board.shapes import Ask, Shape
+from allotment.core.placement.board.top import Entry, Top
+from allotment.core.placement.policies.base import View
+from allotment.core.placement.rules.bounds import Barred, bounds_of
+from allotment.core.reasons import NUMBER
+from allotment_proto.events import RunnerUp
+
+NETWORKS_MOST = 1 << 31
+_NOT_ASKED = object()
+"""Not a fact, and not the absence of one."""
+_no_key = np.array(-1)
+_SLOT_BYTES = 2
+
+
+Told = tuple[bool, tuple[object, ...]]
+"""Whether the loops for shares alone will do, and what the compiled loops are told."""
+
+
+class Static:
+    """Per position the reason why the constraints refuse the node (0: they do not)."""
+
+    def __init__(self, positions: int) -> None:
+        self.codes = np.zeros(positions, np.int64)
+        self.facts: list[object] = [_NOT_ASKED] * positions
+        self.refused = 0
+        """How many positions have a reason."""
+        self.earned = np.zeros(positions, np.int64)
+        """The weights of the preferred terms that match."""
+        self.soft = np.zeros(positions, np.int64)
+        """How many taints are only to be avoided."""
+        self.softs = 0
+        """How many positions have any."""
+        self.worth = np.zeros(positions, np.int64)
+        """What the nodes are worth to the pod's queue."""
+        self.cursor = 0
+
+
+class Row:
+    """One request's answers by position, up to date to `cursor` in the list of changes."""
+
+    def __init__(self, shape: Shape, static: Static, allowed: Bools | None, columns: Columns):
+        self.shape = shape
+        self.static = static
+        self.allowed = allowed
+        self.kinds = len(columns.kinds)
+        self.facts_cursor = len(columns.refacted)
+        self.cursor = 0
+        self.feasible = 0
+        self.rank = np.full(len(columns), -1, np.int64)
+        self.fit = np.zeros(len(columns), np.bool_)
+        self.top = Top()
+        numbers = [ask.number for ask in shape.asks]
+        self.chosen: Shorts = np.zeros((len(columns), sum(numbers)), np.uint16)
+        """The slots of the cards that each node would give, one device request after the other."""
+        self.slots: list[Shorts] = [
+            self.chosen[:, end - number] if number == 1 else self.chosen[:, end - number : end]
+            for number, end in zip(numbers, accumulate(numbers), strict=True)
+        ]
+        """The same by device request."""
+        self._asks = [ask for ask in shape.asks for _ in range(ask.number)]
+        self._chosen = self.chosen.reshape(-1).view(np.uint8).data
+        self._read_slots = Struct(f"={len(self._asks)}H").unpack_from
+        self.said: dict[tuple[Entry, tuple[int, ...]], RunnerUp] = {}
+        """What is said of places that were runners-up lately, by rank, position and slots."""
+        self.wastes = any(ask.wastes for ask in shape.asks)
+        self.fit_micro: Ints = np.zeros(len(columns) if self.wastes else 1, np.int64)
+        """Points for how much is asked for of what is given: by position, or one entry for all if
+        no card gives more than is asked for."""
+        self.more: More | None = None
+        """Set if plugins count, or totals can be cut off."""
+        self.rules: Rules | None = None
+        """Set if the request has rules about other pods."""
+        self.images: Images | None = None
+        """Set if the policy weighs where the request's images are."""
+        self.plan: Ints | None = None
+        """Set if the compiled loops can score the request, once that was asked."""
+        self.is_planned = False
+        self.told: Told | None = None
+        """What the compiled loops were told last time, while that stands."""
+        self.barred = _barred(columns, bounds_of(shape.request).barred)
+        """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
+        self.reasons: Ints | None = None
+        """Numbers of the reasons where it does not fit; made when first asked for."""
+        self.reasons_cursor = 0
+        self.varies = bool(shape.request.apart)
+        """What the compiled loops are told differs from time to time."""
+        self.is_impossible = (
+            shape.unlisted
+            or shape.unknown_family
+            or any(ask.number > columns.depth for ask in shape.asks)
+        )
+        """No node can have what is asked for, whatever is free."""
+
+    def fit_at(self, position: int) -> int:
+        """The entry of `fit_micro` for a position."""
+        return int(self.fit_micro[position if self.wastes else 0])
+
+    def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
+        """The slots of the cards that a node would give, with the device request they serve."""
+        return list(zip(self._asks, self.slots_at(position), strict=True))
+
+    def slots_at(self, position: int) -> tuple[int, ...]:
+        """The same slots alone."""
+        return self._read_slots(self._chosen, _SLOT_BYTES * len(self._asks) * position)
+
+
+def _barred(columns: Columns, barred: tuple[Barred, ...]) -> Ints | None:
+    if not barred:
+        return None
+    numbers: Ints = np.zeros(len(columns), np.int64)
+    for code, nodes, _ in reversed(barred):  # of several that keep a node the first counts
+        numbers[columns.positions(nodes)] = NUMBER[code]
+    return numbers
+
+
+def good_cards(row: Row, ask: Ask, view: View) -> Bools:
+    """Which cards (M, D) take one unit of the request."""
+    kind = view.keys & view.columns.kind_mask
+    good = packing.covers(view.packed, ask.need[kind])
+    if row.allowed is not None:
+        good &= row.allowed.take(view.at, axis=0)
+    if view.taken is not None:
+        good &= ~view.taken
+    apart = kept_apart(row, view)
+    return good if apart is None else good & ~apart
+
+
+def admitted_cards(row: Row, columns: Columns) -> Bools | None:
+    """Which cards (N, D) the request admits by what is no amount; None if all."""
+    tags = row.shape.request.apart
+    tagged = columns.tagged_cards(tags) if tags else None
+    if tagged is None:
+        return row.allowed
+    return ~tagged if row.allowed is None else row.allowed & ~tagged
+
+
+def kept_apart(row: Row, view: View) -> Bools | None:
+    """Which cards (M, D) the pod must not share; None if there are none."""
+    tags = row.shape.request.apart
+    tagged = view.columns.tagged_cards(tags) if tags else None
+    return None if tagged is None else tagged.take(view.at, axis=0)
+
+
+def best_cards(view: View, ask: Ask, good: Bools, keys: Ints) -> tuple[Ints, Ints, Ints]:
+    """The best cards that will do: (M,) if one is asked for, else (M, number), best first.
+
+    Their slots; where they are in the flattened (M × D) arrays; and their keys, −1 for none.
+    """
+    if ask.rank is not None:
+        keys = keys + ask.rank[view.keys & view.columns.kind_mask]
+    wanted, number = np.where(good, keys, _no_key), ask.number
+    if ask.is_wired:
+        slots = _wired(view, ask, good, wanted)[:, :number]
+        flat = view.first[:, None] + slots
+        if number == 1:
+            slots, flat = slots[:, 0], flat[:, 0]
+    elif number == 1:
+        slots = wanted.argmax(axis=1)
+        flat = view.first + slots
+    else:
+        slots = wanted.argsort(axis=1)[:, : -number - 1 : -1]
+        flat = view.first[:, None] + slots
+    return slots, flat, wanted.take(flat)
+
+
+def _wired(view: View, ask: Ask, good: Bools, wanted: Ints) -> Ints:
+    """Slots (M, D) with the cards of the network that has most good ones in front; of equals the
+    lower network; within one by key. By key alone where a card's network is unknown.
+
+    The same as `devices.choosing.wired_together`.
+    """
+    columns = view.columns
+    network = columns.network.take(view.at, axis=0)
+    is_chip = ask.is_chip[columns.keys.take(view.at, axis=0) & columns.kind_mask]
+    mine = good[:, :, None] & (network[:, :, None] == network[:, None, :])
+    together = mine.sum(axis=1)
+    known = np.all(~is_chip | (network >= 0), axis=1)
+    first = np.where(known[:, None], together * NETWORKS_MOST - network, 0)
+    first = np.where(good, first, np.int64(-(1 << 62)))
+    slots: Ints = np.lexsort((wanted, first), axis=1)[:, ::-1]
+    return slots
+
+
+def take(view: View, ask: Ask, best: Ints, flat: Ints) -> None:
+    """Charge chosen cards on the view's copies, for the pod's next device request."""
+    columns, is_card = view.columns, best >= 0
+    kind, flat = (best & columns.kind_mask)[is_card], flat[is_card]
+    view.packed.reshape(-1)[flat] -= ask.amount[kind]
+    keys = view.keys.reshape(-1)
+    if ask.each_once:
+        if view.taken is None:
+            view.taken = np.zeros(view.packed.shape, np.bool_)
+        view.taken.reshape(-1)[flat] = True
+    if ask.is_cut:
+        keys[flat] += ask.after[kind] - kind
+    if ask.order in USE_ORDERS:
+        keys[flat] += ask.memory_mib[kind] << columns.amount_shift
+    elif ask.order == "emptiest":
+        keys[flat] -= np.int64(1) << columns.amount_shift

@@ -1,0 +1,340 @@
+"""One cycle: a batch of pods in order → placements and refusals, on one state, changing nothing.
+
+The filter, the scorer, the replayer and the simulator all call the code here, so a decision can be
+made again from the log and compared bit for bit. A pod goes to the node with the highest score; of
+equals to the one whose chosen cards keep the least free memory (best fit); of these to the first by
+name. Later pods of a batch see what earlier ones took.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.ledger.groups import wholes_among
+from allotment.core.ledger.state import ClusterState, covers
+from allotment.core.ledger.volumes import Pairs, taken
+from allotment.core.placement.evaluator import (
+    REQUESTS_MAX,
+    RUNNERS_UP,
+    Evaluator,
+    Place,
+    Ranker,
+    Ranking,
+    Trial,
+    Verdict,
+    counted,
+)
+from allotment.core.placement.instances import smallest
+from allotment.core.placement.rules.bounds import texts_of
+from allotment.core.placement.rules.counted_cards import models_note
+from allotment.core.placement.rules.interpod import look_around, situated
+from allotment.core.placement.rules.local_volumes import choice, stands, within
+from allotment.core.placement.rules.predicates import fits
+from allotment_proto.events import (
+    Admission,
+    Decided,
+    Dropped,
+    Eviction,
+    Held,
+    Nomination,
+    Placement,
+    PodObserved,
+    Refusal,
+    Short,
+)
+from allotment_proto.facts import ALONE, Holding, PodRequest
+
+__all__ = [
+    "BATCH_MAX",
+    "REQUESTS_MAX",
+    "RUNNERS_UP",
+    "Evaluator",
+    "Outcome",
+    "Place",
+    "Ranker",
+    "Ranking",
+    "Rechecked",
+    "Trial",
+    "Verdict",
+    "careful",
+    "counted",
+    "place",
+    "recheck",
+    "recheck_all",
+    "refuse",
+    "run_cycle",
+    "same_refusal",
+    "stamped",
+]
+
+BATCH_MAX = 256
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What a cycle would decide. `suppressed` pods were refused just as the time before.
+
+    The rest is about groups and stays empty without them; see `Decided`.
+    """
+
+    placements: tuple[Placement, ...]
+    refusals: tuple[Refusal, ...]
+    suppressed: tuple[str, ...]
+    wholes: tuple[tuple[str, ...], ...] = ()
+    shorts: tuple[Short, ...] = ()
+    admissions: tuple[Admission, ...] = ()
+    holds: tuple[Held, ...] | None = None
+    evictions: tuple[Eviction, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+
+
+def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:
+    """Place the pods of a batch in order. Pods that are not pending (any more) are passed over."""
+    placements: list[Placement] = []
+    refusals: list[Refusal] = []
+    suppressed: list[str] = []
+    ranker.begin()
+    try:
+        once = batch if len(batch) == 1 else tuple(dict.fromkeys(batch))
+        for number, uid in enumerate(once, start=1):
+            pod = state.pods.get(uid)
+            if pod is None or uid not in state.pending:
+                continue
+            answer = place(pod.fact, ranker)
+            if isinstance(answer, Placement):
+                if number < len(once):
+                    ranker.assume(answer)
+                placements.append(answer)
+            elif same_refusal(pod.refusal, answer):
+                suppressed.append(uid)
+            else:
+                refusals.append(answer)
+    finally:
+        ranker.end()
+    return Outcome(tuple(placements), tuple(refusals), tuple(suppressed))
+
+
+def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
+    """The best place for one pod, or its refusal with counted reasons.
+
+    Cards on which pods of its owner could not start are tried last: only when nothing else fits.
+    """
+    if pod.problem is not None:
+        return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
+    state = ranker.state
+    given = taken(state, ranker.assumed) if pod.local_claims else {}
+    request = within(careful(pod, state), pod, state, given)
+    ranking = ranker.rank(request)
+    if ranking.best is None and request is not pod.request:
+        request = within(situated(pod, state), pod, state, given)
+        ranking = ranker.rank(request)
+    if ranking.best is None:
+        return refuse(state, pod, request, ranking.nodes, ranker.reasons(request))
+    feasible = ranking.feasible
+    ranking = smallest(state, request, ranking, lambda found: found.best, ranker.rank)
+    best = ranking.best
+    assert best is not None
+    volumes: Pairs = ()
+    if pod.local_claims:
+        node = state.nodes[best.rank[2]]
+        chosen = choice(pod, node.labels, node.name, given)
+        assert chosen is not None
+        volumes = chosen
+    return Placement(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=best.rank[2],
+        holdings=best.holdings,
+        cpu_milli=pod.request.cpu_milli,
+        memory_bytes=pod.request.memory_bytes,
+        extended=pod.request.extended,
+        score_micro=best.score.total_micro,
+        terms=best.score.terms,
+        runners_up=ranking.runners_up,
+        feasible=feasible,
+        nodes=ranking.nodes,
+        volumes=volumes,
+    )
+
+
+def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
+    """The pod's request as it is `situated`, without the cards on which pods of its owner could not
+    start.
+    """
+    request = situated(pod, state)
+    shunned = state.shunned.get(pod.owner) if pod.owner and request.devices else None
+    if not shunned:
+        return request
+    selection = msgspec.structs.replace(request.selection, shunned=tuple(sorted(shunned)))
+    return msgspec.structs.replace(request, selection=selection)
+
+
+def refuse(
+    state: ClusterState,
+    pod: PodObserved,
+    asked: PodRequest,
+    nodes: int,
+    counts: tuple[tuple[str, int], ...],
+) -> Refusal:
+    """A refusal that counts every node once, for what was asked."""
+    notes = notes_of(state, asked, counts)
+    return Refusal(pod.uid, pod.namespace, pod.name, nodes, counts, notes=notes)
+
+
+def notes_of(
+    state: ClusterState, asked: PodRequest, counts: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """What stands behind the counted reasons, a sentence each."""
+    found = tuple(counts)
+    return texts_of(asked, found) + models_note(state, asked, found)
+
+
+def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:
+    """Whether a pod was refused before for the very same counted reasons."""
+    return (
+        earlier is not None
+        and earlier.nodes == now.nodes
+        and earlier.reasons == now.reasons
+        and earlier.problem == now.problem
+        and earlier.notes == now.notes
+    )
+
+
+def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | None:
+    """Ask for a proposed placement once more on the newest state; None if it still stands.
+
+    The node must still take the request, and its books must cover the very cards proposed. What
+    was accepted is assumed, so that the next placement of the same batch is asked on top of it.
+    """
+    pod = state.pods.get(placement.uid)
+    if pod is None:
+        return reasons.POD_GONE
+    node = trial.node(placement.node)
+    if placement.uid not in state.pending or placement.uid in trial.placed or node is None:
+        return reasons.STALE_LEDGER
+    if pod.fact.problem is not None:
+        return reasons.INVALID_REQUEST
+    request = pod.fact.request
+    wanted = (request.cpu_milli, request.memory_bytes, request.extended)
+    if (placement.cpu_milli, placement.memory_bytes, placement.extended) != wanted:
+        return reasons.STALE_LEDGER
+    if (placement.namespace, placement.name) != (pod.fact.namespace, pod.fact.name):
+        return reasons.STALE_LEDGER
+    if placement.volumes or pod.fact.local_claims:
+        given = taken(state, trial.local)
+        if not stands(pod.fact, placement, node.labels, given):
+            return reasons.STALE_LEDGER
+    cards: dict[tuple[str, int], set[str]] = {}
+    for held in placement.holdings:
+        cards.setdefault((held.family, held.container), set()).add(held.card)
+    asked = situated(pod.fact, state)
+    around = None
+    if asked.company != ALONE:
+        around = look_around(trial.nodes(), asked, only=node)
+    verdict = fits(node, asked, state.policy, only=cards, around=around)
+    if isinstance(verdict, str):
+        return verdict
+    offered = [h for chosen in verdict.chosen for h in chosen.holdings]
+    if sorted(offered, key=_by_place) != sorted(placement.holdings, key=_by_place):
+        return reasons.STALE_LEDGER
+    if not covers(node, placement):
+        return reasons.STALE_LEDGER
+    trial.assume(placement)
+    return None
+
+
+class Rechecked(NamedTuple):
+    """What of a proposal still stands. A whole stands with all its placements or not at all."""
+
+    kept: tuple[Placement, ...]
+    dropped: tuple[Dropped, ...]
+    wholes: tuple[tuple[str, ...], ...]
+
+
+def recheck_all(
+    state: ClusterState, placements: Sequence[Placement], wholes: Sequence[tuple[str, ...]]
+) -> Rechecked:
+    """Ask for every proposed placement once more, each on top of those that still stand.
+
+    First in the order in which they were made, in which all stand unless the state has changed.
+    Then what is left of them is asked for whole by whole; what a group was given beyond its minimum
+    does not stand without that.
+    """
+    trial = Trial(state)
+    if all(recheck(state, trial, placement) is None for placement in placements):
+        number_of = {uid: number for number, whole in enumerate(wholes) for uid in whole}
+        numbers = dict.fromkeys(number_of[p.uid] for p in placements if p.uid in number_of)
+        return Rechecked(tuple(placements), (), tuple(wholes[number] for number in numbers))
+    return _what_stands(state, placements, wholes)
+
+
+def _what_stands(
+    state: ClusterState, placements: Sequence[Placement], wholes: Sequence[tuple[str, ...]]
+) -> Rechecked:
+    """What is left of placements of which some do not stand any more."""
+    trial = Trial(state)
+    kept: list[Placement] = []
+    dropped: list[Dropped] = []
+    pods = state.pods
+    groups = {p.uid: pods[p.uid].fact.group for p in placements if p.uid in pods}
+    minimum, surplus = wholes_among(wholes, groups)
+    parts: dict[int, list[Placement]] = {}
+    for placement in placements:
+        if placement.uid in minimum:
+            parts.setdefault(minimum[placement.uid], []).append(placement)
+    standing: dict[int, tuple[str, ...]] = {}
+    for placement in placements:
+        uid = placement.uid
+        number = minimum.get(uid, surplus.get(uid))
+        if number is not None and (together := parts.pop(number, [])):
+            mark = trial.mark({p.node for p in together})
+            codes = [recheck(state, trial, p) for p in together]
+            if not any(codes):
+                kept += together
+                standing[number] = wholes[number]
+            else:
+                trial.undo(mark)
+                dropped += [
+                    Dropped(p, code or reasons.GANG_INCOMPLETE)
+                    for p, code in zip(together, codes, strict=True)
+                ]
+        if uid in minimum:
+            continue  # with the whole that it belongs to
+        is_alone = number is None or number in standing
+        code = recheck(state, trial, placement) if is_alone else reasons.GANG_INCOMPLETE
+        if code is None:
+            kept.append(placement)
+        else:
+            dropped.append(Dropped(placement, code))
+    return Rechecked(tuple(kept), tuple(dropped), tuple(standing.values()))
+
+
+def _by_place(holding: Holding) -> tuple[str, int, str]:
+    return holding.family, holding.container, holding.card
+
+
+def stamped(state: ClusterState, placements: Sequence[Placement], now_s: int) -> list[Placement]:
+    """Placements with their time stamps: per node strictly increasing, and never before now."""
+    last: dict[str, int] = {}
+    out: list[Placement] = []
+    for placement in placements:
+        node = state.nodes[placement.node]
+        stamp_s = max(now_s, last.get(node.name, node.last_stamp_s) + 1)
+        last[node.name] = stamp_s
+        out.append(msgspec.structs.replace(placement, stamp_s=stamp_s))
+    return out
+
+
+def proposed(event: Decided) -> tuple[Placement, ...]:
+    """What the scorer proposed, in batch order: what was kept, without its stamps, and dropped."""
+    kept = [msgspec.structs.replace(p, stamp_s=0) for p in event.placements]
+    dropped = [d.placement for d in event.dropped]
+    return in_order(event.batch, kept + dropped)
+
+
+def in_order(batch: Sequence[str], placements: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Placements in the order of a batch's pods, then by uid."""
+    order = {uid: number for number, uid in enumerate(batch)}
+    return tuple(sorted(placements, key=lambda p: (order.get(p.uid, len(order)), p.uid)))

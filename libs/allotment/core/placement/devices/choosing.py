@@ -1,0 +1,250 @@
+"""Which cards a pod gets on a node: the threshold rules that all families share.
+
+A card takes a request if `free >= need` in slots, memory and cores, and it is one that the pod may
+use. This is the oracle; `shapes` and `board_*` ask the same of many nodes at once.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from allotment.core import reasons
+from allotment.core.ledger.ledger import Card, Ledger
+from allotment.core.ledger.partitions import Table
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT, Family
+from allotment.core.placement.devices.free import CardOrder, Free, need_cores_pct, need_memory_mib
+from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Policy, Selection
+from allotment_proto.volcano import keys
+
+REFUSAL_ORDER = (
+    reasons.GPU_NOT_SELECTED,
+    reasons.GPU_MODEL_MISMATCH,
+    reasons.GPU_UNHEALTHY,
+    reasons.CARD_KEPT_APART,
+    reasons.SHARE_LIMIT_REACHED,
+    reasons.EXCLUSIVE_CONFLICT,
+    reasons.INSUFFICIENT_GPU_MEMORY,
+    reasons.NO_FITTING_INSTANCE,
+    reasons.INSUFFICIENT_GPU_COMPUTE,
+)
+"""The order of a card's checks. A node is charged to the reason of the card that got furthest."""
+_PROGRESS = {code: step for step, code in enumerate(REFUSAL_ORDER)}
+
+
+class Rules(NamedTuple):
+    """What beside the amounts decides whether a card takes a pod."""
+
+    selection: Selection = Selection()
+    apart: tuple[str, ...] = ()
+    """Tags of holders with which the pod shares no card."""
+    mig_order: str = Policy().mig_order
+    by_amount: bool = False
+    """Whether a cut card counts as if it were shared by amounts: a rough view, for estimates."""
+    node: str = ""
+    """Whose cards are asked: cards are shunned by node, because an id may occur on several."""
+
+
+def rules_of(request: PodRequest, policy: Policy, node: str) -> Rules:
+    """The rules for a pod under a policy, for the cards of one node."""
+    return Rules(request.selection, request.apart, policy.mig_order, node=node)
+
+
+def card_refusal(free: Free, request: DeviceRequest, rules: Rules, family: Family) -> str | None:
+    """Why this card does not take one unit of the request; None if it does."""
+    card, fact, selection = free.card, free.card.fact, rules.selection
+    if not _selected(fact.id, fact.index, selection):
+        return reasons.GPU_NOT_SELECTED
+    if selection.shunned and (rules.node, family.name, fact.id) in selection.shunned:
+        return reasons.GPU_NOT_SELECTED
+    if not (
+        family.accepts_model(fact.model)
+        and (not request.chip or request.chip == fact.model)
+        and model_wanted(fact.model, selection)
+    ):
+        return reasons.GPU_MODEL_MISMATCH
+    if not fact.healthy:
+        return reasons.GPU_UNHEALTHY
+    if card.tags and any(tag in card.tags for tag in rules.apart):
+        return reasons.CARD_KEPT_APART
+    if free.slots < 1:
+        return reasons.SHARE_LIMIT_REACHED
+    if request.cores_pct == CORES_WHOLE_PCT and not free.idle:
+        return reasons.EXCLUSIVE_CONFLICT
+    if free.memory_mib < need_memory_mib(request, fact.memory_mib, card.table):
+        return reasons.INSUFFICIENT_GPU_MEMORY
+    if card.cutter is not None and not rules.by_amount:
+        piece = free.piece(request, rules.mig_order)
+        if piece is None or free.memory_mib < piece.memory_mib:
+            return reasons.NO_FITTING_INSTANCE
+        if not small_enough(piece.memory_mib, card.table, selection):
+            return reasons.NO_FITTING_INSTANCE
+    elif not small_enough(0, card.table, selection):
+        return reasons.NO_FITTING_INSTANCE
+    if free.cores_pct < need_cores_pct(request, fact.cores_pct):
+        return reasons.INSUFFICIENT_GPU_COMPUTE
+    return None
+
+
+class Pick(NamedTuple):
+    """One card chosen for a pod, with its state around the choice."""
+
+    card: Card
+    was_idle: bool
+    used_after_mib: int
+    free_after_mib: int
+    charged_mib: int = 0
+    free_after_pct: int = 0
+    is_second_best: bool = False
+    """It will do, but something better was asked for."""
+
+
+class Chosen(NamedTuple):
+    """Cards for one pod on one node, in the order they were taken, each with its free amounts
+    before and after."""
+
+    holdings: tuple[Holding, ...]
+    picks: tuple[Pick, ...]
+    """One per holding."""
+
+
+Given = Mapping[tuple[str, int], AbstractSet[str]]
+"""The ids of cards by the family and the container that they are for."""
+
+
+def choose_cards(
+    ledger: Ledger,
+    requests: Sequence[DeviceRequest],
+    rules: Rules,
+    family: Family,
+    sort: CardOrder,
+    only: Given | None = None,
+) -> Chosen | str:
+    """Cards for all containers that ask one family, or the reason code why this node has none.
+
+    `only` gives each container its cards: the question "are exactly these still right?".
+
+    Containers are served in order, each against what the earlier ones of the same pod left; the
+    card order is made anew for each container. Source: volcano `vgpu/utils.go` (deviceshare 4.2).
+    """
+    if ledger.blocked is not None:
+        return ledger.blocked
+    if not mode_fits(rules.selection, ledger.mode):
+        return reasons.GPU_MODE_MISMATCH
+    cards = [Free(card) for card in ledger.cards]
+    holdings: list[Holding] = []
+    picks: list[Pick] = []
+    taken: list[Free] = []
+    for wanted in requests:
+        given = None if only is None else only.get((family.name, wanted.container), frozenset())
+        usable = cards
+        if given is not None:
+            usable = [free for free in cards if free.card.fact.id in given]
+        if wanted.count > len(usable) - sum(free in usable for free in taken):
+            return reasons.NOT_ENOUGH_GPUS_ON_NODE
+        good, furthest = [], -1
+        for free in sort(usable, wanted):
+            if free in taken:
+                continue
+            code = card_refusal(free, wanted, rules, family)
+            if code is None:
+                good.append(free)
+            else:
+                furthest = max(furthest, _PROGRESS[code])
+        if len(good) < wanted.count:
+            return REFUSAL_ORDER[furthest]
+        if is_wired(wanted):
+            chips = [card for card in ledger.cards if card.fact.model == wanted.chip]
+            good = wired_together(chips, good)
+        good = _gladly(good, wanted, rules)
+        chosen = good[: wanted.count]
+        for free in chosen:
+            piece = free.piece(wanted, rules.mig_order)
+            assert piece is not None
+            idle, fact = free.idle, free.card.fact
+            need_mib = need_memory_mib(wanted, fact.memory_mib, free.card.table)
+            instance = free.take(wanted, piece)
+            holdings.append(
+                Holding(family.name, wanted.container, fact.id, need_mib, piece.cores_pct, instance)
+            )
+            picks.append(
+                Pick(
+                    free.card,
+                    idle,
+                    free.used_memory_mib,
+                    free.memory_mib,
+                    piece.memory_mib,
+                    free.cores_pct,
+                    piece.is_second_best,
+                )
+            )
+        if family.each_once:
+            taken += chosen
+    return Chosen(tuple(holdings), tuple(picks))
+
+
+def _gladly(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:
+    """The good cards as their pieces are ranked (`Piece.rank`); equals stay as they are."""
+    if all(free.card.cutter is None for free in good):
+        return good
+
+    def rank(free: Free) -> int:
+        piece = free.piece(wanted, rules.mig_order)
+        return -piece.rank if piece is not None else 0
+
+    return sorted(good, key=rank)
+
+
+def is_wired(wanted: DeviceRequest) -> bool:
+    """Whether the cards of a request should be of one network, where cards tell theirs.
+
+    Source: volcano `ascend/hami` (deviceshare 4.9): chips whose type begins with Ascend910.
+    """
+    return wanted.chip.startswith("Ascend910")
+
+
+def wired_together(cards: Sequence[Card], good: Sequence[Free]) -> list[Free]:
+    """The good ones of a node's cards of one kind, those of the network with most of them in front;
+    otherwise as given.
+
+    Of equals the lower network comes first. Nothing changes if a card's network is unknown.
+    """
+    if any(card.fact.network < 0 for card in cards):
+        return list(good)
+    sizes = Counter(free.card.fact.network for free in good)
+    return sorted(good, key=lambda free: (-sizes[free.card.fact.network], free.card.fact.network))
+
+
+def mode_fits(selection: Selection, mode: str) -> bool:
+    """Whether a node's sharing mode is one that the pod accepts.
+
+    A pod that names none goes where its memory is kept from others: not to `mps` nodes, where
+    nothing holds a process to its share of memory.
+    """
+    if selection.mode is None:
+        return mode != keys.MODE_MPS
+    return selection.mode == mode
+
+
+def small_enough(piece_mib: int, table: Table, selection: Selection) -> bool:
+    """Whether a piece is as small as is wanted, where MIG instances below a size are."""
+    most = selection.pieces_below_mib
+    return not most or (bool(table) and piece_mib < most)
+
+
+def _selected(card_id: str, index: int, selection: Selection) -> bool:
+    if selection.nouse_ids is not None and card_id in selection.nouse_ids:
+        return False
+    if selection.use_ids is not None and card_id not in selection.use_ids:
+        return False
+    return selection.indexes is None or index in selection.indexes
+
+
+def model_wanted(model: str, selection: Selection) -> bool:
+    """Whether the pod's lists of card types admit this model (case does not matter)."""
+    if selection.use_types is None and selection.nouse_types is None:
+        return True
+    lowered = model.lower()
+    if selection.use_types is not None:
+        return any(word.lower() in lowered for word in selection.use_types)
+    return not any(word.lower() in lowered for word in selection.nouse_types or ())

@@ -1,0 +1,197 @@
+"""Ascend 310P chips through MindCluster: whole, or pieces by AI cores (`core.cuts.mindcluster`).
+
+A card's and a holding's percent of compute counts AI cores here, and a card's slots its AI CPUs. A
+pod asks as a whole: its chips are written down once for all its containers, so one of them asks.
+Source: volcano `ascend/mindcluster` (deviceshare 2.7, 4.10, 6.9, 7.4), with quirk Q24 done right.
+"""
+
+import msgspec
+
+from allotment.core import reasons, units
+from allotment.core.ledger.partitions.mindcluster import UNCONFIRMED
+from allotment.core.placement.devices.base import (
+    SCORE_COMPUTE,
+    ContainerSource,
+    NodeSource,
+    PodSource,
+)
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
+from allotment_proto.volcano import keys
+from allotment_proto.volcano import mindcluster as wire
+from allotment_proto.volcano import mindcluster_node as wire_node
+
+KIND = "Ascend310P"
+CORES_PER_CHIP = (8, 10)
+"""AI cores of the chips that pods can ask for whole, the usual one in front."""
+CHIPS_MAX = 64
+"""More than any node has: a larger number is a mistake, and is said to be one."""
+NAMESPACES = (keys.MINDX_NAMESPACE, keys.MINDX_NODE_NAMESPACE)
+"""Where device information is: of the whole cluster, else of single nodes."""
+
+
+class Mindcluster:
+    name = wire.FAMILY
+    order: str | None = "first"
+    each_once = True
+    scoring = SCORE_COMPUTE
+
+    def resources(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset((keys.NPU_CORE,))
+
+    def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset()
+
+    def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
+        """The chips of a node that lists AI cores; a node that Huawei set apart takes nothing."""
+        if keys.NPU_CORE not in node.capacity:
+            return None, ()
+        place = f"status.capacity {keys.NPU_CORE}"
+        try:
+            npu_cores = units.whole_up(node.capacity[keys.NPU_CORE])
+        except units.QuantityError as error:
+            return None, (Problem("BrokenCapacity", place, str(error)),)
+        if not npu_cores:
+            return None, ()
+        info, problems = _device_info(node)
+        found = wire_node.decode_node(node.labels, node.annotations, npu_cores, info)
+        problems += found.problems
+        cards = found.cards
+        if node.annotations.get(keys.NPU_NODE_HEALTH) == keys.NPU_NODE_SEPARATED:
+            cards = tuple(msgspec.structs.replace(card, healthy=False) for card in cards)
+            place = f"annotation {keys.NPU_NODE_HEALTH}"
+            message = f"is {keys.NPU_NODE_SEPARATED}: its chips take nothing new"
+            problems += (Problem("NodeSeparated", place, message),)
+        return (Inventory(self.name, "", cards) if cards else None), problems
+
+    def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
+        asking = [c for c in pod.containers if _asks(c)]
+        for container in pod.init_containers:
+            if not asking and _asks(container):
+                message = "is asked for by an init container only: ask in a container"
+                return (), _invalid(container, message)
+        if not asking:
+            return (), None
+        if len(asking) > 1:
+            names = ", ".join(container.name for container in asking)
+            return (), Problem(
+                reasons.INVALID_REQUEST,
+                f"containers {names}",
+                f"ask for {keys.NPU_CORE}, but a pod's chips serve only one container: put them "
+                "into one container or into several pods",
+            )
+        container = asking[0]
+        text = container.requests.get(keys.NPU_CORE, container.limits.get(keys.NPU_CORE, ""))
+        if keys.NPU_CORE not in container.limits:
+            return (), _invalid(container, "must be a limit, not only a request")
+        try:
+            cores = units.count(text)
+        except units.QuantityError as error:
+            return (), _invalid(container, str(error))
+        if cores == 0:
+            return (), None
+        ring = pod.labels.get(keys.LABEL_RING, keys.RING_310P)
+        if ring != keys.RING_310P:
+            place = f"label {keys.LABEL_RING}"
+            message = f"is {ring!r}; {keys.NPU_CORE} is served for {keys.RING_310P} only"
+            return (), Problem(reasons.INVALID_REQUEST, place, message)
+        return self._request(pod, list(pod.containers).index(container), container, cores)
+
+    def _request(
+        self, pod: PodSource, index: int, container: ContainerSource, cores: int
+    ) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
+        templates, problems = wire.templates_for(cores, pod.labels)
+        for problem in problems:
+            if problem.code == wire.INVALID_REQUEST:
+                return (), problem
+        chips, each = _whole_chips(cores)
+        if chips > CHIPS_MAX:
+            return (), _invalid(container, f"is {cores}; at most {CHIPS_MAX} chips")
+        if chips:
+            templates = ()
+        elif templates:
+            chips, each = 1, cores
+        else:
+            sizes = " or ".join(map(str, CORES_PER_CHIP))
+            message = f"is {cores}; wanted: 1, 2 or 4 cores of a chip, or a multiple of {sizes}"
+            return (), _invalid(container, message)
+        wanted = DeviceRequest(
+            family=self.name,
+            container=index,
+            container_name=container.name,
+            count=chips,
+            memory_mib=0,
+            memory_pct=0,
+            cores_pct=each,
+            chip=KIND,
+            templates=templates,
+        )
+        return (wanted,), None
+
+    def holdings(self, pod: PodSource) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
+        """What the annotation says. A piece that somebody else gave and that Huawei's plugin did
+        not report yet closes its chip (`UNCONFIRMED`)."""
+        text = pod.annotations.get(keys.NPU_CORE)
+        if text is None:
+            return (), ()
+        found = wire.decode_npu_core(text)
+        if isinstance(found, Problem):
+            return (), (found,)
+        index = next((i for i, c in enumerate(pod.containers) if _asks(c)), 0)
+        if not found.template:
+            requests, _ = self.requests(pod)
+            # of a chip whose size is not known nothing is left all the same: it is held whole
+            each = requests[0].cores_pct if requests and not requests[0].templates else 0
+            return tuple(Holding(self.name, index, c, 0, each) for c in found.chips), ()
+        is_known = keys.LOG_SEQ in pod.annotations or keys.ASCEND_REAL in pod.annotations
+        instance = found.template if is_known else found.template + UNCONFIRMED
+        cores = wire.TEMPLATES[found.template].cores
+        return (Holding(self.name, index, found.chips[0], 0, cores, instance),), ()
+
+    def accepts_model(self, model: str) -> bool:
+        return True
+
+    def annotations(
+        self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
+    ) -> dict[str, str]:
+        return wire.binding_annotations(holdings, stamp_s)
+
+
+def _asks(container: ContainerSource) -> bool:
+    return keys.NPU_CORE in container.limits or keys.NPU_CORE in container.requests
+
+
+def _whole_chips(cores: int) -> tuple[int, int]:
+    """How many whole chips these are, and the cores of each; 0 if they are none."""
+    for each in CORES_PER_CHIP:
+        chips = wire.whole_chips(cores, each)
+        if chips:
+            return chips, each
+    return 0, 0
+
+
+def _device_info(node: NodeSource) -> tuple[wire_node.DeviceInfo | None, tuple[Problem, ...]]:
+    """What ConfigMaps (keys like ``mindx-dl/cluster-info-device-0/cluster-info-device-0``) say of
+    the node's chips; None if they say nothing."""
+    accelerator = node.labels.get(keys.LABEL_ACCELERATOR, "")
+    kind = accelerator.split("-")[1] if "-" in accelerator else KIND
+    maps: dict[tuple[str, str], dict[str, str]] = {}
+    for path, text in node.device_info.items():
+        namespace, _, rest = path.partition("/")
+        name, _, key = rest.partition("/")
+        maps.setdefault((namespace, name), {})[key] = text
+    problems: tuple[Problem, ...] = ()
+    for namespace in NAMESPACES:
+        for where in sorted(maps):
+            if where[0] != namespace:
+                continue
+            infos, found = wire_node.decode_device_infos(where[1], maps[where], kind)
+            problems += found
+            if node.name in infos:
+                return infos[node.name], ()
+    return None, problems
+
+
+def _invalid(container: ContainerSource, message: str) -> Problem:
+    place = f"container {container.name!r}, {keys.NPU_CORE}"
+    return Problem(reasons.INVALID_REQUEST, place, message)

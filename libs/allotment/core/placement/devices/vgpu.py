@@ -1,0 +1,172 @@
+"""vGPU: NVIDIA cards by share or by MIG instance, as the node's mode is.
+
+In mode `hami-core` a share is held to its memory and compute by software, in `mps` to its compute
+alone; in `mig` a card is cut into instances (`allotment.core.ledger.partitions.mig`).
+"""
+
+from allotment.core import reasons, units
+from allotment.core.placement.devices.base import (
+    CORES_WHOLE_PCT,
+    SCORE_EACH,
+    ContainerSource,
+    NodeSource,
+    PodSource,
+)
+from allotment.core.placement.devices.vgpu_nodes import registered
+from allotment_proto.device_config import DeviceConfig, Nvidia
+from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
+from allotment_proto.volcano import keys
+from allotment_proto.volcano import vgpu as wire
+
+COUNT_MAX = 64
+"""More cards than any node has: a larger number is a mistake, and is said to be one."""
+
+
+class Vgpu:
+    name = wire.FAMILY
+    order: str | None = None
+    each_once = False
+    scoring = SCORE_EACH
+
+    def resources(self, config: DeviceConfig) -> frozenset[str]:
+        nvidia = config.nvidia
+        names = (
+            nvidia.count_name,
+            nvidia.memory_name,
+            nvidia.memory_percentage_name,
+            nvidia.cores_name,
+        )
+        return frozenset(name for name in names if name)
+
+    def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset(filter(None, (config.nvidia.memory_percentage_name,)))
+
+    def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
+        return registered(self.name, node)
+
+    def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
+        """Regular containers only; a count of 0 asks for nothing.
+
+        Init containers are passed over, as Volcano does. A pod in which nothing else asks is
+        refused: bound without annotations, it would fail on its node.
+        """
+        out: list[DeviceRequest] = []
+        for index, container in enumerate(pod.containers):
+            request, problem = self._request(index, container, pod.config.nvidia)
+            if problem is not None:
+                return (), problem
+            if request is not None:
+                out.append(request)
+        if not out:
+            for container in pod.init_containers:
+                if self._request(0, container, pod.config.nvidia) != (None, None):
+                    return (), _invalid(
+                        container,
+                        pod.config.nvidia.count_name,
+                        "is asked for by an init container only, which the device plugin cannot "
+                        "serve: ask in a container",
+                    )
+        return tuple(out), None
+
+    def _request(
+        self, index: int, container: ContainerSource, nvidia: Nvidia
+    ) -> tuple[DeviceRequest | None, Problem | None]:
+        amounts: dict[str, int] = {}
+        names = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+        for key in sorted({*names, nvidia.memory_percentage_name} - {""}):
+            text = container.limits.get(key, container.requests.get(key))
+            if text is None:
+                continue
+            try:
+                amounts[key] = units.count(text)
+            except units.QuantityError as error:
+                return None, _invalid(container, key, f"{error}")
+        if not amounts:
+            return None, None
+        if nvidia.count_name not in amounts:
+            given = ", ".join(sorted(amounts))
+            return None, _invalid(
+                container,
+                given,
+                f"is given without {nvidia.count_name}: kubelet would start the container "
+                f"without a card; add {nvidia.count_name}: {max(nvidia.default_count, 1)}",
+            )
+        if nvidia.count_name not in container.limits:
+            return None, _invalid(
+                container, nvidia.count_name, "must be a limit, not only a request"
+            )
+        count = amounts[nvidia.count_name]
+        if count == 0:
+            return None, None
+        if count > COUNT_MAX:
+            return None, _invalid(container, nvidia.count_name, f"is {count}; at most {COUNT_MAX}")
+        cores = amounts.get(nvidia.cores_name, nvidia.default_cores_pct)
+        if cores > CORES_WHOLE_PCT:
+            return None, _invalid(
+                container, nvidia.cores_name, f"is {cores}; it is percent of a card, so 0 to 100"
+            )
+        percent = amounts.get(nvidia.memory_percentage_name)
+        if percent is not None and not 1 <= percent <= 100:
+            return None, _invalid(
+                container, nvidia.memory_percentage_name, f"is {percent}; wanted: 1 to 100"
+            )
+        memory = amounts.get(nvidia.memory_name)
+        if memory is None and percent is None:
+            memory = nvidia.default_memory
+        if percent is None:
+            percent = 0 if memory else 100
+        return (
+            DeviceRequest(
+                family=self.name,
+                container=index,
+                container_name=container.name,
+                count=count,
+                memory_mib=0 if percent else memory or 0,
+                memory_pct=percent,
+                cores_pct=cores,
+            ),
+            None,
+        )
+
+    def holdings(self, pod: PodSource) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
+        """Every entry of every container is charged; group k is the k-th requesting container."""
+        text = pod.annotations.get(keys.VGPU_IDS)
+        if text is None:
+            return (), ()
+        groups, problems = wire.decode_assignment(text)
+        nvidia = pod.config.nvidia
+        names = (nvidia.count_name, nvidia.memory_name)
+        asking = [
+            i
+            for i, container in enumerate(pod.containers)
+            if any(name in container.limits for name in names)
+        ]
+        if len(groups) < len(asking):  # ours: a container that asks for 0 cards has no group
+            asking = [i for i in asking if pod.containers[i].limits.get(nvidia.count_name) != "0"]
+        spare = max(asking, default=-1) + 1
+        asking.extend(range(spare, spare + len(groups)))
+        holdings = tuple(
+            Holding(
+                self.name,
+                asking[number],
+                entry.card,
+                entry.memory_mib,
+                entry.cores_pct,
+                entry.instance,
+            )
+            for number, group in enumerate(groups)
+            for entry in group
+        )
+        return holdings, problems
+
+    def accepts_model(self, model: str) -> bool:
+        return wire.ENTRY_TYPE in model
+
+    def annotations(
+        self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
+    ) -> dict[str, str]:
+        return wire.binding_annotations(node, holdings, stamp_s, bind_time_s)
+
+
+def _invalid(container: ContainerSource, key: str, message: str) -> Problem:
+    return Problem(reasons.INVALID_REQUEST, f"container {container.name!r}, {key}", message)

@@ -1,0 +1,303 @@
+"""Verdicts of nodes for requests, asked node by node: the plain reference of the board.
+
+`Evaluator` remembers, per request, the verdict of every node, and asks again only the nodes that
+were touched since. It is a cache: with a fresh one the answers are the same.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from allotment.core.ledger.state import ClusterState, Node, allocation_of
+from allotment.core.placement.capacity import node_holds_at_most
+from allotment.core.placement.rules.interpod import Around, look_around
+from allotment.core.placement.rules.predicates import fits
+from allotment.core.placement.rules.relative import relative_micro
+from allotment.core.placement.rules.scores import Score, score, with_relative
+from allotment.core.placement.rules.term_weights import weights_of
+from allotment_proto.events import Placement, RunnerUp
+from allotment_proto.facts import ALONE, Holding, PodRequest
+
+RUNNERS_UP = 3
+REQUESTS_MAX = 512
+
+
+class Place(msgspec.Struct, frozen=True, gc=False, order=True):
+    """A node that takes a request: its rank (smaller is better) and what it would give."""
+
+    rank: tuple[int, int, str]
+    score: Score
+    holdings: tuple[Holding, ...]
+
+
+Verdict = Place | str
+"""A node's answer to a request: a place, or a reason code."""
+
+
+class Mark(NamedTuple):
+    """How a trial was before something was tried; see `Trial.mark`."""
+
+    forks: Mapping[str, Node | None]
+    changes: int
+    placed: frozenset[str]
+    local: int
+
+
+class Trial:
+    """The nodes of a state with what this cycle assumed so far laid over them."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.forks: dict[str, Node] = {}
+        self.changes: list[Node] = []
+        """The forks in the order in which they were charged."""
+        self.placed: set[str] = set()
+        """The pods that were placed on them."""
+        self.local: list[Placement] = []
+        """The placements that give volumes which are there already."""
+
+    def mark(self, names: Iterable[str]) -> "Mark":
+        """The books of these nodes as they are now, for `undo`."""
+        known = self.forks
+        forks = {name: known[name].fork() if name in known else None for name in names}
+        return Mark(forks, len(self.changes), frozenset(self.placed), len(self.local))
+
+    def undo(self, mark: "Mark") -> None:
+        """Forget what was assumed on the mark's nodes since then; nothing else was in between."""
+        for name, fork in mark.forks.items():
+            if fork is None:
+                self.forks.pop(name, None)
+            else:
+                self.forks[name] = fork
+        del self.changes[mark.changes :]
+        self.placed = set(mark.placed)
+        del self.local[mark.local :]
+
+    def node(self, name: str) -> Node | None:
+        return self.forks.get(name) or self.state.nodes.get(name)
+
+    def nodes(self) -> list[Node]:
+        """All nodes that are there, with what is assumed."""
+        found = (self.forks.get(name, node) for name, node in self.state.nodes.items())
+        return [node for node in found if node.fact is not None]
+
+    def assume(self, placement: Placement) -> Node:
+        """Charge a placement on a copy of its node."""
+        node = self.forks.get(placement.node)
+        if node is None:
+            node = self.forks[placement.node] = self.state.nodes[placement.node].fork()
+        pod = self.state.pods.get(placement.uid)
+        fact = None if pod is None else pod.fact
+        tags = () if fact is None else fact.tags
+        node.charge(allocation_of(placement, self.state.seq, tags, fact))
+        self.changes.append(node)
+        self.placed.add(placement.uid)
+        if placement.volumes:
+            self.local.append(placement)
+        return node
+
+
+class _Row:
+    """One request's verdicts by node row, and how far they are up to date.
+
+    `stale` rows hold verdicts of forks: they are asked again once the trial is over.
+    """
+
+    __slots__ = ("cursor", "stale", "trial", "trial_cursor", "verdicts")
+
+    def __init__(self) -> None:
+        self.cursor = -1
+        self.stale: set[int] = set()
+        self.trial: Trial | None = None
+        self.trial_cursor = 0
+        self.verdicts: dict[int, Verdict] = {}
+
+
+class Ranking(msgspec.Struct, frozen=True, gc=False):
+    """The best place for a request, if there is one, and the next best."""
+
+    best: Place | None
+    runners_up: tuple[RunnerUp, ...]
+    feasible: int
+    nodes: int
+
+
+class Ranker(Protocol):
+    """What a cycle needs to know of the nodes. `begin` … `end` bracket what is assumed."""
+
+    @property
+    def state(self) -> ClusterState: ...
+
+    @property
+    def assumed(self) -> Sequence[Placement]: ...
+
+    def begin(self) -> None: ...
+
+    def rank(self, request: PodRequest) -> Ranking: ...
+
+    def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]: ...
+
+    def assume(self, placement: Placement) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Evaluator:
+    """Verdicts of all nodes for requests, kept up to date from the state's list of changes."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._rows: dict[PodRequest, _Row] = {}
+        self._policy = state.policy
+        self._trial: Trial | None = None
+        self._assumed: list[Placement] = []
+        self.asked = 0
+        """How many verdicts were computed: the work done, for tests and benches."""
+
+    @property
+    def assumed(self) -> Sequence[Placement]:
+        """What is assumed, in order."""
+        return self._assumed
+
+    def begin(self) -> None:
+        """Start to assume placements on top of the state."""
+        self._trial = Trial(self.state)
+
+    def assume(self, placement: Placement) -> None:
+        """Charge a placement until `end`."""
+        assert self._trial is not None
+        self._trial.assume(placement)
+        self._assumed.append(placement)
+
+    def mark(self) -> int:
+        """How many placements are assumed, for `undo`."""
+        assert self._trial is not None
+        return len(self._assumed)
+
+    def undo(self, mark: int) -> None:
+        """Forget what was assumed since the mark."""
+        del self._assumed[mark:]
+        self._trial = Trial(self.state)
+        for placement in self._assumed:
+            self._trial.assume(placement)
+
+    def holds_at_most(self, request: PodRequest, wanted: int) -> int:
+        """An upper bound of how many pods with this request fit; `wanted` if that is reached.
+
+        Of pods with rules about other pods as many as wanted: each that is placed may make room.
+        """
+        if request.company != ALONE:
+            return wanted
+        most = 0
+        for verdict in self.verdicts(request, self._trial).values():
+            if isinstance(verdict, Place):
+                assert self._trial is not None
+                node = self._trial.node(verdict.rank[2])
+                assert node is not None
+                most += node_holds_at_most(node, request, self.state.policy)
+        return min(most, wanted)
+
+    def end(self) -> None:
+        """Forget what was assumed."""
+        self._trial = None
+        self._assumed.clear()
+
+    def rank(self, request: PodRequest) -> Ranking:
+        """The best places for a request now, and on how many nodes it fits."""
+        verdicts = self.verdicts(request, self._trial)
+        places = [v for v in verdicts.values() if isinstance(v, Place)]
+        ranked = nsmallest(RUNNERS_UP + 1, places)
+        runners_up = tuple(
+            RunnerUp(p.rank[2], p.score.total_micro, tuple(h.card for h in p.holdings))
+            for p in ranked[1:]
+        )
+        return Ranking(ranked[0] if ranked else None, runners_up, len(places), len(verdicts))
+
+    def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
+        """Why the nodes on which the request does not fit refuse it, most frequent first."""
+        return counted(self.verdicts(request, self._trial).values())
+
+    def verdicts(self, request: PodRequest, trial: Trial | None = None) -> Mapping[int, Verdict]:
+        """Every present node's verdict by row; `trial` lays assumed placements over the state.
+
+        The state must not change while a trial is used.
+        """
+        if request.company != ALONE or weights_of(self.state.policy).nodeorder is not None:
+            return self._all(request, trial)
+        row = self._row(request)
+        if trial is None or row.trial is not trial:
+            self._refresh(row, request)
+            row.trial, row.trial_cursor = trial, 0
+        if trial is not None:
+            for node in {n.row: n for n in trial.changes[row.trial_cursor :]}.values():
+                row.verdicts[node.row] = self._ask(node, request)
+                row.stale.add(node.row)
+            row.trial_cursor = len(trial.changes)
+        return row.verdicts
+
+    def _all(self, request: PodRequest, trial: Trial | None) -> Mapping[int, Verdict]:
+        """Every present node's verdict where one node's may depend on all others."""
+        policy, nodes = self.state.policy, (trial or Trial(self.state)).nodes()
+        around = look_around(nodes, request)
+        verdicts = {node.row: self._ask(node, request, around) for node in nodes}
+        order = weights_of(policy).nodeorder
+        if order is not None:
+            feasible = [node for node in nodes if isinstance(verdicts[node.row], Place)]
+            earned = relative_micro(feasible, nodes, request, order)
+            for node, micro in zip(feasible, earned, strict=True):
+                place = verdicts[node.row]
+                assert isinstance(place, Place)
+                verdicts[node.row] = _place(node, with_relative(place.score, micro), place.holdings)
+        return verdicts
+
+    def _row(self, request: PodRequest) -> _Row:
+        state = self.state
+        if self._policy is not state.policy:
+            self._rows.clear()
+            self._policy = state.policy
+        row = self._rows.pop(request, None)
+        if row is None:
+            if len(self._rows) >= REQUESTS_MAX:
+                del self._rows[next(iter(self._rows))]
+            row = _Row()
+        self._rows[request] = row
+        return row
+
+    def _refresh(self, row: _Row, request: PodRequest) -> None:
+        state = self.state
+        end = state.changes_dropped + len(state.changes)
+        if row.cursor < state.changes_dropped:
+            dirty: Iterable[int] = range(len(state.rows))
+        else:
+            recent = state.changes[row.cursor - state.changes_dropped :]
+            dirty = row.stale.union(index for index, _, _ in recent)
+        for index in dirty:
+            node = state.rows[index]
+            if node is None or node.fact is None:
+                row.verdicts.pop(index, None)
+            else:
+                row.verdicts[index] = self._ask(node, request)
+        row.stale.clear()
+        row.cursor = end
+
+    def _ask(self, node: Node, request: PodRequest, around: Around | None = None) -> Verdict:
+        self.asked += 1
+        policy = self.state.policy
+        fit = fits(node, request, policy, around=around)
+        if isinstance(fit, str):
+            return fit
+        holdings = tuple(h for chosen in fit.chosen for h in chosen.holdings)
+        return _place(node, score(node, request, fit, policy), holdings)
+
+
+def _place(node: Node, points: Score, holdings: tuple[Holding, ...]) -> Place:
+    return Place((-points.total_micro, points.leftover, node.name), points, holdings)
+
+
+def counted(verdicts: Iterable[Verdict]) -> tuple[tuple[str, int], ...]:
+    """The reasons among the verdicts, most frequent first, then by code."""
+    counts = Counter(v for v in verdicts if isinstance(v, str))
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,139 @@
+"""What a device policy is: which cards it prefers on a node, and how good the node then is.
+
+Every policy exists twice, side by side in one file: as plain loops over one node's ledgers (what
+`predicates.fits` and `scores.score` call, and what is easy to check by hand), and on columns for
+many nodes at once (what the board calls). Both give the same integers; a property test holds them
+to that.
+
+Points are micro-points: 0 … `FULL_MICRO` per card. Of nodes with equal points the one with the
+smallest leftover wins (best fit), then the first by name.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from allotment.core.ledger.model import Node
+from allotment.core.placement.board.arrays import USE_ORDERS
+from allotment.core.placement.board.columns import Columns
+from allotment.core.placement.board.packing import HOLDERS_MOST, Bools, Ints, holders, memory_mib
+from allotment.core.placement.board.shapes import Ask, Shape
+from allotment.core.placement.devices.choosing import Pick
+from allotment.core.placement.devices.free import Free
+from allotment_proto.facts import DeviceRequest, PodRequest, Policy
+
+
+class Points(NamedTuple):
+    micro: int
+    leftover: int
+    """What the choice leaves behind, smaller is better: at least 0; counted up to 2²³ − 1."""
+
+
+class View:
+    """Some nodes' columns while they are scored: positions `at` (M,), D cards each.
+
+    `packed` and `keys` (M, D) follow what earlier device requests of the same pod took.
+    """
+
+    __slots__ = (
+        "at",
+        "columns",
+        "first",
+        "host",
+        "keys",
+        "leftover",
+        "networks",
+        "packed",
+        "taken",
+    )
+
+    def __init__(self, columns: Columns, at: Ints, first: Ints) -> None:
+        self.columns = columns
+        self.at = at
+        self.first = first
+        """(M,) where each node's cards begin in the flattened (M × D) arrays."""
+        self.host: Ints = np.ascontiguousarray(columns.host.take(at, axis=0).T)
+        """(R, M)"""
+        self.packed: Ints = columns.packed.take(at, axis=0)
+        self.keys: Ints = columns.keys.take(at, axis=0)
+        self.taken: Bools | None = None
+        """Cards (M, D) that earlier device requests of the pod have for themselves."""
+        self.networks: dict[str, list[Ints]] = {}
+        """By chip the networks (M,) of the first card of each container; see `basic`."""
+        self.leftover: Ints | None = None
+        """For policies whose keys know it already: each card's leftover if it is the one chosen."""
+
+    def left_mib(self, ask: Ask, best: Ints, kind: Ints, flat: Ints) -> Ints:
+        """The memory that the chosen cards keep after the charge."""
+        left: Ints
+        if ask.order in USE_ORDERS:
+            left = ask.spare_mib[kind] - (best >> self.columns.amount_shift)
+        else:
+            free = memory_mib(self.packed.take(flat))
+            left = free - ask.memory_mib[kind]
+        return left
+
+    def idle(self, ask: Ask, best: Ints, flat: Ints) -> Bools:
+        """Whether the chosen cards have no holder."""
+        idle: Bools
+        if ask.order == "emptiest":
+            idle = best >> self.columns.amount_shift == HOLDERS_MOST
+        else:
+            idle = holders(self.packed.take(flat)) == 0
+        return idle
+
+
+class DevicePolicy(Protocol):
+    """One way to choose. `order` is the word for families that leave the choice to the policy."""
+
+    name: str
+    order: str
+
+    def prefer(
+        self,
+        node: Node,
+        request: PodRequest,
+        wanted: DeviceRequest,
+        cards: Sequence[Free],
+        policy: Policy,
+    ) -> Sequence[Free]:
+        """The cards (given by index) from the best on. Asked if `order` is ``preferred``."""
+
+    def points(
+        self, node: Node, request: PodRequest, picks: Sequence[Pick], policy: Policy
+    ) -> Points:
+        """How good the node is with these cards chosen (none for a pod without devices)."""
+
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
+        """Keys (M, D) whose highest is the best of the `good` cards, with place and kind in their
+        lowest bits as in `Columns.keys`, all at least 0. Asked if `order` is ``preferred``."""
+
+    def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
+        """The part of points and leftover (M,) that does not depend on the cards; None for 0."""
+
+    def score(
+        self, view: View, shape: Shape, ask: Ask, best: Ints, flat: Ints
+    ) -> tuple[Ints, Ints]:
+        """Points and leftover of the cards chosen for one device request.
+
+        Their keys and their places in the flattened arrays are (M,) if one card is asked for, else
+        (M, k), as are the answers. The key −1 stands for a card that is missing.
+        """
+
+
+class ByOrder:
+    """What policies share whose cards come in one of the plain orders: no choice of their own."""
+
+    def prefer(
+        self,
+        node: Node,
+        request: PodRequest,
+        wanted: DeviceRequest,
+        cards: Sequence[Free],
+        policy: Policy,
+    ) -> Sequence[Free]:
+        return cards
+
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
+        return view.keys

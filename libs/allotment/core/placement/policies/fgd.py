@@ -1,0 +1,150 @@
+"""Fragmentation gradient descent: place where the idle parts that go to waste grow least.
+
+A node's fragment is the idle part of its cards that a pod of the mix is expected not to be able to
+use (`typical.usable_milli`). With Δ the fragment before less the fragment after, in cards, a place
+scores ⌊100 ÷ (1 + e^−Δ)⌋ points: the coarse steps are part of the method, since places whose Δ is
+about the same are then told apart by best fit. Source: Weng et al., "Beware of Fragmentation:
+Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from allotment.core.placement.board.columns import Columns
+from allotment.core.placement.board.packing import Ints
+from allotment.core.placement.devices.free import Free
+from allotment.core.placement.policies.base import View
+from allotment.core.placement.policies.tables import Cards, HostColumns, Tables, hosts, look
+from allotment.core.placement.policies.typical import (
+    PPM,
+    Fragmentation,
+    Mix,
+    card_milli,
+    usable_milli,
+)
+from allotment.core.placement.policies.valued import Host, Valued
+from allotment.core.placement.rules.points import POINT_MICRO
+
+_LOGITS_NANO = (
+    40_005_334,
+    80_042_707,
+    120_144_311,
+    160_342_650,
+    200_670_695,
+    241_162_056,
+    281_851_152,
+    322_773_392,
+    363_965_377,
+    405_465_108,
+    447_312_218,
+    489_548_225,
+    532_216_813,
+    575_364_144,
+    619_039_208,
+    663_294_217,
+    708_185_057,
+    753_771_802,
+    800_119_300,
+    847_297_860,
+    895_384_047,
+    944_461_608,
+    994_622_575,
+    1_045_968_555,
+    1_098_612_288,
+    1_152_679_509,
+    1_208_311_205,
+    1_265_666_373,
+    1_324_925_414,
+    1_386_294_361,
+    1_450_010_175,
+    1_516_347_489,
+    1_585_627_263,
+    1_658_228_076,
+    1_734_601_055,
+    1_815_289_966,
+    1_900_958_761,
+    1_992_430_164,
+    2_090_741_096,
+    2_197_224_577,
+    2_313_634_929,
+    2_442_347_035,
+    2_586_689_344,
+    2_751_535_313,
+    2_944_438_979,
+    3_178_053_830,
+    3_476_098_689,
+    3_891_820_298,
+    4_595_119_850,
+)
+"""⌊10⁹ · ln(k ÷ (100 − k))⌋ for k = 51 … 99."""
+
+STEPS_NANO = (*(-x for x in reversed(_LOGITS_NANO)), 0, *(x + 1 for x in _LOGITS_NANO))
+"""The smallest Δ, in 10⁻⁹ cards, for 1, 2 … 99 points."""
+
+_steps = np.array(STEPS_NANO)
+_ppm = np.array(PPM)
+_zero = np.array(0)
+_point = np.array(POINT_MICRO)
+_sum = np.add.reduce
+
+
+class Fgd(Valued):
+    """Wants a mix of exact shapes (`typical.exact_mix`). Without one, best fit decides."""
+
+    name = "fgd"
+
+    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
+        """The fragment with its sign turned, in 10⁻⁹ cards."""
+        worth = -PPM * sum(map(card_milli, cards))
+        for shape in self.mix:
+            if shape.ask is not None and shape.ask.family == family:
+                worth += shape.weight_ppm * usable_milli(cards, host.cpu_milli, shape)
+        return worth
+
+    def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
+        usable = _sum(cards.good * cards.idle_milli, axis=1)
+        usable *= _sum(cards.good, axis=1) >= tables.number
+        usable *= host.cpu_milli[now] >= tables.cpu_milli
+        worth: Ints = tables.weight_ppm[:, 0] @ usable
+        worth -= _ppm * _sum(cards.idle_milli, axis=0)
+        return worth
+
+    def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        good, (idle, left), many = cards.good, cards.idle_milli, tables.many
+        parts = good * cards.idle_milli
+        usable = _sum(parts[:, 0], axis=1)
+        after = parts[:, 1] - parts[:, 0]
+        after += usable[:, None]
+        weight = tables.weight_ppm[:, None] * (host.cpu_milli >= tables.cpu_milli[:, None])
+        if many:  # a shape that takes one card needs no count: nothing is usable without one
+            first, then = good[:many, 0], good[:many, 1]
+            spare = _sum(first, axis=1) - tables.number[:many]
+            weight[:many, 0] *= spare >= _zero
+            after[:many] *= spare[:, None] >= (first ^ then)
+        usable *= weight[:, 0]
+        after *= weight[:, None, 1]
+        gain: Ints = _sum(after, axis=0)
+        gain -= _sum(usable, axis=0)
+        gain += _ppm * (idle - left)
+        return gain
+
+    def micro(self, gain: int) -> int:
+        return POINT_MICRO * bisect_right(STEPS_NANO, gain)
+
+    def micros(self, gain: Ints) -> Ints:
+        points: Ints = _steps.searchsorted(gain, side="right")
+        points *= _point
+        return points
+
+
+def fragmentation_on(columns: Columns, mix: Mix) -> Fragmentation:
+    """`typical.cluster_fragmentation` of all nodes that columns have, at once."""
+    there = columns.present.nonzero()[0]
+    view = View(columns, there, there * columns.depth)
+    fgd = Fgd(mix)
+    tables = fgd.tables(columns)
+    cards = look(tables, view.packed.T, view.keys.T & columns.kind_mask)
+    worth = fgd.values(tables, cards, hosts(view, np.arange(len(there))), 0)
+    return Fragmentation(-int(worth.sum()), PPM * int(cards.idle_milli.sum()))

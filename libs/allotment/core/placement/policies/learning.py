@@ -1,0 +1,71 @@
+"""What is learned from pods for policies that look ahead, and when it is worth saying again."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from allotment.core.placement.policies.typical import PPM, Mix, exact_mix, mean_mix
+from allotment_proto.facts import PodRequest
+
+LEARNERS: dict[str, Callable[[Mapping[PodRequest, int], int], Mix]] = {
+    "fgd": exact_mix,
+    "headroom": mean_mix,
+}
+"""Device policy → how it makes a mix from (how many pods asked for what, a usual card's MiB)."""
+
+MOVED_PPM = PPM // 20
+"""A mix is said again when some size's share of the pods moved by this much, …"""
+MOVED_PART = 8
+"""… or its mean CPU or memory by an eighth, or when what it is worth is another."""
+
+
+class Size(NamedTuple):
+    """What a mix says of the pods that want equal cards, on average."""
+
+    weight_ppm: int
+    cpu_milli: int
+    memory_bytes: int
+    worth_milli: int
+
+
+def learn(policy: str, pods: Mapping[PodRequest, int], card_mib: int) -> Mix:
+    """The mix for a device policy; empty for one that does not look ahead."""
+    learner = LEARNERS.get(policy)
+    return learner(pods, card_mib) if learner is not None else ()
+
+
+def has_moved(known: Mix, now: Mix) -> bool:
+    """Whether a mix differs so much from the one that is known that decisions should follow it.
+
+    A rebuilt mix costs every reader its caches, so the small changes of every pod do not count.
+    """
+    before, after = _sizes(known), _sizes(now)
+    nothing = Size(0, 0, 0, 0)
+    for key in before.keys() | after.keys():
+        old, new = before.get(key, nothing), after.get(key, nothing)
+        if abs(new.weight_ppm - old.weight_ppm) >= MOVED_PPM:
+            return True
+        if old.weight_ppm and new.weight_ppm and _differ(old, new):
+            return True
+    return False
+
+
+def _differ(old: Size, new: Size) -> bool:
+    return (
+        old.worth_milli != new.worth_milli
+        or abs(new.cpu_milli - old.cpu_milli) * MOVED_PART > old.cpu_milli
+        or abs(new.memory_bytes - old.memory_bytes) * MOVED_PART > old.memory_bytes
+    )
+
+
+def _sizes(mix: Mix) -> dict[tuple[object, ...], Size]:
+    sums: dict[tuple[object, ...], list[int]] = {}
+    for shape in mix:
+        total = sums.setdefault((shape.request.devices, shape.request.selection), [0, 0, 0, 0])
+        total[0] += shape.weight_ppm
+        total[1] += shape.weight_ppm * shape.request.cpu_milli
+        total[2] += shape.weight_ppm * shape.request.memory_bytes
+        total[3] = shape.worth_milli
+    return {
+        key: Size(ppm, cpu // max(ppm, 1), memory // max(ppm, 1), worth)
+        for key, (ppm, cpu, memory, worth) in sums.items()
+    }

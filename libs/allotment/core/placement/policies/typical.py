@@ -1,0 +1,215 @@
+"""What typical pods ask for, learned from pods seen, and how much of a node they could use.
+
+A *mix* is a handful of shapes with the share of pods that have them. Two ways to make one:
+
+* `exact_mix` keeps distinct shapes (CPU, cards, card types), as fragmentation counts them (Weng et
+  al., USENIX ATC 2023, section 3);
+* `mean_mix` keeps distinct sizes (cards, card types), each with its pods' mean CPU and memory: a
+  few of these say as much as many distinct shapes.
+
+A card is 1000 milli, whatever its size in MiB. Pods with several device requests are left out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.ledger.model import Node
+from allotment.core.placement.board.packing import MEMORY_MOST
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT
+from allotment.core.placement.devices.choosing import Rules, card_refusal
+from allotment.core.placement.devices.free import Free
+from allotment.core.placement.rules.points import KIB_BITS
+from allotment_proto.facts import (
+    Constraints,
+    DeviceRequest,
+    PodRequest,
+    Policy,
+    Selection,
+    Typical,
+)
+
+CARD_MILLI = 1000
+PPM = 1_000_000
+TYPICAL_PCT = 95
+SHAPES_MOST = 16
+CARDS_MOST = 1024
+"""More cards than a node has: counts and worths beyond are taken as this."""
+HOST_MOST = 1 << 40
+"""CPU (milli) and memory (KiB), free or asked for, count up to here: products fit 64 bits."""
+
+
+Mix = tuple[Typical, ...]
+
+
+def exact_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
+    """The most frequent shapes, pods without devices included; memory of the host is left out.
+
+    `pods` says how many asked for what. `card_mib` is the memory of a usual card, against which
+    amounts of memory are held. At most `most` shapes, and no more than make up 95 % of the pods.
+    """
+    counts: dict[PodRequest, int] = {}
+    for request, number in pods.items():
+        if len(request.devices) <= 1:
+            key = msgspec.structs.replace(_size(request), cpu_milli=request.cpu_milli)
+            counts[key] = counts.get(key, 0) + number
+    return _frequent(counts, lambda request: request, card_mib, most)
+
+
+def mean_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
+    """The most frequent sizes of pods with devices, each with its mean CPU and memory (floored).
+
+    Arguments as for `exact_mix`.
+    """
+    counts: dict[PodRequest, int] = {}
+    sums: dict[PodRequest, tuple[int, int]] = {}
+    for request, number in pods.items():
+        if len(request.devices) == 1:
+            size = _size(request)
+            cpu, memory = sums.get(size, (0, 0))
+            counts[size] = counts.get(size, 0) + number
+            sums[size] = (
+                cpu + number * request.cpu_milli,
+                memory + number * request.memory_bytes,
+            )
+
+    def mean(size: PodRequest) -> PodRequest:
+        cpu_milli, memory_bytes = (amount // counts[size] for amount in sums[size])
+        return msgspec.structs.replace(size, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+
+    return _frequent(counts, mean, card_mib, most)
+
+
+def _size(request: PodRequest) -> PodRequest:
+    """The request without anything that does not say which cards it wants, and how many."""
+    devices = tuple(
+        msgspec.structs.replace(wanted, container=0, container_name="")
+        for wanted in request.devices
+    )
+    selection = Selection(
+        use_types=request.selection.use_types, nouse_types=request.selection.nouse_types
+    )
+    return PodRequest(devices=devices, selection=selection, constraints=Constraints())
+
+
+def _frequent(
+    counts: Mapping[PodRequest, int],
+    finish: Callable[[PodRequest], PodRequest],
+    card_mib: int,
+    most: int | None,
+) -> Mix:
+    kept: list[tuple[PodRequest, int]] = []
+    total, seen = sum(counts.values()), 0
+    for request, number in sorted(counts.items(), key=lambda item: (-item[1], repr(item[0]))):
+        if seen * 100 >= total * TYPICAL_PCT or len(kept) == most:
+            break
+        kept.append((request, number))
+        seen += number
+    return tuple(
+        Typical(finish(request), PPM * number // seen, _worth_milli(request, card_mib))
+        for request, number in kept
+    )
+
+
+def _worth_milli(request: PodRequest, card_mib: int) -> int:
+    worth = 0
+    for wanted in request.devices:
+        share = CARD_MILLI * wanted.memory_pct // 100
+        if wanted.memory_mib:
+            share = CARD_MILLI * wanted.memory_mib // max(card_mib, 1)
+        if wanted.cores_pct == CORES_WHOLE_PCT:
+            share = CARD_MILLI
+        worth += min(wanted.count, CARDS_MOST) * min(share, CARD_MILLI)
+    return worth
+
+
+# ---- what a mix can use, in plain loops
+
+
+def card_milli(free: Free) -> int:
+    """The part of a card's memory that is free, from 0 (also where it is oversold) to 1000."""
+    size = max(min(free.card.fact.memory_mib, MEMORY_MOST), 1)
+    return CARD_MILLI * max(min(free.memory_mib, MEMORY_MOST), 0) // size
+
+
+def room(amount: int) -> int:
+    """An amount that a host has free, or that a shape asks for, as it counts here."""
+    return max(min(amount, HOST_MOST), 0)
+
+
+def usable_milli(cards: Iterable[Free], cpu_milli: int, shape: Typical) -> int:
+    """The idle parts of a node's cards that a shape can use: of all cards that would take it, if
+    there are enough and CPU for one pod is free.
+    """
+    ask = shape.ask
+    if ask is None or room(cpu_milli) < room(shape.request.cpu_milli):
+        return 0
+    good = [card_milli(free) for free in cards if _takes(free, ask, shape.request.selection)]
+    return sum(good) if len(good) >= ask.count else 0
+
+
+def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, shape: Typical) -> int:
+    """The worth of the pods of a size that a node still has room for, one on a card.
+
+    Free CPU and memory limit it in proportion: CPU for half a pod is room for half of its worth.
+    """
+    ask = shape.ask
+    if ask is None:
+        return 0
+    good = sum(_takes(free, ask, shape.request.selection) for free in cards)
+    worth = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
+    most = worth * (good // max(ask.count, 1))
+    for free, need in (
+        (cpu_milli, shape.request.cpu_milli),
+        (memory_bytes >> KIB_BITS, shape.request.memory_bytes >> KIB_BITS),
+    ):
+        if need:
+            most = min(most, room(free) * worth // room(need))
+    return most
+
+
+def _takes(free: Free, ask: DeviceRequest, selection: Selection) -> bool:
+    return card_refusal(free, ask, Rules(selection, by_amount=True), FAMILIES[ask.family]) is None
+
+
+# ---- fragmentation: how much of what is idle the mix cannot use
+
+
+class Fragmentation(NamedTuple):
+    """Idle parts of cards, and how much of them a pod of the mix is expected not to be able to use.
+
+    In 10⁻⁹ cards (milli × ppm).
+    """
+
+    stranded_nano: int
+    idle_nano: int
+
+
+def fragmentation(node: Node, mix: Mix, policy: Policy) -> Fragmentation:
+    """Of one node; all of it is stranded where the mix is empty."""
+    stranded, idle = 0, 0
+    for family, cards in cards_of(node, policy).items():
+        milli = sum(map(card_milli, cards))
+        idle += PPM * milli
+        stranded += PPM * milli
+        for shape in mix:
+            if shape.ask is not None and shape.ask.family == family:
+                stranded -= shape.weight_ppm * usable_milli(cards, node.cpu_milli_free, shape)
+    return Fragmentation(stranded, idle)
+
+
+def cluster_fragmentation(nodes: Iterable[Node], mix: Mix, policy: Policy) -> Fragmentation:
+    """The sum over nodes; those that were not observed (any more) have no cards."""
+    parts = [fragmentation(node, mix, policy) for node in nodes]
+    return Fragmentation(sum(p.stranded_nano for p in parts), sum(p.idle_nano for p in parts))
+
+
+def cards_of(node: Node, policy: Policy) -> dict[str, Sequence[Free]]:
+    """A node's cards by family, as the books have them."""
+    return {
+        family: [Free(card) for card in ledger.cards]
+        for family, ledger in node.ledgers.items()
+        if family in policy.families
+    }

@@ -1,0 +1,116 @@
+"""Where an order of queues lets a pod go, beyond what the pod itself asks for.
+
+A *bound* is asked of nodes like the pod's own constraints, but belongs to the round that places the
+pod: it is no part of the pod, the log never holds it, and it is not asked again when the decision
+is checked. What a node keeps to or not, whatever is free there, is asked together with the pod's
+constraints; what is only kept for somebody else for now is asked last, so that its count is that of
+the nodes that would take the pod otherwise.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.placement.rules.selectors import affinity_matches
+from allotment_proto.facts import NodeTerm, PodRequest
+
+
+class Bound(NamedTuple):
+    """A node has to match one of the terms; `code` and, in words, `text` say why one that does not
+    is out.
+    """
+
+    code: str
+    terms: tuple[NodeTerm, ...]
+    text: str
+
+
+class Barred(NamedTuple):
+    """Nodes that are there for somebody else: `code` and, in words, `text` say for whom and why."""
+
+    code: str
+    nodes: frozenset[str]
+    text: str
+
+
+class Worth(NamedTuple):
+    """What a node is worth by the value of a label, in micro-points, none of them below 0; the term
+    of a score that says so is called `term`.
+    """
+
+    term: str
+    label: str
+    by_value: tuple[tuple[str, int], ...]
+    otherwise: int
+
+    @property
+    def most(self) -> int:
+        return max([self.otherwise, *(micro for _, micro in self.by_value)])
+
+
+class Bounds(NamedTuple):
+    """`always` are asked with the pod's own constraints, `barred` when all else fits."""
+
+    always: tuple[Bound, ...] = ()
+    barred: tuple[Barred, ...] = ()
+    worth: Worth | None = None
+
+
+OPEN = Bounds()
+
+
+class BoundRequest(PodRequest, frozen=True, gc=False):
+    """A request within bounds."""
+
+    bounds: Bounds = OPEN
+
+
+def bounded(request: PodRequest, bounds: Bounds) -> PodRequest:
+    """The request within these bounds; itself if there are none."""
+    if bounds == OPEN:
+        return request
+    fields = {name: getattr(request, name) for name in PodRequest.__struct_fields__}
+    return BoundRequest(**fields, bounds=bounds)
+
+
+def bounds_of(request: PodRequest) -> Bounds:
+    return request.bounds if isinstance(request, BoundRequest) else OPEN
+
+
+def unbarred(request: PodRequest) -> PodRequest:
+    """The request as it would be asked if nothing were kept for others."""
+    bounds = bounds_of(request)
+    if not bounds.barred:
+        return request
+    return msgspec.structs.replace(request, bounds=bounds._replace(barred=()))
+
+
+def outside(request: PodRequest, labels: Mapping[str, str], name: str) -> str | None:
+    """The reason code of the first lasting bound that a node does not keep to."""
+    for bound in bounds_of(request).always:
+        if not affinity_matches(bound.terms, labels, name):
+            return bound.code
+    return None
+
+
+def kept_back(request: PodRequest, name: str) -> str | None:
+    """Why a node that would do is there for somebody else, as a reason code."""
+    return next((b.code for b in bounds_of(request).barred if name in b.nodes), None)
+
+
+def worth_micro(worth: Worth, labels: Mapping[str, str]) -> int:
+    """What a node with these labels is worth."""
+    value = labels.get(worth.label)
+    return next((micro for known, micro in worth.by_value if known == value), worth.otherwise)
+
+
+def texts_of(request: PodRequest, counted: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """What stands behind those of the counted reasons that are bounds."""
+    bounds = bounds_of(request)
+    if bounds is OPEN:
+        return ()
+    codes = {code for code, _ in counted}
+    lasting = [bound.text for bound in bounds.always if bound.code in codes]
+    kept = [barred.text for barred in bounds.barred if barred.code in codes]
+    return tuple(dict.fromkeys(lasting + kept))

@@ -1,0 +1,74 @@
+"""Which models a pod accepts of cards that are only counted, like ``nvidia.com/gpu: 1``.
+
+Kubelet chooses the cards of such a resource, so a node is right as a whole or not at all. Its model
+is what its product label says (``nvidia.com/gpu.product``; `card_names` has the rule). A node that
+lists such cards and does not say their model is right for no list of types, neither of those that
+are wanted nor of those that are not: nobody can know that it would be.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from allotment.core import reasons
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.devices.choosing import model_wanted
+from allotment.core.placement.rules import card_names
+from allotment_proto.events import NodeObserved
+from allotment_proto.facts import PodRequest, Selection
+
+MODELS_SHOWN = 5
+UNKNOWN = ""
+"""The model of cards of which the node's labels say none."""
+
+
+def has_wrong_model(fact: NodeObserved, labels: Mapping[str, str], request: PodRequest) -> bool:
+    """Whether the node lists counted cards that the pod asks for, of a model that it refuses."""
+    chosen = request.selection
+    if not chosen.counted:
+        return False
+    spelled = card_names.spelled(chosen)
+    return any(
+        model == UNKNOWN or not model_wanted(model, spelled)
+        for model in _models(fact, labels, chosen)
+    )
+
+
+def models_text(fact: NodeObserved, labels: Mapping[str, str], request: PodRequest) -> str:
+    """What a node says of the models of the counted cards that the pod asks for."""
+    models = set(_models(fact, labels, request.selection))
+    return ", ".join(_shown(model) for model in sorted(models))
+
+
+def models_note(
+    state: ClusterState, request: PodRequest, counts: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """Which models there are, for a pod that was refused for theirs."""
+    chosen = request.selection
+    if not chosen.counted or reasons.GPU_MODEL_MISMATCH not in dict(counts):
+        return ()
+    number: Counter[str] = Counter()
+    for node in state.nodes.values():
+        if node.fact is not None:
+            number.update(set(_models(node.fact, node.labels, chosen)))
+    listed = [f"{_shown(model)} ({count})" for model, count in sorted(number.items())]
+    more = f" and {len(listed) - MODELS_SHOWN} more" if len(listed) > MODELS_SHOWN else ""
+    words = chosen.use_types if chosen.use_types is not None else chosen.nouse_types or ()
+    asked = "wanted" if chosen.use_types is not None else "not wanted"
+    named, shown = ", ".join(chosen.counted), ", ".join(listed[:MODELS_SHOWN])
+    return (f"models of {named} by nodes: {shown}{more}; {asked}: {', '.join(words)}",)
+
+
+def _models(fact: NodeObserved, labels: Mapping[str, str], chosen: Selection) -> Iterator[str]:
+    """The models of the cards that the pod asks for and the node lists, as many as there are."""
+    listed = [name for name, amount in fact.extended if amount > 0]
+    asked = [resource for resource in chosen.counted if resource in listed]
+    cards = card_names.discover(labels, listed) if asked else ()
+    for resource in asked:
+        models = [card.name for card in cards if card.resource == resource]
+        if not models and card_names.is_card(resource):
+            models = [UNKNOWN]
+        yield from models
+
+
+def _shown(model: str) -> str:
+    return model or f"not said (no label {card_names.EXAMPLE})"

@@ -1,0 +1,347 @@
+"""Rules about other pods, in plain loops: host ports, affinity and anti-affinity, spread.
+
+What such a rule asks of a single pod is a *question* with a number for an answer; counted over the
+pods of a node, and then over the nodes with one value of a label (a *domain*), the answers decide.
+Sources: Kubernetes' plugins `nodeports`, `interpodaffinity` and `podtopologyspread`.
+
+`Around` counts afresh, from every pod on every node: it is what the board's running counts
+(`board_company`) are held against, and what the binder asks before it commits.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.ledger.model import ClusterState, Node, RulesAbout
+from allotment.core.placement.rules.attachments import merged
+from allotment.core.placement.rules.selectors import (
+    affinity_matches,
+    selector_matches,
+    selects,
+    untolerated,
+)
+from allotment.core.placement.rules.switches import Switches, switches_of
+from allotment.core.placement.rules.term_weights import weights_of
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import (
+    Attachment,
+    HostPort,
+    PodPreference,
+    PodRequest,
+    PodSubject,
+    PodTerm,
+    Spread,
+)
+
+EVERY_ADDRESS = ("", "0.0.0.0")  # what a port binds to, not what this process does
+
+
+Labels = tuple[tuple[str, str], ...]
+LOOKS_MAX = 4096
+
+
+class Question(Protocol):
+    """Asked of every pod on a node. Hashable, so that equal ones are counted once."""
+
+    def count(self, pod: PodObserved) -> int: ...
+
+
+class Meets(msgspec.Struct, frozen=True):
+    """1 if the pod is one that every term is about."""
+
+    terms: tuple[PodTerm, ...]
+
+    def count(self, pod: PodObserved) -> int:
+        for term in self.terms:
+            if not selects(term, pod.namespace, pod.labels):
+                return 0
+        return 1
+
+
+class Stays(msgspec.Struct, frozen=True):
+    """1 if the pod is one that the term is about, and not about to end."""
+
+    term: PodTerm
+
+    def count(self, pod: PodObserved) -> int:
+        return int(not pod.deleting and selects(self.term, pod.namespace, pod.labels))
+
+
+class MeetsAny(msgspec.Struct, frozen=True):
+    """1 if the pod is one that any of the terms is about."""
+
+    terms: tuple[PodTerm, ...]
+
+    def count(self, pod: PodObserved) -> int:
+        return int(any(selects(term, pod.namespace, pod.labels) for term in self.terms))
+
+
+class Earns(msgspec.Struct, frozen=True):
+    """The weights of the preferences that are about the pod."""
+
+    preferences: tuple[PodPreference, ...]
+
+    def count(self, pod: PodObserved) -> int:
+        return sum(
+            preference.weight
+            for preference in self.preferences
+            if selects(preference.term, pod.namespace, pod.labels)
+        )
+
+
+class KeepsAway(msgspec.Struct, frozen=True):
+    """How many required anti-affinities the pod itself has that are about the subject."""
+
+    about: PodSubject
+
+    def count(self, pod: PodObserved) -> int:
+        return sum(_is_about(term, self.about) for term in pod.request.company.away)
+
+
+class Prefers(msgspec.Struct, frozen=True):
+    """The weights of the preferences that the pod itself has about the subject."""
+
+    about: PodSubject
+
+    def count(self, pod: PodObserved) -> int:
+        return sum(
+            preference.weight
+            for preference in pod.request.company.preferred
+            if _is_about(preference.term, self.about)
+        )
+
+
+def _is_about(term: PodTerm, subject: PodSubject) -> bool:
+    return term.topology_key == subject.topology_key and selects(
+        term, subject.namespace, subject.labels
+    )
+
+
+class Takes(msgspec.Struct, frozen=True):
+    """1 if the pod has a host port that leaves this one no room."""
+
+    port: HostPort
+
+    def count(self, pod: PodObserved) -> int:
+        return int(any(in_conflict(self.port, taken) for taken in pod.request.company.ports))
+
+
+class Mounts(msgspec.Struct, frozen=True):
+    """1 if the pod has this very volume."""
+
+    volume: Attachment
+
+    def count(self, pod: PodObserved) -> int:
+        return int(self.volume in pod.request.attachments)
+
+
+def in_conflict(a: HostPort, b: HostPort) -> bool:
+    """Whether two pods on one host cannot both have these ports."""
+    if a.port != b.port or a.protocol != b.protocol:
+        return False
+    return a.ip == b.ip or a.ip in EVERY_ADDRESS or b.ip in EVERY_ADDRESS
+
+
+def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
+    """The pod's request with what the rules of other pods say about it, its volumes `merged`.
+
+    The very request of the pod if there are neither. Rules of all pods that are known count, also
+    of those that are not placed: whether such a pod is anywhere near is asked later.
+
+    However many rules others have about the pod, they are one question for each topology key. So a
+    pod that somebody else has to keep away from costs no more than the pods that say so, and one
+    tenant's many rules do not become many rules of everybody's request.
+    """
+    request = merged(pod.request, state)
+    if not state.keep_away and not state.preferences:
+        return request
+    rules = _rules_about(pod, state)
+    nodeorder = weights_of(state.policy).nodeorder
+    repelled = rules.repelled if switches_of(state.policy).pods else ()
+    wanted = rules.wanted if nodeorder is not None and nodeorder.pods else ()
+    if not repelled and not wanted:
+        return request
+    company = msgspec.structs.replace(request.company, repelled=repelled, wanted=wanted)
+    return msgspec.structs.replace(request, company=company)
+
+
+def _rules_about(pod: PodObserved, state: ClusterState) -> RulesAbout:
+    """What others' rules say of pods that look like this one; the same until rules change."""
+    looks = pod.namespace, pod.labels
+    found = state.rules_about.get(looks)
+    if found is None:
+        preferred = [preference.term for preference in state.preferences]
+        found = RulesAbout(_subjects(state.keep_away, *looks), _subjects(preferred, *looks))
+        if len(state.rules_about) >= LOOKS_MAX:
+            state.rules_about.clear()
+        state.rules_about[looks] = found
+    return found
+
+
+def _subjects(terms: Iterable[PodTerm], namespace: str, labels: Labels) -> tuple[PodSubject, ...]:
+    """The pod for each topology key of the terms that are about it.
+
+    With the labels that any term of the key looks at, and no others: pods that no rule tells apart
+    ask the same, and so share their row on the board.
+    """
+    looked_at: dict[str, set[str]] = {}
+    about: set[str] = set()
+    for term in terms:
+        key = term.topology_key
+        looked_at.setdefault(key, set()).update(e.key for e in term.selector)
+        if key not in about and selects(term, namespace, labels):
+            about.add(key)
+    return tuple(
+        PodSubject(key, namespace, tuple(pair for pair in labels if pair[0] in looked_at[key]))
+        for key in sorted(about)
+    )
+
+
+class Around(NamedTuple):
+    """What the rules of one request find: per rule a number by domain; no entry is 0."""
+
+    near: tuple[Mapping[str, int], ...]
+    away: tuple[Mapping[str, int], ...]
+    repelled: tuple[Mapping[str, int], ...]
+    spread: tuple[Mapping[str, int], ...]
+    """By required constraint; every domain that counts has an entry."""
+
+
+def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = None) -> Around:
+    """Count the pods on the nodes, each as it is with what is assumed, for a request's rules.
+
+    With `only`, just that one node is asked about, and anti-affinity need not look beyond its
+    domains.
+    """
+    company = request.company
+    meets = Meets(company.near)
+    required = required_spreads(request)
+    keys = frozenset(rule.term.topology_key for rule in required)
+
+    def near_it(key: str) -> Iterable[Node]:
+        if only is None:
+            return nodes
+        domain = only.labels.get(key)
+        return (n for n in nodes if domain is not None and n.labels.get(key) == domain)
+
+    def apart(key: str, question: Question) -> Counter[str]:
+        return count(near_it(key), key, question)
+
+    return Around(
+        near=tuple(count(nodes, term.topology_key, meets) for term in company.near),
+        away=tuple(apart(key, MeetsAny(terms)) for key, terms in by_topology(company.away)),
+        repelled=tuple(apart(s.topology_key, KeepsAway(s)) for s in company.repelled),
+        spread=tuple(
+            count(spread_nodes(nodes, request, rule, keys), rule.term.topology_key, stays(rule))
+            for rule in required
+        ),
+    )
+
+
+def company_refusal(
+    node: Node, request: PodRequest, around: Around, switches: Switches
+) -> str | None:
+    """The first rule about other pods that speaks against the node."""
+    company = request.company
+    if switches.ports and any(count_on(node, Takes(port)) for port in company.ports):
+        return reasons.HOST_PORT_TAKEN
+    if switches.pods:
+        if not _is_near(node, request, around):
+            return reasons.POD_AFFINITY_MISMATCH
+        if _is_in(node, (key for key, _ in by_topology(company.away)), around.away):
+            return reasons.POD_ANTI_AFFINITY
+        if _is_in(node, (s.topology_key for s in company.repelled), around.repelled):
+            return reasons.REPELLED_BY_POD
+    if switches.spread:
+        for rule, counts in zip(required_spreads(request), around.spread, strict=True):
+            domain = node.labels.get(rule.term.topology_key)
+            if domain is None:
+                return reasons.SPREAD_MISMATCH
+            if counts:
+                least = min(counts.values()) if len(counts) >= rule.min_domains else 0
+                if counts.get(domain, 0) + rule.counts_self - least > rule.max_skew:
+                    return reasons.SPREAD_MISMATCH
+    return None
+
+
+def _is_near(node: Node, request: PodRequest, around: Around) -> bool:
+    """All terms hold in the node's domains; or the pod is the first of those that it wants near."""
+    company = request.company
+    domains = [node.labels.get(term.topology_key) for term in company.near]
+    if any(domain is None for domain in domains):
+        return False
+    if company.near_self and not any(any(counts.values()) for counts in around.near):
+        return True
+    return all(
+        counts.get(domain or "", 0) for domain, counts in zip(domains, around.near, strict=True)
+    )
+
+
+def by_topology(terms: Iterable[PodTerm]) -> list[tuple[str, tuple[PodTerm, ...]]]:
+    """The terms by topology key: what they forbid together is one question each."""
+    found: dict[str, list[PodTerm]] = {}
+    for term in terms:
+        found.setdefault(term.topology_key, []).append(term)
+    return [(key, tuple(some)) for key, some in found.items()]
+
+
+def _is_in(node: Node, keys: Iterable[str], found: Iterable[Mapping[str, int]]) -> bool:
+    """Whether the node is in a domain that one of the questions forbids, each with its key."""
+    for key, counts in zip(keys, found, strict=True):
+        domain = node.labels.get(key)
+        if domain is not None and counts.get(domain, 0):
+            return True
+    return False
+
+
+def required_spreads(request: PodRequest) -> tuple[Spread, ...]:
+    return tuple(rule for rule in request.company.spread if rule.is_required)
+
+
+def stays(rule: Spread) -> Stays:
+    """The question that a spread constraint asks."""
+    return Stays(rule.term)
+
+
+def spread_nodes(
+    nodes: Iterable[Node], request: PodRequest, rule: Spread, keys: frozenset[str]
+) -> list[Node]:
+    """The nodes whose domains count: they have the label of every constraint of the kind, and the
+    pod could go there as far as the constraint heeds that.
+    """
+    return [node for node in nodes if is_spread_over(node, request, rule, keys)]
+
+
+def is_spread_over(node: Node, request: PodRequest, rule: Spread, keys: frozenset[str]) -> bool:
+    fact, constraints = node.fact, request.constraints
+    if fact is None or not all(key in node.labels for key in keys):
+        return False
+    if rule.honors_affinity and not (
+        selector_matches(constraints, node.labels)
+        and affinity_matches(constraints.affinity, node.labels, node.name)
+    ):
+        return False
+    return not (rule.honors_taints and untolerated(fact.taints, constraints.tolerations))
+
+
+def count(nodes: Iterable[Node], topology_key: str, question: Question) -> Counter[str]:
+    """The answers of all pods by domain; nodes without the label are in none."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        domain = node.labels.get(topology_key)
+        if domain is not None and node.fact is not None:
+            found[domain] += count_on(node, question)
+    return found
+
+
+def count_on(node: Node, question: Question) -> int:
+    """The answers of one node's pods."""
+    total, ask = 0, question.count
+    for allocation in node.allocations.values():
+        fact = allocation.fact
+        if fact is not None:
+            total += ask(fact)
+    return total

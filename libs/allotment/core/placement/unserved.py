@@ -1,0 +1,117 @@
+"""What nobody in the cluster offers of what a pod asks for, and what would change that.
+
+A refusal counts what each node lacks. Where all nodes lack the same for one reason (a family of
+devices that the scheduler configuration switched off, a device plugin that registered nothing, a
+resource name that no node lists) the counts do not name it. This does, from the state alone, for
+conditions, Events, explanations and the doctor. It decides nothing.
+"""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.devices import FAMILIES as DEVICES
+from allotment.core.placement.devices.switches import APART, FAMILIES, MEMORY, NUMBER, VGPU
+from allotment.core.reasons import problem_text
+from allotment_proto.events import SCHEDULER_CONFIG
+from allotment_proto.facts import DeviceRequest, PodRequest, Policy
+from allotment_proto.volcano import gpushare, keys, vgpu
+
+BROKEN_PLUGIN = frozenset(("NotRegistered", "NotAllocatable", "BrokenRegister", "BrokenNpuNode"))
+"""Problems of a node because of which it offers no devices of a family."""
+SIMILAR = 0.75
+"""How much alike two resource names are of which one may be meant for the other (difflib)."""
+
+
+def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
+    """One text, without a full stop, for each thing that nobody offers; each ends with a remedy.
+
+    The state keeps the last answer: the members of a gang ask the same one after the other, and a
+    name that no node lists costs a look at all nodes.
+    """
+    asked = (
+        *(state.nodes_seq, state.policy_seq, state.devices_seq),
+        *(request.devices, tuple(name for name, _ in request.extended)),
+    )
+    if state.last_unserved is not None and state.last_unserved[0] == asked:
+        return state.last_unserved[1]
+    found = [text for wanted in request.devices for text in _devices(state, wanted)]
+    found += [text for name, _ in request.extended for text in _counted(state, name)]
+    texts = tuple(dict.fromkeys(found))
+    state.last_unserved = asked, texts
+    return texts
+
+
+def switched_off(policy: Policy, wanted: DeviceRequest) -> str:
+    """The argument that would let the request be served; empty if none is missing."""
+    if wanted.family in policy.families:
+        return ""
+    if wanted.family == gpushare.FAMILY:
+        return MEMORY if wanted.memory_mib else NUMBER
+    return next((switch for switch, name in FAMILIES.items() if name == wanted.family), "")
+
+
+def _devices(state: ClusterState, wanted: DeviceRequest) -> Iterator[str]:
+    switch = switched_off(state.policy, wanted)
+    if switch:
+        yield _switch_text(state, wanted, switch)
+        return
+    if any(wanted.family in node.ledgers for node in state.nodes.values()):
+        return
+    for node in state.nodes.values():
+        for problem in node.fact.problems if node.fact is not None else ():
+            if problem.code in BROKEN_PLUGIN:
+                yield f"no node has {wanted.family} devices; node {node.name}: " + problem_text(
+                    problem
+                )
+                return
+
+
+def _switch_text(state: ClusterState, wanted: DeviceRequest, switch: str) -> str:
+    asked = wanted.family
+    if switch in (MEMORY, NUMBER):
+        asked = keys.GPU_MEMORY if switch == MEMORY else keys.GPU_NUMBER
+    source = state.config_sources.get(SCHEDULER_CONFIG, "built in")
+    pairs = [{*pair} for pair in APART]
+    others = [other for other in _on(state.policy) if {switch, other} in pairs]
+    instead = f" in place of {others[0]}: true (both cannot be on)" if others else ""
+    return (
+        f"{switch} is not set in the scheduler configuration ({source}), so {asked} is not served: "
+        f"write {switch}: true under the arguments of plugin deviceshare{instead}"
+    )
+
+
+def _on(policy: Policy) -> list[str]:
+    """The switches for NVIDIA cards that are on."""
+    on = [VGPU] if vgpu.FAMILY in policy.families else []
+    if gpushare.FAMILY in policy.families:
+        kinds = {"memory": [MEMORY], "number": [NUMBER]}
+        on += kinds.get(policy.gpushare_kind, [])
+    return on
+
+
+def _counted(state: ClusterState, name: str) -> Iterator[str]:
+    """Of a resource that no node lists: the one that is most like it."""
+    if any(name in node.extended_free for node in state.nodes.values()):
+        return
+    present = [node for node in state.nodes.values() if node.fact is not None]
+    if not present:
+        return
+    offered = {listed for node in present for listed in node.extended_free}
+    for family in DEVICES.keys() & {family for node in present for family in node.ledgers}:
+        offered |= DEVICES[family].resources(state.devices)
+    near = _nearest(name, offered)
+    if near:
+        yield f"no node offers {name}; did you mean {near}?"
+        return
+    configured = {n for family in DEVICES.values() for n in family.resources(state.devices)}
+    near = _nearest(name, configured)
+    also = f"; the device configuration has {near}, which no node offers either" if near else ""
+    yield f"no node offers {name}{also}"
+
+
+def _nearest(name: str, names: set[str]) -> str:
+    """Names differ in case more often than in letters."""
+    by_lower = {known.lower(): known for known in sorted(names)}
+    near = get_close_matches(name.lower(), by_lower, 1, SIMILAR)
+    return by_lower[near[0]] if near else ""

@@ -1,0 +1,311 @@
+"""The allocate action: whose pods are tried, in which order, and what becomes of a job.
+
+Queues take turns in queue order, one job a turn, in job order. A job's tasks are tried in task
+order until it is ready; then what it has is committed, and the job comes again for the rest, one
+task a turn, competing with the others (so an elastic job does not take everything before others
+have their minimum). A job that does not become ready gives everything back, unless it would be
+ready once promised resources are free: then it keeps its promises for the rest of the round.
+A job that did not get its minimum is not tried again in this round, nor is any task.
+
+Where a task goes is not decided here: an `Oracle` is asked. It sees what was placed before.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
+from allotment.core.queues.limits import Limits
+from allotment.core.queues.model import READY_SET, WAITING, Status, Task
+from allotment.core.queues.plugins.base import Order
+from allotment.core.queues.reservations import Fence, Hold, fence
+from allotment.core.queues.session import Session
+from allotment.core.queues.work import Job
+
+A = TypeVar("A")
+
+
+class Placed(NamedTuple):
+    """A place that is free now. `card` is the chosen one of `Limits.cards`, if there are any."""
+
+    node: str
+    card: str = ""
+
+
+class Promised(NamedTuple):
+    """A place that will be free once what is being released there is gone."""
+
+    node: str
+    card: str = ""
+
+
+class Hopeless(NamedTuple):
+    """So many of the tasks fit together at most, and what the others lack."""
+
+    together: int
+    no: No
+
+
+class Oracle(Protocol):
+    """Who knows where things fit. Its books follow `try_place`, and `undo` gives back exactly."""
+
+    def mark(self) -> int: ...
+
+    def undo(self, mark: int) -> None: ...
+
+    def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
+        """Why `needed` of the tasks can never fit together now; None if they may. A cheap bound:
+        asked before a job that needs several tasks is tried at all."""
+
+    def try_place(self, task: Task, limits: Limits) -> Placed | Promised | No: ...
+
+
+COMMITTED = "committed"
+"""The job is ready: what it was given stands."""
+KEPT = "kept"
+"""Not ready, but it would be with what was promised: it keeps its promises in this round."""
+DISCARDED = "discarded"
+"""Not ready: nothing was given."""
+INVALID = "invalid"
+"""The job cannot be worked on; nothing was tried."""
+OVERUSED = "overused"
+"""The queue has what it deserves; nothing was tried."""
+
+
+class Turn(NamedTuple):
+    """What became of one job at its turn. Tasks are named by uid, in the order they were tried."""
+
+    job: str
+    queue: str
+    ending: str
+    placed: tuple[tuple[str, Placed | Promised], ...] = ()
+    """What was found, even if it was given back (`DISCARDED`). Only a `Placed` of a `COMMITTED`
+    turn may be bound; a `Promised` is good for this round."""
+    refused: tuple[tuple[str, No], ...] = ()
+    untried: tuple[str, ...] = ()
+    together: int = 0
+    """How many of the job's waiting tasks fit together."""
+    no: No | None = None
+    """Why nothing was tried."""
+    was_ready: bool = False
+    """Whether the job had its minimum before the turn: what it was given now comes pod by pod."""
+
+
+def allocate(
+    session: Session,
+    oracle: Oracle,
+    *,
+    holds: Sequence[Hold] = (),
+    wanted: Collection[str] | None = None,
+    pending_too: bool = False,
+) -> Iterator[Turn]:
+    """The turns of one round, one after the other; stop asking for them at any time.
+
+    `holds` are reservations for jobs that were passed by (see `reservations`). Only the
+    `wanted` jobs are tried, if it says which; to others nothing happened since they were refused,
+    but their holds count.
+    `pending_too`: without an enqueue action groups need not be let in first.
+    """
+    fenced = fence(session, holds)
+    tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
+    round_ = _Round(session, oracle, fenced, tried, pending_too=pending_too)
+    yield from round_.invalid
+    order = [(session.queue_key(name), name) for name in round_.queues]
+    heapq.heapify(order)
+    while order:
+        key, name = heapq.heappop(order)
+        now = session.queue_key(name)
+        if now != key:  # a relative got something meanwhile; what queues hold only grows
+            heapq.heappush(order, (now, name))
+            continue
+        jobs = round_.queues[name]
+        overused = session.overused(name)
+        if overused is not None:
+            for _, uid in sorted(jobs):
+                yield Turn(uid, name, OVERUSED, no=overused)
+            continue
+        _, uid = heapq.heappop(jobs)
+        yield round_.turn(session.jobs[uid])
+        if jobs:
+            heapq.heappush(order, (session.queue_key(name), name))
+
+
+class _Round:
+    """One round's queues of jobs, and what of each job is still to be tried."""
+
+    def __init__(
+        self,
+        session: Session,
+        oracle: Oracle,
+        fenced: Fence,
+        wanted: Collection[str],
+        *,
+        pending_too: bool,
+    ) -> None:
+        self.session = session
+        self.oracle = oracle
+        self.fence = fenced
+        self.queues: dict[str, list[tuple[Order, str]]] = {}
+        self.invalid: list[Turn] = []
+        self._waiting: dict[str, list[Task]] = {}
+        """Tasks still to be tried, the first at the end."""
+        self._failed_roles: dict[str, set[str]] = {}
+        for uid in sorted(wanted):
+            job = session.jobs[uid]
+            if job.phase in WAITING and not pending_too:
+                continue
+            tasks = session.due_tasks(job)
+            if not tasks:
+                continue
+            no = session.job_valid(job)
+            if no is not None:
+                self.invalid.append(Turn(uid, job.queue, INVALID, no=no))
+                continue
+            self._waiting[uid] = fenced.in_turn(job, tasks)[::-1]
+            self._failed_roles[uid] = set()
+            self.queues.setdefault(job.queue, []).append((session.job_key(job), uid))
+        for jobs in self.queues.values():
+            heapq.heapify(jobs)
+
+    def turn(self, job: Job) -> Turn:
+        """Try a job's tasks until it is ready, and settle what becomes of it."""
+        closed = self.fence.closed(job)
+        if closed is not None:
+            return Turn(job.uid, job.queue, DISCARDED, no=closed)
+        waiting = self._waiting[job.uid]
+        hopeless = self._hopeless(job, waiting)
+        if hopeless is not None:
+            task = waiting[-1]
+            return Turn(
+                job.uid,
+                job.queue,
+                DISCARDED,
+                refused=((task.uid, hopeless.no),),
+                untried=tuple(task.uid for task in waiting[-2::-1]),
+                together=hopeless.together,
+            )
+        mark, oracle_mark = self.session.mark(), self.oracle.mark()
+        was_ready = self.session.job_ready(job)
+        placed, refused = self._try(job, waiting)
+        ending = self._ending(job)
+        if ending == DISCARDED:
+            self.session.undo(mark)
+            self.oracle.undo(oracle_mark)
+        elif ending == COMMITTED and waiting:
+            again = (self.session.job_key(job), job.uid)
+            heapq.heappush(self.queues[job.queue], again)
+        return Turn(
+            job.uid,
+            job.queue,
+            ending,
+            placed,
+            refused,
+            untried=tuple(task.uid for task in reversed(waiting)),
+            together=len(placed),
+            was_ready=was_ready,
+        )
+
+    def _hopeless(self, job: Job, waiting: Sequence[Task]) -> Hopeless | None:
+        needed = job.view.min_member - job.ready_count - job.best_effort_pending
+        if needed < 2 or self.session.job_ready(job):
+            return None
+        if len(waiting) < needed:
+            return Hopeless(len(waiting), _kept_back(needed, len(waiting)))
+        return self.oracle.hopeless(waiting[::-1], needed, self.fence.limits(job))
+
+    def _ending(self, job: Job) -> str:
+        if self.session.job_ready(job):
+            return COMMITTED
+        return KEPT if self.session.job_pipelined(job) else DISCARDED
+
+    def _try(
+        self, job: Job, waiting: list[Task]
+    ) -> tuple[tuple[tuple[str, Placed | Promised], ...], tuple[tuple[str, No], ...]]:
+        placed: list[tuple[str, Placed | Promised]] = []
+        refused: list[tuple[str, No]] = []
+        failed = self._failed_roles[job.uid]
+        limits = self.fence.limits(job)
+        while waiting:
+            task = waiting.pop()
+            no = self.fence.allocatable(job, task)
+            if no is not None:
+                refused.append((task.uid, no))
+                continue
+            if task.role and task.role in failed:
+                refused.append((task.uid, same_role(task)))
+                continue
+            cards = self.fence.cards(job, task)
+            asked = limits._replace(cards=cards)
+            answer = try_places(self.oracle.try_place, self.fence, job, task, asked)
+            if isinstance(answer, No):
+                refused.append((task.uid, answer))
+                if task.role:
+                    failed.add(task.role)
+                if not needs_continue(job, failed):
+                    break
+                continue
+            status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
+            card = answer.card or (cards[0] if cards else "")
+            self.session.assume(job, task, status, card)
+            placed.append((task.uid, answer))
+            if self.session.job_ready(job):
+                break
+        return tuple(placed), tuple(refused)
+
+
+def try_places(
+    try_place: Callable[[Task, Limits], A], fenced: Fence, job: Job, task: Task, limits: Limits
+) -> A:
+    """A place where the task was promised one, so that all find theirs who were; else anywhere."""
+    node = fenced.node_of(job, task)
+    if node:
+        answer = try_place(task, limits._replace(node=node))
+        if not isinstance(answer, No):
+            return answer
+    return try_place(task, limits)
+
+
+def cause_of(turn: Turn) -> No | None:
+    """Why a job did not get its minimum. One that lacks room somewhere waits for room, even if some
+    of its tasks were refused by quota.
+    """
+    if turn.no is not None:
+        return turn.no
+    reasons = [no for _, no in turn.refused]
+    return next((no for no in reasons if no.code not in QUOTA_CODES), next(iter(reasons), None))
+
+
+def same_role(task: Task) -> No:
+    return No(
+        SAME_ROLE_FAILED,
+        f"Task {task.name} with role spec {task.role} has already predicated failed, skip",
+    )
+
+
+def _kept_back(needed: int, there: int) -> No:
+    """Some of the members that the minimum needs are not to be placed yet."""
+    return No(
+        NOT_ENOUGH_TASKS,
+        f"{needed} pods must start together, and {there} may: scheduling gates keep the others",
+    )
+
+
+def needs_continue(job: Job, failed_roles: Collection[str]) -> bool:
+    """Whether, after a task found no place, the rest of the job is worth a try.
+
+    Not if it needs every task. If its minimum is below the sum of its roles' minima: if it can
+    still reach it with tasks of other roles. Otherwise: if each role that failed has its own
+    minimum already.
+    """
+    if job.view.min_member == len(job.tasks):
+        return False
+    if job.view.min_member < job.roles_total:
+        others = Counter(
+            job.tasks[uid].role for uid, status in job.status.items() if status is Status.PENDING
+        )
+        left = sum(count for role, count in others.items() if role not in failed_roles)
+        return job.ready_count + left >= job.view.min_member
+    return all(
+        job.role_count(role, READY_SET) >= job.role_minima.get(role, 0) for role in failed_roles
+    )

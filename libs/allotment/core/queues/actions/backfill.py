@@ -1,0 +1,87 @@
+"""The backfill action: places for pods that ask for nothing but to run.
+
+Such pods need no room, only a node that takes them, so they are tried one by one once everything
+else has its place, in queue, job and task order. It is not the filling of gaps around a big job;
+that needs no action of its own here (see `reservations`). Held nodes are left alone all the same.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from allotment.core.queues.actions.allocate import (
+    COMMITTED,
+    DISCARDED,
+    Oracle,
+    Placed,
+    Promised,
+    Turn,
+)
+from allotment.core.queues.answers import No
+from allotment.core.queues.limits import Limits
+from allotment.core.queues.model import WAITING, Status, Task
+from allotment.core.queues.reservations import Hold, fence
+from allotment.core.queues.session import Session
+from allotment.core.queues.work import Job
+
+
+def backfill(
+    session: Session,
+    oracle: Oracle,
+    *,
+    holds: Sequence[Hold] = (),
+    wanted: Collection[str] | None = None,
+    pending_too: bool = False,
+) -> Iterator[Turn]:
+    """One turn for each job with such pods, of the `wanted` if it says which. What a job that is
+    not ready found is given back; so is what one found that has nothing else, and not all that its
+    minimum needs.
+    """
+    fenced = fence(session, holds)
+    tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
+    jobs = sorted(
+        (job for uid in tried if (job := session.jobs[uid]).best_effort_pending),
+        key=lambda job: (session.queue_key(job.queue), session.job_key(job)),
+    )
+    for job in jobs:
+        if job.phase in WAITING and not pending_too:
+            continue
+        tasks = _without_request(session, job)
+        if tasks and session.job_valid(job) is None:
+            yield _turn(session, oracle, job, tasks, fenced.limits(job))
+
+
+def _without_request(session: Session, job: Job) -> list[Task]:
+    pending = job.with_status(Status.PENDING)
+    return sorted(
+        (task for task in pending if task.is_best_effort and not task.gated),
+        key=session.task_key,
+    )
+
+
+def _turn(
+    session: Session, oracle: Oracle, job: Job, tasks: Sequence[Task], limits: Limits
+) -> Turn:
+    mark, oracle_mark = session.mark(), oracle.mark()
+    before = job.ready_count
+    placed: list[tuple[str, Placed | Promised]] = []
+    refused: list[tuple[str, No]] = []
+    for task in tasks:
+        answer = oracle.try_place(task, limits)
+        if isinstance(answer, No):
+            refused.append((task.uid, answer))
+            continue
+        status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
+        session.assume(job, task, status)
+        placed.append((task.uid, answer))
+    ready = session.job_ready(job) and (before > 0 or job.ready_count >= job.view.min_member)
+    if not ready:
+        session.undo(mark)
+        oracle.undo(oracle_mark)
+    return Turn(
+        job.uid,
+        job.queue,
+        COMMITTED if ready else DISCARDED,
+        tuple(placed),
+        tuple(refused),
+        together=len(placed),
+        was_ready=before >= job.view.min_member,
+    )

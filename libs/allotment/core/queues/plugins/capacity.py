@@ -1,0 +1,245 @@
+"""Plugin `capacity`: queues with quotas of their own, one below the other.
+
+A queue may use up to its capability (within what others are not guaranteed), and *deserves* what it
+may take back from others when they borrowed it. With `enableHierarchy` every check is made for the
+queue and for all above it, and only queues without queues below may take pods; without it, parents
+are ignored. The queue `root` stands for the cluster and has no limit of its own.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.answers import (
+    PERMIT,
+    QUEUE_NOT_LEAF,
+    No,
+    Vote,
+    closed,
+    quota_insufficient,
+)
+from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
+from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.plugins.proportion import real_capability, refused_at_gate
+from allotment.core.queues.reckoning import QueueBook
+from allotment.core.queues.resources import (
+    NOTHING,
+    PODS,
+    Resources,
+    largest_share,
+    total_of,
+)
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
+
+UNDESERVING = Fraction(1)
+"""The share of a queue that deserves nothing in particular: it comes last."""
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    hierarchy: bool = False
+
+
+class Tree:
+    """The queues' limits, and who stands above whom."""
+
+    def __init__(self, world: World, *, hierarchy: bool) -> None:
+        self._world = world
+        self._hierarchy = hierarchy
+        self.capability: dict[str, Resources] = {}
+        self.deserved: dict[str, Resources] = {}
+        self._chains = {name: self._chain(name) for name in world.queues}
+        for name in world.queues:
+            self._resolve(name)
+        for name in sorted(world.queues, key=lambda name: -len(self._chains[name])):
+            self._entitle(name)
+
+    def chain(self, name: str) -> list[str]:
+        """The queue and those above it that limit it, from itself upwards."""
+        return self._chains[name]
+
+    def is_leaf(self, name: str) -> bool:
+        return not self._hierarchy or (name != ROOT and not self._world.children.get(name))
+
+    def _chain(self, name: str) -> list[str]:
+        if not self._hierarchy:
+            return [name]
+        return [above for above in self._world.chain(name) if above != ROOT]
+
+    def _siblings(self, name: str) -> Iterable[str]:
+        if not self._hierarchy:
+            return [other for other in self._world.queues if other != ROOT]
+        parent = self._parent(name)
+        return [
+            other for other in self._world.queues if other != ROOT and self._parent(other) == parent
+        ]
+
+    def _parent(self, name: str) -> str:
+        above = self._chains[name][1:2]
+        return above[0] if above else ""
+
+    def _resolve(self, name: str) -> Resources:
+        """What the queue may have at most: its part of what the queue above may have."""
+        known = self.capability.get(name)
+        if known is not None:
+            return known
+        total = self._world.cluster.total
+        if name == ROOT:
+            found = total
+        else:
+            self.capability[name] = total  # a circle of parents ends here instead of nowhere
+            parent = self._parent(name)
+            found = real_capability(
+                self._resolve(parent) if parent else total,
+                total_of([self._world.queues[other].guarantee for other in self._siblings(name)]),
+                self._world.queues[name],
+            )
+        self.capability[name] = found
+        return found
+
+    def _entitle(self, name: str) -> None:
+        """What the queue deserves; without a word of its own, what those below it deserve."""
+        queue = self._world.queues[name]
+        said = queue.deserved
+        if not said and self._hierarchy:
+            below = self._world.children.get(name, [])
+            said = total_of([self.deserved.get(child, NOTHING) for child in below])
+        if said:
+            within = {
+                dimension: min(amount, self.capability[name].amount(dimension))
+                for dimension, amount in said.items()
+            }
+            self.deserved[name] = Resources(within).raised(queue.guarantee)
+        else:
+            self.deserved[name] = queue.guarantee
+
+
+class Capacity(Plugin):
+    name: ClassVar[str] = "capacity"
+    points: ClassVar[frozenset[str]] = frozenset(
+        ("queue_order", "allocatable", "preemptive", "reclaimable", "job_enqueueable")
+    )
+
+    def __init__(self, arguments: Arguments, world: World) -> None:
+        self._world = world
+        hierarchy = arguments.hierarchy
+        by = f"{self.name}/{hierarchy}"
+        self.tree = world.kept(by, lambda: Tree(world, hierarchy=hierarchy))
+        self._job_of = world.job_of
+        leaves = open_books(world, self.name)
+        self.books = {name: QueueBook() for name in world.queues}
+        for name, book in leaves.items():
+            for above in self.tree.chain(name):
+                total = self.books[above]
+                total.allocated = total.allocated.plus(book.allocated)
+                total.inqueue = total.inqueue.plus(book.inqueue)
+                total.elastic = total.elastic.plus(book.elastic)
+
+    def queue_key(self, queue: QueueView) -> Key:
+        """From the top down, so that the queues of one parent come together."""
+        key: list[int | Fraction | str] = []
+        for name in reversed(self.tree.chain(queue.name)):
+            above = self._world.queues[name]
+            key += (-above.priority, *self._share(name))
+            if name != queue.name:
+                key += (above.created_ms, above.uid or name)
+        return tuple(key)
+
+    def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        refused = self._takes_nothing(queue)
+        if refused is not None:
+            return refused
+        for name in self.tree.chain(queue.name):
+            short = self.books[name].allocated.too_little_left(
+                self.tree.capability[name],
+                task.request,
+                self._world.rationed(queue.name, task.request),
+            )
+            if short:
+                return quota_insufficient(short, name)
+        return None
+
+    def job_enqueueable(self, job: Job) -> Vote | No:
+        queue = self._world.queues[job.queue]
+        refused = self._takes_nothing(queue)
+        if refused is not None:
+            return refused
+        least = job.view.min_resources
+        if least is None:
+            return PERMIT
+        for name in self.tree.chain(queue.name):
+            promised = self.books[name].promised(least)
+            names = self._world.listed(queue.name, least)
+            most = self.tree.capability[name]
+            short = promised.exceeding(most, names)
+            if short:
+                return refused_at_gate(self._world, job, short, name, most)
+        return PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
+
+    def job_enqueued(self, job: Job) -> None:
+        for name in self.tree.chain(job.queue):
+            book = self.books[name]
+            book.inqueue = book.inqueue.plus(job.view.min_resources or NOTHING)
+
+    def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        """With the task the queue stays within its capability, and somewhere within its due."""
+        future = self.books[queue.name].allocated.plus(task.request)
+        short = future.exceeding(self.tree.capability[queue.name], task.request.named)
+        if short:
+            return quota_insufficient(short, queue.name)
+        due = self.tree.deserved[queue.name]
+        wanted = [name for name in task.request.named if name != PODS]
+        over = future.exceeding(due, wanted)
+        if wanted and len(over) == len(wanted):
+            return quota_insufficient(over, queue.name)
+        return None
+
+    def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        """Victims of queues that keep their guarantee and have more than their due of what is asked
+        for, or have no due in it at all.
+        """
+        left: dict[str, Resources] = {}
+        found = []
+        for victim in candidates:
+            name = self._job_of[victim.uid].queue
+            holds = left.get(name, self.books[name].allocated)
+            keeps = holds.minus(victim.request)
+            if not self._world.queues[name].guarantee.is_within(keeps):
+                continue
+            due = self.tree.deserved[name]
+            shared = [dimension for dimension in taker.request.named if dimension in due]
+            if not shared or holds.exceeding(due, shared):
+                left[name] = keeps
+                found.append(victim)
+        return found
+
+    def charge(self, job: Job, task: Task, card: str) -> None:
+        for name in self.tree.chain(job.queue):
+            self.books[name].allocated = self.books[name].allocated.plus(task.request)
+
+    def release(self, job: Job, task: Task, card: str) -> None:
+        for name in self.tree.chain(job.queue):
+            self.books[name].allocated = self.books[name].allocated.minus(task.request)
+
+    def _share(self, name: str) -> tuple[Fraction, int]:
+        """The queue's share of its due, and whether it has none."""
+        due = self.tree.deserved[name]
+        if not due:
+            return UNDESERVING, 1
+        return largest_share(self.books[name].allocated, due), 0
+
+    def _takes_nothing(self, queue: QueueView) -> No | None:
+        for name in self.tree.chain(queue.name):
+            above = self._world.queues[name]
+            if above.state != OPEN:
+                return closed(name, above.state)
+        if not self.tree.is_leaf(queue.name):
+            below = ", ".join(sorted(self._world.children.get(queue.name, ()))) or "none yet"
+            why = f"queue {queue.name} takes no pods itself, only queues below it do: {below}"
+            return No(QUEUE_NOT_LEAF, why, queue.name)
+        return None

@@ -1,0 +1,258 @@
+"""Plugin `capacity-card`: quotas by card model instead of by resource name.
+
+A queue has its capability's CPU and memory (what is not set is *zero*, which denies) and its
+`volcano.sh/card.quota` (a card that is not listed is zero). Other resources are unlimited. A pod
+says with `volcano.sh/card.name` which card its device request means, or which ones will do
+(``A|B``). With `cardUnlimitedCpuMemory` what asks for cards skips CPU and memory, in checks and in
+books. There is no hierarchy, and no vote on victims.
+
+Of the cards that will do a pod gets the first that has quota and room: a preference, which Volcano
+gives as points of a node (100, 50, 25 times `nodeOrderWeight`), is strict here.
+
+**Sliced cards** (our own rule; switch `allotment.shareQuota`, on unless said otherwise). Pods that
+ask for parts of cards, such as `volcano.sh/vgpu-*`, have no card quota in the rule above: they
+would get past it. So, in a queue that has a card quota:
+
+* A share counts as its part of the card's memory: of ``count`` cards of model M with ``memory_mib``
+  each it takes ``count · ⌈1000 · memory_mib / memory of M⌉`` thousandths of a card M. A percentage
+  counts as that percentage, no amount at all as the whole card, and so does a share that wants the
+  card alone (`cores_pct` 100): nobody else can use the rest. Several requests add up.
+* A pod that runs counts against the models of the cards that it holds. One that waits counts
+  against the models it names in `volcano.sh/card.name`; one that names none may have any model for
+  which its queue still has quota, and is placed only on those.
+* It is a card pod in every respect: `cardUnlimitedCpuMemory` holds for it too.
+* A share that is larger than a card of some model cannot be on that model. Models whose memory no
+  node tells cannot be counted, so they are not offered either.
+
+In queues without a card quota, and with the switch off, such pods count by CPU and memory alone.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.placement.rules.card_names import ALTERNATIVES, alternatives
+from allotment.core.queues.answers import (
+    CPU_QUOTA,
+    EMPTY_CAPABILITY,
+    MEMORY_QUOTA,
+    PERMIT,
+    QUOTA_UNREADABLE,
+    SCALAR_QUOTA,
+    No,
+    Vote,
+    closed,
+)
+from allotment.core.queues.model import CHARGED_SET, OPEN, QueueView, Task
+from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.plugins.card_claims import Claim, Way, claim_of
+from allotment.core.queues.resources import (
+    CPU,
+    MEMORY,
+    NOTHING,
+    Amount,
+    Resources,
+    largest_share,
+)
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """`cardUnlimitedCpuMemory`, and our `allotment.shareQuota`."""
+
+    unlimited_cpu_memory: bool = False
+    share_quota: bool = True
+
+
+def insufficient(queue: str, name: str, asked: Amount, total: Amount, capability: Amount) -> No:
+    """The refusal of one dimension, in raw thousandths (5 cards print 5000)."""
+    code = {CPU: CPU_QUOTA, MEMORY: MEMORY_QUOTA}.get(name, SCALAR_QUOTA)
+    return No(
+        code,
+        f"queue {queue} has insufficient {name} quota: requested {asked}, "
+        f"total would be {total}, capability {capability}",
+        queue,
+    )
+
+
+class CapacityCard(Plugin):
+    name: ClassVar[str] = "capacity-card"
+    points: ClassVar[frozenset[str]] = frozenset(("queue_order", "allocatable", "job_enqueueable"))
+
+    def __init__(self, arguments: Arguments, world: World) -> None:
+        self._arguments = arguments
+        self._world = world
+        self._cards = {card.name: card for card in world.cluster.cards}
+        self._claims: dict[tuple[str, str], Claim] = {}
+        self.capability = {
+            name: queue.capability.plus(queue.card_quota or NOTHING)
+            for name, queue in world.queues.items()
+        }
+        self._deserved = {
+            name: queue.deserved.plus(queue.card_quota or NOTHING)
+            for name, queue in world.queues.items()
+        }
+        self.books = open_books(world, self.name, self._held, self._minimum)
+
+    def queue_key(self, queue: QueueView) -> Key:
+        allocated = self.books[queue.name].allocated
+        return -queue.priority, largest_share(allocated, self._deserved[queue.name])
+
+    def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        refused = self._takes_nothing(queue)
+        if refused is not None:
+            return refused
+        claim = self._claim(queue, task)
+        if claim.problem is not None:
+            return claim.problem
+        if not (claim.ways and self._arguments.unlimited_cpu_memory):
+            short = self.books[queue.name].allocated.too_little_left(
+                self.capability[queue.name],
+                task.request,
+                [name for name in task.request.named if name in (CPU, MEMORY)],
+            )
+            if short:
+                return self._short(queue, short[0], task.request)
+        if claim.ways and not self._open_ways(queue, claim):
+            first = claim.ways[0]
+            used = self.books[queue.name].allocated.amount(first.card)
+            quota = self.capability[queue.name].amount(first.card)
+            return insufficient(queue.name, first.card, first.milli, used + first.milli, quota)
+        return None
+
+    def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:
+        claim = self._claim(queue, task)
+        if not claim.ways:
+            return None
+        return tuple(way.card for way in self._open_ways(queue, claim))
+
+    def job_enqueueable(self, job: Job) -> Vote | No:
+        queue = self._world.queues[job.queue]
+        refused = self._takes_nothing(queue)
+        if refused is not None:
+            return refused
+        book, capability = self.books[queue.name], self.capability[queue.name]
+        least = self._minimum(job)
+        promised = book.promised(least)
+        for name in least.named:
+            choices = alternatives(name)
+            if len(choices) > 1:
+                future = least[name] + sum(
+                    book.promised(NOTHING).amount(choice) for choice in (name, *choices)
+                )
+                limit = sum(capability.amount(choice) for choice in choices)
+            else:
+                future, limit = promised.amount(name), capability.amount(name)
+            if future > limit:
+                return insufficient(queue.name, name, least[name], future, limit)
+        return PERMIT
+
+    def job_enqueued(self, job: Job) -> None:
+        book = self.books[job.queue]
+        book.inqueue = book.inqueue.plus(self._minimum(job))
+
+    def charge(self, job: Job, task: Task, card: str) -> None:
+        book = self.books[job.queue]
+        book.allocated = book.allocated.plus(self._taken(job, task, card))
+
+    def release(self, job: Job, task: Task, card: str) -> None:
+        book = self.books[job.queue]
+        book.allocated = book.allocated.minus(self._taken(job, task, card))
+
+    def _takes_nothing(self, queue: QueueView) -> No | None:
+        if queue.state != OPEN:
+            return closed(queue.name, queue.state)
+        if queue.card_quota_problem:
+            return No(
+                QUOTA_UNREADABLE,
+                f"queue {queue.name}: annotation volcano.sh/card.quota {queue.card_quota_problem}",
+                queue.name,
+            )
+        if not self.capability[queue.name]:
+            return No(
+                EMPTY_CAPABILITY,
+                f"queue {queue.name} has neither a capability nor a card quota",
+                queue.name,
+            )
+        return None
+
+    def _claim(self, queue: QueueView, task: Task) -> Claim:
+        key = queue.name, task.uid
+        known = self._claims.get(key)
+        if known is None:
+            counted = self._arguments.share_quota and queue.card_quota is not None
+            known = claim_of(task, self._cards, counts_shares=counted)
+            self._claims[key] = known
+        return known
+
+    def _open_ways(self, queue: QueueView, claim: Claim) -> list[Way]:
+        """The ways for which there is quota."""
+        allocated, quota = self.books[queue.name].allocated, self.capability[queue.name]
+        return [
+            way
+            for way in claim.ways
+            if allocated.amount(way.card) + way.milli <= quota.amount(way.card)
+        ]
+
+    def _held(self, job: Job, task: Task) -> Resources:
+        """What a task counts for as the session opens."""
+        return self._taken(job, task, "")
+
+    def _taken(self, job: Job, task: Task, card: str) -> Resources:
+        """What a task counts for: CPU and memory unless they are free, and its cards: those it
+        holds, else the chosen one, else (nobody said which) the one it prefers.
+        """
+        claim = self._claim(self._world.queues[job.queue], task)
+        if not claim.is_for_cards:
+            return task.request.only((CPU, MEMORY))
+        free = self._arguments.unlimited_cpu_memory
+        host = NOTHING if free else task.request.only((CPU, MEMORY))
+        if task.held_cards:
+            return host.plus(task.held_cards)
+        chosen = next((way for way in claim.ways if way.card == card), None)
+        ways = claim.ways[:1] if chosen is None else (chosen,)
+        return host.plus(Resources({way.card: way.milli for way in ways}))
+
+    def _minimum(self, job: Job) -> Resources:
+        """What a group is let in for. Its card request counts until it has pods; then they do."""
+        least = (job.view.min_resources or NOTHING).only((CPU, MEMORY))
+        cards = self._cards_of_minimum(job) if job.tasks else job.view.card_request
+        if self._arguments.unlimited_cpu_memory and self._asks_for_cards(job):
+            least = NOTHING
+        return least.plus(cards)
+
+    def _cards_of_minimum(self, job: Job) -> Resources:
+        """The cards of as many pods as the group needs, those that have some first.
+
+        Alternatives of a pod that waits are named together (``A|B``), where they cost the same.
+        """
+        queue = self._world.queues[job.queue]
+        members: Sequence[Task] = job.view.tasks
+        if len(members) > job.view.min_member:
+            members = sorted(members, key=lambda t: (t.status not in CHARGED_SET, t.place_in_order))
+        cards = NOTHING
+        for task in members[: job.view.min_member]:
+            claim = self._claim(queue, task)
+            if task.status in CHARGED_SET:
+                cards = cards.plus(self._held(job, task).without((CPU, MEMORY)))
+            elif len({way.milli for way in claim.ways}) == 1:
+                name = ALTERNATIVES.join(way.card for way in claim.ways)
+                cards = cards.plus(Resources({name: claim.ways[0].milli}))
+        return cards
+
+    def _asks_for_cards(self, job: Job) -> bool:
+        if job.view.card_request:
+            return True
+        queue = self._world.queues[job.queue]
+        if job.tasks:
+            return any(self._claim(queue, task).is_for_cards for task in job.tasks.values())
+        shared = self._world.cluster.share_resources
+        counted = self._arguments.share_quota and queue.card_quota is not None
+        return counted and any(name in shared for name in (job.view.min_resources or NOTHING).named)
+
+    def _short(self, queue: QueueView, name: str, asked: Resources) -> No:
+        total = self.books[queue.name].allocated.amount(name) + asked.amount(name)
+        quota = self.capability[queue.name].amount(name)
+        return insufficient(queue.name, name, asked.amount(name), total, quota)

@@ -1,0 +1,35 @@
+"""Plugin `conformance`: what the cluster itself needs is nobody's victim."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.model import Task
+from allotment.core.queues.plugins.base import Plugin
+from allotment.core.queues.work import World
+
+CRITICAL_CLASSES = frozenset(("system-cluster-critical", "system-node-critical"))
+SYSTEM_NAMESPACE = "kube-system"
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """It takes none."""
+
+
+def may_be_evicted(task: Task) -> bool:
+    return task.priority_class not in CRITICAL_CLASSES and task.namespace != SYSTEM_NAMESPACE
+
+
+class Conformance(Plugin):
+    name: ClassVar[str] = "conformance"
+    points: ClassVar[frozenset[str]] = frozenset(("preemptable", "reclaimable"))
+
+    def __init__(self, _: Arguments, world: World) -> None:
+        pass
+
+    def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        return [task for task in candidates if may_be_evicted(task)]
+
+    def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        return [task for task in candidates if may_be_evicted(task)]

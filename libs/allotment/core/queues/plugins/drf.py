@@ -1,0 +1,51 @@
+"""Plugin `drf`: of two jobs the one with the smaller dominant share goes first.
+
+A job's share is the greatest part that it holds of anything the cluster has. A job may evict from
+another as long as, with its new task, it would not have more than the other keeps.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.model import Task
+from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.resources import Resources, largest_share
+from allotment.core.queues.work import Job, World
+
+SHARE_TOLERANCE = Fraction(1, 1_000_000)
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """It takes none; the hierarchical mode is not offered."""
+
+
+def dominant_share(allocated: Resources, total: Resources) -> Fraction:
+    """The greatest of allocated / total over what there is; `total` names nothing that is 0."""
+    return largest_share(allocated, total)
+
+
+class Drf(Plugin):
+    name: ClassVar[str] = "drf"
+    points: ClassVar[frozenset[str]] = frozenset(("job_order", "preemptable"))
+
+    def __init__(self, _: Arguments, world: World) -> None:
+        self._total = world.cluster.total.only(world.cluster.total.named)
+        self._job_of = world.job_of
+
+    def job_key(self, job: Job) -> Key:
+        return (dominant_share(job.allocated, self._total),)
+
+    def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        own = dominant_share(self._job_of[taker.uid].allocated.plus(taker.request), self._total)
+        left: dict[str, Resources] = {}
+        found = []
+        for victim in candidates:
+            job = self._job_of[victim.uid]
+            left[job.uid] = left.get(job.uid, job.allocated).minus(victim.request)
+            others = dominant_share(left[job.uid], self._total)
+            if own <= others or own - others <= SHARE_TOLERANCE:
+                found.append(victim)
+        return found

@@ -1,0 +1,136 @@
+"""Plugin `gang`: a job starts with its minimum or not at all.
+
+For a job with minimum m, role minima t and T = Σ t, roles are looked at only if m ≥ T; else m alone
+counts. Pending pods without any request count as ready: they find a place anywhere, once the rest
+has one.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.answers import (
+    GANG_INCOMPLETE,
+    NOT_ENOUGH_PODS_OF_TASK,
+    NOT_ENOUGH_TASKS,
+    PERMIT,
+    No,
+    Vote,
+)
+from allotment.core.queues.model import READY_SET, VALID_SET, Status, Task
+from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.work import Job, World
+
+PROMISED_SET = READY_SET | {Status.PIPELINED}
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """It takes none."""
+
+
+def has_role_minima(job: Job) -> bool:
+    """Whether the role minima count: only if the job's own minimum covers them."""
+    return bool(job.role_minima) and job.view.min_member >= job.roles_total
+
+
+def invalid(job: Job) -> No | None:
+    """Why there are too few pods for the job ever to start."""
+    if has_role_minima(job):
+        for role, least in job.view.min_task_member:
+            count = job.role_count(role, VALID_SET)
+            if count < least:
+                return No(
+                    NOT_ENOUGH_PODS_OF_TASK,
+                    f"Not enough valid pods of task {role} for gang-scheduling, "
+                    f"valid: {count}, min: {least}",
+                )
+    if job.valid_count < job.view.min_member:
+        return No(
+            NOT_ENOUGH_TASKS,
+            "Not enough valid tasks for gang-scheduling, "
+            f"valid: {job.valid_count}, min: {job.view.min_member}",
+        )
+    return None
+
+
+def is_ready(job: Job) -> bool:
+    """Whether what the job has may be committed."""
+    return _covers(job, job.ready_count, READY_SET)
+
+
+def is_pipelined(job: Job) -> bool:
+    """Whether it will be ready once what was promised to it is free."""
+    return _covers(job, job.ready_count + job.pipelined_count, PROMISED_SET)
+
+
+def is_starving(job: Job) -> bool:
+    """Whether it has less than its minimum; no credit for pods without a request."""
+    return job.ready_count + job.pipelined_count < job.view.min_member
+
+
+def surplus(job_of: dict[str, Job], candidates: Iterable[Task]) -> list[Task]:
+    """Those of the candidates that their jobs can lose and still have their minimum, roles' too."""
+    left: dict[str, int] = {}
+    left_of_role: dict[tuple[str, str], int] = {}
+    found = []
+    for task in candidates:
+        job = job_of[task.uid]
+        ready = left.get(job.uid, job.ready_count)
+        role = job.uid, task.role
+        of_role = left_of_role.get(role, job.role_count(task.role, READY_SET))
+        least = job.role_minima.get(task.role, 0) if has_role_minima(job) else 0
+        if ready > job.view.min_member and (of_role > least or not least):
+            left[job.uid], left_of_role[role] = ready - 1, of_role - 1
+            found.append(task)
+    return found
+
+
+def _covers(job: Job, count: int, statuses: Iterable[Status]) -> bool:
+    if count + job.best_effort_pending < job.view.min_member:
+        return False
+    return not has_role_minima(job) or all(
+        job.role_count(role, statuses) + job.role_best_effort[role] >= least
+        for role, least in job.view.min_task_member
+    )
+
+
+class Gang(Plugin):
+    name: ClassVar[str] = "gang"
+    points: ClassVar[frozenset[str]] = frozenset(
+        (
+            "job_order",
+            "job_valid",
+            "job_ready",
+            "job_pipelined",
+            "job_starving",
+            "preemptable",
+            "reclaimable",
+        )
+    )
+
+    def __init__(self, _: Arguments, world: World) -> None:
+        self._job_of = world.job_of
+
+    def job_key(self, job: Job) -> Key:
+        return (int(is_ready(job)),)
+
+    def job_valid(self, job: Job) -> No | None:
+        return invalid(job)
+
+    def job_ready(self, job: Job) -> bool:
+        return is_ready(job)
+
+    def job_pipelined(self, job: Job) -> Vote | No:
+        if is_pipelined(job):
+            return PERMIT
+        return No(GANG_INCOMPLETE, "pod group is not ready")
+
+    def job_starving(self, job: Job) -> bool:
+        return is_starving(job)
+
+    def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        return surplus(self._job_of, candidates)
+
+    def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        return surplus(self._job_of, candidates)

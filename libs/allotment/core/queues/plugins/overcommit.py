@@ -1,0 +1,66 @@
+"""Plugin `overcommit`: no more groups are let in than the cluster could nearly hold.
+
+What all groups that were let in may ask for together is the cluster's total times a factor, less
+what its nodes already run.
+"""
+
+from collections.abc import Hashable
+from fractions import Fraction
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.answers import CLUSTER_OVERUSED, PERMIT, No, Vote
+from allotment.core.queues.model import Phase
+from allotment.core.queues.plugins.base import Plugin
+from allotment.core.queues.reckoning import Share
+from allotment.core.queues.resources import NOTHING, Resources, total_of
+from allotment.core.queues.shares import is_still_to_come
+from allotment.core.queues.work import Job, World
+
+FACTOR_USUAL = Fraction(6, 5)
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """`factor` (`overcommit-factor`) below 1 counts as the usual 1.2."""
+
+    factor: Fraction = FACTOR_USUAL
+
+
+class Overcommit(Plugin):
+    name: ClassVar[str] = "overcommit"
+    points: ClassVar[frozenset[str]] = frozenset(("job_enqueueable",))
+
+    def __init__(self, arguments: Arguments, world: World) -> None:
+        factor = arguments.factor if arguments.factor >= 1 else FACTOR_USUAL
+        self._world = world
+        raised = {name: amount * factor for name, amount in world.cluster.total.items()}
+        self._room = Resources(raised).minus(world.cluster.used)
+        books = world.reckon(self.name, _share)
+        self._inqueue = total_of([book.inqueue for book in books.values()])
+
+    def job_enqueueable(self, job: Job) -> Vote | No:
+        least = job.view.min_resources
+        if least is None:
+            return PERMIT
+        names = self._world.listed(job.queue, least)
+        short = self._inqueue.plus(least).exceeding(self._room, names)
+        if short:
+            return No(
+                CLUSTER_OVERUSED, f"resource in cluster is overused: overused {', '.join(short)}"
+            )
+        return PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
+
+    def job_enqueued(self, job: Job) -> None:
+        self._inqueue = self._inqueue.plus(job.view.min_resources or NOTHING)
+
+
+def _share(job: Job) -> Share:
+    """What a group was let in for; of one that runs, what it does not hold of that."""
+    least = job.view.min_resources
+    if least is None or not is_still_to_come(job):
+        return Share()
+    return Share(inqueue=least if job.phase is Phase.INQUEUE else least.beyond(job.allocated))

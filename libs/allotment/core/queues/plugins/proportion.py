@@ -1,0 +1,238 @@
+"""Plugin `proportion`: queues share the cluster by weight.
+
+Only queues that own jobs take part. What a queue deserves is found by filling: everybody gets the
+part of what is left that its weight says, but no more than it asks for and may have, and no less
+than it is guaranteed; what nobody could take is shared out again among those who still can.
+
+Volcano does this in rounds over all resources together, in which a queue that is satisfied in one
+resource keeps drawing, and giving back, its part of it, so that the rounds converge without ever
+quite ending. Resource by resource, with exact rationals, the same limit is reached in at most as
+many rounds as there are queues. The first round goes by the weights of all, as there, because
+guarantees make it count.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from fractions import Fraction
+from math import gcd, lcm
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from allotment.core.queues.answers import (
+    PERMIT,
+    QUEUE_OVERUSED,
+    No,
+    Vote,
+    closed,
+    cluster_insufficient,
+    quota_insufficient,
+)
+from allotment.core.queues.model import OPEN, QueueView, Task
+from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.resources import (
+    CPU,
+    MEMORY,
+    NOTHING,
+    Amount,
+    Resources,
+    largest_share,
+    total_of,
+)
+from allotment.core.queues.shares import open_books
+from allotment.core.queues.work import Job, World
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """It takes none."""
+
+
+class Claim(NamedTuple):
+    """One queue's part in the filling of one resource."""
+
+    weight: int
+    most: Amount
+    """What it asks for, as far as it may have it."""
+    least: Amount = 0
+    """What it is guaranteed."""
+
+
+def fill(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
+    """How much of one resource each claim deserves, in the claims' order."""
+    weights = sum(claim.weight for claim in claims)
+    if not weights:
+        return [claim.least for claim in claims]
+    wanted = [max(c.least, c.most if c.weight else min(c.most, 0)) for c in claims]
+    if sum(wanted) <= total:
+        return wanted  # there is enough for all: filling ends there
+    # in whole parts of 1/unit, which is as fine as it has to be: integers are far cheaper
+    scale = lcm(total.denominator, *(a.denominator for c in claims for a in (c.most, c.least)))
+    unit = scale * weights
+    all_, mosts = int(total * unit), [int(claim.most * unit) for claim in claims]
+    given = [
+        max(int(claim.least * unit), min(int(total * scale) * claim.weight, most))
+        for claim, most in zip(claims, mosts, strict=True)
+    ]
+    while True:
+        left = all_ - sum(given)
+        open_ = [at for at, claim in enumerate(claims) if claim.weight and given[at] < mosts[at]]
+        if left <= 0 or not open_:
+            return [Fraction(amount, unit) for amount in given]
+        weights = sum(claims[at].weight for at in open_)
+        finer = weights // gcd(left, weights)
+        if finer > 1:
+            unit, all_ = unit * finer, all_ * finer
+            given, mosts = [n * finer for n in given], [n * finer for n in mosts]
+        for at in open_:
+            part = left * finer * claims[at].weight // weights
+            given[at] = min(given[at] + part, mosts[at])
+
+
+def limits_of(capability: Resources) -> Resources:
+    """What a capability limits: CPU and memory of nothing count as unlimited."""
+    return capability.without(
+        [name for name in (CPU, MEMORY) if name in capability and capability[name] <= 0]
+    )
+
+
+def real_capability(total: Resources, guaranteed: Resources, queue: QueueView) -> Resources:
+    """The most a queue may have: all that is not guaranteed to others, within its capability."""
+    return total.beyond(guaranteed).plus(queue.guarantee).capped(limits_of(queue.capability))
+
+
+def refused_at_gate(
+    world: World, job: Job, short: tuple[str, ...], queue: str, most: Resources
+) -> No:
+    """What a job is told that asks for too much of what `queue` may have at `most`. Where that is
+    all that the cluster has, it is not quota that is short.
+    """
+    total = world.cluster.total
+    if job.view.is_precise and all(most.amount(name) >= total.amount(name) for name in short):
+        return cluster_insufficient(short)
+    return quota_insufficient(short, queue)
+
+
+class Wants(NamedTuple):
+    """What filling needs to know of a queue."""
+
+    queue: QueueView
+    request: Resources
+    capability: Resources
+
+
+def deserved(total: Resources, queues: Sequence[Wants]) -> dict[str, Resources]:
+    """What every queue deserves, by its name."""
+    out: dict[str, dict[str, Amount]] = {wants.queue.name: {} for wants in queues}
+    for name in sorted({*total, *(n for wants in queues for n in wants.queue.guarantee)}):
+        claims = [
+            Claim(
+                wants.queue.weight,
+                min(wants.request.amount(name), wants.capability.amount(name)),
+                wants.queue.guarantee.amount(name),
+            )
+            for wants in queues
+        ]
+        for wants, amount in zip(queues, fill(total.amount(name), claims), strict=True):
+            out[wants.queue.name][name] = amount
+    return {name: Resources(amounts) for name, amounts in out.items()}
+
+
+class Proportion(Plugin):
+    name: ClassVar[str] = "proportion"
+    points: ClassVar[frozenset[str]] = frozenset(
+        (
+            "queue_order",
+            "overused",
+            "allocatable",
+            "preemptive",
+            "reclaimable",
+            "job_enqueueable",
+        )
+    )
+
+    def __init__(self, _: Arguments, world: World) -> None:
+        self._world = world
+        self.books = open_books(world, self.name)
+        self._job_of = world.job_of
+        total = world.cluster.total
+        self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
+        with_jobs = sorted(world.by_queue)
+        self.deserved: Mapping[str, Resources] = deserved(
+            total,
+            [
+                Wants(world.queues[name], self.books[name].request, self.capability[name])
+                for name in with_jobs
+            ],
+        )
+        # what tasks take is whole, so limits for it may be too; that is much cheaper to compare
+        self._most = {name: due.whole_at_most() for name, due in self.deserved.items()}
+        self._full = {name: due.whole_at_least() for name, due in self.deserved.items()}
+
+    def _capabilities(self) -> dict[str, Resources]:
+        queues, total = self._world.queues, self._world.cluster.total
+        guaranteed = total_of([queue.guarantee for queue in queues.values()])
+        return {name: real_capability(total, guaranteed, queue) for name, queue in queues.items()}
+
+    def queue_key(self, queue: QueueView) -> Key:
+        return -queue.priority, largest_share(self.books[queue.name].allocated, self._due(queue))
+
+    def overused(self, queue: QueueView) -> No | None:
+        full = self._full.get(queue.name, NOTHING)
+        if full.is_within(self.books[queue.name].allocated):
+            return No(QUEUE_OVERUSED, f"queue {queue.name} has all that it deserves", queue.name)
+        return None
+
+    def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        if queue.state != OPEN:
+            return closed(queue.name, queue.state)
+        short = self.books[queue.name].allocated.too_little_left(
+            self._most.get(queue.name, NOTHING),
+            task.request,
+            self._world.rationed(queue.name, task.request),
+        )
+        return quota_insufficient(short, queue.name) if short else None
+
+    def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        return self.allocatable(queue, job, task)
+
+    def job_enqueueable(self, job: Job) -> Vote | No:
+        queue = self._world.queues[job.queue]
+        if queue.state != OPEN:
+            return closed(queue.name, queue.state)
+        if job.view.min_resources is None:
+            return PERMIT
+        least = job.view.min_resources
+        promised = self.books[queue.name].promised(least)
+        names = self._world.listed(queue.name, least)
+        most = self.capability[queue.name]
+        short = promised.exceeding(most, names)
+        return refused_at_gate(self._world, job, short, queue.name, most) if short else PERMIT
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return job.view.min_resources
+
+    def job_enqueued(self, job: Job) -> None:
+        book = self.books[job.queue]
+        book.inqueue = book.inqueue.plus(job.view.min_resources or NOTHING)
+
+    def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
+        """Victims of queues that have more than they deserve, until they do not any more."""
+        left: dict[str, Resources] = {}
+        found = []
+        for victim in candidates:
+            queue = self._world.queues[self._job_of[victim.uid].queue]
+            holds = left.get(queue.name, self.books[queue.name].allocated)
+            if not holds.is_within(self._due(queue)):
+                left[queue.name] = holds.minus(victim.request)
+                found.append(victim)
+        return found
+
+    def charge(self, job: Job, task: Task, card: str) -> None:
+        book = self.books[job.queue]
+        book.allocated = book.allocated.plus(task.request)
+
+    def release(self, job: Job, task: Task, card: str) -> None:
+        book = self.books[job.queue]
+        book.allocated = book.allocated.minus(task.request)
+
+    def _due(self, queue: QueueView) -> Resources:
+        return self.deserved.get(queue.name, NOTHING)

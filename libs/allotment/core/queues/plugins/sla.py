@@ -1,0 +1,68 @@
+"""Plugin `sla`: a job that has waited too long comes first.
+
+How long is too long is said by the job's annotation `sla-waiting-time`, or by the argument of that
+name for all jobs. Of two such jobs the one whose time is up earlier comes first; a job without one
+comes after. When its time is up, the job is let in and keeps what was promised to it, whatever
+plugins of later tiers say. The moment "now" is part of the view (the newest that the log tells of;
+`batch.deadlines` sees to it that it is told), so the decision can be repeated.
+"""
+
+from collections.abc import Hashable
+from typing import ClassVar
+
+import msgspec
+
+from allotment.core.queues.answers import ABSTAIN, PERMIT, No, Vote
+from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.work import Job, World
+from allotment.core.units import duration_ms
+
+
+class DurationError(ValueError):
+    """Raised for text that is not a time span."""
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """`waiting_most_ms` (`sla-waiting-time`): None means that only annotated jobs have one."""
+
+    waiting_most_ms: int | None = None
+
+
+def waiting_ms(text: str) -> int:
+    """A time above 0, in milliseconds. Raises `DurationError`."""
+    waiting = duration_ms(text)
+    if waiting is None or waiting <= 0:
+        raise DurationError(f"{text[:80]!r} is not a time span above 0 (like 90s or 1h30m)")
+    return waiting
+
+
+class Sla(Plugin):
+    name: ClassVar[str] = "sla"
+    points: ClassVar[frozenset[str]] = frozenset(("job_order", "job_enqueueable", "job_pipelined"))
+
+    def __init__(self, arguments: Arguments, world: World) -> None:
+        self._usual = arguments.waiting_most_ms
+        self._now_ms = world.now_ms
+
+    def deadline_ms(self, job: Job) -> int | None:
+        """The moment at which the job has waited long enough; None if it may wait for ever."""
+        waiting = job.view.waiting_most_ms
+        waiting = self._usual if waiting is None else waiting
+        return None if waiting is None else job.view.created_ms + waiting
+
+    def job_key(self, job: Job) -> Key:
+        deadline = self.deadline_ms(job)
+        return (1, 0) if deadline is None else (0, deadline)
+
+    def job_enqueueable(self, job: Job) -> Vote | No:
+        return self._vote(job)
+
+    def enqueue_key(self, job: Job) -> Hashable:
+        return self._vote(job)
+
+    def job_pipelined(self, job: Job) -> Vote | No:
+        return self._vote(job)
+
+    def _vote(self, job: Job) -> Vote:
+        deadline = self.deadline_ms(job)
+        return ABSTAIN if deadline is None or self._now_ms < deadline else PERMIT

@@ -1,0 +1,213 @@
+"""Copies of nodes' books on which it is tried who would have to go.
+
+They show the cluster as it will be: with what the round placed, and without the pods that are
+ending already. On each node the lowest in rank go first, one by one, until the pod fits there; then
+whoever need not go after all is spared, the highest first.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.state import allocation_of
+from allotment.core.placement.rules.bounds import kept_back
+from allotment.core.placement.rules.interpod import Around, look_around
+from allotment.core.placement.rules.predicates import Fit, fits
+from allotment.core.queues.model import Task
+from allotment_proto.events import Placement
+from allotment_proto.facts import ALONE, PodRequest
+
+Rank = tuple[int, int, int, int]
+"""A pod's place among victims: those with the smaller one go first."""
+
+
+class Choice(NamedTuple):
+    """A node, the books on which the pod fits there, and who has to go for it."""
+
+    cost: tuple[int, tuple[Rank, ...], str]
+    node: Node
+    victims: tuple[Task, ...]
+
+
+class Books:
+    """What is free once all that is known to go is gone."""
+
+    def __init__(self, state: ClusterState, assumed: Iterable[Placement]) -> None:
+        self._state = state
+        self._forks: dict[str, Node] = {}
+        self._freed: set[str] = set()
+        """Nodes on which somebody goes."""
+        for placement in assumed:
+            self._fork(placement.node).charge(allocation_of(placement, 0))
+        for pod in state.pods.values():
+            held = pod.allocation
+            if held is not None and (pod.fact.deleting or pod.fact.uid in state.evicting):
+                self._fork(held.node).release(held)
+                self._freed.add(held.node)
+
+    def mark(self) -> tuple[dict[str, Node], set[str]]:
+        return {name: node.fork() for name, node in self._forks.items()}, set(self._freed)
+
+    def undo(self, mark: tuple[dict[str, Node], set[str]]) -> None:
+        self._forks, self._freed = mark
+
+    def is_freed(self, name: str) -> bool:
+        return name in self._freed
+
+    def freed(self) -> frozenset[str]:
+        """The nodes on which somebody goes."""
+        return frozenset(self._freed)
+
+    def put_on_freed(self, task: Task, requests: Sequence[PodRequest]) -> str:
+        """Put the task where room will be without anybody else going; empty if there is none."""
+        for request in requests:
+            around = self._surroundings(request)
+            for name in sorted(self._freed):
+                node = self._peek(name)
+                found = fits(node, request, self._state.policy, around=around(node))
+                if isinstance(found, Fit):
+                    self._fork(name).charge(
+                        allocation_of(placement_of(task.uid, name, request, found), 0)
+                    )
+                    return name
+        return ""
+
+    def put(self, placement: Placement) -> None:
+        """The task has a place that is free now."""
+        self._fork(placement.node).charge(allocation_of(placement, 0))
+
+    def cheapest(
+        self,
+        request: PodRequest,
+        victims: Iterable[tuple[Rank, Task]],
+        covered: Callable[[Sequence[Task]], bool],
+    ) -> Choice | None:
+        """The node on which fewest of these have to go; of equals the one whose rank lowest.
+
+        `covered` says whether quota lets the pod in once some are gone.
+        """
+        around = self._surroundings(request)
+        best: Choice | None = None
+        for name, ranked in _by_node(victims):
+            if name not in self._state.nodes or kept_back(request, name) is not None:
+                continue
+            choice = self._try(self._peek(name), request, ranked, around, covered)
+            if choice is not None and (best is None or choice.cost < best.cost):
+                best = choice
+        return best
+
+    def take(self, task: Task, request: PodRequest, choice: Choice) -> None:
+        """The victims are gone, and the task is there."""
+        node = choice.node
+        found = fits(node, request, self._state.policy, around=self._surroundings(request)(node))
+        assert isinstance(found, Fit), "victims were chosen so that it fits"
+        node.charge(allocation_of(placement_of(task.uid, node.name, request, found), 0))
+        self._forks[node.name] = node
+        self._freed.add(node.name)
+
+    def _try(
+        self,
+        node: Node,
+        request: PodRequest,
+        victims: Sequence[tuple[Rank, Task]],
+        around: "Look",
+        covered: Callable[[Sequence[Task]], bool],
+    ) -> Choice | None:
+        policy = self._state.policy
+        fork = node.fork()
+        gone: list[tuple[Rank, Task]] = []
+
+        def is_enough() -> bool:
+            found = fits(fork, request, policy, around=around(fork))
+            return isinstance(found, Fit) and covered([task for _, task in gone])
+
+        for rank, victim in victims:
+            allocation = fork.allocations.get(victim.uid)
+            if allocation is None:
+                continue
+            fork.release(allocation)
+            gone.append((rank, victim))
+            if is_enough():
+                break
+        else:
+            return None
+        for pair in list(reversed(gone)):
+            allocation = node.allocations[pair[1].uid]
+            fork.charge(allocation)
+            gone.remove(pair)
+            if not is_enough():
+                fork.release(allocation)
+                gone.append(pair)
+        gone.sort(key=lambda pair: (pair[0], pair[1].uid))
+        ranks = tuple(rank for rank, _ in gone)
+        return Choice((len(gone), ranks, node.name), fork, tuple(task for _, task in gone))
+
+    def _surroundings(self, request: PodRequest) -> "Look":
+        """What the request's rules about other pods find, if one node is as it is given."""
+        if request.company == ALONE:
+            return lambda node: None
+        nodes = [self._peek(node.name) for node in self._state.nodes.values()]
+        everywhere = look_around([node for node in nodes if node.fact is not None], request)
+
+        def look(node: Node) -> Around:
+            was = look_around((self._peek(node.name),), request)
+            return _corrected(everywhere, was, look_around((node,), request))
+
+        return look
+
+    def _peek(self, name: str) -> Node:
+        return self._forks.get(name) or self._state.nodes[name]
+
+    def _fork(self, name: str) -> Node:
+        node = self._forks.get(name)
+        if node is None:
+            node = self._forks[name] = self._state.nodes[name].fork()
+        return node
+
+
+Look = Callable[[Node], Around | None]
+
+
+def _by_node(victims: Iterable[tuple[Rank, Task]]) -> Iterator[tuple[str, list[tuple[Rank, Task]]]]:
+    """Nodes with the pods on them that may go, the lowest in rank in front."""
+    found: dict[str, list[tuple[Rank, Task]]] = {}
+    for rank, task in victims:
+        if task.node:
+            found.setdefault(task.node, []).append((rank, task))
+    for name in sorted(found):
+        yield name, sorted(found[name], key=lambda pair: (pair[0], pair[1].uid))
+
+
+def _corrected(everywhere: Around, was: Around, now: Around) -> Around:
+    """What is found if one node is not as it was but as it is now."""
+
+    def corrected(
+        counts: Mapping[str, int], less: Mapping[str, int], more: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        return {
+            domain: count - less.get(domain, 0) + more.get(domain, 0)
+            for domain, count in counts.items()
+        }
+
+    return Around(
+        *(tuple(map(corrected, *terms)) for terms in zip(everywhere, was, now, strict=True))
+    )
+
+
+def placement_of(uid: str, node: str, request: PodRequest, found: Fit) -> Placement:
+    """A place as it is charged; for trials, so that nothing is said about its score."""
+    return Placement(
+        uid=uid,
+        namespace="",
+        name="",
+        node=node,
+        holdings=tuple(held for chosen in found.chosen for held in chosen.holdings),
+        cpu_milli=request.cpu_milli,
+        memory_bytes=request.memory_bytes,
+        extended=request.extended,
+        score_micro=0,
+        terms=(),
+        runners_up=(),
+        feasible=0,
+        nodes=0,
+    )

@@ -1,0 +1,46 @@
+"""When groups that wait have waited long enough (plugin `sla`): the log has to hear of that.
+
+A round goes by what is recorded and not by a clock. While nothing happens nothing is recorded, so
+whoever has a clock asks here whether a deadline has passed, and appends the moment if one has.
+"""
+
+from collections.abc import Iterator
+
+from allotment.core.ledger.groups import NOT_ADMITTED
+from allotment.core.ledger.model import ClusterState
+from allotment_proto.facts import PluginUse
+
+SLA = "sla"
+WAITING_TIME = "sla-waiting-time"
+
+
+def has_passed(state: ClusterState, now_ms: int) -> bool:
+    """Whether a deadline of somebody who waits lies between the log's last moment and now."""
+    return any(state.time_ms < deadline_ms <= now_ms for deadline_ms in _deadlines(state))
+
+
+def _deadlines(state: ClusterState) -> Iterator[int]:
+    use = next((u for tier in state.policy.tiers for u in tier if u.name == SLA), None)
+    if use is None or not state.is_batched:
+        return
+    usual_ms = _usual_ms(use)
+    for group in state.groups.values():
+        fact = group.fact
+        if fact is None:
+            continue
+        waiting_ms = fact.waiting_most_ms if fact.waiting_most_ms >= 0 else usual_ms
+        if waiting_ms is not None and (
+            (fact.phase in NOT_ADMITTED and not group.admitted_seq)
+            or any(uid in state.pending for uid in group.members)
+        ):
+            yield fact.created_ms + waiting_ms
+    if usual_ms is not None:
+        for uid in state.pending:
+            pod = state.pods[uid].fact
+            if not pod.group:
+                yield pod.created_ms + usual_ms
+
+
+def _usual_ms(use: PluginUse) -> int | None:
+    found = dict(use.arguments).get(WAITING_TIME)
+    return found if isinstance(found, int) else None

@@ -1,0 +1,172 @@
+"""What a round decides, as the log says it: placements, wholes, and who waits and why."""
+
+from collections.abc import Collection, Iterable
+
+from allotment.core.jobs.keys import GROUP_NAME
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.cycle import Outcome, same_refusal
+from allotment.core.queues.actions.allocate import (
+    COMMITTED,
+    DISCARDED,
+    INVALID,
+    OVERUSED,
+    Turn,
+    cause_of,
+)
+from allotment.core.queues.actions.enqueue import Enqueued
+from allotment.core.queues.answers import EXPLANATIONS, GANG_INCOMPLETE, QUOTA_CODES, No
+from allotment.core.queues.model import JobView, Status
+from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.session import Session, unknown_queue
+from allotment.core.queues.texts import attempt_of, gang_unschedulable
+from allotment.core.queues.work import Job
+from allotment.core.reasons import GROUP_MISSING
+from allotment_proto.events import Admission, Held, PodObserved, Refusal, Short
+from allotment_proto.facts import Problem
+
+
+def waiting_in(view: JobView) -> list[str]:
+    """The pods of a job that want a place."""
+    return [task.uid for task in view.tasks if task.status is Status.PENDING and not task.gated]
+
+
+def group_missing(pod: PodObserved) -> Problem:
+    """Why a pod waits whose group nobody has seen."""
+    if pod.queue:
+        why = "is not made yet; the controller makes it for the pod (does it run with group-pods?)"
+    else:
+        why = f"does not exist; the pod waits for it, as its annotation {GROUP_NAME} says"
+    return Problem(GROUP_MISSING, f"PodGroup {pod.group}", why)
+
+
+class Findings:
+    """What a round amounts to for the log, collected turn by turn."""
+
+    def __init__(self, state: ClusterState, session: Session, places: Places) -> None:
+        self._state = state
+        self._session = session
+        self._places = places
+        self._wholes: dict[str, tuple[str, ...]] = {}
+        """By group: what makes up its minimum, pods that ask for nothing included."""
+        self._shorts: dict[str, Short] = {}
+        self._refusals: dict[str, Refusal] = {}
+        self._started: set[str] = set()
+
+    def take(self, turn: Turn) -> None:
+        """What became of a job at its turn."""
+        job = self._session.jobs.get(turn.job)
+        if job is None:
+            return
+        if turn.ending == COMMITTED and turn.placed:
+            uids = tuple(uid for uid, _ in turn.placed)
+            if not turn.was_ready and job.view.min_member > 1:
+                self._wholes[turn.job] = self._wholes.get(turn.job, ()) + uids
+            self._started.add(turn.job)
+        elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
+            self._short(turn, job)
+        self._refuse(turn.refused)
+        if turn.ending == DISCARDED and turn.no is None and turn.job not in self._started:
+            self._tell_others(turn, job)
+        if turn.no is not None:
+            no = turn.no
+            if turn.ending == INVALID:  # its message counts the group's pods, as they come
+                no = No(no.code, EXPLANATIONS[no.code])
+            self._refuse((task.uid, no) for task in self._session.due_tasks(job))
+
+    def take_refused(self, found: Enqueued, heard: Collection[str]) -> None:
+        """Who was not let in; of these jobs the pods are told why, if they are there already."""
+        for uid, no in found.refused:
+            job = self._session.jobs.get(uid)
+            view = self._session.unplaced.get(uid) if job is None else job.view
+            if view is not None and uid in heard and view.is_precise:
+                self._refuse((waiting, no) for waiting in waiting_in(view))
+
+    def take_unplaced(self, view: JobView) -> None:
+        """A job has pods that wait, and its queue does not exist."""
+        no = unknown_queue(view)
+        waiting = waiting_in(view)
+        self._refuse((uid, no) for uid in waiting)
+        if view.uid not in self._state.groups:
+            return  # a pod without a group is told by its refusal
+        self._shorts[view.uid] = Short(
+            group=view.uid,
+            code=no.code,
+            message=no.message,
+            waiting=len(waiting),
+            wanted=min(len(waiting), view.min_member) or 1,
+            together=0,
+            tried=False,
+        )
+
+    def take_without_group(self, uid: str) -> None:
+        """A pod waits whose PodGroup does not exist."""
+        pod = self._state.pods[uid].fact
+        self._refusals[uid] = Refusal(uid, pod.namespace, pod.name, 0, (), group_missing(pod))
+
+    def _short(self, turn: Turn, job: Job) -> None:
+        if turn.job not in self._state.groups:
+            return  # a pod without a group is told by its refusal
+        no = cause_of(turn)
+        self._shorts[turn.job] = Short(
+            group=turn.job,
+            code=no.code if no is not None else "",
+            message=gang_unschedulable(job, attempt_of([turn])),
+            waiting=len(self._session.due_tasks(job)),
+            wanted=max(job.view.min_member - job.ready_count, 1),
+            together=turn.together,
+            tried=bool(turn.placed) or (turn.no is None and not turn.untried),
+            queue=no.queue if no is not None and no.code in QUOTA_CODES else "",
+        )
+
+    def _tell_others(self, turn: Turn, job: Job) -> None:
+        """The members that found a place, or were not tried, wait for those that found none. What
+        they hear counts nothing, so that it is said to many only once.
+        """
+        cause = cause_of(turn)
+        if cause is None or not job.view.is_precise:
+            return
+        found_none = {uid for uid, _ in turn.refused}
+        why = EXPLANATIONS.get(cause.code)
+        no = (
+            No(GANG_INCOMPLETE, f"{EXPLANATIONS[GANG_INCOMPLETE]}: {cause.code}")
+            if why is None
+            else No(cause.code, why, cause.queue)
+        )
+        others = (t.uid for t in self._session.due_tasks(job) if t.uid not in found_none)
+        self._refuse((uid, no) for uid in others)
+
+    def _refuse(self, said: Iterable[tuple[str, No]]) -> None:
+        for uid, no in said:
+            pod = self._state.pods[uid].fact
+            known = self._places.refusals.get(uid)
+            if known is None:
+                queue = no.queue or ("" if pod.group else pod.queue)
+                place = f"queue {queue}" if queue else "its group"
+                problem = Problem(no.code, place, no.message.removeprefix(f"{place} "))
+                known = Refusal(uid, pod.namespace, pod.name, 0, (), problem)
+            self._refusals[uid] = known
+
+    def outcome(self, admissions: tuple[Admission, ...], holds: tuple[Held, ...] | None) -> Outcome:
+        """All of it; what the log says already is left out. The placements are in the order in
+        which they were made: each stands on those before it.
+        """
+        pods = self._state.pods
+        told_before = [u for u, r in self._refusals.items() if same_refusal(pods[u].refusal, r)]
+        placed = self._places.placements
+        return Outcome(
+            tuple(placed.values()),
+            tuple(
+                refusal
+                for uid, refusal in self._refusals.items()
+                if uid not in placed and not same_refusal(pods[uid].refusal, refusal)
+            ),
+            tuple(told_before),
+            tuple(self._wholes.values()),
+            tuple(
+                short
+                for key, short in self._shorts.items()
+                if self._state.groups[key].short != short
+            ),
+            admissions,
+            holds,
+        )

@@ -1,0 +1,265 @@
+"""Groups, pods and queues of the state as plain values for the order and quota plugins."""
+
+from allotment.core.jobs.keys import MADE_GROUP
+from allotment.core.ledger.groups import DEFAULT_QUEUE
+from allotment.core.ledger.model import SINGLE, ClusterState, Group, Pod
+from allotment.core.ledger.state import RESERVED
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT
+from allotment.core.placement.rules import card_names
+from allotment.core.queues.eligible import class_of
+from allotment.core.queues.model import (
+    WAITING,
+    JobView,
+    NodeGroups,
+    Phase,
+    QueueView,
+    Share,
+    Status,
+    Task,
+)
+from allotment.core.queues.resources import (
+    CPU,
+    MEMORY,
+    MILLI,
+    NOTHING,
+    PODS,
+    Resources,
+    total_of,
+)
+from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
+from allotment_proto.facts import Amounts, PodRequest
+
+VGPU = "vgpu"
+PHASES = {phase.value: phase for phase in Phase}
+
+
+def amounts_of(request: PodRequest) -> Resources:
+    """What a pod counts for, in the units of `queues.resources`."""
+    found: dict[str, int] = {PODS: 1}
+    if request.cpu_milli:
+        found[CPU] = request.cpu_milli
+    if request.memory_bytes:
+        found[MEMORY] = request.memory_bytes
+    for name, amount in request.extended:
+        found[name] = amount * MILLI
+    return Resources(found)
+
+
+def phase_of(fact: GroupObserved) -> Phase:
+    """The phase that a PodGroup says; one of its own making is that of a new group."""
+    return PHASES.get(fact.phase, Phase.NEW)
+
+
+def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> JobView:
+    phase = phase_of(fact)
+    if phase in WAITING and group.admitted_seq:
+        phase = Phase.INQUEUE
+    found = class_of(state, fact.priority_class)
+    return JobView(
+        uid=key,
+        namespace=fact.namespace,
+        name=fact.name,
+        queue=fact.queue or DEFAULT_QUEUE,
+        priority=0 if found is None else found.value,
+        created_ms=fact.created_ms,
+        phase=phase,
+        min_member=fact.min_member,
+        min_task_member=fact.min_task_member,
+        min_resources=None if fact.min_resources is None else _resources(fact.min_resources),
+        tasks=tuple(_task(state, state.pods[uid]) for uid in group.members if uid in state.pods),
+        preemptable=fact.preemptable,
+        preempts=found is None or found.preempts,
+        card_request=_resources(fact.card_request),
+        waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
+        is_hollow=fact.owner == "" and not group.members,
+        is_precise=fact.owner is not None,
+    )
+
+
+def left_over(state: ClusterState, key: str, group: Group) -> JobView:
+    """What the pods of a PodGroup that is gone still hold; it waits for nothing, and has nothing
+    beyond what it needs.
+    """
+    pods = (state.pods[uid] for uid in group.members if uid in state.pods)
+    tasks = tuple(_task(state, pod) for pod in pods if pod.allocation is not None)
+    namespace, _, name = key.partition("/")
+    return JobView(
+        uid=key,
+        namespace=namespace,
+        name=name,
+        queue=group.queue,
+        phase=Phase.UNKNOWN,
+        min_member=len(tasks),
+        min_resources=total_of([task.request for task in tasks]),
+        tasks=tasks,
+    )
+
+
+def is_made_for_pods(fact: GroupObserved) -> bool:
+    """Whether a PodGroup was made for pods that were there before it, as the controller does."""
+    return bool(fact.owner) and fact.name == f"{MADE_GROUP}{fact.owner}"
+
+
+def single(state: ClusterState, pod: Pod) -> JobView:
+    """A pod without a group, judged as the PodGroup that would be made for it: in its queue, at the
+    gate, with the priority of its class. One that has a place, or for which others go, passed the
+    gate. What it holds is what it needs, and nothing beyond.
+    """
+    if not pod.fact.queue:
+        return _single_before_v5(state, pod)
+    fact, task = pod.fact, _task(state, pod)
+    if pod.allocation is not None:
+        phase = Phase.RUNNING
+    elif "enqueue" in state.policy.actions and SINGLE + fact.uid not in state.nominated:
+        phase = Phase.PENDING
+    else:
+        phase = Phase.INQUEUE
+    found = class_of(state, fact.priority_class)
+    return JobView(
+        uid=SINGLE + fact.uid,
+        namespace=fact.namespace,
+        name=fact.name,
+        queue=fact.queue,
+        priority=0 if found is None else found.value,
+        created_ms=fact.created_ms,
+        phase=phase,
+        min_resources=amounts_of(fact.request),
+        tasks=(task,),
+        preempts=found is None or found.preempts,
+        is_single=True,
+        is_precise=True,
+    )
+
+
+def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:
+    """As pods without a group were judged before their queue was recorded: all in the default
+    queue, without a gate. So old decisions come out as they were made.
+    """
+    task = _task(state, pod)
+    is_placed = pod.allocation is not None
+    return JobView(
+        uid=SINGLE + pod.fact.uid,
+        namespace=pod.fact.namespace,
+        name=pod.fact.name,
+        queue=DEFAULT_QUEUE,
+        priority=pod.fact.priority,
+        created_ms=pod.fact.created_ms,
+        phase=Phase.RUNNING if is_placed else Phase.INQUEUE,
+        min_resources=task.request if is_placed else None,
+        tasks=(task,),
+    )
+
+
+def _task(state: ClusterState, pod: Pod) -> Task:
+    fact = pod.fact
+    held = pod.allocation
+    shares = tuple(
+        Share(ask.count, ask.memory_mib, ask.memory_pct, ask.cores_pct)
+        for ask in fact.request.devices
+        if ask.family == VGPU
+    )
+    return Task(
+        uid=fact.uid,
+        namespace=fact.namespace,
+        name=fact.name,
+        role=fact.role,
+        status=_status(state, pod),
+        priority=fact.priority,
+        class_priority=fact.class_priority,
+        request=_counted(state, pod),
+        created_ms=fact.created_ms,
+        node=held.node if held is not None else fact.node,
+        gated=fact.gated,
+        preemptable=fact.preemptable,
+        preempts=fact.preempts,
+        priority_class=fact.priority_class,
+        card_names=fact.card_names,
+        shares=shares,
+        held_cards=_held_cards(state, pod),
+    )
+
+
+def _counted(state: ClusterState, pod: Pod) -> Resources:
+    """What a pod counts for. Memory and compute of vGPU cards are what it really takes of them:
+    its holdings, or while it waits the amount a card times the number of cards.
+    """
+    amounts = amounts_of(pod.fact.request)
+    nvidia, asks = state.devices.nvidia, pod.fact.request.devices
+    names = nvidia.memory_name, nvidia.cores_name
+    if not any(name in amounts for name in names):
+        return amounts
+    if pod.allocation is not None:
+        held = [h for h in pod.allocation.holdings if h.family == VGPU]
+        real = sum(h.memory_mib for h in held), sum(h.cores_pct for h in held)
+    else:
+        shares = [ask for ask in asks if ask.family == VGPU]
+        real = (
+            sum(ask.memory_mib * ask.count for ask in shares),
+            sum(ask.cores_pct * ask.count for ask in shares),
+        )
+    found = dict(amounts)
+    found.update((name, n * MILLI) for name, n in zip(names, real, strict=True) if name in amounts)
+    return Resources(found)
+
+
+def _held_cards(state: ClusterState, pod: Pod) -> Resources:
+    """The cards that a pod holds, in thousandths by the name that its node's labels give them."""
+    held = pod.allocation
+    node = state.nodes.get(held.node) if held is not None else None
+    if held is None or node is None or node.fact is None:
+        return NOTHING
+    listed = dict(node.fact.extended)
+    cards = [c for c in card_names.discover(node.labels, listed) if "/" not in c.name]
+    if len(cards) != 1:
+        return NOTHING  # labels that do not tell which card it is
+    card, milli = cards[0], dict(held.extended).get(cards[0].resource, 0) * MILLI
+    ledger = node.ledgers.get(VGPU)
+    for holding in held.holdings:
+        known = ledger.by_id.get(holding.card) if ledger is not None else None
+        if holding.family != VGPU or known is None:
+            continue
+        size = known.fact.memory_mib
+        whole = holding.cores_pct == CORES_WHOLE_PCT or not size
+        milli += MILLI if whole else min(-(-MILLI * holding.memory_mib // size), MILLI)
+    return Resources({card.name: milli}) if milli else NOTHING
+
+
+def _status(state: ClusterState, pod: Pod) -> Status:
+    fact, held = pod.fact, pod.allocation
+    if fact.phase in ("Succeeded", "Failed"):
+        return Status(fact.phase)
+    if fact.deleting or fact.uid in state.evicting:
+        return Status.RELEASING
+    if held is None:
+        return Status.PENDING if _is_waiting(state, fact) else Status.UNKNOWN
+    if held.phase == RESERVED:
+        return Status.BINDING
+    return Status.RUNNING if fact.phase == "Running" else Status.BOUND
+
+
+def _is_waiting(state: ClusterState, fact: PodObserved) -> bool:
+    return fact.uid in state.pending or fact.gated
+
+
+def _resources(amounts: Amounts) -> Resources:
+    return Resources(dict(amounts))
+
+
+def queue_of(fact: QueueObserved) -> QueueView:
+    groups = fact.node_groups
+    return QueueView(
+        name=fact.name,
+        uid=fact.uid,
+        created_ms=fact.created_ms,
+        weight=fact.weight,
+        capability=_resources(fact.capability),
+        deserved=_resources(fact.deserved),
+        guarantee=_resources(fact.guarantee),
+        priority=fact.priority,
+        parent=fact.parent,
+        reclaimable=fact.reclaimable,
+        state=fact.state or "Open",
+        card_quota=None if fact.card_quota is None else _resources(fact.card_quota),
+        card_quota_problem="" if fact.problem is None else fact.problem.message,
+        node_groups=None if groups is None else NodeGroups(*map(frozenset, groups)),
+    )

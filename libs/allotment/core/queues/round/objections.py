@@ -1,0 +1,157 @@
+"""Whether a proposal may be believed on a state: what it says of quotas, groups and evictions.
+
+`cycle.recheck_all` asks whether the placements fit. That alone would let whoever can send a
+proposal place pods beyond their queue's quota, let groups in, hold nodes and evict: this asks for
+the rest, with the same plugins that a round asks, opened on the same state.
+
+Nothing here costs a search for places, so it can be asked for every proposal. Who goes for whom
+cannot be checked without one: a proposal that evicts is never believed. Neither is one that a fact
+has overtaken. Either way nothing is lost: whoever asked runs the round on his own state.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.rules.bounds import bounded, kept_back, outside
+from allotment.core.queues.limits import Limits
+from allotment.core.queues.model import WAITING, Status, Task
+from allotment.core.queues.reservations import Fence, fence
+from allotment.core.queues.round.bounding import Bounding
+from allotment.core.queues.round.rounds import Opening, Rounds
+from allotment.core.queues.work import Job
+from allotment_proto.events import Placement
+from allotment_proto.messages import Proposal
+
+
+def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> str:
+    """Why a proposal is not believed on this state; empty if it is. `kept` are its placements that
+    still fit, in their order.
+    """
+    state = rounds.state
+    found = _misnamed(state, proposal)
+    if found:
+        return found
+    if proposal.evictions or proposal.nominations:
+        return "it evicts pods"
+    if not state.is_batched:
+        speaks = proposal.shorts or proposal.admissions or proposal.wholes
+        is_of_groups = bool(speaks) or proposal.holds is not None
+        return "it speaks of groups, and there are no queues" if is_of_groups else ""
+    opening = rounds.open(proposal.batch)
+    found = next(_of_groups(state, opening, proposal), "") or _of_places(
+        state, opening, proposal, kept
+    )
+    opening.session.close()
+    return found
+
+
+def _misnamed(state: ClusterState, proposal: Proposal) -> str:
+    """What is wrong with a proposal whatever it proposes."""
+    if proposal.policy != state.policy_seq:
+        return f"it was made under policy {proposal.policy}, in force is {state.policy_seq}"
+    if proposal.assumed:
+        return "it stands on cycles that are not decided"
+    if len({refusal.uid for refusal in proposal.refusals}) < len(proposal.refusals):
+        return "it refuses a pod twice"
+    for refusal in proposal.refusals:
+        pod = state.pods.get(refusal.uid)
+        if pod is not None and (pod.fact.namespace, pod.fact.name) != (
+            refusal.namespace,
+            refusal.name,
+        ):
+            return f"it calls pod {pod.fact.namespace}/{pod.fact.name} by another name"
+    return ""
+
+
+def _of_groups(state: ClusterState, opening: Opening, proposal: Proposal) -> Iterator[str]:
+    """What it says about groups that is not so."""
+    if proposal.holds is not None and proposal.holds != opening.held:
+        yield "it holds what is not to be held"
+    due = {(admission.group, admission.code) for admission in opening.admissions}
+    for admission in proposal.admissions:
+        if (admission.group, admission.code) not in due:
+            yield f"the gate of its queue says otherwise of group {admission.group}"
+    for name, groups in (
+        ("short", [short.group for short in proposal.shorts]),
+        ("let in or refused", [admission.group for admission in proposal.admissions]),
+    ):
+        if len(set(groups)) < len(groups):
+            yield f"it says more than once that a group is {name}"
+    for short in proposal.shorts:
+        group = state.groups.get(short.group)
+        if group is None or state.pending.keys().isdisjoint(group.members):
+            yield f"no pod of group {short.group} waits"
+
+
+def _of_places(
+    state: ClusterState, opening: Opening, proposal: Proposal, kept: Sequence[Placement]
+) -> str:
+    """Whether some placement is not its pod's: asked in order, each on top of those before it."""
+    session = opening.session
+    trial = _Places(state, opening)
+    in_wholes = {uid for whole in proposal.wholes for uid in whole}
+    placed: dict[str, Job] = {}
+    for placement in kept:
+        job = session.world.job_of.get(placement.uid)
+        if job is None:
+            return f"pod {placement.uid} is in no queue's turn"
+        found = trial.take(job, job.tasks[placement.uid], placement.node, in_wholes)
+        if found:
+            return f"pod {placement.namespace}/{placement.name}: {found}"
+        placed[job.uid] = job
+    for job in placed.values():
+        if not session.job_ready(job):
+            return f"group {job.uid} is placed without its minimum"
+    return ""
+
+
+class _Places:
+    """Places that are given one after the other, as at the turns of a round."""
+
+    def __init__(self, state: ClusterState, opening: Opening) -> None:
+        self._state = state
+        self._session = opening.session
+        self._fenced: Fence = fence(opening.session, opening.holds)
+        self._bounding = Bounding(state)
+        self._job: Job | None = None
+        self._limits = Limits()
+        self._needs_let_in = "enqueue" in state.policy.actions
+
+    def take(self, job: Job, task: Task, node: str, in_wholes: set[str]) -> str:
+        """Give a task its place, or say why it may not have it."""
+        if job is not self._job:
+            found = self._turn(job, task)
+            if found:
+                return found
+            self._job, self._limits = job, self._fenced.limits(job)
+        is_of_minimum = job.view.min_member > 1 and not self._session.job_ready(job)
+        if is_of_minimum and task.uid not in in_wholes:
+            return "is part of its group's minimum, which has to be placed as a whole"
+        cards: tuple[str, ...] | None = None
+        if not task.is_best_effort:
+            no = self._fenced.allocatable(job, task)
+            if no is not None:
+                return no.message
+            cards = self._fenced.cards(job, task)
+        for card in cards or ("",):
+            if self._is_within(task, node, card):
+                self._session.assume(job, task, Status.ALLOCATED, card)
+                return ""
+        return f"node {node} is not for it"
+
+    def _turn(self, job: Job, task: Task) -> str:
+        """Why it cannot be a job's turn."""
+        session = self._session
+        if job.phase in WAITING and self._needs_let_in:
+            return "its group is not let in"
+        no = session.job_valid(job)
+        if no is None and not task.is_best_effort:
+            no = session.overused(job.queue) or self._fenced.closed(job)
+        return "" if no is None else no.message
+
+    def _is_within(self, task: Task, name: str, card: str) -> bool:
+        """Whether the round's own bounds let the task go to a node."""
+        request = self._state.pods[task.uid].fact.request
+        asked = bounded(request, self._bounding.bounds(self._limits, card))
+        labels = self._state.nodes[name].labels
+        return outside(asked, labels, name) is None and kept_back(asked, name) is None

@@ -1,0 +1,150 @@
+"""Places for tasks, asked of the board: what `queues.allocate` drives.
+
+What a queue may use, the cards for which there is quota, and what is kept for others become bounds
+of the pod's request (`core.bounds`).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.cycle import careful, place
+from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.rules.attachments import merged
+from allotment.core.placement.rules.bounds import OPEN, Bounds, bounded
+from allotment.core.placement.rules.interpod import situated
+from allotment.core.queues.actions.allocate import Hopeless, Placed
+from allotment.core.queues.answers import NOT_ENOUGH_RESOURCES, No
+from allotment.core.queues.limits import Limits
+from allotment.core.queues.model import Task
+from allotment.core.queues.round.bounding import Bounding
+from allotment.core.reasons import main_cause, refusal_text
+from allotment_proto.events import Placement, PodObserved, Refusal
+from allotment_proto.facts import PodRequest
+
+
+class Places:
+    """Asks a ranker, between its `begin` and `end`, and remembers what it said."""
+
+    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
+        self.placements: dict[str, Placement] = {}
+        """By uid: what is assumed now."""
+        self.refusals: dict[str, Refusal] = {}
+        """By uid: what was last said to a pod that found no place."""
+        self._state = state
+        self._ranker = ranker
+        self._order: list[str] = []
+        self._bounding = Bounding(state)
+        self._most: dict[tuple[PodRequest, int], int] = {}
+        self._refused: dict[PodRequest, Refusal] = {}
+        """What was said of requests since anything was assumed or given back: groups that wait in
+        vain are often alike."""
+
+    def mark(self) -> int:
+        return len(self._order)
+
+    def undo(self, mark: int) -> None:
+        if mark < len(self._order):
+            self._forget()
+        self._ranker.undo(mark)
+        for uid in self._order[mark:]:
+            del self.placements[uid]
+        del self._order[mark:]
+
+    def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
+        """By an upper bound for each request, counted on the nodes as they are now."""
+        bounds = self._bounding.bounds(limits)
+        pods = [self._within(self._state.pods[task.uid].fact, bounds) for task in tasks]
+        asked = {pod.uid: merged(pod.request, self._state) for pod in pods}
+        wanted = Counter(asked[pod.uid] for pod in pods if pod.problem is None)
+        most = {
+            request: min(self._holds_at_most(request, count), count)
+            for request, count in wanted.items()
+        }
+        together = sum(most.values())
+        if together >= needed:
+            return None
+        short = next(
+            pod
+            for pod in pods
+            if pod.problem is not None or most[asked[pod.uid]] < wanted[asked[pod.uid]]
+        )
+        answer = self._place(short)
+        if isinstance(answer, Placement):
+            message = f"of {needed} pods that must start together at most {together} fit now"
+            return Hopeless(together, No(NOT_ENOUGH_RESOURCES, message))
+        return Hopeless(together, self._no(answer))
+
+    def try_place(self, task: Task, limits: Limits) -> Placed | No:
+        refusals: list[Refusal] = []
+        for card in limits.cards or ("",):
+            answer = place(self._pod(task, limits, card), self._ranker)
+            if isinstance(answer, Placement):
+                self._assume(answer)
+                return Placed(answer.node, card)
+            refusals.append(answer)
+        return self._no(refusals[-1])
+
+    def find(self, task: Task, limits: Limits) -> Placement | None:
+        """The same without a word about why not."""
+        for card in limits.cards or ("",):
+            answer = place(self._pod(task, limits, card), self._ranker)
+            if isinstance(answer, Placement):
+                self._assume(answer)
+                return answer
+        return None
+
+    def requests(self, task: Task, limits: Limits) -> list[PodRequest]:
+        """What is asked for the task: one request for each card that it may have."""
+        pods = [self._pod(task, limits, card) for card in limits.cards or ("",)]
+        return [situated(pod, self._state) for pod in pods]
+
+    def _holds_at_most(self, request: PodRequest, count: int) -> int:
+        most = self._most.get((request, count))
+        if most is None:
+            most = self._most[request, count] = self._ranker.holds_at_most(request, count)
+        return most
+
+    def _place(self, pod: PodObserved) -> Placement | Refusal:
+        """A place for the pod; or its refusal, if the very same was refused to another before."""
+        request = pod.request
+        is_usual = pod.problem is None and not pod.local_claims
+        if not is_usual or careful(pod, self._state) is not request:
+            return place(pod, self._ranker)
+        known = self._refused.get(request)
+        if known is not None:
+            return msgspec.structs.replace(
+                known, uid=pod.uid, namespace=pod.namespace, name=pod.name
+            )
+        answer = place(pod, self._ranker)
+        if isinstance(answer, Refusal):
+            self._refused[request] = answer
+        return answer
+
+    def _forget(self) -> None:
+        self._most.clear()
+        self._refused.clear()
+
+    def _assume(self, placement: Placement) -> None:
+        self._forget()
+        self._ranker.assume(placement)
+        self._order.append(placement.uid)
+        self.placements[placement.uid] = placement
+
+    def _no(self, refusal: Refusal) -> No:
+        self.refusals[refusal.uid] = refusal
+        if refusal.problem is not None:
+            return No(refusal.problem.code, refusal.problem.message)
+        code = main_cause(refusal.reasons)
+        return No(code, refusal_text(refusal))
+
+    def _pod(self, task: Task, limits: Limits, card: str) -> PodObserved:
+        pod = self._state.pods[task.uid].fact
+        return self._within(pod, self._bounding.bounds(limits, card))
+
+    def _within(self, pod: PodObserved, bounds: Bounds) -> PodObserved:
+        if bounds == OPEN:
+            return pod
+        return msgspec.structs.replace(pod, request=bounded(pod.request, bounds))

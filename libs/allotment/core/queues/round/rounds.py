@@ -1,0 +1,216 @@
+"""One round over groups and queues: who is let in, who gets which place, who waits and why.
+
+A round is a function of the state and of the batch, like a plain cycle (`cycle.run_cycle`): it can
+be run again from the log. Groups that have no pod in the batch are not tried; all count for order
+and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
+from allotment.core.placement.gang import WholeRanker
+from allotment.core.plugin_arguments import is_on
+from allotment.core.queues.actions.allocate import allocate
+from allotment.core.queues.actions.backfill import backfill
+from allotment.core.queues.actions.enqueue import Enqueued, enqueue
+from allotment.core.queues.answers import No
+from allotment.core.queues.model import WAITING, Status, Task, View
+from allotment.core.queues.plugins.base import SWITCHES
+from allotment.core.queues.plugins.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
+from allotment.core.queues.reservations import Hold, fence
+from allotment.core.queues.round.findings import Findings, waiting_in
+from allotment.core.queues.round.holds import Emptied, holds_now, told
+from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.round.victims import Hunt, keeping
+from allotment.core.queues.round.views import SINGLE, Views
+from allotment.core.queues.session import Session
+from allotment.core.queues.timings import ACTION, SESSION, Lap, untimed
+from allotment.core.queues.work import Job, World
+from allotment_proto.events import Admission, Held
+from allotment_proto.facts import PluginUse, Policy
+
+DECIMALS = frozenset(("overcommit-factor",))
+SPANS = frozenset(("sla-waiting-time",))
+
+
+class Opening(NamedTuple):
+    """How a round begins: groups are let in, and `holds` are in force; `held` are those of them
+    that the log has to know of, as it says them.
+    """
+
+    session: Session
+    wanted: set[str]
+    """The jobs of the batch."""
+    admitted: Enqueued
+    admissions: tuple[Admission, ...]
+    held: tuple[Held, ...]
+    holds: tuple[Hold, ...]
+
+
+class Rounds:
+    """Rounds on one state, with the views of groups that did not change kept in between."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.views = Views(state)
+        self._emptied = Emptied(state)
+        self._tiers: list[list[Configured]] = []
+        self._policy: Policy | None = None
+        self._world: World | None = None
+        self._made_from: object = None
+        self._session: Session | None = None
+
+    def session(self, lap: Lap = untimed) -> Session:
+        """The plugins of the policy in force, opened on the state; the last session is over."""
+        state = self.state
+        if self._policy is not state.policy:
+            self._policy, self._tiers = state.policy, tiers_of(state.policy)
+        if self._session is not None:
+            self._session.close()
+        self._session = Session(self._follow(), self._tiers, lap)
+        lap(SESSION, "")
+        return self._session
+
+    def open(self, batch: Sequence[str], lap: Lap = untimed) -> "Opening":
+        """What comes before any pod of the batch is tried; the last session is over."""
+        session = self.session(lap)
+        wanted = {_job_of(self.state, uid) for uid in batch}
+        admitted = Enqueued((), ())
+        if "enqueue" in self.state.policy.actions:
+            admitted = enqueue(session, wanted)
+            lap(ACTION, "enqueue")
+        held = holds_now(self.state, session, self._emptied)
+        kept = (hold for hold in keeping(self.state) if hold.job in session.jobs)
+        admissions = self._admissions(admitted)
+        return Opening(session, wanted, admitted, admissions, told(held), (*held, *kept))
+
+    def _follow(self) -> World:
+        """The world of the last session brought up to date, or another one."""
+        views = self.views
+        changed = views.follow()
+        cluster, queues = views.cluster(), views.queues()
+        made_from = self._tiers, cluster.cards, cluster.share_resources, queues
+        world = self._world
+        if world is None or changed is None or made_from != self._made_from:
+            jobs = tuple(views.jobs.values())
+            view = View(cluster=cluster, queues=queues, jobs=jobs, now_ms=views.now_ms)
+            world = self._world = World(view, None if world is None else world.jobs)
+            self._made_from = made_from
+        else:
+            jobs_now = {uid: views.jobs.get(uid) for uid in changed}
+            world.follow(jobs_now, cluster, views.now_ms)
+        return world
+
+    def run(
+        self,
+        batch: Sequence[str],
+        ranker: WholeRanker,
+        most: int = BATCH_MAX,
+        lap: Lap = untimed,
+    ) -> Outcome:
+        """Decide about the batch: pod by pod, or while there are queues by groups, until so many
+        pods are placed. Each placement stands on those before it. `lap` hears of each step.
+        """
+        state = self.state
+        if not state.is_batched:
+            return run_cycle(state, batch, ranker)
+        session, wanted, admitted, admissions, held, holds = self.open(batch, lap)
+        actions = state.policy.actions
+        ranker.begin()
+        try:
+            places = Places(state, ranker)
+            made = Findings(state, session, places)
+            made.take_refused(admitted, wanted.union(said.group for said in admissions))
+            for key in sorted(wanted):
+                self._take_stray(made, session, key, batch)
+            pending_too = "enqueue" not in actions
+            turns = allocate(session, places, holds=holds, wanted=wanted, pending_too=pending_too)
+            for turn in turns:
+                made.take(turn)
+                if len(places.placements) >= most:
+                    break
+            lap(ACTION, "allocate")
+            if "backfill" in actions:
+                for turn in backfill(
+                    session, places, holds=holds, wanted=wanted, pending_too=pending_too
+                ):
+                    made.take(turn)
+                lap(ACTION, "backfill")
+            hunt = Hunt(state, session, places, fence(session, holds), wanted)
+            victims = hunt.run(actions, lap)
+        finally:
+            ranker.end()
+        outcome = made.outcome(admissions, held if held != state.holds else None)
+        session.close()
+        return msgspec.structs.replace(
+            outcome, evictions=victims.evictions, nominations=victims.nominations
+        )
+
+    def _take_stray(self, made: Findings, session: Session, key: str, batch: Sequence[str]) -> None:
+        """A group that has no part in the order: its queue or its PodGroup does not exist."""
+        state = self.state
+        view = session.unplaced.get(key)
+        group = state.groups.get(key)
+        if group is not None and group.fact is None:  # whatever queue its pods' places count in
+            for uid in batch:
+                if uid in group.members and uid in state.pending:
+                    made.take_without_group(uid)
+        elif view is not None:
+            is_let_in = view.phase not in WAITING or "enqueue" not in state.policy.actions
+            if is_let_in and waiting_in(view):
+                made.take_unplaced(view)
+
+    def _admissions(self, found: Enqueued) -> tuple[Admission, ...]:
+        """What is new at the gate: groups let in, and new reasons for those that are not."""
+        groups = self.state.groups
+        let_in = [Admission(uid) for uid in found.let_in if uid in groups]
+        return (
+            *let_in,
+            *(
+                Admission(uid, no.code, no.message)
+                for uid, no in found.refused
+                if uid in groups and not _is_told(groups[uid].gate, no)
+            ),
+        )
+
+
+def _is_told(gate: Admission | None, no: No) -> bool:
+    """Whether this was the last that was said of a group at its gate."""
+    return gate is not None and (gate.code, gate.message) == (no.code, no.message)
+
+
+def best_effort(job: Job) -> list[Task]:
+    """A job's pending tasks that ask for nothing."""
+    return [
+        task
+        for uid, task in job.tasks.items()
+        if job.status[uid] is Status.PENDING and not task.gated and task.is_best_effort
+    ]
+
+
+def tiers_of(policy: Policy) -> list[list[Configured]]:
+    """The order and quota plugins of a policy; others have no say here."""
+    return [[_configured(use) for use in tier if use.name in PLUGINS] for tier in policy.tiers]
+
+
+def _configured(use: PluginUse) -> Configured:
+    switches = {word: is_on(use, word) for word in (*SWITCHES.values(), HIERARCHY_SWITCH)}
+    arguments = {key: _unpacked(key, value) for key, value in use.arguments}
+    return configure(use.name, arguments, switches)[0]
+
+
+def _unpacked(key: str, value: int | bool | str) -> object:
+    """An argument as the plugins read it: the policy has decimals as thousandths, times as ms."""
+    if key in DECIMALS and isinstance(value, int):
+        return Fraction(value, 1000)
+    return f"{value}ms" if key in SPANS else value
+
+
+def _job_of(state: ClusterState, uid: str) -> str:
+    pod = state.pods.get(uid)
+    return pod.fact.group if pod is not None and pod.fact.group else SINGLE + uid

@@ -1,0 +1,112 @@
+"""What all nodes together offer, and what of it is in use: followed node by node."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.placement.rules import card_names
+from allotment.core.placement.rules.card_names import Card
+from allotment.core.queues.resources import CPU, MEMORY, MILLI, NOTHING, PODS, Resources, Tally
+from allotment.core.queues.round.members import VGPU
+from allotment_proto.events import NodeObserved
+
+ALWAYS_NAMED = Resources({CPU: 0, MEMORY: 0, PODS: 0})
+
+
+class Totals:
+    """The totals of one state as it moves on. `counted` says how many nodes' use was looked at."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.offered = NOTHING
+        self.cards: tuple[Card, ...] = ()
+        self.counted = 0
+        self._state = state
+        self._nodes_seq = -1
+        self._cards_on: dict[str, _CardsOn] = {}
+        self._used_on: dict[int, Resources] = {}
+        """By row."""
+        self._used = Tally()
+        self._cursor = -1
+
+    def follow(self) -> bool:
+        """Take over what nodes offer; whether what pods hold of cards counts otherwise now."""
+        state = self._state
+        if self._nodes_seq == state.nodes_seq:
+            return False
+        self._nodes_seq = state.nodes_seq
+        total = Tally()
+        cards: dict[str, Card] = {}
+        before, self._cards_on = self._cards_on, {}
+        is_other = False
+        for node in state.nodes.values():
+            total.add(_capacity(node))
+            known = before.get(node.name)
+            if known is None or known.fact is not node.fact:
+                was, known = known, _cards_on(node)
+                is_other |= bool(node.allocations) and (was is None or not was.is_same(known))
+            self._cards_on[node.name] = known
+            for card in known.cards:
+                cards.setdefault(card.name, card)
+        self.offered, self.cards = total.amounts(), tuple(cards[name] for name in sorted(cards))
+        return is_other
+
+    def used(self) -> Resources:
+        """What is in use now. Nodes that did not change since the last time are not looked at."""
+        state = self._state
+        end = state.changes_dropped + len(state.changes)
+        if self._cursor < state.changes_dropped:
+            rows = set(range(len(state.rows)))
+        else:
+            recent = state.changes[self._cursor - state.changes_dropped :]
+            rows = {row for row, _, _ in recent}
+        self._cursor = end
+        for row in rows:
+            self.counted += 1
+            before = self._used_on.pop(row, None)
+            if before is not None:
+                self._used.remove(before)
+            node = state.rows[row]
+            if node is not None and node.fact is not None and node.allocations:
+                now = self._used_on[row] = Resources(dict(_use(node, node.fact)))
+                self._used.add(now)
+        return ALWAYS_NAMED.plus(self._used.amounts())
+
+
+class _CardsOn(NamedTuple):
+    """The cards by name that a node offers, and the inventories by which holdings are weighed."""
+
+    fact: NodeObserved | None
+    cards: tuple[Card, ...]
+    sizes: tuple[tuple[str, int], ...]
+
+    def is_same(self, other: "_CardsOn") -> bool:
+        return self[1:] == other[1:]
+
+
+def _cards_on(node: Node) -> _CardsOn:
+    if node.fact is None:
+        return _CardsOn(None, (), ())
+    listed = [name for name, _ in node.fact.extended]
+    cards = tuple(card_names.discover(node.labels, listed))
+    ledger = node.ledgers.get(VGPU)
+    held = ledger.by_id.items() if ledger is not None and cards else ()
+    return _CardsOn(node.fact, cards, tuple((id_, card.fact.memory_mib) for id_, card in held))
+
+
+def _capacity(node: Node) -> Resources:
+    fact = node.fact
+    if fact is None:
+        return NOTHING
+    found = {CPU: fact.cpu_milli, MEMORY: fact.memory_bytes, PODS: fact.pods}
+    found.update((name, amount * MILLI) for name, amount in fact.extended)
+    return Resources(found)
+
+
+def _use(node: Node, fact: NodeObserved) -> Iterator[tuple[str, int]]:
+    yield CPU, fact.cpu_milli - node.cpu_milli_free
+    yield MEMORY, fact.memory_bytes - node.memory_bytes_free
+    yield PODS, fact.pods - node.pods_free
+    for name, amount in fact.extended:
+        used = amount - node.extended_free.get(name, amount)
+        if used:
+            yield name, used * MILLI

@@ -1,0 +1,289 @@
+"""Whom to evict so that a group fits: the actions `preempt` (same queue) and `reclaim` (others').
+
+Preemption takes from other groups of the queue first. Where that does not help, a pod may take from
+its own group what lower pods of it have, as long as the group keeps its minimum without them.
+
+Victims are chosen on copies of the nodes' books (`books`), so that what is freed is what is needed:
+cards of the right kind, on one node, not sums over a cluster. A pod takes room that is free, or
+will be because its holder is ending, before anybody has to go for it. Else the node with the fewest
+victims is taken, of equals the one whose victims rank lowest, then the first by name. A group gets
+victims for all that it lacks of its minimum (of its roles' minima, too), or none.
+
+Nobody goes for a group that could not be placed all the same: one that is not let in, whose queue's
+quota does not cover it even so, or on nodes that are held for others. Nobody goes for a pod whose
+`preemptionPolicy` is Never, nor for a group whose PriorityClass says so; they take what room there
+is.
+
+Nobody is placed by this. The group's pods are nominated for the nodes that were found, and these
+are kept for it (`keeping`), with its part of the quota, until it was tried there with the last
+victim gone. Whoever does not outrank it cannot take what was made free, so nobody goes twice for
+the same. While victims of a group are still there, it gets no more. A pod whose eviction was
+refused is not asked to go again before something happens to one of its owner's pods.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import NamedTuple
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.rules.bounds import Barred
+from allotment.core.queues.answers import KEPT_FOR_PREEMPTOR
+from allotment.core.queues.limits import Limits
+from allotment.core.queues.model import EVICTABLE_SET, WAITING, Status, Task
+from allotment.core.queues.plugins.gang import is_pipelined, surplus
+from allotment.core.queues.reservations import Fence, Hold
+from allotment.core.queues.round.books import Books, Choice, Rank
+from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.session import Session
+from allotment.core.queues.timings import ACTION, Lap, untimed
+from allotment.core.queues.work import Job
+from allotment_proto.events import Eviction, Nomination
+
+PREEMPT, RECLAIM = "preempt", "reclaim"
+
+
+class Source(Enum):
+    """From whom victims are taken."""
+
+    OTHER_GROUPS = auto()
+    OWN_GROUP = auto()
+    OTHER_QUEUES = auto()
+
+
+SOURCES = {
+    PREEMPT: (Source.OTHER_GROUPS, Source.OWN_GROUP),
+    RECLAIM: (Source.OTHER_QUEUES,),
+}
+"""By the action that asks; all in the order in which they are asked."""
+
+
+def keeping(state: ClusterState) -> tuple[Hold, ...]:
+    """The nodes that are kept for the pods for which others had to go."""
+    found = []
+    for job in sorted(state.nominated):
+        nodes = state.nominated[job].nodes
+        promised = tuple((uid, nodes[uid]) for uid in sorted(nodes) if uid in state.pending)
+        if promised:
+            names = tuple(sorted({node for _, node in promised}))
+            found.append(Hold(job, 0, names, promised=promised))
+    return tuple(found)
+
+
+class Victims(NamedTuple):
+    """Who goes, and which pods are nominated for which nodes in their place."""
+
+    evictions: tuple[Eviction, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+
+
+class Hunt:
+    """The victims of one round, on top of what it placed; while the ranker of `places` is open."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        session: Session,
+        places: Places,
+        fenced: Fence,
+        wanted: Collection[str],
+    ) -> None:
+        self._state = state
+        self._session = session
+        self._places = places
+        self._fenced = fenced
+        self._wanted = wanted
+        self._served = {eviction.preemptor for eviction in state.evicting.values()}
+        self._books: Books | None = None
+        self._evictable: list[tuple[Job, Task, tuple[int, int]]] = []
+
+    def run(self, actions: Collection[str], lap: Lap = untimed) -> Victims:
+        """Victims for the wanted groups, in their order, first by preemption."""
+        mark = self._places.mark()
+        found: list[Victims] = []
+        for action, sources in SOURCES.items():
+            if action in actions:
+                for source in sources:
+                    found += [self._for_job(job, action, source) for job in self._takers(actions)]
+                lap(ACTION, action)
+        self._places.undo(mark)
+        return Victims(
+            tuple(eviction for victims in found for eviction in victims.evictions),
+            tuple(nomination for victims in found for nomination in victims.nominations),
+        )
+
+    def _takers(self, actions: Collection[str]) -> Iterator[Job]:
+        session = self._session
+        jobs = [session.jobs[uid] for uid in self._wanted if uid in session.jobs]
+        for job in sorted(jobs, key=session.job_key):
+            is_let_in = job.phase not in WAITING or "enqueue" not in actions
+            if (
+                is_let_in
+                and job.view.preempts
+                and job.uid not in self._served
+                and session.job_starving(job)
+                and session.job_valid(job) is None
+                and self._fenced.closed(job) is None
+            ):
+                yield job
+
+    def _open_books(self) -> Books:
+        if self._books is None:
+            self._books = Books(self._state, self._places.placements.values())
+            jobs = sorted(self._session.jobs.values(), key=lambda job: job.uid)
+            self._evictable = [
+                (job, task, step)
+                for job in jobs
+                for uid, step in _steps_in(job).items()
+                for task in (job.tasks[uid],)
+                if job.status[uid] in EVICTABLE_SET
+                and task.preemptable
+                and uid not in self._state.spared
+            ]
+        return self._books
+
+    def _for_job(self, job: Job, action: str, source: Source) -> Victims:
+        """Victims for what a job lacks of its minimum, or for its next pod if it lacks nothing."""
+        session = self._session
+        if source is Source.OWN_GROUP and not any(job.counts[s] for s in EVICTABLE_SET):
+            return Victims()
+        tasks = [t for t in session.due_tasks(job) if t.uid in self._state.pending]
+        is_hopeless = len(tasks) + job.ready_count + job.best_effort_pending < job.view.min_member
+        if is_hopeless or (
+            source is Source.OTHER_QUEUES and session.overused(job.queue) is not None
+        ):
+            return Victims()
+        books = self._open_books()
+        marks = books.mark(), session.mark(), self._places.mark()
+        limits = self._fenced.limits(job)
+        evictions: list[Eviction] = []
+        nominations: list[Nomination] = []
+        for task in tasks:
+            node = self._room(books, job, task, limits)
+            if not node:
+                choice = self._choose(books, job, task, source, limits) if task.preempts else None
+                if choice is None:
+                    break
+                node = choice.node.name
+                evictions += [
+                    Eviction(v.uid, v.namespace, v.name, node, action, job.uid)
+                    for v in choice.victims
+                ]
+            nominations.append(Nomination(task.uid, task.namespace, task.name, node, job.uid))
+            if is_pipelined(job):
+                self._served.add(job.uid)
+                return Victims(tuple(evictions), tuple(nominations) if evictions else ())
+        books.undo(marks[0])
+        session.undo(marks[1])
+        self._places.undo(marks[2])
+        return Victims()
+
+    def _room(self, books: Books, job: Job, task: Task, limits: Limits) -> str:
+        """Give the task a place for which nobody else has to go; its node, empty without one."""
+        places = self._places
+        if self._fenced.allocatable(job, task) is not None:
+            return ""
+        cards = self._fenced.cards(job, task)
+        limits = limits._replace(cards=cards)
+        node = books.put_on_freed(task, places.requests(task, limits))
+        if not node:
+            mark = places.mark()
+            placement = places.find(task, limits)
+            if placement is not None and books.is_freed(placement.node):
+                places.undo(mark)  # other tasks had it, or there would have been room
+                freed = Barred(KEPT_FOR_PREEMPTOR, books.freed(), "")
+                placement = places.find(task, limits._replace(barred=(*limits.barred, freed)))
+            if placement is None:
+                return ""
+            books.put(placement)
+            node = placement.node
+        self._session.assume(job, task, Status.PIPELINED, next(iter(cards or ()), ""))
+        return node
+
+    def _choose(
+        self, books: Books, job: Job, task: Task, source: Source, limits: Limits
+    ) -> Choice | None:
+        """The cheapest victims for a task, who are then gone from everybody's books."""
+        session = self._session
+        if source is Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
+            return None
+        victims = list(self._allowed(job, task, source))
+        if not victims:
+            return None
+        fenced = self._fenced
+        cards = fenced.cards(job, task) if fenced.allocatable(job, task) is None else None
+        for request in self._places.requests(task, limits._replace(cards=cards)):
+            choice = books.cheapest(request, victims, partial(self._is_covered, job, task))
+            if choice is not None:
+                books.take(task, request, choice)
+                self._vacate(choice.victims)
+                card = next(iter(fenced.cards(job, task) or ()), "")
+                session.assume(job, task, Status.PIPELINED, card)
+                return choice
+        return None
+
+    def _is_covered(self, job: Job, task: Task, victims: Sequence[Task]) -> bool:
+        """Whether quota covers the task once the victims are gone."""
+        mark = self._session.mark()
+        self._vacate(victims)
+        covers = self._fenced.allocatable(job, task) is None
+        self._session.undo(mark)
+        return covers
+
+    def _vacate(self, victims: Sequence[Task]) -> None:
+        session = self._session
+        for victim in victims:
+            session.vacate(session.world.job_of[victim.uid], victim)
+
+    def _allowed(self, job: Job, task: Task, source: Source) -> Iterator[tuple[Rank, Task]]:
+        """The pods that may be evicted for a task, with their ranks.
+
+        Asked node by node, the lowest in rank in front: what a job or queue can spare is spared
+        where it helps, and by whom it is missed least.
+        """
+        session = self._session
+        by_node: dict[str, list[tuple[Rank, str, Task]]] = {}
+        for other, victim, step in self._evictable:
+            if (
+                other.status[victim.uid] in EVICTABLE_SET
+                and self._is_of(source, job, other)
+                and (other is not job or victim.priority < task.priority)
+            ):
+                rank = (other.view.priority, *step, -victim.created_ms)
+                by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
+        is_reclaim = source is Source.OTHER_QUEUES
+        choose = session.reclaimable if is_reclaim else session.preemptable
+        for name in sorted(by_node):
+            ranked = sorted(by_node[name], key=lambda entry: entry[:2])
+            rank_of = {uid: rank for rank, uid, _ in ranked}
+            victims = [victim for _, _, victim in ranked]
+            if source is Source.OWN_GROUP:  # whatever the plugins say of others' minima
+                victims = surplus(session.world.job_of, victims)
+            for victim in choose(task, victims):
+                yield rank_of[victim.uid], victim
+
+    def _is_of(self, source: Source, job: Job, other: Job) -> bool:
+        match source:
+            case Source.OTHER_GROUPS:
+                return other is not job and other.queue == job.queue
+            case Source.OWN_GROUP:
+                return other is job
+            case Source.OTHER_QUEUES:
+                return other.queue != job.queue and self._session.queue(other.queue).reclaimable
+
+
+def _steps_in(job: Job) -> Mapping[str, tuple[int, int]]:
+    """By task, its priority among pods of other jobs, and its step among those of its own: what an
+    annotation says of a pod's priority is said to the pods of its job only.
+    """
+    tasks = job.tasks
+    if all(task.class_priority is None for task in tasks.values()):
+        return {uid: (task.priority, 0) for uid, task in tasks.items()}
+    steps = {level: n for n, level in enumerate(sorted({t.priority for t in tasks.values()}))}
+    return {
+        uid: (
+            task.priority if task.class_priority is None else task.class_priority,
+            steps[task.priority],
+        )
+        for uid, task in tasks.items()
+    }

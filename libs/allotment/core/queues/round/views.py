@@ -1,0 +1,180 @@
+"""The state as the order and quota plugins look at it (`queues.model.View`).
+
+A job's view is made again only when something about its group or its pods changed (the state's
+trail says so), or something else that all are made from: priority classes, whose pods are ours,
+names of devices, and what cards nodes have. While there are queues, a pod without a group is a job
+of its own in its queue. What pods hold counts as well when their PodGroup is gone.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush
+
+from allotment.core.ledger.groups import DEFAULT_QUEUE
+from allotment.core.ledger.model import SINGLE, ClusterState
+from allotment.core.queues.model import WAITING, Cluster, JobView, QueueView, View
+from allotment.core.queues.resources import NOTHING
+from allotment.core.queues.round.members import (
+    is_made_for_pods,
+    job_of,
+    left_over,
+    queue_of,
+    single,
+)
+from allotment.core.queues.round.totals import Totals
+from allotment_proto.events import QueueObserved
+
+__all__ = ["SINGLE", "Views"]
+
+
+class Views:
+    """Views of one state, with what did not change kept from the last one.
+
+    `made` counts the views of jobs that were made.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.made = 0
+        self.totals = Totals(state)
+        self._jobs: dict[str, JobView] = {}
+        self._at_gate: set[str] = set()
+        self._created = _Latest()
+        self._followed = -1
+        self._made_from: tuple[object, ...] = ()
+        self._queues: dict[str, tuple[QueueObserved, QueueView]] = {}
+
+    @property
+    def jobs(self) -> Mapping[str, JobView]:
+        """The jobs by uid, as they were when this last followed."""
+        return self._jobs
+
+    def view(self) -> View:
+        """The state now, jobs by uid."""
+        self.follow()
+        return View(
+            cluster=self.cluster(),
+            queues=self.queues(),
+            jobs=tuple(self._jobs[uid] for uid in sorted(self._jobs)),
+            now_ms=self.now_ms,
+        )
+
+    def follow(self) -> Iterable[str] | None:
+        """Look again at what changed: the jobs that are new, other or gone; None: all may be."""
+        state = self.state
+        made_from = tuple(state.classes.values()), state.policy_seq, state.devices_seq
+        weighed_otherwise = self.totals.follow()
+        names = state.jobs_trail.since(self._followed)
+        self._followed = state.jobs_trail.end
+        if names is None or weighed_otherwise or made_from != self._made_from:
+            self._made_from = made_from
+            self._jobs.clear()
+            self._at_gate.clear()
+            self._created = _Latest()
+            for uid in _all_jobs(state):
+                self._look_at(uid)
+            return None
+        changed = set(names)
+        for uid in changed:
+            self._look_at(uid)
+        return changed
+
+    def cluster(self) -> Cluster:
+        """Totals over the nodes; what is in use only while some group waits to be let in."""
+        nvidia = self.state.devices.nvidia
+        shares = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+        return Cluster(
+            total=self.totals.offered,
+            used=self.totals.used() if self._at_gate else NOTHING,
+            cards=self.totals.cards,
+            share_resources=frozenset(name for name in shares if name),
+        )
+
+    def queues(self) -> tuple[QueueView, ...]:
+        state = self.state
+        queues = tuple(self._queue(fact) for fact in state.queues.values())
+        if state.is_batched and DEFAULT_QUEUE not in state.queues:  # there always is one
+            return (*queues, QueueView(name=DEFAULT_QUEUE))
+        return queues
+
+    @property
+    def now_ms(self) -> int:
+        """The last moment that is known: that was noted, or when the youngest job was made."""
+        return max(self.state.time_ms, self._created.value)
+
+    def _look_at(self, uid: str) -> None:
+        before, now = self._jobs.pop(uid, None), self._made(uid)
+        if before is not None and (now is None or now.created_ms != before.created_ms):
+            self._created.remove(before.created_ms)
+        self._at_gate.discard(uid)
+        if now is None:
+            return
+        self._jobs[uid] = now
+        if before is None or now.created_ms != before.created_ms:
+            self._created.add(now.created_ms)
+        if now.phase in WAITING:
+            self._at_gate.add(uid)
+
+    def _made(self, uid: str) -> JobView | None:
+        """A job's view; None if there is no such job."""
+        state = self.state
+        self.made += 1
+        if uid.startswith(SINGLE):
+            pod = state.pods.get(uid.removeprefix(SINGLE))
+            if pod is None or pod.fact.group:
+                return None
+            if pod.allocation is None:
+                counts = pod.fact.uid in state.pending
+            else:
+                counts = pod.fact.scheduler in state.policy.scheduler_names
+            return single(state, pod) if counts else None
+        group = state.groups.get(uid)
+        if group is None:
+            return None
+        if group.fact is not None:
+            if not group.members and is_made_for_pods(group.fact):
+                return None  # its pod is not tied to it yet, and counts by itself, or is gone
+            return job_of(state, uid, group, group.fact)
+        # without a queue: pods name a PodGroup that nobody has seen
+        return left_over(state, uid, group) if group.queue else None
+
+    def _queue(self, fact: QueueObserved) -> QueueView:
+        known = self._queues.get(fact.name)
+        if known is None or known[0] is not fact:
+            known = self._queues[fact.name] = fact, queue_of(fact)
+        return known[1]
+
+
+class _Latest:
+    """The greatest of moments that come and go; 0 if there are none."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self._heap: list[int] = []
+        """All that count, negated, and some that do not any more."""
+
+    def add(self, moment: int) -> None:
+        if moment not in self._counts:
+            heappush(self._heap, -moment)
+        self._counts[moment] += 1
+        if len(self._heap) > 2 * len(self._counts) + 64:
+            self._heap = [-known for known in self._counts]
+            heapify(self._heap)
+
+    def remove(self, moment: int) -> None:
+        self._counts[moment] -= 1
+        if not self._counts[moment]:
+            del self._counts[moment]
+
+    @property
+    def value(self) -> int:
+        while self._heap and -self._heap[0] not in self._counts:
+            heappop(self._heap)
+        return -self._heap[0] if self._heap else 0
+
+
+def _all_jobs(state: ClusterState) -> Iterable[str]:
+    yield from state.groups
+    for uid in (*state.pending, *state.singles) if state.is_batched else ():
+        if not state.pods[uid].fact.group:
+            yield SINGLE + uid

@@ -1,0 +1,297 @@
+"""Make every decision of a log again and compare it, bit for bit, with what was recorded.
+
+A `Decided` says on which sequence its batch was placed (`basis`) and on which the binder asked
+again (`checked`, not before `basis`); both lie before the record itself. One fold is enough, if it
+knows beforehand where to stop:
+
+1. `Index` is fed the decisions once and remembers a few numbers of each.
+2. `Replayer` is fed every record from the first. It reads ahead of its fold just far enough to
+   know the decisions that are due at the next stop, so what it holds is bounded by how far
+   decisions look back, not by the length of the log.
+
+`cycle` and `stages` are inputs: they are not compared. The binder's clock is an input too; it is
+the record's `at_ms`.
+"""
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.state import ClusterState, apply_record, pass_over
+from allotment.core.logport import Record
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.queues.round.rounds import Rounds
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import Decided, Envelope
+
+Key = tuple[int, int]
+"""A decision: the sequence of its record, and its position among the record's events."""
+
+
+class Stop(NamedTuple):
+    """Where a decision looks back to; `previous` is the sequence of the decision before it."""
+
+    key: Key
+    basis: int
+    checked: int
+    previous: int
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """The first field of a decision that came out otherwise. Both values are plain data."""
+
+    seq: int
+    cycle: str
+    field: str
+    recorded: object
+    recomputed: object
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that this release cannot make again, and why."""
+
+    seq: int
+    cycle: str
+    reason: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay found. `state_sha256` is of the canonical snapshot at `seq`, the last record.
+
+    `different` and `skipped` count decisions; the first of each is the one with the lowest
+    sequence. `undecodable` records change nothing, here as in the services.
+    """
+
+    decisions: int
+    identical: int
+    different: int
+    skipped: int
+    undecodable: int
+    seq: int
+    state_sha256: str
+    first_difference: Difference | None = None
+    first_skipped: Skipped | None = None
+
+
+Finding = Difference | Skipped | None
+
+
+class Index:
+    """The stops of the decisions from `first_seq` to `last_seq` (None: to the end).
+
+    Feed it at least every record on the decision subject, from the log's beginning.
+    """
+
+    def __init__(self, first_seq: int = 1, last_seq: int | None = None) -> None:
+        self.stops: list[Stop] = []
+        self._first_seq = first_seq
+        self._last_seq = last_seq
+        self._previous = 0
+
+    def feed(self, record: Record) -> None:
+        if record.subject != subjects.DECISION:
+            return
+        envelope = _decoded(record)
+        wanted = record.seq >= self._first_seq and (
+            self._last_seq is None or record.seq <= self._last_seq
+        )
+        for position, event in enumerate(() if envelope is None else envelope.events):
+            if isinstance(event, Decided) and wanted:
+                key = (record.seq, position)
+                self.stops.append(Stop(key, event.basis, event.checked, self._previous))
+        self._previous = record.seq
+
+
+def _decoded(record: Record) -> Envelope | None:
+    try:
+        return decode_envelope(record.payload, record.subject)
+    except UndecodableError:
+        return None
+
+
+class Replayer:
+    """Feed it every record from sequence 1 in order, then ask for the `report`."""
+
+    def __init__(self, stops: Sequence[Stop]) -> None:
+        self.state = ClusterState()
+        self._board = Board(self.state)
+        self._rounds = Rounds(self.state)
+        self._stops = {stop.key: stop for stop in stops}
+        self._unsettled = set(self._stops)
+        sound = [stop for stop in stops if stop.basis <= stop.checked < stop.key[0]]
+        self._to_place = deque(sorted(sound, key=lambda s: (s.basis, s.key)))
+        self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
+        self._ahead: deque[tuple[Record, Envelope | None]] = deque()
+        self._decided: dict[Key, tuple[Decided, int]] = {}
+        self._placed: dict[Key, tuple[Finding, Outcome | None]] = {}
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, Difference | Skipped] = {}
+        self._undecodable = 0
+        self._head = 0
+
+    @property
+    def buffered(self) -> int:
+        """How many records are held at the moment."""
+        return len(self._ahead)
+
+    def feed(self, record: Record) -> None:
+        """The next record. One that cannot be decoded is counted and changes nothing."""
+        self._head = record.seq
+        envelope = _decoded(record)
+        self._ahead.append((record, envelope))
+        if envelope is None:
+            self._undecodable += 1
+        else:
+            for position, event in enumerate(envelope.events):
+                if isinstance(event, Decided) and (record.seq, position) in self._stops:
+                    self._meet((record.seq, position), event, envelope.at_ms)
+        self._advance()
+
+    def report(self) -> Report:
+        """The findings over everything fed. Raises ValueError if an indexed decision was not."""
+        if self._unsettled:
+            seq, _ = min(self._unsettled)
+            raise ValueError(f"decision {seq} is in the index, the records end at {self._head}")
+        difference, skipped = self._first.get("different"), self._first.get("skipped")
+        return Report(
+            decisions=self._counts.total(),
+            identical=self._counts["identical"],
+            different=self._counts["different"],
+            skipped=self._counts["skipped"],
+            undecodable=self._undecodable,
+            seq=self.state.seq,
+            state_sha256=hashlib.sha256(snapshot.encode(self.state)).hexdigest(),
+            first_difference=difference if isinstance(difference, Difference) else None,
+            first_skipped=skipped if isinstance(skipped, Skipped) else None,
+        )
+
+    def _meet(self, key: Key, event: Decided, at_ms: int) -> None:
+        """Take note of a decision as it is read, ahead of the fold."""
+        self._decided[key] = (event, at_ms)
+        stop = self._stops[key]
+        if not stop.basis <= stop.checked < key[0]:
+            looked_back = f"basis {stop.basis}, checked {stop.checked}"
+            wanted = f"basis ≤ checked < {key[0]}"
+            self._settle(key, _difference(key, event, "basis", looked_back, wanted))
+
+    def _advance(self) -> None:
+        """Fold as far as every decision due on the way has been read."""
+        while True:
+            here = self.state.seq
+            while self._to_place and self._to_place[0].basis <= here:
+                if self._to_place[0].key[0] > self._head:
+                    return
+                stop = self._to_place.popleft()
+                self._placed[stop.key] = self._place_again(stop)
+            while self._to_check and self._to_check[0].checked <= here:
+                if self._to_check[0].key[0] > self._head:
+                    return
+                stop = self._to_check.popleft()
+                finding, made = self._placed.pop(stop.key)
+                if finding is None and made is not None:
+                    finding = self._check_again(stop, made)
+                self._settle(stop.key, finding)
+            if not self._ahead:
+                return
+            record, envelope = self._ahead.popleft()
+            is_decision = record.subject == subjects.DECISION
+            if envelope is None:
+                pass_over(self.state, record.seq, is_decision=is_decision)
+            else:
+                apply_record(self.state, envelope.events, record.seq, is_decision=is_decision)
+
+    def _settle(self, key: Key, finding: Finding) -> None:
+        del self._decided[key]
+        self._unsettled.discard(key)
+        if finding is None:
+            self._counts["identical"] += 1
+            return
+        kind = "different" if isinstance(finding, Difference) else "skipped"
+        self._counts[kind] += 1
+        if kind not in self._first or finding.seq < self._first[kind].seq:
+            self._first[kind] = finding
+
+    def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
+        """The scorer's half: the whole batch on the state at `basis`. Also what it refused."""
+        event, _ = self._decided[stop.key]
+        reason = self._why_not(event)
+        if reason:
+            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), None
+        again = self._rounds.run(event.batch, self._board)
+        finding = _first_difference(
+            stop.key,
+            event,
+            ("policy", event.policy, self.state.policy_seq),
+            ("placements", proposed(event), in_order(event.batch, again.placements)),
+            ("shorts", event.shorts, again.shorts),
+            ("admissions", event.admissions, again.admissions),
+            ("holds", event.holds, again.holds),
+            ("evictions", event.evictions, again.evictions),
+            ("nominations", event.nominations, again.nominations),
+        )
+        return finding, again
+
+    def _why_not(self, event: Decided) -> str:
+        """Why this release cannot make a decision again; empty if it can."""
+        if event.assumed:
+            return f"it stood on cycles not yet decided: {', '.join(event.assumed)}"
+        unknown = sorted(set(self.state.policy.families) - set(FAMILIES))
+        if unknown:
+            return f"device families not known to this release: {', '.join(unknown)}"
+        return ""
+
+    def _check_again(self, stop: Stop, made: Outcome) -> Finding:
+        """The binder's half: what was proposed, asked again on the state at `checked`."""
+        event, at_ms = self._decided[stop.key]
+        kept, dropped, standing = recheck_all(self.state, made.placements, made.wholes)
+        still = tuple(r for r in made.refusals if r.uid in self.state.pending)
+        stamps = tuple(stamped(self.state, kept, at_ms // 1000))
+        return _first_difference(
+            stop.key,
+            event,
+            ("previous decision", stop.previous, self.state.decision_seq),
+            ("dropped", event.dropped, dropped),
+            ("wholes", event.wholes, standing),
+            ("refusals", event.refusals, still),
+            ("stamped placements", event.placements, stamps),
+        )
+
+
+def _first_difference(
+    key: Key, event: Decided, *fields: tuple[str, object, object]
+) -> Difference | None:
+    for field, recorded, recomputed in fields:
+        if recorded != recomputed:
+            return _difference(key, event, field, *_narrow(recorded, recomputed))
+    return None
+
+
+def _narrow(recorded: object, recomputed: object) -> tuple[object, object]:
+    """Of two lists only the first pair that differs: a batch is too much to look at."""
+    if not (isinstance(recorded, tuple) and isinstance(recomputed, tuple)):
+        return recorded, recomputed
+    length = max(len(recorded), len(recomputed))
+    pairs = [
+        tuple(items[i] if i < len(items) else None for items in (recorded, recomputed))
+        for i in range(length)
+    ]
+    return next(((a, b) for a, b in pairs if a != b), (recorded, recomputed))
+
+
+def _difference(
+    key: Key, event: Decided, field: str, recorded: object, recomputed: object
+) -> Difference:
+    return Difference(
+        seq=key[0],
+        cycle=event.cycle,
+        field=field,
+        recorded=msgspec.to_builtins(recorded),
+        recomputed=msgspec.to_builtins(recomputed),
+    )
