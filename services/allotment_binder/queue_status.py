@@ -12,6 +12,7 @@ import anyio
 
 from allotment.adapters.kube.client import JSON_PATCH, KubeClient, KubeResult, Ok, Refused
 from allotment.adapters.log.fold import Fold
+from allotment.adapters.telemetry.log import one_line
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.model import CHARGED_SET, QueueView
 from allotment.core.queues.reckoning import Reckoning, Share
@@ -124,17 +125,26 @@ class QueueStatuses:
             fact = use.state.queues.get(name)
             if fact is None or self._told.get(name) == (fact.uid, amounts):
                 continue
-            answer = await self._patch(name, amounts)
+            try:
+                answer = await self._patch(name, amounts)
+            except Exception as error:  # whatever it is: of this queue, not of the others
+                is_done = False
+                self._trouble(name, one_line(error))
+                continue
             if isinstance(answer, Ok):
                 self.written += 1
                 self._troubles.pop(name, None)
                 self._told[name] = fact.uid, amounts
             elif not (isinstance(answer, Refused) and answer.status == 404):
                 is_done = False
-                if self._troubles.get(name) != answer.message:
-                    self._troubles[name] = answer.message
-                    self._say(name, answer.message)
+                self._trouble(name, answer.message)
         return is_done
+
+    def _trouble(self, name: str, text: str) -> None:
+        """Say why a queue's status could not be written, once while it stays the same."""
+        if self._troubles.get(name) != text:
+            self._troubles[name] = text
+            self._say(name, text)
 
     async def _patch(self, name: str, amounts: Amounts) -> KubeResult:
         path = f"/apis/scheduling.volcano.sh/v1beta1/queues/{quote(name, safe='')}/status"

@@ -39,18 +39,10 @@ async def tell_claims(
     body = {"metadata": {"annotations": {SELECTED_NODE: target.allocation.node}}}
     for name in claims:
         path = f"/api/v1/namespaces/{target.namespace}/persistentvolumeclaims/{name}"
-        wait_s = RETRY_FIRST_S
-        while is_wanted():
-            answer = await client.patch(path, body)
-            if isinstance(answer, Ok):
-                break
-            if isinstance(answer, Refused) and answer.status != 409:
-                gone = answer.status == 404
-                code = reasons.VOLUME_NOT_READY if gone else reasons.API_ERROR
-                return code, f"PersistentVolumeClaim {target.namespace}/{name}: {answer.message}"
-            on_problem(f"claim {target.namespace}/{name} is not told its node: {answer.message}")
-            await anyio.sleep(wait_s)
-            wait_s = min(wait_s * 2, RETRY_MAX_S)
+        what = f"PersistentVolumeClaim {target.namespace}/{name}"
+        found = await _patched(client, path, body, what, is_wanted, on_problem)
+        if not isinstance(found, dict):
+            return found
     return None
 
 
@@ -161,19 +153,31 @@ async def _read(
     is_wanted: Callable[[], bool],
     on_problem: Callable[[str], None],
 ) -> dict[str, Any] | Obstacle | None:
+    """The object as it is, like `_patched`."""
+    return await _patched(client, path, AS_IT_IS, path, is_wanted, on_problem)
+
+
+async def _patched(
+    client: KubeClient,
+    path: str,
+    body: dict[str, Any],
+    what: str,
+    is_wanted: Callable[[], bool],
+    on_problem: Callable[[str], None],
+) -> dict[str, Any] | Obstacle | None:
     """The object that the server answers; an obstacle if it refuses, None if nobody waits for it
-    any more.
+    any more. What it does not answer is sent again.
     """
     wait_s = RETRY_FIRST_S
     while is_wanted():
-        answer = await client.patch(path, AS_IT_IS)
+        answer = await client.patch(path, body)
         if isinstance(answer, Ok):
             return decoded(answer.body)
         if isinstance(answer, Refused) and answer.status != 409:
             gone = answer.status == 404
             code = reasons.VOLUME_NOT_READY if gone else reasons.API_ERROR
-            return code, f"{path}: {answer.message}"
-        on_problem(f"{path}: {answer.message}")
+            return code, f"{what}: {answer.message}"
+        on_problem(f"{what}: {answer.message}")
         await anyio.sleep(wait_s)
         wait_s = min(wait_s * 2, RETRY_MAX_S)
     return None

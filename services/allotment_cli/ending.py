@@ -28,16 +28,15 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
     """Run a command's body; what stops it becomes an exit code."""
     came = signal.SIGINT
 
-    def stop(number: int, _: FrameType | None) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         nonlocal came
         came = signal.Signals(number)
-        # asyncio cancels its main task on SIGINT only; shells start background jobs without it
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)
+        on_interrupt = signal.getsignal(signal.SIGINT)  # asyncio's cancels its main task
+        if callable(on_interrupt):
+            on_interrupt(signal.SIGINT, frame)
 
     try:
-        with _handled_by(stop):
+        with _interruptible(), _handled_by(stop):
             yield
     except (KeyboardInterrupt, OSError, BaseExceptionGroup) as error:
         match innermost(error):
@@ -54,6 +53,26 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
                 raise CliError(f"what it prints cannot be written: {full.strerror}") from error
             case _:
                 raise
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have a handler for SIGINT, without which asyncio installs none of its own.
+
+    Shells start background jobs with SIGINT ignored, so that Ctrl-C does not end them. Then the
+    signal is blocked instead, which its handler never sees.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that waits is dropped
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextlib.contextmanager

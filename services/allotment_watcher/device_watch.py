@@ -1,18 +1,17 @@
 """Keeps the device configuration in force: follows its ConfigMaps or files, and tells changes."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from allotment.adapters.kube import client as kube
-from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service.service import ServiceContext
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DEVICE_CONFIG, DevicesConfigured
 from allotment_proto.facts import Policy, Problem
-from allotment_watcher import objects
 from allotment_watcher.device_source import (
     DeviceTexts,
     Place,
@@ -22,7 +21,7 @@ from allotment_watcher.device_source import (
 )
 from allotment_watcher.normalise import BUILT_IN
 from allotment_watcher.policy_source import POLL_S, fingerprint
-from allotment_watcher.reflecting import config_map_path, reflect
+from allotment_watcher.reflecting import follow_config_map
 from allotment_watcher.settings import WatcherSettings
 
 READY = "devices"
@@ -118,35 +117,13 @@ class DeviceWatch:
 
     async def _follow(self, place: Place) -> None:
         texts = self._texts
-        said = ""
-
-        async def on_event(event: WatchEvent[objects.ConfigMapObject]) -> None:
-            nonlocal said
-            match event:
-                case Added() | Modified():
-                    texts.found(place, event.object.data or {})
-                case Undecodable():
-                    texts.broken(place, event.error)
-                case Deleted():
-                    texts.found(place, None)
-                case Synced():
-                    said = ""
-                    if event.objects == 0:
-                        texts.found(place, None)
-            self._stirred.set()
-
-        def on_problem(text: str) -> None:
-            nonlocal said
-            if text != said:
-                self._ctx.log.warning("watch interrupted", place=place.text, reason=text)
-            said = text
-            texts.failed(place, text)
-            self._stirred.set()
-
-        path = config_map_path(place.namespace, place.name)
-        kind = objects.ConfigMapObject
-        hear = (on_event, on_problem, self._ctx.refusals)
-        await reflect(self._client, path, kind, *hear, absent_ok=True)
+        await follow_config_map(
+            *(self._ctx, self._client, place),
+            found=partial(texts.found, place),
+            broken=partial(texts.broken, place),
+            failed=partial(texts.failed, place),
+            stir=lambda: self._stirred.set(),
+        )
 
     async def _poll(self, place: Place) -> None:
         seen = None

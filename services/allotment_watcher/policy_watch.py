@@ -7,12 +7,10 @@ import anyio.to_thread
 import msgspec
 
 from allotment.adapters.kube import client as kube
-from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.config.policy import PolicyError
 from allotment.core.ledger.state import ClusterState
 from allotment_proto.events import SCHEDULER_CONFIG, PolicyLoaded
-from allotment_watcher import objects
 from allotment_watcher.device_source import Place
 from allotment_watcher.policy_source import (
     BUILT_IN,
@@ -25,7 +23,7 @@ from allotment_watcher.policy_source import (
     load_policy,
     place_of,
 )
-from allotment_watcher.reflecting import config_map_path, reflect
+from allotment_watcher.reflecting import follow_config_map
 from allotment_watcher.settings import WatcherSettings
 
 
@@ -126,35 +124,13 @@ class PolicyWatch:
 
     async def _follow(self, place: Place) -> None:
         texts = self._texts
-        said = ""
-
-        async def on_event(event: WatchEvent[objects.ConfigMapObject]) -> None:
-            nonlocal said
-            match event:
-                case Added() | Modified():
-                    texts.found(event.object.data or {})
-                case Undecodable():
-                    texts.broken(event.error)
-                case Deleted():
-                    texts.found(None)
-                case Synced():
-                    said = ""
-                    if event.objects == 0:
-                        texts.found(None)
-            self._stirred.set()
-
-        def on_problem(text: str) -> None:
-            nonlocal said
-            if text != said:
-                self._ctx.log.warning("watch interrupted", place=place.text, reason=text)
-            said = text
-            texts.failed(text)
-            self._stirred.set()
-
-        path = config_map_path(place.namespace, place.name)
-        kind = objects.ConfigMapObject
-        hear = (on_event, on_problem, self._ctx.refusals)
-        await reflect(self._client, path, kind, *hear, absent_ok=True)
+        await follow_config_map(
+            *(self._ctx, self._client, place),
+            found=texts.found,
+            broken=texts.broken,
+            failed=texts.failed,
+            stir=lambda: self._stirred.set(),
+        )
 
 
 def is_news(event: PolicyLoaded, state: ClusterState) -> bool:

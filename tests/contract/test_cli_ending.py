@@ -47,11 +47,17 @@ def begun(
         running.communicate()
 
 
-def assert_stopped(running: "subprocess.Popen[str]", number: signal.Signals) -> None:
+def in_the_background() -> None:
+    """As a shell starts a job that ends with `&`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def assert_stopped(running: "subprocess.Popen[str]", number: signal.Signals) -> str:
     running.send_signal(number)
     _, said = running.communicate(timeout=PATIENCE_S)
     assert said.splitlines()[-1] == f"allot: stopped by {number.name}", said
     assert running.returncode == 128 + number
+    return said
 
 
 @pytest.fixture
@@ -129,11 +135,25 @@ def test_a_record_that_is_not_whole_is_taken_away(tmp_path: Path, workload: Path
 def test_in_the_background_of_a_shell_as_well(tmp_path: Path, workload: Path) -> None:
     """Shells start background jobs with SIGINT ignored."""
     arguments = ["simulate", "--workload", str(workload), "--record", str(tmp_path / "run.jsonl")]
-    with begun(
-        tmp_path, arguments, before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ) as running:
+    with begun(tmp_path, arguments, before=in_the_background) as running:
         until_so(lambda: list(tmp_path.iterdir()))
+        running.send_signal(signal.SIGINT)
         assert_stopped(running, signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "last_started"), [(PIPELINE, "allotment_binder"), (WATCH, "allotment_watcher")]
+)
+def test_an_event_loop_in_the_background_ends_without_a_traceback(
+    tmp_path: Path, arguments: list[str], last_started: str
+) -> None:
+    with begun(tmp_path, arguments, before=in_the_background) as running:
+        until_so(lambda: runs(tmp_path, "nats-server") and runs(tmp_path, last_started))
+        running.send_signal(signal.SIGINT)  # is ignored
+        said = assert_stopped(running, signal.SIGTERM)
+    assert "Traceback" not in said
+    assert not children(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_nobody_reads_that_it_was_stopped(tmp_path: Path, workload: Path) -> None:

@@ -4,6 +4,7 @@ A valid request is damaged in one place; the server may take it or refuse it, bu
 """
 
 import asyncio
+import io
 import json
 import random
 from typing import Any
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.anyio
 JUNK: tuple[Any, ...] = (None, 0, -1, 1.5, True, "", "x", "é/..", [], [None], [{}], {}, {"x": None})
 ROUNDS = 40
 API = "/api/v1/namespaces/default"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -152,6 +154,57 @@ async def _send(
             assert len(reply["message"]) > 5
 
 
+def _nested(levels: int) -> bytes:
+    return b'{"metadata":{"name":"deep"},"data":' + b'{"a":' * levels + b"1" + b"}" * (levels + 1)
+
+
+@pytest.mark.parametrize("levels", [250, 900, 5_000, 100_000])
+async def test_what_is_nested_too_deeply_is_refused_and_said(levels: int) -> None:
+    path = DEPLOYMENTS
+    block = b"".join(b" " * level + b"a:\n" for level in range(min(levels, 3_000)))
+    lists = b"[" * levels + b"]" * levels
+    loop = b"a: &a\n  b: *a\n"
+    sent = [
+        ("POST", path, "application/json", _nested(levels)),
+        ("POST", path, "application/yaml", _nested(levels)),
+        ("POST", path, "application/yaml", block),
+        ("POST", path, "application/yaml", loop),
+        ("POST", path, "application/json", lists),
+        ("POST", f"{API}/pods", "application/json", _nested(levels)),
+        ("PATCH", f"{path}/d", "application/merge-patch+json", _nested(levels)),
+        ("PATCH", f"{API}/pods/p", "application/strategic-merge-patch+json", _nested(levels)),
+        ("PATCH", f"{path}/d?fieldManager=m", "application/apply-patch+yaml", block),
+        ("DELETE", f"{path}/d", "application/json", _nested(levels)),
+    ]
+    async with running() as api:
+        await api.post(f"{API}/pods", pod("p"))
+        await api.post(path, {"metadata": {"name": "d"}, "spec": {"replicas": 1}})
+        for method, where, media, body in sent:
+            headers = {"Content-Type": media}
+            async with api.session.request(
+                method, api.url + where, data=io.BytesIO(body), headers=headers
+            ) as response:
+                reply = await response.json()
+            assert response.status == 400, (method, where, media, reply)
+            assert "levels deep; this server takes at most 200" in reply["message"], reply
+        await api.get(path)
+
+
+async def test_patches_do_not_nest_an_object_deeper_and_deeper() -> None:
+    async with running() as api:
+        await api.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": 1}})
+        value = json.loads(b'{"a":' * 150 + b"1" + b"}" * 150)
+        headers = {"Content-Type": "application/json-patch+json"}
+        url, at, seen = f"{api.url}{DEPLOYMENTS}/d", "/spec/template", list[int]()
+        for _ in range(3):
+            body = json.dumps([{"op": "add", "path": at, "value": value}])
+            async with api.session.patch(url, data=body, headers=headers) as response:
+                seen.append(response.status)
+            at += "/a" * 150
+        assert seen == [200, 400, 422]
+        await api.get(DEPLOYMENTS)
+
+
 async def _readable(api: Api) -> None:
     """What was let in can be shown in every form."""
     table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
@@ -180,7 +233,12 @@ async def test_damaged_bodies_of_every_kind(seed: int) -> None:
                     await _send(api, "PATCH", f"{path}/{name}", damaged, kind)
                     await _send(api, "PATCH", f"{path}/{name}/status", damaged, kind)
                 await _send(
-                    api, "PATCH", f"{path}/{name}", damaged, "apply-patch+yaml", fieldManager="m"
+                    api,
+                    "PATCH",
+                    f"{path}/{name}",
+                    damaged,
+                    "apply-patch+yaml",
+                    fieldManager="m",
                 )
         await _readable(api)
 

@@ -191,7 +191,7 @@ async def test_each_can_do_its_own_work(scene: Scene, user: str) -> None:
         with patience():
             async for batch in log.read(1, 1):
                 assert [record.subject for record in batch] == [FACT]
-        assert connection.permission_errors == set()
+        assert not connection.permission_errors
 
 
 async def test_a_decision_is_the_binders_to_append(scene: Scene) -> None:

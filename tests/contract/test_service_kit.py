@@ -25,6 +25,7 @@ from allotment.adapters.service.settings import CommonSettings
 from allotment.adapters.telemetry.log import Logger, LogSink, one_line
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
+from allotment.core.metrics.cards import Gauge
 
 PROGRAM = """
 import gc, logging, sys, time
@@ -278,6 +279,31 @@ def test_a_log_line_never_fails_its_writer() -> None:
     assert lines[-1]["error"] == "ValueError: a b"
     assert lines[-1]["pod"] == "a/b"
     assert one_line(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_a_metric_that_cannot_be_read_takes_no_other_with_it(accept: str) -> None:
+    metrics, failed = ServiceMetrics("allotment-filter"), list[str]()
+    metrics.on_failed = lambda name, error: failed.append(f"{name}: {one_line(error)}")
+    readings: dict[str, Any] = {"raises": None, "no_number": "many", "right": 7}
+
+    def read(name: str) -> Any:
+        return (lambda: 1 // 0) if name == "raises" else (lambda: readings[name])
+
+    for name in readings:
+        metrics.expose(f"allot_{name}", "for the test", read(name))
+    metrics.expose_gauges(lambda: [Gauge("allot_group", "x", ("a",), {("b",): 1})] * readings["no"])
+    for _ in range(3):
+        text = metrics.encode(accept)[0].decode()
+        assert "allot_right 7" in text
+        assert "allot_log_append_conflicts_total 0" in text
+        assert "python_gc" in text
+        assert "# TYPE allot_raises" not in text
+    assert 'allot_metrics_failed_total{metric="allot_raises"} 2' in text
+    assert [said.split(":")[0] for said in failed] == ["allot_raises", "allot_no_number", "_Gauges"]
+    assert failed[0] == "allot_raises: ZeroDivisionError: integer division or modulo by zero"
+    readings["no_number"] = 2
+    assert "allot_no_number 2" in metrics.encode(accept)[0].decode()
 
 
 def test_metrics_read_plain_numbers_when_scraped() -> None:

@@ -64,10 +64,13 @@ class Server:
         self.asked: list[tuple[str, str]] = []
         self.missing = {"default"}
         self.ill: set[str] = set()
+        self.raising: set[str] = set()
 
     async def patch(self, path: str, body: object, content_type: str = MERGE_PATCH) -> KubeResult:
         name = path.split("/")[-2]
         self.asked.append((name, content_type))
+        if name in self.raising:
+            raise UnicodeError("half a character")
         if name in self.ill:
             return Refused(403, "Forbidden", "not allowed")
         if name in self.missing and content_type == JSON_PATCH:
@@ -95,3 +98,19 @@ async def test_only_what_changed_is_written_and_trouble_is_said_once() -> None:
     world.decide()
     assert await statuses._write(use)
     assert server.asked == [("q1", JSON_PATCH)]
+
+
+@pytest.mark.anyio
+async def test_a_queue_whose_write_raises_keeps_no_other_from_its_status() -> None:
+    world = World(build.node("n1", 0), *(queue(name) for name in ("q1", "q2")), policy=GATED)
+    server, said = Server(), list[tuple[str, str]]()
+    statuses = QueueStatuses(cast(KubeClient, server), lambda *told: said.append(told))
+    server.raising = {"default", "q1"}
+    use = QueueUse(world.state)
+    assert not await statuses._write(use)
+    assert not await statuses._write(use)
+    assert statuses.written == 1
+    assert said == [(name, "UnicodeError: half a character") for name in ("default", "q1")]
+    server.raising.clear()
+    assert await statuses._write(use)
+    assert statuses.written == 3

@@ -1,5 +1,8 @@
 """Facts that gather are told by their last word, but not by a worse one."""
 
+import gc
+import tracemalloc
+
 import anyio
 import pytest
 
@@ -55,6 +58,25 @@ async def test_an_event_that_no_service_can_read_is_left_out_alone() -> None:
     assert {str(event) for event in refused} == {str(event) for event in poison}
     assert all(map(recorder.refuses, poison))
     assert not recorder.refuses(good[0])
+
+
+@pytest.mark.anyio
+async def test_events_that_were_left_out_are_remembered_without_their_texts() -> None:
+    recorder = Recorder(MemoryLog(), "test", subject_of, print, lambda *_: None)
+    tracemalloc.start()
+    try:
+        large: list[Event] = [pod(f"u{n}", name="\ud800" * 20_000) for n in range(50)]
+        recorder.put(large)
+        async with anyio.create_task_group() as group:
+            group.start_soon(recorder.run)
+            await until(lambda: not recorder.waiting and recorder.refuses(large[-1]))
+            group.cancel_scope.cancel()
+        assert all(map(recorder.refuses, large))
+        del large[:], group
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def _events_in(record: Record) -> int:

@@ -17,6 +17,10 @@ from allotment_local.apiserver.protobuf import decode_protobuf
 
 _decode = msgspec.json.Decoder().decode
 _YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DEPTH_MAX = 200
+"""How deeply objects and lists may be nested: whoever walks through an object does so by calls, of
+which Python allows a thousand. No type of Kubernetes has a quarter of that."""
+TOO_DEEP = f"nested more than {DEPTH_MAX} levels deep; this server takes at most {DEPTH_MAX}"
 READABLE = "application/json, application/yaml"
 PATCHES = (
     "application/json-patch+json, application/merge-patch+json, "
@@ -63,7 +67,7 @@ def wanted_form(accept: str) -> Form:
 
 def read_json(body: bytes) -> Any:
     try:
-        return _decode(body)
+        return _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"the body of the request is not JSON: {error}") from None
 
@@ -71,13 +75,40 @@ def read_json(body: bytes) -> Any:
 def read_yaml(body: bytes) -> Any:
     """JSON is YAML too, and parsed much faster."""
     try:
-        return _decode(body)
+        return _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:
-        return yaml.load(body, Loader=_YAML_LOADER)
+        found = yaml.load(body, Loader=_YAML_LOADER)
+        msgspec.json.encode(found)  # an anchor may name what it is in: a walk would never end
     except yaml.YAMLError as error:
         raise bad_request(f"the body of the request is not YAML: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise bad_request(f"the body of the request cannot be written as JSON: {error}") from None
+    except RecursionError:
+        raise bad_request(f"the body of the request is {TOO_DEEP}") from None
+    return not_too_deep(found, "the body of the request")
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        found = _decode(body)
+    except RecursionError:
+        raise bad_request(f"the body of the request is {TOO_DEEP}") from None
+    if body.count(b"{") + body.count(b"[") <= DEPTH_MAX:
+        return found
+    return not_too_deep(found, "the body of the request")
+
+
+def not_too_deep(found: Any, what: str) -> Any:
+    """The value itself. ApiError 400 if objects and lists are nested too deeply in it."""
+    level = [found]
+    for _ in range(DEPTH_MAX + 1):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [each for part in inner for each in part if isinstance(each, dict | list)]
+        if not level:
+            return found
+    raise bad_request(f"{what} is {TOO_DEEP}")
 
 
 def read_object(content_type: str, body: bytes) -> JsonObject:

@@ -17,7 +17,13 @@ from allotment_local.apiserver.errors import (
     unsupported_media_type,
 )
 from allotment_local.apiserver.meta import check_type
-from allotment_local.apiserver.negotiation import PATCHES, read_json, read_object, read_yaml
+from allotment_local.apiserver.negotiation import (
+    PATCHES,
+    not_too_deep,
+    read_json,
+    read_object,
+    read_yaml,
+)
 from allotment_local.apiserver.patches import json_patch, merge, strategic
 from allotment_local.apiserver.reads import json_response, selected, shown
 from allotment_local.apiserver.requests import Target, is_dry_run, number, write_mode
@@ -146,7 +152,7 @@ def _patch_function(
     """The patch in a body as a function. ApiError 415 for a type this resource does not take."""
     if media == "application/json-patch+json":
         operations = read_json(body)
-        return lambda old: json_patch(old, operations)
+        return lambda old: not_too_deep(json_patch(old, operations), "the patched object")
     if media not in ("application/merge-patch+json", "application/strategic-merge-patch+json"):
         raise unsupported_media_type(media, PATCHES)
     patch = read_json(body)

@@ -33,6 +33,9 @@ from allotment.adapters.log.nats_client import Credentials, GuardedClient
 from allotment.adapters.log.nats_watchdog import Watchdog
 
 PENDING_BYTES_MAX = 1024 * 1024
+ERRORS_KEPT_MAX = 100
+ERROR_CHARS_MAX = 4096
+"""As long as a line of the protocol may be, and so a subject that is forbidden."""
 CLOSE_WITHIN_S = 1
 Kind = Literal["read", "write"]
 """What a question wants of JetStream: a server without room for more still answers the first."""
@@ -109,7 +112,8 @@ class Connection:
         self.name = name
         self.client = GuardedClient()
         self.slow_consumer_drops: Counter[int] = Counter()  # by subscription id
-        self.permission_errors: set[str] = set()
+        self.permission_errors: dict[str, None] = {}
+        """What the server forbade, the newest last."""
         self.on_reconnect: set[Callable[[], None]] = set()
         self.on_refused: Callable[[], None] | None = None
         self.unanswered = Unanswered()
@@ -274,12 +278,15 @@ class Connection:
         """Runs in the reader: only take note. `_report` writes the lines."""
         if isinstance(error, SlowConsumerError):
             self.slow_consumer_drops[error.sid] += 1
-        text = _line(error)
-        if "permissions violation" in text.lower() and len(self.permission_errors) < 100:
-            self.permission_errors.add(text)
+        text = _line(error)[:ERROR_CHARS_MAX]
+        if "permissions violation" in text.lower():
+            self.permission_errors.pop(text, None)
+            self.permission_errors[text] = None
+            if len(self.permission_errors) > ERRORS_KEPT_MAX:
+                del self.permission_errors[next(iter(self.permission_errors))]
         if "authorization violation" in text.lower() and self.on_refused is not None:
             self.on_refused()
-        if text in self._errors or len(self._errors) < 100:
+        if text in self._errors or len(self._errors) < ERRORS_KEPT_MAX:
             self._errors[text] += 1
 
     async def _on_disconnected(self) -> None:

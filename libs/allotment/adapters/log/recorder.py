@@ -10,6 +10,7 @@ A record is read before it is written: one event that no service could read woul
 others with it. Such an event, and one that is too large, is left out by itself.
 """
 
+import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterable
@@ -54,7 +55,8 @@ class Recorder:
         self._run_id = f"{by}-{time.time_ns()}"
         self._on_full = on_full
         self._on_refused = on_refused
-        self._refused: dict[Event, None] = {}
+        self._refused: dict[bytes, None] = {}
+        """Digests of events that were left out: the events themselves may be large."""
         self._queue: dict[int, Event] = {}
         """In order of arrival, by a running number."""
         self._numbers = itertools.count()
@@ -86,7 +88,7 @@ class Recorder:
 
     def refuses(self, event: Event) -> bool:
         """Whether this very event was left out: putting it again changes nothing."""
-        return event in self._refused
+        return bool(self._refused) and _digest(event) in self._refused
 
     async def run(self) -> None:
         """Append for ever. Raises LogUnavailable when an append cannot be settled."""
@@ -148,7 +150,12 @@ class Recorder:
             await self._append(events[:half])
             await self._append(events[half:])
             return
-        self._refused[events[0]] = None
+        self._refused[_digest(events[0])] = None
         if len(self._refused) > REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
         self._on_refused(events[0], why)
+
+
+def _digest(event: Event) -> bytes:
+    """The same for equal events, also for those that cannot be encoded."""
+    return hashlib.sha256(repr(event).encode(errors="surrogatepass")).digest()

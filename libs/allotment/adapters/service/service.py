@@ -71,6 +71,11 @@ class ServiceContext(Generic[S]):
         self.refusals = Refusals(log)
         """What is refused because of what it holds, while everything else goes on."""
         self.refusals.expose(metrics)
+        metrics.on_failed = lambda metric, error: log.error(
+            "a metric cannot be read and is left out, the others are answered",
+            metric=metric,
+            error=error,
+        )
         self.readiness = Readiness(self.refusals.shown)
         self._until_stop: set[anyio.CancelScope] = set()
 

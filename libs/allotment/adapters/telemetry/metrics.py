@@ -5,9 +5,10 @@ scrapes. Only what has a distribution (a stage's duration) is recorded as it hap
 one rule: prefix `allot_`, base units, the unit last, `_total` for counters, closed label sets.
 """
 
+from collections import Counter as PlainCounter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +19,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from allotment.core.metrics.cards import Gauge
@@ -111,14 +113,36 @@ class _Histograms(Collector):
             yield family
 
 
+class _Read(Collector):
+    """Metrics as they were read."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+
+
+def _name_of(collector: Collector) -> str:
+    """The first metric that a collector has to give."""
+    described = next(iter(getattr(collector, "describe", tuple)()), None)
+    return type(collector).__name__ if described is None else described.name
+
+
 class ServiceMetrics:
     """The registry of one service and the metrics that every service has."""
 
     def __init__(self, service: str, commit: str = "") -> None:
         self.service = service
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        self.on_failed: Callable[[str, Exception], None] = lambda name, error: None
+        """Hears once of each metric that cannot be read, until it can be again."""
+        self._failed: PlainCounter[str] = PlainCounter()
+        self._failing: set[str] = set()
+        self._collectors: list[Collector] = [
+            ProcessCollector(registry=self.registry),
+            GCCollector(registry=self.registry),
+        ]
         build = (version("allotment"), commit or "unknown")
         labels = ("version", "commit")
         self.expose("allot_build_info", "what is running", lambda: {build: 1}, labels)
@@ -134,6 +158,14 @@ class ServiceMetrics:
             buckets=STAGE_BUCKETS_S,
             registry=self.registry,
         )
+        self._collectors += [self.append_conflicts, self._stages]
+        self.expose(
+            "allot_metrics_failed_total",
+            "scrapes without a metric because reading it failed, by the metric",
+            lambda: {(name,): count for name, count in self._failed.items()},
+            ("metric",),
+            "counter",
+        )
 
     def expose(
         self,
@@ -147,7 +179,7 @@ class ServiceMetrics:
 
         Raises ValueError if the registry already has a metric of that name.
         """
-        self.registry.register(_Callback(name, text, kind, labels, read))
+        self._register(_Callback(name, text, kind, labels, read))
 
     def expose_gauges(
         self, read: Callable[[], Sequence[Gauge]], known: Sequence[Gauge] = ()
@@ -156,14 +188,14 @@ class ServiceMetrics:
 
         `known` are the names it can give. Raises ValueError if the registry has one of them.
         """
-        self.registry.register(_Gauges(read, known))
+        self._register(_Gauges(read, known))
 
     def expose_histograms(self, counted: Sequence[Counted]) -> None:
         """Publish histograms that their owners go on counting.
 
         Raises ValueError if the registry already has a metric of one of the names.
         """
-        self.registry.register(_Histograms(counted))
+        self._register(_Histograms(counted))
 
     def expose_sequences(self, head: Callable[[], int], applied: Callable[[], int]) -> None:
         """Where the log ends and how far this service has folded it; the difference is its lag."""
@@ -189,7 +221,39 @@ class ServiceMetrics:
     def encode(self, accept: str) -> tuple[bytes, str]:
         """What a scraper with this Accept header gets: the body and its content type.
 
-        Exemplars exist only in OpenMetrics, so the header decides whether they are seen.
+        Exemplars exist only in OpenMetrics, so the header decides whether they are seen. A metric
+        that cannot be read is left out, counted and reported; the others are answered.
         """
         encoder, content_type = choose_encoder(accept)
-        return encoder(self.registry), content_type
+        try:
+            body = encoder(self.registry)
+        except Exception:  # whatever it is: of one metric, and not of the others
+            body = encoder(_Read(self._readable(encoder)))
+        else:
+            self._failing.clear()
+        return body, content_type
+
+    def _readable(self, encoder: Callable[[Any], bytes]) -> list[Metric]:
+        """The metrics that can be read and written down, each asked for itself."""
+        found: list[Metric] = []
+        for collector in self._collectors:
+            name = _name_of(collector)
+            try:
+                families = list(collector.collect())
+                encoder(_Read(families))  # a value may be one that no text can hold
+            except Exception as error:
+                self._fail(name, error)
+                continue
+            self._failing.discard(name)
+            found += families
+        return found
+
+    def _register(self, collector: Collector) -> None:
+        self.registry.register(collector)
+        self._collectors.append(collector)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self._failed[name] += 1
+        if name not in self._failing:
+            self._failing.add(name)
+            self.on_failed(name, error)
