@@ -55,16 +55,19 @@ BOUNDS = st.builds(
         ),
         max_size=2,
     ).map(tuple),
-    st.none()
-    | st.builds(
-        Worth,
-        st.just("nodegroup"),
-        st.sampled_from(("zone", "tier")),
-        st.lists(
-            st.tuples(st.sampled_from(("a", "b", "5")), st.integers(0, 200_000_000)), max_size=3
-        ).map(tuple),
-        st.integers(0, 2_000_000),
-    ),
+    st.lists(
+        st.builds(
+            Worth,
+            st.sampled_from(("nodegroup", "capacity-card")),
+            st.sampled_from((("zone",), ("tier",), ("tier", "zone"))),
+            st.dictionaries(st.sampled_from(("a", "b", "5")), st.integers(0, 200_000_000)).map(
+                lambda found: tuple(sorted(found.items()))
+            ),
+            st.integers(0, 2_000_000),
+        ),
+        max_size=2,
+        unique_by=lambda worth: worth.term,
+    ).map(tuple),
 )
 
 

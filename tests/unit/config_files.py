@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.core.config import policy
-from allotment.core.plugin_arguments import plugin
+from allotment.core.plugin_arguments import PLUGINS, plugin
 from allotment_proto.facts import PluginUse
 
 
@@ -30,6 +30,16 @@ def use_of(name: str, *lines: str) -> PluginUse:
     use = plugin(found.policy, name)
     assert use is not None
     return use
+
+
+def own_arguments(use: PluginUse) -> tuple[tuple[str, int | bool | str], ...]:
+    """The arguments of a plugin without the defaults that policies name."""
+    recorded = {
+        (key, argument.default)
+        for key, argument in PLUGINS.get(use.name, {}).items()
+        if argument.is_recorded
+    }
+    return tuple(found for found in use.arguments if found not in recorded)
 
 
 def warning(text: str) -> str:

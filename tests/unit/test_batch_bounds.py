@@ -266,3 +266,72 @@ def test_a_hold_keeps_to_the_groups_of_the_gangs_queue() -> None:
         world.decide()
     (held,) = world.state.holds
     assert set(held.nodes) <= {"n2", "n3"}
+
+
+PRODUCT = "nvidia.com/gpu.product"
+
+
+def of_cards(weight: int | None, *more: PluginUse, off: tuple[str, ...] = ()) -> Policy:
+    arguments = () if weight is None else (("nodeOrderWeight", weight),)
+    cards = PluginUse("capacity-card", arguments=arguments, off=off)
+    tiers = ((PluginUse("gang"), cards, *more),)
+    return Policy(tiers=tiers, device_weight=0, fit_weight=0, host_weight=0)
+
+
+def two_models(used: Policy) -> World:
+    """A node with an H200 whose GPUs all are free, one with an A100 where all but two are taken."""
+    gpus = (("nvidia.com/gpu", 8),)
+    world = World(
+        build.node("n1", 0, labels=((PRODUCT, "A100"),), extended=gpus),
+        build.node("n2", 0, labels=((PRODUCT, "H200"),), extended=gpus),
+        policy=used,
+    )
+    quota = (("A100", 8_000), ("H200", 8_000))
+    capability = (("cpu", 100_000), ("memory", 1 << 40))
+    world.tell(
+        QueueObserved(uid="q", name="default", rv=2, card_quota=quota, capability=capability)
+    )
+    request = build.request(extended=(("nvidia.com/gpu", 6),))
+    world.tell(build.pod("first", request, card_names=("A100",)))
+    assert nodes_of(world.decide()) == {"first": "n1"}
+    world.tell(
+        build.pod(
+            "x", build.request(extended=(("nvidia.com/gpu", 1),)), card_names=("H200", "A100")
+        )
+    )
+    return world
+
+
+PACKED = PluginUse("binpack", arguments=(("binpack.resources.nvidia.com/gpu", 1_000),))
+"""One GPU more makes (6+1)/8 of n1's and 1/8 of n2's: 75 points between them."""
+
+
+@pytest.mark.parametrize(
+    ("weight", "off", "node"),
+    [
+        (None, (), "n2"),  # as in logs from before: strictly the first
+        (1_000, (), "n1"),  # 100 and 50 points: 50 are less than binpack's 75
+        (2_000, (), "n2"),  # 200 and 100
+        (1_000, ("enableNodeOrder",), "n2"),
+    ],
+)
+def test_the_order_of_cards_is_weighed_against_what_nodes_score(
+    weight: int | None, off: tuple[str, ...], node: str
+) -> None:
+    world = two_models(of_cards(weight, PACKED, off=off))
+    decided = world.decide()
+    (placement,) = decided.placements
+    assert placement.node == node
+    points = None if weight is None or off else weight // 10 * (1 if node == "n2" else 1 / 2)
+    said = dict(placement.terms).get("capacity-card")
+    assert said == (None if points is None else points * 1_000_000)
+
+
+def test_the_quota_of_the_card_that_was_weighed_best_is_taken() -> None:
+    world = two_models(of_cards(1_000, PACKED))
+    world.decide()
+    for uid in ("y", "z"):
+        request = build.request(extended=(("nvidia.com/gpu", 1),))
+        world.tell(build.pod(uid, request, card_names=("A100",)))
+    assert nodes_of(world.decide()) == {"y": "n1"}, "first has 6 of 8 A100, x one, y one"
+    assert world.placed() == {"first", "x", "y"}

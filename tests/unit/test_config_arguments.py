@@ -4,7 +4,7 @@ import pytest
 
 from allotment.core.plugin_arguments import PLUGINS, Kind, argument, by_prefix, flag, number, plugin
 from allotment_proto.facts import PluginUse, Policy
-from tests.unit.config_files import file_of, parsed, problems, use_of, warning
+from tests.unit.config_files import file_of, own_arguments, parsed, problems, use_of, warning
 
 
 def test_an_argument_that_is_not_under_arguments() -> None:
@@ -22,7 +22,7 @@ def test_every_argument_is_read_in_its_own_type() -> None:
         for key, known in arguments.items():
             if known.is_used:
                 use = use_of(name, f"{key}: {given[known.kind]}")
-                assert use.arguments == ((key, wanted[known.kind]),)
+                assert own_arguments(use) == ((key, wanted[known.kind]),)
             else:
                 says = f"conf:5:7: {key} of plugin {name}: read, has no effect"
                 assert warning(file_of(name, f"{key}: x")).startswith(says)
@@ -101,9 +101,9 @@ def test_what_is_given_goes_before_the_default() -> None:
         ("overcommit", "overcommit-factor: -1e999999999", "wanted: at least 1; the default 1.2"),
         (
             "capacity-card",
-            "nodeOrderWeight: 2.5",
-            "5:7: nodeOrderWeight of plugin capacity-card: read, has no effect: of the cards that "
-            "volcano.sh/card.name names a pod always gets the first that has quota and room",
+            "nodeOrderWeight: 0",
+            "nodeOrderWeight of plugin capacity-card is 0; wanted: at least 0.001; the default 1 "
+            "stays",
         ),
         (
             "capacity-card",
@@ -131,7 +131,8 @@ def test_what_is_given_goes_before_the_default() -> None:
 )
 def test_what_is_left_aside_is_said(name: str, line: str, says: str) -> None:
     found = parsed(file_of(name, line))
-    assert found.policy.tiers == ((PluginUse(name),),)
+    ((use,),) = found.policy.tiers
+    assert (use.name, own_arguments(use)) == (name, ())
     assert found.warnings[0].startswith("conf:5:")
     assert says in found.warnings[0]
     assert len(found.warnings) == 1
@@ -225,7 +226,7 @@ def test_a_resource_strategy_that_is_not_understood_has_the_default() -> None:
 def test_a_quoted_number_or_boolean_counts_like_one_without_quotes(
     quotes: str, name: str, key: str, text: str, value: int | bool
 ) -> None:
-    assert use_of(name, f"{key}: {quotes}{text}{quotes}").arguments == ((key, value),)
+    assert own_arguments(use_of(name, f"{key}: {quotes}{text}{quotes}")) == ((key, value),)
 
 
 def test_quoted_weights_by_resource_count() -> None:

@@ -11,12 +11,13 @@ from allotment.core.plugin_arguments import (
     plugin,
 )
 from allotment_proto.facts import PluginUse
-from tests.unit.config_files import parsed, problems, use_of, warning
+from tests.unit.config_files import own_arguments, parsed, problems, use_of, warning
 
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_every_plugin_that_acts_is_read_without_a_word(name: str) -> None:
-    assert use_of(name) == PluginUse(name)
+    use = use_of(name)
+    assert (use.off, use.on, own_arguments(use)) == ((), (), ())
 
 
 @pytest.mark.parametrize("name", PLUGINS_WITHOUT_EFFECT)

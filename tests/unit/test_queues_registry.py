@@ -3,6 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
 from allotment.core.queues.model import NodeGroups
@@ -118,8 +119,7 @@ def test_node_groups(group: str, allowed: bool, points: int) -> None:
     )
     assert rule.allows({LABEL: group}) == allowed
     assert not rule.allows({})
-    worth = found.node_points(one)
-    assert worth is not None
+    (worth,) = found.node_points(one)
     assert (worth.plugin, worth.label) == ("nodegroup", LABEL)
     assert dict(worth.by_value).get(group, 0) == points * 1_000_000
 
@@ -133,7 +133,7 @@ def test_node_groups_of_queues_without_affinity() -> None:
         assert not rule.allows({LABEL: "a"})
         assert rule.text.startswith("queue q has no affinity to any node group")
         assert ("only nodes without one" in rule.text) == allowed
-        assert found.node_points(found.jobs["j"]) is None
+        assert found.node_points(found.jobs["j"]) == ()
 
 
 def test_node_groups_come_from_the_nearest_queue_above() -> None:
@@ -167,18 +167,27 @@ def test_sla_orders_by_deadline_and_keeps_promises_of_the_late() -> None:
     [
         ("capacity-card", "cardUnlimitedCpuMemory", "true", card.Arguments(True)),
         ("capacity-card", "allotment.shareQuota", "false", card.Arguments(share_quota=False)),
+        (
+            "capacity-card",
+            "nodeOrderWeight",
+            "2.5",
+            card.Arguments(node_order_weight=Fraction(5, 2)),
+        ),
         ("overcommit", "overcommit-factor", "1.3", overcommit.Arguments(Fraction(13, 10))),
         ("nodegroup", "strict", "'false'", nodegroup.Arguments(False)),
         ("sla", "sla-waiting-time", ".5h", sla.Arguments(1_800_000)),
     ],
 )
 def test_every_argument_reaches_its_plugin_from_a_text(
-    name: str, key: str, text: str, arguments: object
+    name: str, key: str, text: str, arguments: msgspec.Struct
 ) -> None:
     found = parsed(file_of(name, f"{key}: {text}"))
     assert found.warnings == ()
     ((configured,),) = tiers_of(found.policy)
-    assert configured.arguments == arguments != PLUGINS[name].arguments()
+    recorded = {"node_order_weight": Fraction(1)} if name == "capacity-card" else {}
+    if key != "nodeOrderWeight":
+        arguments = msgspec.structs.replace(arguments, **recorded)
+    assert configured.arguments == arguments != PLUGINS[name].arguments(**recorded)
 
 
 def test_the_test_above_knows_every_argument() -> None:

@@ -67,13 +67,9 @@ class Argument(NamedTuple):
     least: int = 0
     most: int = WEIGHT_MAX
     is_used: bool = True
-    why: str = ""
-    """What happens instead, of an argument that is only read."""
-
-    @property
-    def without_effect(self) -> str:
-        """What is said of an argument that is only read."""
-        return f"{NO_EFFECT}: {self.why}" if self.why else NO_EFFECT
+    is_recorded: bool = False
+    """Whether policies name the default too: the argument is younger than policies in logs, and
+    without it means what it did then."""
 
 
 def _weight(default: int) -> Argument:
@@ -87,10 +83,6 @@ def _boolean(default: bool, is_used: bool = True) -> Argument:
 _UNUSED = Argument(Kind.INTEGER, 0, is_used=False)
 _CACHE = {"predicateErrorCacheEnable": _boolean(True)}
 _NONE: dict[str, Argument] = {}
-ALWAYS_THE_FIRST = (
-    "of the cards that volcano.sh/card.name names a pod always gets the first that has quota and "
-    "room, whatever the nodes score; take the line out"
-)
 _DAY_MS = 24 * 3_600_000
 
 PLUGINS: dict[str, dict[str, Argument]] = {
@@ -123,7 +115,9 @@ PLUGINS: dict[str, dict[str, Argument]] = {
     },
     "capacity-card": {
         "cardUnlimitedCpuMemory": _boolean(False),
-        "nodeOrderWeight": Argument(Kind.DECIMAL, 1_000, is_used=False, why=ALWAYS_THE_FIRST),
+        "nodeOrderWeight": Argument(
+            Kind.DECIMAL, 1_000, least=1, most=WEIGHT_MAX * 1_000, is_recorded=True
+        ),
         "allotment.shareQuota": _boolean(True),
     },
     "nodeorder": {

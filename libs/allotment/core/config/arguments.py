@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 from allotment.core.config.document import Entry, Mark, Scalar, Value, is_text, show
 from allotment.core.config.report import Report, hint
-from allotment.core.plugin_arguments import ELSEWHERE, PLUGINS, Argument, Kind
+from allotment.core.plugin_arguments import ELSEWHERE, NO_EFFECT, PLUGINS, Argument, Kind
 from allotment.core.units import duration_ms
 
 Plain = int | bool | str
@@ -30,7 +30,7 @@ def read_known(
         if argument is None:
             unknown(report, owner, entry, tuple(known))
         elif not argument.is_used:
-            report.warn(entry.mark, f"{entry.key} of {owner}: {argument.without_effect}")
+            report.warn(entry.mark, f"{entry.key} of {owner}: {NO_EFFECT}")
         else:
             value = read(report, f"{entry.key} of {owner}", entry.value, argument)
             if value is not None:

@@ -99,7 +99,9 @@ def _read(
         return {}, _FIELDS[name](report, owner, entries)
     if name in _NAMED:
         return _NAMED[name](report, owner, entries), {}
-    return read_known(report, owner, entries, PLUGINS[name]), {}
+    known = PLUGINS[name]
+    recorded = {key: known[key].default for key in known if known[key].is_recorded}
+    return {**recorded, **read_known(report, owner, entries, known)}, {}
 
 
 def _arguments(report: Report, owner: str, value: Value | None) -> tuple[Entry, ...]:

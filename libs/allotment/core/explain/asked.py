@@ -18,9 +18,9 @@ from allotment_proto.events import PodObserved
 
 
 def asked_for(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]:
-    """The pod as its round looks for a place: once for each card that it may have, the preferred
-    first, and first on the node that it was promised; on nodes from which it can reach a volume for
-    each of its claims. As it is, if neither queues nor volumes have a say.
+    """The pod as its round looks for a place: once for each choice of cards that it may have, the
+    preferred first, and first on the node that it was promised; on nodes from which it can reach a
+    volume for each of its claims. As it is, if neither queues nor volumes have a say.
     """
     if fact.uid not in state.pending:
         return (fact,)
@@ -36,14 +36,15 @@ def asked_for(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]
         return (fact,)
     task = job.tasks[fact.uid]
     fenced = fence(session, bench.holds)
-    cards = fenced.cards(job, task) if fenced.allocatable(job, task) is None else None
-    anywhere = fenced.limits(job)._replace(cards=cards)
+    anywhere = fenced.limits(job)
+    if fenced.allocatable(job, task) is None:
+        anywhere = fenced.limits_of(job, task, anywhere)
     promised = fenced.node_of(job, task)
     bounding = Bounding(state)
     return tuple(
-        _bounded(fact, bounding.bounds(limits, card))
+        _bounded(fact, bounding.bounds(limits, cards))
         for limits in ((anywhere._replace(node=promised), anywhere) if promised else (anywhere,))
-        for card in cards or ("",)
+        for cards in limits.choices
     )
 
 

@@ -230,14 +230,13 @@ def _tried(bench: Bench, job: Job) -> list[Member]:
             if no is not None:
                 found.append(_blocked(task, no, {}))
                 continue
-            cards = fenced.cards(job, task)
-            asked = limits._replace(cards=cards)
+            asked = fenced.limits_of(job, task, limits)
             answer = try_places(places.try_place, fenced, job, task, asked)
             if isinstance(answer, No):
                 refusal = places.refusals.get(task.uid)
                 found.append(_blocked(task, answer, dict(refusal.reasons) if refusal else {}))
                 continue
-            card = answer.card or (cards[0] if cards else "")
+            card = answer.card or (asked.cards[0] if asked.cards else "")
             session.assume(job, task, Status.ALLOCATED, card)
             found.append(Member(name=task.name, role=task.role, state=PLACEABLE, node=answer.node))
     finally:

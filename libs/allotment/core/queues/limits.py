@@ -32,16 +32,37 @@ class NodePoints(NamedTuple):
     by_value: tuple[tuple[str, int], ...]
 
 
+class CardPoints(NamedTuple):
+    """What a plugin adds to the score of a node that has one of several cards, in millionths of a
+    point by the card's name: of two that a node has the greater counts.
+    """
+
+    plugin: str
+    by_card: tuple[tuple[str, int], ...]
+
+
 class Limits(NamedTuple):
     """What the oracle must heed for a task, besides what fits."""
 
     cards: tuple[str, ...] | None = None
     """Only nodes with one of these cards, and on that card; None: any."""
     rules: tuple[NodeRule, ...] = ()
-    points: NodePoints | None = None
+    points: tuple[NodePoints, ...] = ()
+    card_points: CardPoints | None = None
+    """What `cards` add to a node's score; None: the first that has room is taken, whatever the
+    nodes score."""
     barred: tuple[Barred, ...] = ()
     node: str = ""
     """Only this node; empty: any."""
+
+    @property
+    def choices(self) -> tuple[tuple[str, ...], ...]:
+        """The cards as they are asked for, one request after the other: each by itself, or all in
+        one where points say which is better. One without any where all cards will do.
+        """
+        if not self.cards:
+            return ((),)
+        return (self.cards,) if self.card_points else tuple((card,) for card in self.cards)
 
     @property
     def nodes_barred(self) -> frozenset[str]:

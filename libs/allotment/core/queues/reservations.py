@@ -198,7 +198,13 @@ class Fence:
             for hold in self._holds
             if hold.nodes and self._binds(hold, job)
         )
-        return Limits(None, session.node_rules(job), session.node_points(job), barred)
+        return Limits(rules=session.node_rules(job), points=session.node_points(job), barred=barred)
+
+    def limits_of(self, job: Job, task: Task, limits: Limits) -> Limits:
+        """The job's limits with the cards that one of its tasks may have now."""
+        cards = self.cards(job, task)
+        points = self._session.card_points(job, task) if cards else None
+        return limits._replace(cards=cards, card_points=points)
 
     def closed(self, job: Job) -> No | None:
         """Why a job gets nothing of its queue's quota for now."""

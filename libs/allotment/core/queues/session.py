@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import QUEUE_UNKNOWN, No
-from allotment.core.queues.limits import NodePoints, NodeRule
+from allotment.core.queues.limits import CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.registry import Configured
@@ -53,7 +53,7 @@ class Session:
         """Votes at the gate as the books are now."""
         self._queue_keys: dict[str, Order] = {}
         self._node_rules: dict[str, tuple[NodeRule, ...]] = {}
-        self._node_points: dict[str, NodePoints | None] = {}
+        self._node_points: dict[str, tuple[NodePoints, ...]] = {}
 
     @property
     def jobs(self) -> Mapping[str, Job]:
@@ -174,12 +174,18 @@ class Session:
             self._node_rules[job.queue] = known
         return known
 
-    def node_points(self, job: Job) -> NodePoints | None:
-        """What nodes are worth to the job's queue, by the first plugin that says so."""
+    def card_points(self, job: Job, task: Task) -> CardPoints | None:
+        """What these cards add to nodes' scores; None: the first is taken that has room."""
+        queue = self.world.queues[job.queue]
+        found = (plugin.card_points(queue, job, task) for plugin in self._flat("node_order"))
+        return next((points for points in found if points is not None), None)
+
+    def node_points(self, job: Job) -> tuple[NodePoints, ...]:
+        """What nodes are worth to the job's queue, by each plugin that says so."""
         if job.queue not in self._node_points:
             queue = self.world.queues[job.queue]
             found = (plugin.node_points(queue) for plugin in self._flat("node_order"))
-            self._node_points[job.queue] = next((p for p in found if p is not None), None)
+            self._node_points[job.queue] = tuple(p for p in found if p is not None)
         return self._node_points[job.queue]
 
     def due_tasks(self, job: Job) -> list[Task]:

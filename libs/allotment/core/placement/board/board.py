@@ -42,7 +42,7 @@ CONSTRAINTS_MAX = 512
 SAID_MAX = 64
 """So many runners-up are remembered for a request."""
 
-_Lasting = tuple[Constraints, tuple[Bound, ...], Worth | None, Selection | None]
+_Lasting = tuple[Constraints, tuple[Bound, ...], tuple[Worth, ...], Selection | None]
 """What depends on a node's fact alone, of a request."""
 
 
@@ -190,12 +190,12 @@ class Board:
     def _static(self, request: PodRequest) -> Static:
         bounds = bounds_of(request)
         chosen = request.selection if request.selection.counted else None
-        lasting = request.constraints, bounds.always, bounds.worth, chosen
+        lasting = request.constraints, bounds.always, bounds.worths, chosen
         static = self._statics.get(lasting)
         if static is None:
             if len(self._statics) >= CONSTRAINTS_MAX:
                 del self._statics[next(iter(self._statics))]
-            static = self._statics[lasting] = Static(len(self._columns))
+            static = self._statics[lasting] = Static(len(self._columns), len(bounds.worths))
             self._ask_constraints(static, request, range(len(self._columns)))
             static.cursor = len(self._columns.refacted)
         return static
@@ -215,7 +215,7 @@ class Board:
 
     def _ask_constraints(self, static: Static, request: PodRequest, at: Iterable[int]) -> None:
         """Ask constraints and lasting bounds again where a node's fact is another than before."""
-        columns, constraints, worth = self._columns, request.constraints, bounds_of(request).worth
+        columns, constraints, worths = self._columns, request.constraints, bounds_of(request).worths
         for position in at:
             fact = columns.facts[position]
             if fact is static.facts[position]:
@@ -226,8 +226,8 @@ class Board:
             else:
                 node = columns.node(position)
                 code = accepts(node, request, switches_of(self.state.policy))
-                if worth is not None:
-                    static.worth[position] = worth_micro(worth, node.labels)
+                for worth, column in zip(worths, static.worths, strict=True):
+                    column[position] = worth_micro(worth, node.labels)
                 if constraints.preferred:
                     static.earned[position] = affinity_raw(node, constraints)
                 soft = soft_taints(fact.taints, constraints.tolerations) if fact.taints else 0

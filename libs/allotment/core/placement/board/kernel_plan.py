@@ -95,7 +95,7 @@ def plan_of(
     shape, layout = row.shape, columns.layout
     if device not in POLICY_NUMBERS or row.is_impossible or not all(map(_is_known, shape.asks)):
         return None
-    if row.more is not None and row.more.worth is not None:
+    if row.more is not None and row.more.worths:
         return None
     plan = np.zeros(PLAN_LENGTH, np.int64)
     plan[[NEED_PODS, NEED_CPU, NEED_MEMORY]] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]

@@ -3,6 +3,8 @@
 A rank tells the total only. The plugins' parts of it are kept, because a placement names them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from allotment.core.placement.board.packing import Ints
@@ -17,7 +19,7 @@ class More:
         positions: int,
         terms: Terms,
         constant_micro: int,
-        worth: tuple[str, Ints] | None = None,
+        worths: Sequence[tuple[str, Ints]] = (),
         *,
         is_cut: bool,
     ) -> None:
@@ -27,8 +29,8 @@ class More:
         """Each plugin's term, without what compares nodes."""
         self.constant_micro = constant_micro
         """What every node earns where none is better than another."""
-        self.worth = worth
-        """What nodes are worth to the pod's queue, and the name of that term."""
+        self.worths = worths
+        """What nodes are worth to the pod or to its queue, each with the name of its term."""
         self.is_cut = is_cut
         """Whether totals may have been cut off: then they do not tell the sum of the terms."""
         self.is_relative = False
@@ -48,8 +50,7 @@ class More:
         }
         if "nodeorder" in plugins:
             plugins["nodeorder"] += self._earned(position)
-        if self.worth is not None:
-            name, micro = self.worth
+        for name, micro in self.worths:
             plugins[name] = int(micro[position])
         return list(plugins.items())
 

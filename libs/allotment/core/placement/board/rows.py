@@ -33,7 +33,7 @@ Told = tuple[bool, tuple[object, ...]]
 class Static:
     """Per position the reason why the constraints refuse the node (0: they do not)."""
 
-    def __init__(self, positions: int) -> None:
+    def __init__(self, positions: int, worths: int) -> None:
         self.codes = np.zeros(positions, np.int64)
         self.facts: list[object] = [_NOT_ASKED] * positions
         self.refused = 0
@@ -44,8 +44,8 @@ class Static:
         """How many taints are only to be avoided."""
         self.softs = 0
         """How many positions have any."""
-        self.worth = np.zeros(positions, np.int64)
-        """What the nodes are worth to the pod's queue."""
+        self.worths: tuple[Ints, ...] = tuple(np.zeros(positions, np.int64) for _ in range(worths))
+        """What the nodes are worth to the pod or to its queue, a column for each of its worths."""
         self.cursor = 0
 
 

@@ -100,15 +100,18 @@ class Scorer:
         if request.images and self._image_micro:
             row.images = Images(self._columns, self._sizes, request)
             row.varies = True
-        worth = bounds_of(request).worth
-        if not self._is_plain or worth is not None:
+        worths = bounds_of(request).worths
+        if not self._is_plain or worths:
             terms = Terms(self._columns, request, self._weights)
-            most = self._most + (0 if worth is None else worth.most)
+            most = self._most + sum(worth.most for worth in worths)
             row.more = More(
                 len(self._columns),
                 terms,
                 int(self._constant),
-                None if worth is None else (worth.term, row.static.worth),
+                [
+                    (worth.term, column)
+                    for worth, column in zip(worths, row.static.worths, strict=True)
+                ],
                 is_cut=most > TOTAL_MOST,
             )
 
@@ -248,8 +251,8 @@ class Scorer:
         for part, term in zip(more.parts, terms, strict=True):
             part[at] = term
             micro = micro + term
-        if more.worth is not None:
-            micro = micro + more.worth[1].take(at)
+        for _, column in more.worths:
+            micro = micro + column.take(at)
         kept = _leftover_max if leftover is None else np.maximum(_leftover_max - leftover, _zero)
         if compares or more.is_cut:
             more.alone_micro[at] = micro

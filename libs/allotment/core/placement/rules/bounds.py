@@ -7,6 +7,7 @@ constraints; what is only kept for somebody else for now is asked last, so that 
 the nodes that would take the pod otherwise.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -36,11 +37,12 @@ class Barred(NamedTuple):
 
 class Worth(NamedTuple):
     """What a node is worth by the value of a label, in micro-points, none of them below 0; the term
-    of a score that says so is called `term`.
+    of a score that says so is called `term`. `by_value` is sorted. Of several labels that a node
+    has the one counts that is worth most.
     """
 
     term: str
-    label: str
+    labels: tuple[str, ...]
     by_value: tuple[tuple[str, int], ...]
     otherwise: int
 
@@ -54,7 +56,7 @@ class Bounds(NamedTuple):
 
     always: tuple[Bound, ...] = ()
     barred: tuple[Barred, ...] = ()
-    worth: Worth | None = None
+    worths: tuple[Worth, ...] = ()
 
 
 OPEN = Bounds()
@@ -101,8 +103,16 @@ def kept_back(request: PodRequest, name: str) -> str | None:
 
 def worth_micro(worth: Worth, labels: Mapping[str, str]) -> int:
     """What a node with these labels is worth."""
-    value = labels.get(worth.label)
-    return next((micro for known, micro in worth.by_value if known == value), worth.otherwise)
+    found = (labels[label] for label in worth.labels if label in labels)
+    return max((_micro_of(worth, value) for value in found), default=worth.otherwise)
+
+
+def _micro_of(worth: Worth, value: str) -> int:
+    """By search in the sorted values: there can be one for every node."""
+    at = bisect_left(worth.by_value, (value,))
+    if at < len(worth.by_value) and worth.by_value[at][0] == value:
+        return worth.by_value[at][1]
+    return worth.otherwise
 
 
 def texts_of(request: PodRequest, counted: Iterable[tuple[str, int]]) -> tuple[str, ...]:

@@ -54,16 +54,17 @@ def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
             *_fit_term(fit, policy.fit_weight),
             ("host", policy.host_weight * host),
             *host_terms(node, request, weights_of(policy)),
-            *_worth(node, request),
+            *_worths(node, request),
         ),
         leftover,
     )
 
 
-def _worth(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
-    """What the node is worth to the pod's queue."""
-    worth = bounds_of(request).worth
-    return () if worth is None else ((worth.term, worth_micro(worth, node.labels)),)
+def _worths(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
+    """What the node is worth to the pod, or to its queue."""
+    return tuple(
+        (worth.term, worth_micro(worth, node.labels)) for worth in bounds_of(request).worths
+    )
 
 
 def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:

@@ -235,8 +235,7 @@ class _Round:
             if task.role and task.role in failed:
                 refused.append((task.uid, same_role(task)))
                 continue
-            cards = self.fence.cards(job, task)
-            asked = limits._replace(cards=cards)
+            asked = self.fence.limits_of(job, task, limits)
             answer = try_places(self.oracle.try_place, self.fence, job, task, asked)
             if isinstance(answer, No):
                 refused.append((task.uid, answer))
@@ -246,7 +245,7 @@ class _Round:
                     break
                 continue
             status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
-            card = answer.card or (cards[0] if cards else "")
+            card = answer.card or (asked.cards[0] if asked.cards else "")
             self.session.assume(job, task, status, card)
             placed.append((task.uid, answer))
             if self.session.job_ready(job):

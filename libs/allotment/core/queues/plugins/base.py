@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from allotment.core.queues.answers import ABSTAIN, No, Vote
-from allotment.core.queues.limits import NodePoints, NodeRule
+from allotment.core.queues.limits import CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import QueueView, Task
 from allotment.core.queues.work import Job
 
@@ -124,4 +124,10 @@ class Plugin:
 
     def node_points(self, queue: QueueView) -> NodePoints | None:
         """What the plugin adds to the nodes' scores for tasks of the queue."""
+        return None
+
+    def card_points(self, queue: QueueView, job: Job, task: Task) -> CardPoints | None:
+        """What the cards that `cards` names add to nodes' scores; None: the first is taken that has
+        room.
+        """
         return None

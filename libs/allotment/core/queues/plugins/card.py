@@ -6,8 +6,11 @@ says with `volcano.sh/card.name` which card its device request means, or which o
 (``A|B``). With `cardUnlimitedCpuMemory` what asks for cards skips CPU and memory, in checks and in
 books. There is no hierarchy, and no vote on victims.
 
-Of the cards that will do a pod gets the first that has quota and room: a preference, which Volcano
-gives as points of a node (100, 50, 25 times `nodeOrderWeight`), is strict here.
+Of several cards that will do and have quota, the left is preferred: a node's score grows by 100
+points for the first card that the pod names, by 50 for the second, by 25 for the third and so on,
+each times `nodeOrderWeight`; of several that a node has the first counts. Policies from before
+there was this weight name none: with them a pod gets the first card that has quota and room,
+whatever the nodes score. So it is where the plugin's `enableNodeOrder` is off.
 
 **Sliced cards** (our own rule; switch `allotment.shareQuota`, on unless said otherwise). Pods that
 ask for parts of cards, such as `volcano.sh/vgpu-*`, have no card quota in the rule above: they
@@ -28,6 +31,7 @@ In queues without a card quota, and with the switch off, such pods count by CPU 
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import ClassVar
 
 import msgspec
@@ -44,6 +48,7 @@ from allotment.core.queues.answers import (
     Vote,
     closed,
 )
+from allotment.core.queues.limits import CardPoints
 from allotment.core.queues.model import CHARGED_SET, OPEN, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.plugins.card_claims import Claim, Way, claim_of
@@ -58,12 +63,18 @@ from allotment.core.queues.resources import (
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 
+FIRST_CARD_MICRO = 100_000_000
+"""What a node with the first card of several is worth, in millionths of a point."""
+
 
 class Arguments(msgspec.Struct, frozen=True):
-    """`cardUnlimitedCpuMemory`, and our `allotment.shareQuota`."""
+    """`cardUnlimitedCpuMemory`, `nodeOrderWeight` (None: a strict preference), and our
+    `allotment.shareQuota`.
+    """
 
     unlimited_cpu_memory: bool = False
     share_quota: bool = True
+    node_order_weight: Fraction | None = None
 
 
 def insufficient(queue: str, name: str, asked: Amount, total: Amount, capability: Amount) -> No:
@@ -79,7 +90,9 @@ def insufficient(queue: str, name: str, asked: Amount, total: Amount, capability
 
 class CapacityCard(Plugin):
     name: ClassVar[str] = "capacity-card"
-    points: ClassVar[frozenset[str]] = frozenset(("queue_order", "allocatable", "job_enqueueable"))
+    points: ClassVar[frozenset[str]] = frozenset(
+        ("queue_order", "allocatable", "job_enqueueable", "node_order")
+    )
 
     def __init__(self, arguments: Arguments, world: World) -> None:
         self._arguments = arguments
@@ -127,6 +140,20 @@ class CapacityCard(Plugin):
         if not claim.ways:
             return None
         return tuple(way.card for way in self._open_ways(queue, claim))
+
+    def card_points(self, queue: QueueView, job: Job, task: Task) -> CardPoints | None:
+        weight = self._arguments.node_order_weight
+        ways = self._claim(queue, task).ways
+        if weight is None or len(task.card_names) < 2 or not ways:
+            return None
+        first_micro = int(weight * FIRST_CARD_MICRO)
+        return CardPoints(
+            self.name,
+            tuple(
+                (name, first_micro >> place)
+                for place, name in enumerate(dict.fromkeys(task.card_names))
+            ),
+        )
 
     def job_enqueueable(self, job: Job) -> Vote | No:
         queue = self._world.queues[job.queue]

@@ -104,6 +104,7 @@ PLUGINS: dict[str, Entry] = {
         {
             "cardUnlimitedCpuMemory": Argument("unlimited_cpu_memory", _flag),
             "allotment.shareQuota": Argument("share_quota", _flag),
+            "nodeOrderWeight": Argument("node_order_weight", _number),
         },
     ),
     "overcommit": Entry(

@@ -7,7 +7,7 @@ that may have one card goes where one of these labels says so.
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.rules.bounds import Bound, Bounds, Worth
-from allotment.core.queues.limits import Limits, NodePoints, NodeRule
+from allotment.core.queues.limits import CardPoints, Limits, NodePoints, NodeRule
 from allotment_proto.facts import Expression, NodeTerm
 
 PRODUCT = ".product"
@@ -22,27 +22,44 @@ class Bounding:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._products: tuple[str, ...] | None = None
-        self._last: tuple[Limits, str] | None = None
+        self._last: tuple[Limits, tuple[str, ...]] | None = None
         self._made = Bounds()
 
-    def bounds(self, limits: Limits, card: str = "") -> Bounds:
-        """What is asked for a task that may have only this card, if one is named."""
-        asked = limits, card
+    def bounds(self, limits: Limits, cards: tuple[str, ...] = ()) -> Bounds:
+        """What is asked for a task that may have only these cards, if some are named."""
+        asked = limits, cards
         if self._last != asked:  # a job's tasks come one after the other
             always = tuple(map(bound_of, limits.rules))
-            if card:
-                always = (*always, self._card(card))
+            worths = tuple(map(worth_of, limits.points))
+            if cards:
+                always = (*always, self._cards(cards))
+                if limits.card_points is not None:
+                    worths = (*worths, self._worth_of_cards(limits.card_points))
             if limits.node:
                 always = (*always, only(limits.node))
-            self._last, self._made = asked, Bounds(always, limits.barred, worth_of(limits.points))
+            self._last, self._made = asked, Bounds(always, limits.barred, worths)
         return self._made
 
-    def _card(self, card: str) -> Bound:
-        product = card.partition("/")[0]
+    def card_at(self, node: str, cards: tuple[str, ...]) -> str:
+        """Which of the cards is the node's, the preferred in front; empty if none was named."""
+        if len(cards) < 2:
+            return next(iter(cards), "")
+        labels = self._state.nodes[node].labels
+        there = {labels.get(label) for label in self._product_labels()}
+        return next((card for card in cards if _product(card) in there), "")
+
+    def _worth_of_cards(self, points: CardPoints) -> Worth:
+        best: dict[str, int] = {}
+        for card, micro in points.by_card:
+            best[_product(card)] = max(micro, best.get(_product(card), 0))
+        return Worth(points.plugin, self._product_labels(), tuple(sorted(best.items())), 0)
+
+    def _cards(self, cards: tuple[str, ...]) -> Bound:
+        products = tuple(dict.fromkeys(map(_product, cards)))
         terms = tuple(
-            NodeTerm((Expression(label, "In", (product,)),)) for label in self._product_labels()
+            NodeTerm((Expression(label, "In", products),)) for label in self._product_labels()
         )
-        text = f"its queue has quota for card {card}"
+        text = f"its queue has quota for card {' or '.join(cards)}"
         return Bound(reasons.CARD_WITHOUT_QUOTA, terms or (NO_NODE,), text)
 
     def _product_labels(self) -> tuple[str, ...]:
@@ -55,6 +72,11 @@ class Bounding:
             }
             self._products = tuple(sorted(found))
         return self._products
+
+
+def _product(card: str) -> str:
+    """The model of a card, which nodes' labels name, be it whole or sliced."""
+    return card.partition("/")[0]
 
 
 def only(name: str) -> Bound:
@@ -71,10 +93,8 @@ def bound_of(rule: NodeRule) -> Bound:
     return Bound(rule.code, tuple(terms) or (NO_NODE,), rule.text)
 
 
-def worth_of(points: NodePoints | None) -> Worth | None:
+def worth_of(points: NodePoints) -> Worth:
     """A plugin's points, moved up so that none are below 0: what counts is how nodes differ."""
-    if points is None:
-        return None
     lift = max(0, -min((micro for _, micro in points.by_value), default=0))
-    by_value = tuple((value, micro + lift) for value, micro in points.by_value)
-    return Worth(points.plugin, points.label, by_value, lift)
+    by_value = tuple(sorted((value, micro + lift) for value, micro in points.by_value))
+    return Worth(points.plugin, (points.label,), by_value, lift)

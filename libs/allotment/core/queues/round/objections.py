@@ -127,14 +127,15 @@ class _Places:
         is_of_minimum = job.view.min_member > 1 and not self._session.job_ready(job)
         if is_of_minimum and task.uid not in in_wholes:
             return "is part of its group's minimum, which has to be placed as a whole"
-        cards: tuple[str, ...] | None = None
+        limits = self._limits
         if not task.is_best_effort:
             no = self._fenced.allocatable(job, task)
             if no is not None:
                 return no.message
-            cards = self._fenced.cards(job, task)
-        for card in cards or ("",):
-            if self._is_within(task, node, card):
+            limits = self._fenced.limits_of(job, task, limits)
+        for cards in limits.choices:
+            if self._is_within(task, node, limits, cards):
+                card = self._bounding.card_at(node, cards)
                 self._session.assume(job, task, Status.ALLOCATED, card)
                 return ""
         return f"node {node} is not for it"
@@ -149,9 +150,9 @@ class _Places:
             no = session.overused(job.queue) or self._fenced.closed(job)
         return "" if no is None else no.message
 
-    def _is_within(self, task: Task, name: str, card: str) -> bool:
+    def _is_within(self, task: Task, name: str, limits: Limits, cards: tuple[str, ...]) -> bool:
         """Whether the round's own bounds let the task go to a node."""
         request = self._state.pods[task.uid].fact.request
-        asked = bounded(request, self._bounding.bounds(self._limits, card))
+        asked = bounded(request, self._bounding.bounds(limits, cards))
         labels = self._state.nodes[name].labels
         return outside(asked, labels, name) is None and kept_back(asked, name) is None

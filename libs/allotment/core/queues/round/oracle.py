@@ -79,26 +79,26 @@ class Places:
 
     def try_place(self, task: Task, limits: Limits) -> Placed | No:
         refusals: list[Refusal] = []
-        for card in limits.cards or ("",):
-            answer = place(self._pod(task, limits, card), self._ranker)
+        for cards in limits.choices:
+            answer = place(self._pod(task, limits, cards), self._ranker)
             if isinstance(answer, Placement):
                 self._assume(answer)
-                return Placed(answer.node, card)
+                return Placed(answer.node, self._bounding.card_at(answer.node, cards))
             refusals.append(answer)
         return self._no(refusals[-1])
 
     def find(self, task: Task, limits: Limits) -> Placement | None:
         """The same without a word about why not."""
-        for card in limits.cards or ("",):
-            answer = place(self._pod(task, limits, card), self._ranker)
+        for cards in limits.choices:
+            answer = place(self._pod(task, limits, cards), self._ranker)
             if isinstance(answer, Placement):
                 self._assume(answer)
                 return answer
         return None
 
     def requests(self, task: Task, limits: Limits) -> list[PodRequest]:
-        """What is asked for the task: one request for each card that it may have."""
-        pods = [self._pod(task, limits, card) for card in limits.cards or ("",)]
+        """What is asked for the task: one request for each choice of cards that it may have."""
+        pods = [self._pod(task, limits, cards) for cards in limits.choices]
         return [situated(pod, self._state) for pod in pods]
 
     def _holds_at_most(self, request: PodRequest, count: int) -> int:
@@ -140,9 +140,9 @@ class Places:
         code = main_cause(refusal.reasons)
         return No(code, refusal_text(refusal))
 
-    def _pod(self, task: Task, limits: Limits, card: str) -> PodObserved:
+    def _pod(self, task: Task, limits: Limits, cards: tuple[str, ...]) -> PodObserved:
         pod = self._state.pods[task.uid].fact
-        return self._within(pod, self._bounding.bounds(limits, card))
+        return self._within(pod, self._bounding.bounds(limits, cards))
 
     def _within(self, pod: PodObserved, bounds: Bounds) -> PodObserved:
         if bounds == OPEN:

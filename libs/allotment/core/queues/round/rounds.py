@@ -34,7 +34,7 @@ from allotment.core.queues.work import Job, World
 from allotment_proto.events import Admission, Held
 from allotment_proto.facts import PluginUse, Policy
 
-DECIMALS = frozenset(("overcommit-factor",))
+DECIMALS = frozenset(("overcommit-factor", "nodeOrderWeight"))
 SPANS = frozenset(("sla-waiting-time",))
 
 

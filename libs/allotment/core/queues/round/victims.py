@@ -183,8 +183,7 @@ class Hunt:
         places = self._places
         if self._fenced.allocatable(job, task) is not None:
             return ""
-        cards = self._fenced.cards(job, task)
-        limits = limits._replace(cards=cards)
+        limits = self._fenced.limits_of(job, task, limits)
         node = books.put_on_freed(task, places.requests(task, limits))
         if not node:
             mark = places.mark()
@@ -197,7 +196,7 @@ class Hunt:
                 return ""
             books.put(placement)
             node = placement.node
-        self._session.assume(job, task, Status.PIPELINED, next(iter(cards or ()), ""))
+        self._session.assume(job, task, Status.PIPELINED, next(iter(limits.cards or ()), ""))
         return node
 
     def _choose(
@@ -211,8 +210,9 @@ class Hunt:
         if not victims:
             return None
         fenced = self._fenced
-        cards = fenced.cards(job, task) if fenced.allocatable(job, task) is None else None
-        for request in self._places.requests(task, limits._replace(cards=cards)):
+        if fenced.allocatable(job, task) is None:
+            limits = fenced.limits_of(job, task, limits)
+        for request in self._places.requests(task, limits):
             choice = books.cheapest(request, victims, partial(self._is_covered, job, task))
             if choice is not None:
                 books.take(task, request, choice)
