@@ -1,5 +1,6 @@
 """What every tier shares: the event loop, a real nats-server, --rewrite for golden files."""
 
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from blockbuster import blockbuster_ctx
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service import machine_code
 from allotment.core.placement.board import kernel
-from allotment.core.placement.board.kernel_plan import MachineCode
+from allotment.core.placement.board.kernel_plan import Loops, MachineCode
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,12 +52,29 @@ def no_blocking() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def compiled_loops(tmp_path_factory: pytest.TempPathFactory) -> Loops | None:
+    """The scoring loops as machine code, None without a compiler; made once for all workers, and
+    in the cache for the services that a test starts.
+    """
+    before = MachineCode.loops
+    with open(tmp_path_factory.getbasetemp().parent / "machine-code.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        machine_code.load()
+    made, MachineCode.loops = MachineCode.loops, before
+    return made
+
+
 @pytest.fixture(scope="module", params=["numpy", "loops", "machine code"])
 def scoring(request: pytest.FixtureRequest) -> Iterator[None]:
     """The module's tests run once on every road that scores nodes."""
     before = MachineCode.loops
-    MachineCode.loops = kernel.LOOPS if request.param == "loops" else None
-    if request.param == "machine code" and not machine_code.load():
-        pytest.skip("numba is not installed, or switched off")
+    MachineCode.loops = None
+    if request.param == "loops":
+        MachineCode.loops = kernel.LOOPS
+    elif request.param == "machine code":
+        MachineCode.loops = request.getfixturevalue("compiled_loops")
+        if MachineCode.loops is None:
+            pytest.skip("numba is not installed, or switched off")
     yield
     MachineCode.loops = before

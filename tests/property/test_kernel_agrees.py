@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.adapters.service import machine_code
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board import kernel
 from allotment.core.placement.board.board import Board
@@ -100,9 +99,7 @@ def road(request: pytest.FixtureRequest) -> Loops:
     """The loops, and the same compiled."""
     if request.param == "loops":
         return kernel.LOOPS
-    with scored_by(None):
-        machine_code.load()
-        made = MachineCode.loops
+    made: Loops | None = request.getfixturevalue("compiled_loops")
     if made is None:
         pytest.skip("numba is not installed, or switched off")
     return made

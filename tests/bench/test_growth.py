@@ -19,7 +19,7 @@ from allotment_cli.bench.report import Report, find, holds_up
 from allotment_cli.bench.watch import WatchReport
 from allotment_cli.main import main
 
-BASELINE = Path(__file__).parent.parent / "bench" / "baseline.jsonl"
+BASELINE = Path(__file__).with_name("baseline.jsonl")
 PICTURE = BASELINE.with_name("growth.svg")
 SVG = "{http://www.w3.org/2000/svg}"
 KINDS: dict[str, type[Report]] = {
