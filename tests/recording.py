@@ -27,7 +27,6 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
     StageTime,
-    version_of,
 )
 from allotment_proto.facts import (
     CardFact,
@@ -40,6 +39,7 @@ from allotment_proto.facts import (
     Selection,
     Taint,
 )
+from allotment_proto.registry import version_of
 
 START_MS = 1_795_183_200_000  # 2026-11-20T14:00:00Z
 STEP_MS = 250

@@ -9,18 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from allotment_proto import subjects
-from allotment_proto.events import (
-    ENVELOPE_VERSION,
-    BindFailed,
-    Bound,
-    Corrected,
-    Decided,
-    Envelope,
-    Event,
-    Evicted,
-    PodObserved,
-)
+from allotment_proto import registry
+from allotment_proto.events import ENVELOPE_VERSION, Envelope, PodObserved
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled
 from allotment_proto.sharing import share
 
@@ -33,15 +23,8 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that are not what we expect."""
 
-_HOME: dict[type, str] = {
-    Decided: subjects.DECISION,
-    Bound: subjects.OUTCOME,
-    BindFailed: subjects.OUTCOME,
-    Evicted: subjects.OUTCOME,
-    Corrected: subjects.OUTCOME,
-}
-"""The one subject for events that are not the watcher's."""
-_HOMES = frozenset(_HOME.values())
+_FIXED = frozenset((registry.DECISION.address, registry.OUTCOME.address))
+"""The binder's subjects: what the watcher appends has no place there, nor the reverse."""
 
 _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(Envelope)
@@ -84,9 +67,11 @@ def decode_envelope(payload: bytes, subject: str = "") -> Envelope:
     for event in envelope.events:
         if type(event) is PodObserved:
             share(event)
-        if subject and _HOME.get(type(event), "") != (subject if subject in _HOMES else ""):
+        address = registry.KIND[type(event)].topic.address
+        if subject and subject != address and (subject in _FIXED or address in _FIXED):
             name = type(event).__name__
-            raise UndecodableError(f"{name} is not for {subject}; it belongs {_home_text(event)}")
+            where = f"on {address}" if address in _FIXED else "on a fact's subject"
+            raise UndecodableError(f"{name} is not for {subject}; it belongs {where}")
     return envelope
 
 
@@ -96,10 +81,6 @@ def check_envelope(payload: bytes) -> None:
         _envelope.decode(payload)
     except UNREADABLE as error:
         raise UndecodableError(_why(payload, ENVELOPE_VERSION, error)) from error
-
-
-def _home_text(event: Event) -> str:
-    return f"on {_HOME[type(event)]}" if type(event) in _HOME else "on a fact's subject"
 
 
 def decode_message(kind: type[M], payload: bytes) -> M:

@@ -10,6 +10,7 @@ together in order. Its position in the stream is its sequence.
 * outcomes (binder): `Bound`, `BindFailed`, `Evicted`, `Corrected`
 
 They are defined in `observed` and `decided`; here is what a record can hold.
+`registry` has a row for each.
 """
 
 import msgspec
@@ -56,10 +57,6 @@ __all__ = [
     "DEVICE_CONFIG",
     "ENVELOPE_VERSION",
     "SCHEDULER_CONFIG",
-    "SINCE_V2",
-    "SINCE_V3",
-    "SINCE_V4",
-    "SINCE_V5",
     "Admission",
     "BindFailed",
     "Bound",
@@ -92,11 +89,10 @@ __all__ = [
     "Short",
     "StageTime",
     "TimePassed",
-    "version_of",
 ]
 
 ENVELOPE_VERSION = 5
-"""The newest version that this release reads; a record is written with `version_of` its events."""
+"""The newest version that this release reads; `registry.version_of` says what a record needs."""
 
 Event = (
     NodeObserved
@@ -120,61 +116,6 @@ Event = (
     | Evicted
     | Corrected
 )
-SINCE_V2 = (MixLearned,)
-"""Events that releases which read version 1 only do not know."""
-SINCE_V3 = (
-    DevicesConfigured,
-    GroupObserved,
-    GroupGone,
-    QueueObserved,
-    QueueGone,
-    PriorityClassObserved,
-    PriorityClassGone,
-    Evicted,
-)
-SINCE_V4 = (TimePassed, ConfigurationChecked)
-SINCE_V5 = (Corrected,)
-
-
-_SINCE: dict[type[object], int] = {
-    kind: version
-    for version, kinds in ((2, SINCE_V2), (3, SINCE_V3), (4, SINCE_V4), (5, SINCE_V5))
-    for kind in kinds
-}
-
-
-def version_of(events: tuple[Event, ...]) -> int:
-    """The lowest version that a record of these events can have."""
-    return max(map(_needed, events), default=1)
-
-
-def _needed(event: Event) -> int:
-    if _has_v5(event):
-        return 5
-    return 3 if _has_v3(event) else _SINCE.get(type(event), 1)
-
-
-def _has_v3(event: Event) -> bool:
-    """Whether a decision means something else to a release that passes over its newer fields."""
-    return isinstance(event, Decided) and bool(
-        event.wholes or event.admissions or event.evictions or event.holds or event.nominations
-    )
-
-
-def _has_v5(event: Event) -> bool:
-    """Whether an event asks for more, or says more of order and quota, than a release knows that
-    passes over its newer fields.
-    """
-    match event:
-        case PodObserved(request=request, queue=queue, class_priority=class_priority):
-            more = request.selection.counted or queue or event.local_claims
-            return bool(more) or class_priority is not None
-        case Decided(placements=placements):
-            return any(placement.volumes for placement in placements)
-        case GroupObserved(owner=owner):
-            return owner is not None
-        case _:
-            return False
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -18,8 +18,9 @@ from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
-from allotment_proto.events import Decided, Envelope, Placement, StageTime, version_of
+from allotment_proto.events import Decided, Envelope, Placement, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
+from allotment_proto.registry import version_of
 
 PROPOSALS_WAITING_MAX = 16
 FULL_WAIT_S = 1.0

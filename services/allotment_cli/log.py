@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from allotment.core.explain import story
-from allotment.core.explain.story import EVENT_TYPES, Everything, NodeSubject, PodSubject
+from allotment.core.explain.story import Everything, NodeSubject, PodSubject
 from allotment.core.logport import Record
 from allotment.core.units import rfc3339
 from allotment_cli import export, moments
@@ -21,7 +21,9 @@ from allotment_cli.output import emit, emit_json, json_text, note, suggest
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event
+from allotment_proto.registry import KINDS
 
+EVENT_TYPES = tuple(kind.struct.__name__ for kind in KINDS)
 TYPE_WIDTH = max(map(len, EVENT_TYPES))
 UNREADABLE = "Unreadable"
 

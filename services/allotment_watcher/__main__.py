@@ -17,12 +17,13 @@ from allotment.core.config.policy import PolicyError
 from allotment.core.ledger.state import ClusterState
 from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured, PolicyLoaded
 from allotment_proto.facts import Problem
+from allotment_proto.registry import subject_of_facts
 from allotment_watcher.batch_watch import READY as BATCH
 from allotment_watcher.batch_watch import BatchWatch
 from allotment_watcher.config_checks import ConfigChecks
 from allotment_watcher.device_source import DeviceTexts, places_of_files
 from allotment_watcher.device_watch import READY, DeviceWatch, detail_of
-from allotment_watcher.diary import Diary, subject_of
+from allotment_watcher.diary import Diary
 from allotment_watcher.learner import keep_learning
 from allotment_watcher.namespace_watch import READY as NAMESPACES
 from allotment_watcher.namespace_watch import NamespaceWatch
@@ -102,7 +103,7 @@ class Turn:
         world.fold.listeners[:] = [diary.took_effect]  # and no longer an earlier turn's
         by = f"watcher/{ctx.settings.instance}"
         self.recorder = Recorder(
-            world.log, by, subject_of, full_reporter(ctx), refused_reporter(ctx)
+            world.log, by, subject_of_facts, full_reporter(ctx), refused_reporter(ctx)
         )
         self.checks = ConfigChecks(state, self.recorder.put)
         self.batch = BatchWatch(ctx, state, self.recorder)

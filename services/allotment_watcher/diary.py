@@ -10,25 +10,15 @@ import msgspec
 
 from allotment.core.ledger.state import ENDED, ClusterState
 from allotment.core.logport import Record
-from allotment_proto import subjects
 from allotment_proto.events import (
-    ConfigurationChecked,
-    DevicesConfigured,
     Envelope,
-    Event,
-    GroupGone,
     GroupObserved,
-    MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
     PodObserved,
-    PolicyLoaded,
-    PriorityClassGone,
     PriorityClassObserved,
-    QueueGone,
     QueueObserved,
-    TimePassed,
 )
 
 Fact = NodeObserved | NodeGone | PodObserved | PodGone
@@ -148,29 +138,3 @@ def _tells_nothing(told: PodObserved, seen: PodObserved) -> bool:
 def same_content(told: Versioned, seen: Versioned) -> bool:
     """Whether two observations differ in nothing but their resourceVersion."""
     return told == msgspec.structs.replace(seen, rv=told.rv)
-
-
-def subject_of(facts: tuple[Event, ...]) -> str:
-    """A fact alone has its object's subject; facts that gathered share one."""
-    if len(facts) > 1:
-        return subjects.FACTS
-    match facts[0]:
-        case NodeObserved(name=name) | NodeGone(name=name):
-            return subjects.node(name)
-        case PodObserved(uid=uid) | PodGone(uid=uid):
-            return subjects.pod(uid)
-        case (
-            GroupObserved(namespace=namespace, name=name)
-            | GroupGone(namespace=namespace, name=name)
-        ):
-            return subjects.group(namespace, name)
-        case QueueObserved(name=name) | QueueGone(name=name):
-            return subjects.queue(name)
-        case PriorityClassObserved(name=name) | PriorityClassGone(name=name):
-            return subjects.priority_class(name)
-        case PolicyLoaded() | MixLearned() | DevicesConfigured() | ConfigurationChecked():
-            return subjects.CONFIG
-        case TimePassed():
-            return subjects.TIME
-        case other:
-            raise TypeError(f"the watcher does not append {type(other).__name__}")

@@ -24,8 +24,9 @@ from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.ledger.state import ClusterState, apply
 from allotment_local.apiserver.store import Store
 from allotment_proto.codec import decode_envelope, encode
-from allotment_proto.events import Envelope, Event, version_of
+from allotment_proto.events import Envelope, Event
 from allotment_proto.facts import Policy
+from allotment_proto.registry import version_of
 from allotment_watcher.__main__ import Context
 from allotment_watcher.batch_watch import BatchWatch
 from allotment_watcher.diary import Diary

@@ -16,7 +16,7 @@ from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DevicesConfigured, Event, MixLearned, PodGone, QueueObserved
-from allotment_watcher.diary import subject_of
+from allotment_proto.registry import subject_of_facts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 
@@ -45,7 +45,7 @@ class Scene:
         self.recorder = Recorder(
             log,
             "test",
-            subject_of,
+            subject_of_facts,
             self.full.append,
             lambda event, message: self.too_large.append(event),
             gather_s=gather_s,

@@ -17,7 +17,8 @@ from allotment.core.queues.order import due
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import encode
-from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Evicted, version_of
+from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Evicted
+from allotment_proto.registry import version_of
 from tests.golden import lines
 from tests.golden.log import NOW_S, Lines, fold
 from tests.golden.manifests import Settings

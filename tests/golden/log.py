@@ -4,7 +4,8 @@ from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.core.logport import Landed, Record
 from allotment.testing.memory_log import MemoryLogCore
 from allotment_proto.codec import decode_envelope, encode
-from allotment_proto.events import Envelope, Event, version_of
+from allotment_proto.events import Envelope, Event
+from allotment_proto.registry import version_of
 
 NOW_S = 100
 Lines = list[str]

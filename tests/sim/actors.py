@@ -13,16 +13,9 @@ from allotment.core.placement.cycle import run_cycle
 from allotment.core.queues.order import due
 from allotment.testing.memory_log import Append
 from allotment_proto import codec, subjects
-from allotment_proto.events import (
-    Decided,
-    Envelope,
-    Event,
-    NodeGone,
-    PodGone,
-    PolicyLoaded,
-    version_of,
-)
+from allotment_proto.events import Decided, Envelope, Event, NodeGone, PodGone, PolicyLoaded
 from allotment_proto.messages import MESSAGE_VERSION, ClassFeasible, Feasible, Proposal, Settled
+from allotment_proto.registry import version_of
 from tests.sim.follower import Follower
 
 if TYPE_CHECKING:

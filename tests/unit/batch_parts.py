@@ -6,14 +6,9 @@ import msgspec
 
 from allotment.core.replay.bulk import Books
 from allotment_proto.codec import encode
-from allotment_proto.events import (
-    Envelope,
-    Event,
-    PodGone,
-    PodObserved,
-    version_of,
-)
+from allotment_proto.events import Envelope, Event, PodGone, PodObserved
 from allotment_proto.facts import PluginUse, Policy
+from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.test_batch_rounds import World
 

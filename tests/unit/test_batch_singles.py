@@ -19,9 +19,9 @@ from allotment_proto.events import (
     PodObserved,
     PriorityClassObserved,
     QueueObserved,
-    version_of,
 )
 from allotment_proto.facts import PluginUse, Policy
+from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.batch_parts import bound, gone, seen
 from tests.unit.test_batch_rounds import World, group

@@ -28,9 +28,9 @@ from allotment_proto.events import (
     Refusal,
     Short,
     StageTime,
-    version_of,
 )
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
+from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.batch_parts import CAPACITY, LIMITED
 from tests.unit.test_batch_rounds import group

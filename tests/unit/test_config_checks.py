@@ -13,9 +13,9 @@ from allotment_proto.events import (
     SCHEDULER_CONFIG,
     ConfigurationChecked,
     PolicyLoaded,
-    version_of,
 )
 from allotment_proto.facts import Policy, Problem
+from allotment_proto.registry import version_of
 from allotment_watcher.config_checks import PROBLEMS_MAX, ConfigChecks, policy_problems
 
 BAD = Problem("InvalidDeviceConfig", "config:3:", "migStrategy is 7")

@@ -10,8 +10,9 @@ from allotment.core.ledger.state import Node
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import Fit, fits
-from allotment_proto.events import NodeObserved, PodObserved, version_of
+from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy, Selection
+from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.kube_json import asks, container, node_json, pod_json, refused, seen
 from tests.unit.kube_json import node as node_seen

@@ -17,15 +17,9 @@ from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.local_volumes import choice
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.queues.order import is_due
-from allotment_proto.events import (
-    BindFailed,
-    Event,
-    NodeObserved,
-    PodGone,
-    PodObserved,
-    version_of,
-)
+from allotment_proto.events import BindFailed, Event, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Expression, LocalClaim, LocalVolume, NodeTerm
+from allotment_proto.registry import version_of
 from tests import build
 
 

@@ -11,7 +11,7 @@ from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Event, GroupObserved
-from allotment_watcher.diary import subject_of
+from allotment_proto.registry import subject_of_facts
 from tests.build import holding, pod
 from tests.waiting import patience, until
 
@@ -20,7 +20,7 @@ from tests.waiting import patience, until
 async def test_what_cannot_be_read_does_not_displace_what_was_read_just_before() -> None:
     """The cards of a bound pod whose next version is broken must not count as free."""
     log = MemoryLog()
-    recorder = Recorder(log, "test", subject_of, lambda _: None, lambda event, text: None)
+    recorder = Recorder(log, "test", subject_of_facts, lambda _: None, lambda event, text: None)
     read = pod("a", rv=5, node="n1", holdings=(holding(),))
     broken = pod("a", rv=0, node="n1")
     later = pod("a", rv=7, node="n1", holdings=(holding(),), phase="Running")
@@ -40,7 +40,9 @@ async def test_what_cannot_be_read_does_not_displace_what_was_read_just_before()
 async def test_an_event_that_no_service_can_read_is_left_out_alone() -> None:
     """It took up to 499 others of its record with it, and was sent again for ever."""
     log, refused = MemoryLog(), list[Event]()
-    recorder = Recorder(log, "test", subject_of, print, lambda event, _: refused.append(event))
+    recorder = Recorder(
+        log, "test", subject_of_facts, print, lambda event, _: refused.append(event)
+    )
     poison: list[Event] = [
         GroupObserved(uid="g", namespace="a", name="huge", rv=1, min_member=1 << 70),
         pod("below", rv=-1),

@@ -8,7 +8,8 @@ from allotment.core.logport import Record
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, NodeGone, PodGone
-from allotment_watcher.diary import Diary, subject_of
+from allotment_proto.registry import subject_of_facts
+from allotment_watcher.diary import Diary
 from tests.build import decided, node, pod, policy, state_of
 
 
@@ -125,14 +126,14 @@ def test_a_node_that_only_its_pods_remember_needs_no_correction() -> None:
 
 
 def test_subjects() -> None:
-    assert subject_of((pod("a"),)) == subjects.pod("a")
-    assert subject_of((node("n.1"),)) == subjects.node("n.1")
-    assert subject_of((policy(),)) == subjects.CONFIG
-    assert subject_of((pod("a"), pod("b"))) == subjects.FACTS
+    assert subject_of_facts((pod("a"),)) == subjects.pod("a")
+    assert subject_of_facts((node("n.1"),)) == subjects.node("n.1")
+    assert subject_of_facts((policy(),)) == subjects.CONFIG
+    assert subject_of_facts((pod("a"), pod("b"))) == subjects.FACTS
     gone = PodGone(uid="a", namespace="x", name="y", rv=1)
-    assert subject_of((gone,)) == subjects.pod("a")
+    assert subject_of_facts((gone,)) == subjects.pod("a")
     with pytest.raises(TypeError, match="does not append Decided"):
-        subject_of((decided(),))
+        subject_of_facts((decided(),))
 
 
 def test_a_fact_that_came_back_from_the_log_is_held_once() -> None:

@@ -24,7 +24,6 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
     RunnerUp,
-    version_of,
 )
 from allotment_proto.facts import (
     CardFact,
@@ -35,6 +34,7 @@ from allotment_proto.facts import (
     Policy,
     Selection,
 )
+from allotment_proto.registry import version_of
 
 GIB = 1 << 30
 CARDS = 8

@@ -43,7 +43,6 @@ from allotment_proto.events import (
     RunnerUp,
     StageTime,
     TimePassed,
-    version_of,
 )
 from allotment_proto.facts import (
     CardFact,
@@ -70,6 +69,7 @@ from allotment_proto.messages import (
     Proposal,
     Settled,
 )
+from allotment_proto.registry import check_complete, version_of
 
 FOLDER = Path(__file__).parent
 AT_MS = 1_763_718_000_123
@@ -326,6 +326,8 @@ EVENTS: tuple[Event, ...] = (
         extended=_REQUEST.extended,
     ),
 )
+check_complete(f"{__name__}.EVENTS", {type(event) for event in EVENTS})
+
 MESSAGES: tuple[Message, ...] = (
     Feasible(
         v=MESSAGE_VERSION,

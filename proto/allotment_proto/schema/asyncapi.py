@@ -6,50 +6,13 @@ contract tests hold them against `subjects` and the codec.
 
 from typing import Any, NamedTuple
 
-from allotment_proto import subjects
-from allotment_proto.events import (
-    BindFailed,
-    Bound,
-    ConfigurationChecked,
-    Corrected,
-    Decided,
-    DevicesConfigured,
-    Evicted,
-    GroupGone,
-    GroupObserved,
-    MixLearned,
-    NodeGone,
-    NodeObserved,
-    PodGone,
-    PodObserved,
-    PolicyLoaded,
-    PriorityClassGone,
-    PriorityClassObserved,
-    QueueGone,
-    QueueObserved,
-    TimePassed,
-)
+from allotment_proto import registry, subjects
+from allotment_proto.events import Decided
 from allotment_proto.messages import Feasible, Proposal, Settled
 
 ASYNCAPI_VERSION = "3.1.0"
 SERVICES = ("watcher", "filter", "scorer", "binder", "inspector")
-FACTS = (
-    NodeObserved,
-    NodeGone,
-    PodObserved,
-    PodGone,
-    GroupObserved,
-    GroupGone,
-    QueueObserved,
-    QueueGone,
-    PriorityClassObserved,
-    PriorityClassGone,
-    PolicyLoaded,
-    MixLearned,
-    DevicesConfigured,
-    ConfigurationChecked,
-    TimePassed,
-)
+FACTS = tuple(kind.struct for kind in registry.KINDS if kind.topic.sender == registry.WATCHER)
 
 
 class Channel(NamedTuple):
@@ -63,67 +26,14 @@ class Channel(NamedTuple):
     parameters: tuple[tuple[str, str], ...] = ()
 
 
+def _log_channel(topic: registry.Topic) -> Channel:
+    types = tuple(kind.struct for kind in registry.KINDS if kind.topic is topic)
+    return Channel(topic.key, topic.address, types, (topic.sender,), SERVICES, topic.parameters)
+
+
 CHANNELS = (
-    Channel(
-        "logNode",
-        subjects.NODE + "{node}",
-        (NodeObserved, NodeGone),
-        ("watcher",),
-        SERVICES,
-        (("node", "the node's name, percent-escaped into one token"),),
-    ),
-    Channel(
-        "logPod",
-        subjects.POD + "{uid}",
-        (PodObserved, PodGone),
-        ("watcher",),
-        SERVICES,
-        (("uid", "the pod's uid, percent-escaped into one token"),),
-    ),
-    Channel(
-        "logGroup",
-        subjects.GROUP + "{namespace}.{group}",
-        (GroupObserved, GroupGone),
-        ("watcher",),
-        SERVICES,
-        (
-            ("namespace", "the PodGroup's namespace, percent-escaped into one token"),
-            ("group", "its name, likewise"),
-        ),
-    ),
-    Channel(
-        "logQueue",
-        subjects.QUEUE + "{queue}",
-        (QueueObserved, QueueGone),
-        ("watcher",),
-        SERVICES,
-        (("queue", "the queue's name, percent-escaped into one token"),),
-    ),
-    Channel(
-        "logClass",
-        subjects.CLASS + "{class}",
-        (PriorityClassObserved, PriorityClassGone),
-        ("watcher",),
-        SERVICES,
-        (("class", "the PriorityClass's name, percent-escaped into one token"),),
-    ),
-    Channel("logFacts", subjects.FACTS, FACTS, ("watcher",), SERVICES),
-    Channel(
-        "logConfig",
-        subjects.CONFIG,
-        (PolicyLoaded, MixLearned, DevicesConfigured, ConfigurationChecked),
-        ("watcher",),
-        SERVICES,
-    ),
-    Channel("logTime", subjects.TIME, (TimePassed,), ("watcher",), SERVICES),
-    Channel("logDecision", subjects.DECISION, (Decided,), ("binder",), SERVICES),
-    Channel(
-        "logOutcome",
-        subjects.OUTCOME,
-        (Bound, BindFailed, Evicted, Corrected),
-        ("binder",),
-        SERVICES,
-    ),
+    *map(_log_channel, registry.TOPICS),
+    Channel("logFacts", subjects.FACTS, FACTS, (registry.WATCHER,), SERVICES),
     Channel("pipeFeasible", subjects.FEASIBLE, (Feasible,), ("filter",), ("scorer",)),
     Channel("pipeProposal", subjects.PROPOSAL, (Proposal,), ("scorer",), ("binder",)),
     Channel("pipeSettled", subjects.SETTLED, (Settled,), ("binder",), ("filter",)),
@@ -149,10 +59,7 @@ def document(schemas: dict[str, Any]) -> dict[str, Any]:
         },
         "components": {
             "schemas": schemas,
-            "messages": {
-                kind.__name__: _message(kind)
-                for kind in (*FACTS, Decided, Bound, BindFailed, Evicted, Corrected, *PIPELINE)
-            },
+            "messages": {kind.__name__: _message(kind) for kind in (*registry.KIND, *PIPELINE)},
         },
     }
 

@@ -17,16 +17,9 @@ from allotment.core.logport import LogMisconfigured, Record
 from allotment_cli.errors import CliError
 from allotment_proto import subjects
 from allotment_proto.codec import encode
-from allotment_proto.events import (
-    Envelope,
-    Event,
-    PodGone,
-    PodObserved,
-    StageTime,
-    version_of,
-)
+from allotment_proto.events import Envelope, Event, PodGone, PodObserved, StageTime
 from allotment_proto.facts import PodRequest
-from allotment_watcher.diary import subject_of
+from allotment_proto.registry import subject_of_facts, version_of
 
 NAMESPACE = "bench"
 
@@ -102,7 +95,7 @@ class Load:
         self._running: deque[str] = deque()
         self._fact_records: list[Record] = []
         self._turn = anyio.Event()
-        self._recorder = Recorder(log, "watcher/bench", subject_of, _fail_full, _fail_large)
+        self._recorder = Recorder(log, "watcher/bench", subject_of_facts, _fail_full, _fail_large)
 
     async def write(self) -> None:
         """Append what was put, for ever."""

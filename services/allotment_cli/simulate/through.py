@@ -32,15 +32,8 @@ from allotment_cli.simulate.report import Curve, RunReport, curve, report
 from allotment_cli.simulate.run import Drawn
 from allotment_proto import subjects
 from allotment_proto.codec import encode
-from allotment_proto.events import (
-    Decided,
-    Envelope,
-    Event,
-    Placement,
-    PolicyLoaded,
-    Refusal,
-    version_of,
-)
+from allotment_proto.events import Decided, Envelope, Event, Placement, PolicyLoaded, Refusal
+from allotment_proto.registry import version_of
 
 STAGES = ("filter", "scorer", "binder")
 SILENCE_S = 120.0

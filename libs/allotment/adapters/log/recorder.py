@@ -19,7 +19,8 @@ import anyio
 
 from allotment.core.logport import Log, Refused
 from allotment_proto.codec import UndecodableError, check_envelope, encode
-from allotment_proto.events import Envelope, Event, PodGone, PodObserved, version_of
+from allotment_proto.events import Envelope, Event, PodGone, PodObserved
+from allotment_proto.registry import version_of
 
 EVENTS_PER_RECORD_MAX = 500
 REFUSED_MAX = 1000

@@ -5,7 +5,8 @@ remembers what it must (which uids carried the pod's name, who held the card). F
 in log order.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from allotment.core.explain.pod_views import asks_text
 from allotment.core.explain.views import plain
@@ -38,32 +39,8 @@ from allotment_proto.events import (
     TimePassed,
 )
 from allotment_proto.facts import Holding
+from allotment_proto.registry import check_complete
 
-EVENT_TYPES = tuple(
-    kind.__name__
-    for kind in (
-        NodeObserved,
-        NodeGone,
-        PodObserved,
-        PodGone,
-        PolicyLoaded,
-        MixLearned,
-        DevicesConfigured,
-        ConfigurationChecked,
-        GroupObserved,
-        GroupGone,
-        QueueObserved,
-        QueueGone,
-        PriorityClassObserved,
-        PriorityClassGone,
-        TimePassed,
-        Decided,
-        Bound,
-        BindFailed,
-        Evicted,
-        Corrected,
-    )
-)
 PARTS_SHOWN = 3
 
 
@@ -204,63 +181,7 @@ def uids_of(event: Event) -> list[str]:
 
 def line(event: Event, only: Collection[str] | None = None) -> str:
     """One event in one line. With `only`, a decision shows its parts about these uids alone."""
-    match event:
-        case NodeObserved():
-            return _node_line(event)
-        case NodeGone():
-            return f"node {event.name} is gone"
-        case PodObserved():
-            return _pod_line(event)
-        case PodGone():
-            return f"pod {event.namespace}/{event.name} is gone"
-        case GroupObserved():
-            return (
-                f"group {event.namespace}/{event.name}: {event.phase or 'new'} in queue "
-                f"{event.queue}, at least {event.min_member}"
-            )
-        case GroupGone():
-            return f"group {event.namespace}/{event.name} is gone"
-        case QueueObserved():
-            return f"queue {event.name}: {event.state}, weight {event.weight}"
-        case QueueGone():
-            return f"queue {event.name} is gone"
-        case PriorityClassObserved():
-            return f"priority class {event.name}: {event.value}"
-        case PriorityClassGone():
-            return f"priority class {event.name} is gone"
-        case Evicted():
-            ending = f"not evicted: {event.code}: {event.message}" if event.code else "evicted"
-            return f"pod {event.namespace}/{event.name} {ending} from {event.node}"
-        case PolicyLoaded():
-            policy = event.policy
-            return (
-                f"policy from {event.source}: cards {policy.device_policy} × "
-                f"{policy.device_weight}, fit × {policy.fit_weight}, "
-                f"hosts {policy.host_policy} × {policy.host_weight}"
-            )
-        case MixLearned():
-            return (
-                f"mix for {event.policy}: {len(event.mix)} typical shapes learned from "
-                f"{event.pods} pods"
-            )
-        case DevicesConfigured():
-            return _devices_line(event)
-        case ConfigurationChecked():
-            return _checked_line(event)
-        case TimePassed():
-            return f"it is {rfc3339(event.at_ms)}"
-        case Decided():
-            return _decided_line(event, only)
-        case Bound():
-            return f"pod {event.namespace}/{event.name} bound to {event.node} as decided"
-        case BindFailed():
-            return (
-                f"pod {event.namespace}/{event.name} not bound to {event.node}: "
-                f"{event.code}: {event.message}"
-            )
-        case Corrected():
-            said = corrected_text(event)
-            return f"pod {event.namespace}/{event.name} on {event.node} corrected: {said}"
+    return _decided_line(event, only) if isinstance(event, Decided) else _LINES[type(event)](event)
 
 
 def corrected_text(event: Corrected) -> str:
@@ -356,3 +277,66 @@ def placed_text(placement: Placement) -> str:
     cards = cards or ", ".join(f"{name}: {n}" for name, n in plain(placement.extended).items())
     where = f"{placement.node} ({cards})" if cards else placement.node
     return f"{placement.namespace}/{placement.name} → {where}"
+
+
+def _group_line(event: GroupObserved) -> str:
+    return (
+        f"group {event.namespace}/{event.name}: {event.phase or 'new'} in queue "
+        f"{event.queue}, at least {event.min_member}"
+    )
+
+
+def _evicted_line(event: Evicted) -> str:
+    ending = f"not evicted: {event.code}: {event.message}" if event.code else "evicted"
+    return f"pod {event.namespace}/{event.name} {ending} from {event.node}"
+
+
+def _policy_line(event: PolicyLoaded) -> str:
+    policy = event.policy
+    return (
+        f"policy from {event.source}: cards {policy.device_policy} × "
+        f"{policy.device_weight}, fit × {policy.fit_weight}, "
+        f"hosts {policy.host_policy} × {policy.host_weight}"
+    )
+
+
+def _mix_line(event: MixLearned) -> str:
+    shapes = f"{len(event.mix)} typical shapes learned from {event.pods} pods"
+    return f"mix for {event.policy}: {shapes}"
+
+
+def _bind_failed_line(event: BindFailed) -> str:
+    return (
+        f"pod {event.namespace}/{event.name} not bound to {event.node}: "
+        f"{event.code}: {event.message}"
+    )
+
+
+def _corrected_line(event: Corrected) -> str:
+    said = corrected_text(event)
+    return f"pod {event.namespace}/{event.name} on {event.node} corrected: {said}"
+
+
+_LINES: dict[type, Callable[[Any], str]] = {
+    NodeObserved: _node_line,
+    NodeGone: lambda event: f"node {event.name} is gone",
+    PodObserved: _pod_line,
+    PodGone: lambda event: f"pod {event.namespace}/{event.name} is gone",
+    GroupObserved: _group_line,
+    GroupGone: lambda event: f"group {event.namespace}/{event.name} is gone",
+    QueueObserved: lambda event: f"queue {event.name}: {event.state}, weight {event.weight}",
+    QueueGone: lambda event: f"queue {event.name} is gone",
+    PriorityClassObserved: lambda event: f"priority class {event.name}: {event.value}",
+    PriorityClassGone: lambda event: f"priority class {event.name} is gone",
+    PolicyLoaded: _policy_line,
+    MixLearned: _mix_line,
+    DevicesConfigured: _devices_line,
+    ConfigurationChecked: _checked_line,
+    TimePassed: lambda event: f"it is {rfc3339(event.at_ms)}",
+    Decided: lambda event: _decided_line(event, None),
+    Bound: lambda event: f"pod {event.namespace}/{event.name} bound to {event.node} as decided",
+    BindFailed: _bind_failed_line,
+    Evicted: _evicted_line,
+    Corrected: _corrected_line,
+}
+check_complete(f"{__name__}._LINES", _LINES)

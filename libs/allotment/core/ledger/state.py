@@ -60,6 +60,7 @@ from allotment_proto.events import (
     TimePassed,
 )
 from allotment_proto.facts import Holding
+from allotment_proto.registry import check_complete
 
 __all__ = [
     "BOUND",
@@ -322,6 +323,7 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     Evicted: fold_evictions.evicted,
     Corrected: pod_corrected,
 }
+check_complete(f"{__name__}._HANDLERS", _HANDLERS)
 
 
 def apply_all(

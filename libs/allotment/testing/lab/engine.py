@@ -23,34 +23,18 @@ from allotment.testing.lab.measures import (
     node_milli,
 )
 from allotment.testing.lab.workload import Arrival
-from allotment_proto import subjects
 from allotment_proto.events import (
-    BindFailed,
     Bound,
-    ConfigurationChecked,
-    Corrected,
     Decided,
-    DevicesConfigured,
     Envelope,
     Event,
-    Evicted,
-    GroupGone,
-    GroupObserved,
-    MixLearned,
-    NodeGone,
     NodeObserved,
     PodGone,
-    PodObserved,
     PolicyLoaded,
-    PriorityClassGone,
-    PriorityClassObserved,
-    QueueGone,
-    QueueObserved,
     Refusal,
-    TimePassed,
-    version_of,
 )
 from allotment_proto.facts import Policy
+from allotment_proto.registry import subject_of, version_of
 
 START_MS = 1_767_225_600_000
 """Virtual time 0: 2026-01-01T00:00:00Z."""
@@ -214,7 +198,7 @@ class Simulation:
         if self._sink is not None:
             at_ms = START_MS + 1000 * self.now_s
             record = Envelope(v=version_of((event,)), at_ms=at_ms, by="lab/0", events=(event,))
-            self._sink(_subject(event), record)
+            self._sink(subject_of(event), record)
 
     def _weigh(self, name: str) -> None:
         """Take over what a node's cards now have taken of them."""
@@ -236,25 +220,3 @@ def last_obstacle(refusal: Refusal) -> str:
         return refusal.problem.code
     furthest = max(refusal.reasons, key=lambda found: (_STEP[found[0]], found[1]), default=None)
     return "NoNodes" if furthest is None else furthest[0]
-
-
-def _subject(event: Event) -> str:
-    match event:
-        case NodeObserved() | NodeGone():
-            return subjects.node(event.name)
-        case PodObserved() | PodGone():
-            return subjects.pod(event.uid)
-        case Decided():
-            return subjects.DECISION
-        case Bound() | BindFailed() | Evicted() | Corrected():
-            return subjects.OUTCOME
-        case GroupObserved() | GroupGone():
-            return subjects.group(event.namespace, event.name)
-        case QueueObserved() | QueueGone():
-            return subjects.queue(event.name)
-        case PriorityClassObserved() | PriorityClassGone():
-            return subjects.priority_class(event.name)
-        case TimePassed():
-            return subjects.TIME
-        case PolicyLoaded() | MixLearned() | DevicesConfigured() | ConfigurationChecked():
-            return subjects.CONFIG

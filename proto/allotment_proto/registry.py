@@ -1,0 +1,195 @@
+"""Every event of the log, one row each: on which subject it goes, who appends it, since which
+record version it exists.
+
+The codec, the schema, the watcher, the simulation and the command line read this table. What folds
+an event and what words it are tables of the core with a row for each of these; all of them are
+held against `Event` at import, so that an event which is forgotten somewhere stops every process at
+once instead of one of them at three in the morning.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, get_args
+
+from allotment_proto import subjects
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    ConfigurationChecked,
+    Corrected,
+    Decided,
+    DevicesConfigured,
+    Event,
+    Evicted,
+    GroupGone,
+    GroupObserved,
+    MixLearned,
+    NodeGone,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
+    TimePassed,
+)
+
+WATCHER = "watcher"
+BINDER = "binder"
+
+
+class Topic(NamedTuple):
+    """A subject, or the subjects of one kind of object: who appends there, and for which object.
+
+    `parameters` name the tokens of `address` that vary, each with its meaning.
+    """
+
+    key: str
+    address: str
+    sender: str
+    subject: Callable[[Any], str]
+    """From an event to its subject."""
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+def _fixed(key: str, subject: str, sender: str) -> Topic:
+    return Topic(key, subject, sender, lambda _: subject)
+
+
+NODE = Topic(
+    "logNode",
+    subjects.NODE + "{node}",
+    WATCHER,
+    lambda event: subjects.node(event.name),
+    (("node", "the node's name, percent-escaped into one token"),),
+)
+POD = Topic(
+    "logPod",
+    subjects.POD + "{uid}",
+    WATCHER,
+    lambda event: subjects.pod(event.uid),
+    (("uid", "the pod's uid, percent-escaped into one token"),),
+)
+GROUP = Topic(
+    "logGroup",
+    subjects.GROUP + "{namespace}.{group}",
+    WATCHER,
+    lambda event: subjects.group(event.namespace, event.name),
+    (
+        ("namespace", "the PodGroup's namespace, percent-escaped into one token"),
+        ("group", "its name, likewise"),
+    ),
+)
+QUEUE = Topic(
+    "logQueue",
+    subjects.QUEUE + "{queue}",
+    WATCHER,
+    lambda event: subjects.queue(event.name),
+    (("queue", "the queue's name, percent-escaped into one token"),),
+)
+CLASS = Topic(
+    "logClass",
+    subjects.CLASS + "{class}",
+    WATCHER,
+    lambda event: subjects.priority_class(event.name),
+    (("class", "the PriorityClass's name, percent-escaped into one token"),),
+)
+CONFIG = _fixed("logConfig", subjects.CONFIG, WATCHER)
+TIME = _fixed("logTime", subjects.TIME, WATCHER)
+DECISION = _fixed("logDecision", subjects.DECISION, BINDER)
+OUTCOME = _fixed("logOutcome", subjects.OUTCOME, BINDER)
+
+
+class Kind(NamedTuple):
+    """One event: its struct, where it goes, and the lowest record version that may hold it.
+
+    A release that reads older versions only passes over fields that it does not know. Where that
+    would change what the event means to it, `newer` says so of an event, with the version that
+    such an event needs.
+    """
+
+    struct: type
+    topic: Topic
+    since: int = 1
+    newer: tuple[tuple[int, Callable[[Any], bool]], ...] = ()
+
+
+def _asks_more(event: PodObserved) -> bool:
+    more = event.request.selection.counted or event.queue or event.local_claims
+    return bool(more) or event.class_priority is not None
+
+
+def _orders_groups(event: Decided) -> bool:
+    more = event.wholes or event.admissions or event.evictions
+    return bool(more or event.holds or event.nominations)
+
+
+def _gives_volumes(event: Decided) -> bool:
+    return any(placement.volumes for placement in event.placements)
+
+
+def _has_owner(event: GroupObserved) -> bool:
+    return event.owner is not None
+
+
+KINDS = (
+    Kind(NodeObserved, NODE),
+    Kind(NodeGone, NODE),
+    Kind(PodObserved, POD, newer=((5, _asks_more),)),
+    Kind(PodGone, POD),
+    Kind(GroupObserved, GROUP, since=3, newer=((5, _has_owner),)),
+    Kind(GroupGone, GROUP, since=3),
+    Kind(QueueObserved, QUEUE, since=3),
+    Kind(QueueGone, QUEUE, since=3),
+    Kind(PriorityClassObserved, CLASS, since=3),
+    Kind(PriorityClassGone, CLASS, since=3),
+    Kind(PolicyLoaded, CONFIG),
+    Kind(MixLearned, CONFIG, since=2),
+    Kind(DevicesConfigured, CONFIG, since=3),
+    Kind(ConfigurationChecked, CONFIG, since=4),
+    Kind(TimePassed, TIME, since=4),
+    Kind(Decided, DECISION, newer=((5, _gives_volumes), (3, _orders_groups))),
+    Kind(Bound, OUTCOME),
+    Kind(BindFailed, OUTCOME),
+    Kind(Evicted, OUTCOME, since=3),
+    Kind(Corrected, OUTCOME, since=5),
+)
+KIND: dict[type, Kind] = {kind.struct: kind for kind in KINDS}
+TOPICS = tuple(dict.fromkeys(kind.topic for kind in KINDS))
+
+
+def check_complete(table: str, types: Collection[type]) -> None:
+    """Raises TypeError if a table has not exactly one row for each event of the log."""
+    missing = [kind.__name__ for kind in get_args(Event) if kind not in types]
+    unknown = [kind.__name__ for kind in types if kind not in get_args(Event)]
+    if missing or unknown:
+        raise TypeError(f"{table}: no row for {missing}, rows for what is no event: {unknown}")
+
+
+check_complete("allotment_proto.registry.KINDS", KIND)
+
+
+def subject_of(event: Event) -> str:
+    """The subject of a record with this event alone."""
+    return KIND[type(event)].topic.subject(event)
+
+
+def subject_of_facts(facts: tuple[Event, ...]) -> str:
+    """The subject of a record of the watcher's: several facts that gathered share one. Raises
+    TypeError for what is not the watcher's.
+    """
+    for fact in facts:
+        if KIND[type(fact)].topic.sender != WATCHER:
+            raise TypeError(f"the watcher does not append {type(fact).__name__}")
+    return subjects.FACTS if len(facts) > 1 else subject_of(facts[0])
+
+
+def version_of(events: tuple[Event, ...]) -> int:
+    """The lowest version that a record of these events can have."""
+    return max(map(_needed, events), default=1)
+
+
+def _needed(event: Event) -> int:
+    kind = KIND[type(event)]
+    return next((version for version, is_newer in kind.newer if is_newer(event)), kind.since)
