@@ -64,7 +64,7 @@ async def test_an_event_that_no_service_can_read_is_left_out_alone() -> None:
 
 @pytest.mark.anyio
 async def test_events_that_were_left_out_are_remembered_without_their_texts() -> None:
-    recorder = Recorder(MemoryLog(), "test", subject_of, print, lambda *_: None)
+    recorder = Recorder(MemoryLog(), "test", subject_of_facts, print, lambda *_: None)
     tracemalloc.start()
     try:
         large: list[Event] = [pod(f"u{n}", name="\ud800" * 20_000) for n in range(50)]
