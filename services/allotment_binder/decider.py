@@ -23,6 +23,8 @@ from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 from allotment_proto.registry import version_of
 
 PROPOSALS_WAITING_MAX = 16
+DECISION_ATTEMPTS = 4
+"""How often a decision is made that others overtake: once more on each newer state."""
 FULL_WAIT_S = 1.0
 REFUSED_SAID_MAX = 20
 """How many refused parts of one proposal a log line names."""
@@ -86,7 +88,7 @@ class Decider:
     async def _settle(self, proposal: Proposal, received_us: int) -> Settled:
         """Append the decision; checked again and retried when another one took its place."""
         fold = self.world.fold
-        for attempt in range(self.ctx.settings.decision_retries + 1):
+        for attempt in range(DECISION_ATTEMPTS):
             stage = StageTime("binder", self.ctx.settings.instance, received_us, _now_us())
             at_ms = time.time_ns() // 1_000_000
             try:

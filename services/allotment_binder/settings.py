@@ -10,10 +10,6 @@ from allotment.adapters.service.settings import KubeSettings
 class BinderSettings(KubeSettings, frozen=True, kw_only=True):
     """What the binder needs beside what every service does."""
 
-    decision_retries: Annotated[
-        int,
-        Meta(description="how often a decision that lost its place is checked again", ge=0, le=20),
-    ] = 3
     bind: Annotated[
         bool,
         Meta(

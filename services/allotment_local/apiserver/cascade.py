@@ -4,25 +4,39 @@ An object whose owners are all absent is deleted as well, as Kubernetes' garbage
 what was made just after its owner went.
 """
 
-from __future__ import annotations
-
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from allotment_local.apiserver.collection import Entry, Event
+from allotment_local.apiserver.collection import Collection, Entry, Event
 from allotment_local.apiserver.errors import JsonObject
+from allotment_local.apiserver.registry import Registry
 from allotment_local.apiserver.resources import NAMESPACES, ResourceKey
 
-if TYPE_CHECKING:
-    from allotment_local.apiserver.store import Store
-
 _Place = tuple[ResourceKey, str, str]
+
+
+class Writes(Protocol):
+    """What a cascade needs of the store that it belongs to (`store.Store`)."""
+
+    registry: Registry
+
+    def collection(self, resource: ResourceKey) -> Collection: ...
+
+    def erase(self, resource: ResourceKey, old: Entry) -> Entry: ...
+
+    def mark_deleted(
+        self, resource: ResourceKey, old: Entry, grace_s: int, **changes: Any
+    ) -> Entry: ...
+
+    def remove(self, resource: ResourceKey, namespace: str, name: str) -> tuple[Entry, bool]: ...
+
+    def replace(self, resource: ResourceKey, old: Entry, new: JsonObject) -> Entry: ...
 
 
 class Cascade:
     """Keeps an index from owner UID to dependents, fed by every write."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Writes) -> None:
         self._store = store
         self._dependents: dict[str, set[_Place]] = {}
         self._ending_namespaces: set[str] = set()
