@@ -387,6 +387,8 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     no card gives a larger instance where another one can give a smaller. `device_config` names the
     ConfigMap of the device configuration, namespace and name. `fit_weight` is what a pod is worth
     that needs all it is given of a card; logs from before there was such a score have none.
+    `namespace_turns` is whether namespaces take turns where nothing else orders pods and groups;
+    in logs from before there were turns the older comes first.
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -407,3 +409,4 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     mig_order: str = "least-stranded"
     namespace_in_metrics: bool = False
     fit_weight: Int64 = 0
+    namespace_turns: bool = False

@@ -133,6 +133,10 @@ def _has_owner(event: GroupObserved) -> bool:
     return event.owner is not None
 
 
+def _has_turns(event: PolicyLoaded) -> bool:
+    return event.policy.namespace_turns is True
+
+
 KINDS = (
     Kind(NodeObserved, NODE),
     Kind(NodeGone, NODE),
@@ -144,7 +148,7 @@ KINDS = (
     Kind(QueueGone, QUEUE, since=3),
     Kind(PriorityClassObserved, CLASS, since=3),
     Kind(PriorityClassGone, CLASS, since=3),
-    Kind(PolicyLoaded, CONFIG),
+    Kind(PolicyLoaded, CONFIG, newer=((5, _has_turns),)),
     Kind(MixLearned, CONFIG, since=2),
     Kind(DevicesConfigured, CONFIG, since=3),
     Kind(ConfigurationChecked, CONFIG, since=4),

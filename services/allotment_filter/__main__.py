@@ -127,6 +127,7 @@ class Filter:
                 cycle = f"{self.ctx.settings.instance}.{epoch}.{next(numbers)}"
                 if await self._cycle_through(cycle, turn.batch, received_us, self._looks):
                     self.tried.update(dict.fromkeys(turn.batch.uids, turn.batch.basis))
+                    self._waiting.offered(turn.batch.uids)
             elif not turn.in_vain:
                 await self._sleep_until_news()
 

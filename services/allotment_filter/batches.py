@@ -7,14 +7,14 @@ quarter of it, whatever their priority. So a thousand hopeless pods neither fill
 one that fits, even where something changes all the time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from allotment.core.ledger.state import ClusterState, Pod
 from allotment.core.placement.cycle import BATCH_MAX, same_refusal
-from allotment.core.queues.order import due, is_due
+from allotment.core.queues.order import due, in_line, is_due
 from allotment_filter.looks import Look, Looks
+from allotment_filter.waiting import Waiting
 from allotment_proto.events import PodObserved
 from allotment_proto.messages import ClassFeasible
 
@@ -23,14 +23,10 @@ TOLD_PART = 4
 
 
 class _Candidate(NamedTuple):
-    """A pod with its position in the order of due pods, and what its class meets."""
+    """A pod, and what its class meets."""
 
-    position: int
     fact: PodObserved
     look: Look | None
-
-
-_position = attrgetter("position")
 
 
 class Batch(NamedTuple):
@@ -53,25 +49,26 @@ def next_round(
     tried: Mapping[str, int],
     held_back: Mapping[str, float],
     batch_max: int = BATCH_MAX,
-    waiting: Iterable[Pod] | None = None,
+    waiting: Waiting | None = None,
 ) -> Round:
     """Open the next batch. `held_back` pods (their Binding failed just now) are left out.
 
-    `waiting` are all pending pods in order, if the caller keeps them so; only as many are looked at
+    `waiting` has all pending pods in order, if the caller keeps them so; only as many are looked at
     as it takes to fill the batch.
     """
     state = looks.state
-    pods = due(state, tried) if waiting is None else _due_of(waiting, state, tried)
+    if waiting is None:
+        pods: Iterable[Pod] = due(state, tried)
+    else:
+        pods = waiting.in_turns(lambda pod: is_due(state, pod, _tried_seq(pod, tried)))
     try:
         return _round(pods, looks, held_back, batch_max)
     finally:
         looks.close()
 
 
-def _due_of(waiting: Iterable[Pod], state: ClusterState, tried: Mapping[str, int]) -> Iterator[Pod]:
-    for pod in waiting:
-        if is_due(state, pod, max(tried.get(pod.fact.uid, 0), pod.refused_basis)):
-            yield pod
+def _tried_seq(pod: Pod, tried: Mapping[str, int]) -> int:
+    return max(tried.get(pod.fact.uid, 0), pod.refused_basis)
 
 
 def _round(
@@ -81,7 +78,7 @@ def _round(
     fitting: list[_Candidate] = []
     untold: list[_Candidate] = []
     told_before: list[_Candidate] = []
-    for position, pod in enumerate(pods):
+    for pod in pods:
         fact = pod.fact
         if fact.uid in held_back:
             continue
@@ -89,23 +86,25 @@ def _round(
         if fact.problem is None:
             look = looks.of(fact)
             if look.feasible:
-                fitting.append(_Candidate(position, fact, look))
+                fitting.append(_Candidate(fact, look))
                 if len(fitting) == batch_max:
                     break
                 continue
             if same_refusal(pod.refusal, look.refusal):
                 in_vain.append(fact.uid)
                 continue
-        candidate = _Candidate(position, fact, look)
+        candidate = _Candidate(fact, look)
         (untold if pod.refusal is None else told_before).append(candidate)
     to_tell = max(batch_max - len(fitting), batch_max // TOLD_PART)
     refused = (untold + told_before)[:to_tell]
     chosen = fitting[: batch_max - len(refused)] + refused
-    chosen.sort(key=_position)
-    return Round(_batch(looks.state.seq, chosen), tuple(in_vain))
+    return Round(_batch(looks.state, chosen), tuple(in_vain))
 
 
-def _batch(basis: int, chosen: Sequence[_Candidate]) -> Batch:
+def _batch(state: ClusterState, found: Iterable[_Candidate]) -> Batch:
+    by_uid = {candidate.fact.uid: candidate for candidate in found}
+    in_order = in_line(state, [state.pods[uid] for uid in by_uid])
+    chosen = [by_uid[pod.fact.uid] for pod in in_order]
     samples: dict[int, tuple[int, Look]] = {}
     for sample, candidate in enumerate(chosen):
         if candidate.look is not None:  # one of them for each class
@@ -114,4 +113,4 @@ def _batch(basis: int, chosen: Sequence[_Candidate]) -> Batch:
         ClassFeasible(sample, look.feasible, look.refusal.nodes, look.refusal.reasons)
         for sample, look in samples.values()
     )
-    return Batch(basis, tuple(candidate.fact.uid for candidate in chosen), classes)
+    return Batch(state.seq, tuple(candidate.fact.uid for candidate in chosen), classes)

@@ -3,7 +3,8 @@
 A group is due when something happened since it was last tried that may let it pass its gate or get
 its pods placed: room appeared, a queue or a class changed, or the group itself did. Due groups are
 taken in turns over the queues, in the order of the policy's plugins, each with all of its pods, up
-to a batch; a group larger than a batch comes alone. A pod without a group is one by itself.
+to a batch; a group larger than a batch comes alone. A pod without a group is one by itself. Where
+the policy says so, the namespaces take turns among those of a queue that its plugins do not order.
 
 Where something happens all the time, groups in front that find no place are due again before those
 behind them had a turn. So a part of each batch is for groups that had none yet.
@@ -97,6 +98,7 @@ class Groups:
 
     def tried(self, found: GroupBatch) -> None:
         """The batch's cycle came to an end."""
+        self.lines.offered(found.jobs)
         self._had_a_turn.update(found.jobs)
         self._tried.update(dict.fromkeys(found.jobs, found.batch.basis))
         if len(self._tried) > 2 * (len(self.state.groups) + len(self.state.pending)) + 1000:

@@ -2,18 +2,131 @@
 
 A job's place in its queue follows from the job and from what the cluster has. Where the queues
 stand among each other changes with every allocation, and is asked each time.
+
+Among those that nothing else orders the namespaces take turns, if the policy lets them: a namespace
+of which a batch had somebody goes behind those of which it had nobody. So each is offered to a
+round once before any is offered twice. Whom the round gives a place first does not follow from
+here but from the log (`allotment.core.queues.turns`).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Container, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from allotment.core.queues.model import WAITING, Status
-from allotment.core.queues.plugins.base import Order
+from allotment.core.queues.plugins.base import Key, Order
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
+from allotment.core.queues.turns import take_turns
 from allotment.core.queues.work import Job, World
 
-Entry = tuple[Order, str]
+T = TypeVar("T", bound=object)
+
+
+class Entry(NamedTuple):
+    """When somebody arrived, and who. Total: arrivals differ in the uid at least."""
+
+    arrival: Key
+    uid: str
+
+
+class Seat(NamedTuple):
+    """A place in a line: what orders it, the namespace (empty if they take no turns), the entry."""
+
+    level: Order
+    namespace: str
+    entry: Entry
+
+
+class Line:
+    """Seats of one queue: level by level; in a level the namespaces take turns, each by arrival."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Order, OrderedDict[str, list[Entry]]] = {}
+        """By level, the namespaces with somebody there, the next one to have its turn in front."""
+        self._levels: list[Order] = []
+        """The keys of `_rows` in order."""
+
+    def add(self, seat: Seat) -> None:
+        rows = self._rows.get(seat.level)
+        if rows is None:
+            rows = self._rows[seat.level] = OrderedDict()
+            insort(self._levels, seat.level)
+        insort(rows.setdefault(seat.namespace, []), seat.entry)
+
+    def replace(self, old: Seat | None, new: Seat | None) -> None:
+        """Take a seat out, if it is there, and add another. A namespace that keeps somebody in its
+        level keeps its turn.
+        """
+        was_there = old is not None and old in self
+        if new is not None:
+            self.add(new)
+        if old is not None and was_there:
+            row = self._rows[old.level][old.namespace]
+            del row[bisect_left(row, old.entry)]
+            self._drop_if_empty(old, row)
+
+    def __contains__(self, seat: Seat) -> bool:
+        rows = self._rows.get(seat.level)
+        row = [] if rows is None else rows.get(seat.namespace, [])
+        at = bisect_left(row, seat.entry)
+        return at < len(row) and row[at] == seat.entry
+
+    def take_out_all(self, seats: Iterable[Seat]) -> None:
+        """Take many seats out: each row that has any is written anew once."""
+        gone: dict[tuple[Order, str], set[str]] = {}
+        some: dict[tuple[Order, str], Seat] = {}
+        for seat in seats:
+            place = seat.level, seat.namespace
+            gone.setdefault(place, set()).add(seat.entry.uid)
+            some[place] = seat
+        for (level, namespace), uids in gone.items():
+            row = self._rows[level][namespace]
+            row[:] = [entry for entry in row if entry.uid not in uids]
+            self._drop_if_empty(some[level, namespace], row)
+
+    def had_its_turn(self, seat: Seat) -> None:
+        """The seat's namespace goes behind the others of its level."""
+        rows = self._rows.get(seat.level)
+        if rows is not None and seat.namespace in rows:
+            rows.move_to_end(seat.namespace)
+
+    def in_turns(self, found: Callable[[str], T | None]) -> Iterator[T]:
+        """What is found for the uids, in order; those for which there is nothing are passed over
+        and take nobody's turn. Look no further at it once the line was changed.
+        """
+        for level in self._levels:
+            rows = self._rows[level].values()
+            yield from take_turns(_found(row, found) for row in rows)
+
+    def copy(self) -> "Line":
+        made = Line()
+        made._levels = self._levels.copy()
+        made._rows = {
+            level: OrderedDict((namespace, row.copy()) for namespace, row in rows.items())
+            for level, rows in self._rows.items()
+        }
+        return made
+
+    def __bool__(self) -> bool:
+        return bool(self._levels)
+
+    def _drop_if_empty(self, seat: Seat, row: list[Entry]) -> None:
+        if row:
+            return
+        rows = self._rows[seat.level]
+        del rows[seat.namespace]
+        if not rows:
+            del self._rows[seat.level]
+            del self._levels[bisect_left(self._levels, seat.level)]
+
+
+def _found(row: Iterable[Entry], found: Callable[[str], T | None]) -> Iterator[T]:
+    for entry in row:
+        item = found(entry.uid)
+        if item is not None:
+            yield item
 
 
 class Lines:
@@ -30,47 +143,54 @@ class Lines:
         self._is_due = is_due
         self._world: World | None = None
         self._total: Resources | None = None
+        self._takes_turns = False
         self._followed = 0
         self._woken_seq = -1
-        self._entries: dict[str, tuple[str, Entry]] = {}
-        """All who wait: their queue, and their entry there."""
-        self._all: dict[str, list[Entry]] = {}
-        self._open: dict[str, list[Entry]] = {}
+        self._seats: dict[str, tuple[str, Seat]] = {}
+        """All who wait: their queue, and their seat there."""
+        self._all: dict[str, Line] = {}
+        self._open: dict[str, Line] = {}
         """The same without those who were found not to be due."""
         self._idle: dict[str, set[str]] = {}
         """By queue, who was found not to be due and is still in `_open`."""
 
     def follow(self, session: Session, woken_seq: int) -> None:
         """Take over what changed. All are woken when `woken_seq` is another one than before."""
-        world = session.world
-        names = world.trail.since(self._followed) if world is self._world else None
+        world, takes_turns = session.world, session.served is not None
+        is_known = world is self._world and takes_turns == self._takes_turns
+        names = world.trail.since(self._followed) if is_known else None
         self._followed = world.trail.end
         self._pass_over()
         if names is None or self._total != world.cluster.total:
             self._world, self._total = world, world.cluster.total
+            self._takes_turns = takes_turns
             self._sort_all(session)
         else:
-            for uid in set(names):
-                self._take_out(uid)
-                job = world.jobs.get(uid)
-                if job is not None and _waits(job):
-                    self._sort_in(session, job)
+            changed = set(names)
+            waiting = (job for uid in changed if (job := world.jobs.get(uid)) and _waits(job))
+            for name, seat in self._seated(session, waiting):
+                self._put(seat.entry.uid, name, seat)
+                changed.discard(seat.entry.uid)
+                self.sorted_in += 1
+            for uid in changed:
+                self._put(uid, "", None)
         if self._woken_seq != woken_seq:
             self._woken_seq = woken_seq
-            self._open = {name: list(line) for name, line in self._all.items() if line}
+            self._open = {name: line.copy() for name, line in self._all.items() if line}
+
+    def offered(self, uids: Iterable[str]) -> None:
+        """A batch had these jobs, in this order: their namespaces had their turn."""
+        for uid in uids:
+            name, seat = self._seats.get(uid, ("", None))
+            if seat is not None:
+                for lines in (self._all, self._open):
+                    if name in lines:
+                        lines[name].had_its_turn(seat)
 
     def in_turns(self, session: Session) -> Iterator[Job]:
         """Who is due, in job order within a queue, queues taking turns in queue order."""
         names = sorted((name for name in self._open), key=session.queue_key)
-        rows = [self._due(session, name) for name in names]
-        while rows:
-            left = []
-            for row in rows:
-                job = next(row, None)
-                if job is not None:
-                    yield job
-                    left.append(row)
-            rows = left
+        return take_turns(self._due(session, name) for name in names)
 
     def is_any_due(self, session: Session, but: Container[str]) -> bool:
         """Whether anybody else than these is due."""
@@ -78,50 +198,59 @@ class Lines:
 
     def _due(self, session: Session, name: str, but: Container[str] = ()) -> Iterator[Job]:
         jobs, idle = session.jobs, self._idle.setdefault(name, set())
-        for _, uid in self._open[name]:
+
+        def due(uid: str) -> Job | None:
             if uid in but or uid in idle:
-                continue
+                return None
             self.visited += 1
             if self._is_due(jobs[uid]):
-                yield jobs[uid]
-            else:
-                idle.add(uid)
+                return jobs[uid]
+            idle.add(uid)
+            return None
+
+        return self._open[name].in_turns(due)
 
     def _pass_over(self) -> None:
         for name, idle in self._idle.items():
             if idle:
-                self._open[name] = [entry for entry in self._open[name] if entry[1] not in idle]
+                self._open[name].take_out_all(self._seats[uid][1] for uid in idle)
         self._idle.clear()
 
     def _sort_all(self, session: Session) -> None:
-        self._entries.clear()
+        self._seats.clear()
         self._all.clear()
-        for job in session.jobs.values():
-            if _waits(job):
-                entry = session.job_key(job), job.uid
-                self._entries[job.uid] = job.queue, entry
-                self._all.setdefault(job.queue, []).append(entry)
-        for line in self._all.values():
-            line.sort()
-        self._open = {name: list(line) for name, line in self._all.items()}
-        self.sorted_in += len(self._entries)
+        for name, seat in self._seated(session, filter(_waits, session.jobs.values())):
+            self._seats[seat.entry.uid] = name, seat
+            self._all.setdefault(name, Line()).add(seat)
+        self._open = {name: line.copy() for name, line in self._all.items()}
+        self.sorted_in += len(self._seats)
 
-    def _sort_in(self, session: Session, job: Job) -> None:
-        entry = session.job_key(job), job.uid
-        self._entries[job.uid] = job.queue, entry
-        for lines in (self._all, self._open):
-            insort(lines.setdefault(job.queue, []), entry)
-        self.sorted_in += 1
+    def _seated(self, session: Session, jobs: Iterable[Job]) -> list[tuple[str, Seat]]:
+        """The seats of jobs and their queues, in order of arrival: so namespaces that nobody of
+        waited come in that order, too.
+        """
+        found = []
+        for job in jobs:
+            *level, arrival = session.job_key(job)
+            namespace = job.view.namespace if self._takes_turns else ""
+            found.append((job.queue, Seat(tuple(level), namespace, Entry(arrival, job.uid))))
+        found.sort(key=_by_arrival)
+        return found
 
-    def _take_out(self, uid: str) -> None:
-        name, entry = self._entries.pop(uid, ("", None))
-        if entry is None:
-            return
+    def _put(self, uid: str, name: str, seat: Seat | None) -> None:
+        """Give a job its seat in a queue's line, or none, instead of the one that it had."""
+        before, old = self._seats.pop(uid, ("", None))
+        if seat is not None:
+            self._seats[uid] = name, seat
         for lines in (self._all, self._open):
-            line = lines.get(name, [])
-            at = bisect_left(line, entry)
-            if at < len(line) and line[at] is entry:
-                del line[at]
+            if old is not None and before != name and before in lines:
+                lines[before].replace(old, None)
+            if seat is not None:
+                lines.setdefault(name, Line()).replace(old if before == name else None, seat)
+
+
+def _by_arrival(found: tuple[str, Seat]) -> Entry:
+    return found[1].entry
 
 
 def _waits(job: Job) -> bool:

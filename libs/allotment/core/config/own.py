@@ -18,6 +18,7 @@ FIELDS = {
     "allotment.MultiContainerEnable": "multi_container",
     "allotment.MigGeometryOrder": "mig_order",
     "allotment.NamespaceLabelInMetrics": "namespace_in_metrics",
+    "allotment.NamespaceTurnsEnable": "namespace_turns",
 }
 
 

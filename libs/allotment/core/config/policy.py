@@ -46,7 +46,10 @@ class Parsed(NamedTuple):
 def built_in(scheduler_names: tuple[str, ...]) -> Policy:
     """The policy without a file. `Policy()` alone is that of logs that tell of none."""
     return Policy(
-        scheduler_names=scheduler_names, fit_weight=Policy().device_weight, mig_order=BEST_FIT
+        scheduler_names=scheduler_names,
+        fit_weight=Policy().device_weight,
+        mig_order=BEST_FIT,
+        namespace_turns=True,
     )
 
 

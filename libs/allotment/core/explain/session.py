@@ -242,8 +242,8 @@ def open_bench(state: ClusterState) -> Bench:
     for job in session.jobs.values():
         if session.due_tasks(job) or job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
-    for jobs in waiting.values():
-        jobs.sort(key=session.job_key)
+    for name, jobs in waiting.items():
+        waiting[name] = session.in_job_order(jobs)
     known = tuple(hold for hold in holds if hold.job in session.jobs)
     return Bench(state, session, known, waiting)
 

@@ -4,6 +4,7 @@ Plain data with the small operations that keep it consistent. Only `state.apply`
 change a `ClusterState`; everybody else reads.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -43,6 +44,7 @@ ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
 CHANGES_MAX = 1 << 14
 OWNERS_MAX = 1024
+NAMESPACES_MAX = 4096
 
 SAID = (0, 0)
 """`PodRequest.unsaid` of pods that say all."""
@@ -304,6 +306,10 @@ class ClusterState:
         self.shunned: dict[str, dict[CardPlace, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
+        self.served: dict[str, int] = {}
+        """Namespaces in the order in which they were last given something (a place, or that a group
+        was let in), with growing numbers: whose turn it is. At most `NAMESPACES_MAX`; noted while
+        the policy lets the namespaces take turns."""
         self.groups: dict[str, Group] = {}
         """By ``<namespace>/<name>``."""
         self.short: dict[str, None] = {}
@@ -371,6 +377,11 @@ class ClusterState:
     def is_batched(self) -> bool:
         """Whether queues and groups are in use: then order and quota go by the policy's tiers."""
         return bool(self.queues)
+
+    @property
+    def turns(self) -> Mapping[str, int] | None:
+        """`served` if the policy lets the namespaces take turns, else None."""
+        return self.served if self.policy.namespace_turns else None
 
     def note_company(self, fact: PodObserved, sign: int) -> None:
         """Note what a pod says about others and shares with them (1), or no more (−1)."""

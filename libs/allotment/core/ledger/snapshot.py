@@ -99,6 +99,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     pending: tuple[str, ...]
     voided: tuple[tuple[str, int], ...]
     corrected: tuple[tuple[int, Corrected], ...] = ()
+    served: tuple[str, ...] = ()
     """Left out if there are none: states without any have the bytes that they always had."""
 
 
@@ -143,6 +144,7 @@ def encode(state: ClusterState) -> bytes:
             pending=tuple(sorted(state.pending)),
             voided=tuple(sorted(state.voided.items())),
             corrected=tuple(found for _, found in sorted(state.corrected.items())),
+            served=tuple(state.served),
         )
     )
 
@@ -169,6 +171,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.config_checks = {found[1].kind: found for found in image.config_checks}
     state.config_sources = dict(image.config_sources)
     state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
+    state.served = {namespace: number for number, namespace in enumerate(image.served, start=1)}
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}

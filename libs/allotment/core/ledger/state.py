@@ -24,6 +24,7 @@ from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import (
     BOUND,
     ENDED,
+    NAMESPACES_MAX,
     RESERVED,
     Allocation,
     Change,
@@ -229,6 +230,8 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
                 for other in event.placements:
                     if number in (minimum.get(other.uid), surplus.get(other.uid)):
                         _take_back(state, other.uid, seq)
+    if state.policy.namespace_turns:
+        _note_turns(state, event, seq)
     fold_groups.groups_decided(state, event, seq)
     fold_evictions.evictions_decided(state, event, seq)
     for dropped in event.dropped:
@@ -239,6 +242,29 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
         if pod is not None and refusal.uid in state.pending:
             pod.refusal = refusal
             pod.refused_basis = event.basis
+
+
+def _note_turns(state: ClusterState, event: Decided, seq: int) -> None:
+    """Namespaces whose pods were given places or whose groups were let in had their turn."""
+    placed = (
+        pod.fact.namespace
+        for placement in event.placements
+        if (pod := state.pods.get(placement.uid)) is not None
+        and pod.allocation is not None
+        and pod.allocation.seq == seq
+    )
+    let_in = (
+        admission.group.partition("/")[0]
+        for admission in event.admissions
+        if not admission.code and admission.group in state.groups
+    )
+    served = state.served
+    for namespace in (*let_in, *placed):
+        number = next(reversed(served.values()), 0) + 1
+        served.pop(namespace, None)
+        served[namespace] = number
+    while len(served) > NAMESPACES_MAX:
+        del served[next(iter(served))]
 
 
 def _avoid(state: ClusterState, uid: str, seq: int) -> None:

@@ -3,15 +3,18 @@
 Order: higher priority first (of the pod's class: an annotation counts in the pod's group only),
 then older, then by name and uid, so that it is total. A pod that was refused waits for an event
 that could change the answer: room appeared somewhere, the policy changed, or the pod itself did.
-No clock is involved.
+No clock is involved. Where the policy says so, namespaces take turns among pods of one priority
+(see `turns`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from allotment.core.ledger.state import ClusterState, Pod
+from allotment.core.queues.turns import in_turns
 from allotment.core.reasons import LASTING
 
 OrderKey = tuple[int, int, str, str, str]
+"""By priority; the rest says in which order pods arrived."""
 
 
 def order_key(pod: Pod) -> OrderKey:
@@ -56,5 +59,20 @@ def due(state: ClusterState, tried: Mapping[str, int]) -> list[Pod]:
         for uid in state.pending
         if is_due(state, (pod := state.pods[uid]), max(tried.get(uid, 0), pod.refused_basis))
     ]
-    pods.sort(key=order_key)
-    return pods
+    return in_line(state, pods)
+
+
+def in_line(state: ClusterState, pods: Iterable[Pod]) -> list[Pod]:
+    """Pods in the order in which they are tried where there are no queues."""
+    found = sorted(pods, key=order_key)
+    if state.turns is None:
+        return found
+    return list(in_turns(found, _level, _namespace, state.turns))
+
+
+def _level(pod: Pod) -> int:
+    return order_key(pod)[0]
+
+
+def _namespace(pod: Pod) -> str:
+    return pod.fact.namespace

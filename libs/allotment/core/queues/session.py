@@ -15,6 +15,7 @@ from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task,
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.registry import Configured
 from allotment.core.queues.timings import PLUGIN, Lap, untimed
+from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
 
 
@@ -32,10 +33,17 @@ class Session:
     """
 
     def __init__(
-        self, world: World, tiers: Iterable[Iterable[Configured]], lap: Lap = untimed
+        self,
+        world: World,
+        tiers: Iterable[Iterable[Configured]],
+        lap: Lap = untimed,
+        served: Mapping[str, int] | None = None,
     ) -> None:
-        """`lap` hears of each plugin that is open."""
+        """`lap` hears of each plugin that is open. `served` says which namespaces had their turn
+        last (see `turns.in_turns`); None if they take no turns.
+        """
         self.world = world
+        self.served = served
         self.unplaced: Mapping[str, JobView] = world.unplaced
         self._opened: list[list[tuple[Configured, Plugin]]] = []
         for tier in tiers:
@@ -85,6 +93,15 @@ class Session:
         parts = [plugin.job_key(job) for plugin in self._flat("job_order")]
         view = job.view
         return (*parts, (view.created_ms, view.namespace, view.name, job.uid))
+
+    def in_job_order(self, jobs: Iterable[Job]) -> list[Job]:
+        """Jobs of one queue in the order of their keys. Where no plugin tells jobs apart, the
+        namespaces take turns, or age decides if they take none.
+        """
+        keyed = sorted((self.job_key(job), job.uid, job) for job in jobs)
+        if self.served is not None and len({job.view.namespace for _, _, job in keyed}) > 1:
+            keyed = list(in_turns(keyed, _level, _namespace, self.served))
+        return [job for _, _, job in keyed]
 
     def task_key(self, task: Task) -> Order:
         parts = [plugin.task_key(task) for plugin in self._flat("task_order")]
@@ -264,6 +281,18 @@ class Session:
 
     def _flat(self, point: str) -> Iterable[Plugin]:
         return (plugin for tier in self._at(point) for plugin in tier)
+
+
+_Keyed = tuple[Order, str, Job]
+
+
+def _level(keyed: _Keyed) -> Order:
+    """What plugins say of a job's place; the last part of its key is its arrival."""
+    return keyed[0][:-1]
+
+
+def _namespace(keyed: _Keyed) -> str:
+    return keyed[2].view.namespace
 
 
 def unknown_queue(job: JobView) -> No:

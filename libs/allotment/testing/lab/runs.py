@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from allotment.core.placement.policies.typical import Mix
-from allotment.core.queues.order import order_key
+from allotment.core.queues.order import in_line
 from allotment.testing.lab.engine import Simulation, Totals
 from allotment.testing.lab.measures import fragmented_milli
 from allotment.testing.lab.workload import Arrival
@@ -171,8 +171,8 @@ class ComeAndGo:
         """
         pods = self._simulation.state.pods
         full: set[PodRequest] = set()
-        for uid in sorted(uids, key=lambda uid: order_key(pods[uid])):
-            fact, is_told = pods[uid].fact, pods[uid].refusal is not None
+        for pod in in_line(self._simulation.state, [pods[uid] for uid in uids]):
+            fact, is_told, uid = pod.fact, pod.refusal is not None, pod.fact.uid
             if is_told and fact.request in full:
                 continue
             if self._simulation.decide(uid):

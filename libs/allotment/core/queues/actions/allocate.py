@@ -151,6 +151,9 @@ class _Round:
         self._waiting: dict[str, list[Task]] = {}
         """Tasks still to be tried, the first at the end."""
         self._failed_roles: dict[str, set[str]] = {}
+        self._numbers: dict[str, int] = {}
+        """Where jobs stood in their queues as the round began."""
+        queues: dict[str, list[Job]] = {}
         for uid in sorted(wanted):
             job = session.jobs[uid]
             if job.phase in WAITING and not pending_too:
@@ -164,9 +167,19 @@ class _Round:
                 continue
             self._waiting[uid] = fenced.in_turn(job, tasks)[::-1]
             self._failed_roles[uid] = set()
-            self.queues.setdefault(job.queue, []).append((session.job_key(job), uid))
-        for jobs in self.queues.values():
-            heapq.heapify(jobs)
+            queues.setdefault(job.queue, []).append(job)
+        for name, jobs in queues.items():
+            in_order = session.in_job_order(jobs)
+            self._numbers.update((job.uid, number) for number, job in enumerate(in_order))
+            self.queues[name] = [(self._key(job), job.uid) for job in in_order]
+            heapq.heapify(self.queues[name])
+
+    def _key(self, job: Job) -> Order:
+        """Where a job stands now. Where namespaces take turns, jobs that no plugin tells apart keep
+        the order that they had as the round began.
+        """
+        key = self.session.job_key(job)
+        return key if self.session.served is None else (*key[:-1], (self._numbers[job.uid],))
 
     def turn(self, job: Job) -> Turn:
         """Try a job's tasks until it is ready, and settle what becomes of it."""
@@ -193,8 +206,7 @@ class _Round:
             self.session.undo(mark)
             self.oracle.undo(oracle_mark)
         elif ending == COMMITTED and waiting:
-            again = (self.session.job_key(job), job.uid)
-            heapq.heappush(self.queues[job.queue], again)
+            heapq.heappush(self.queues[job.queue], (self._key(job), job.uid))
         return Turn(
             job.uid,
             job.queue,

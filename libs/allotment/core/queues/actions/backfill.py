@@ -5,6 +5,7 @@ else has its place, in queue, job and task order. It is not the filling of gaps 
 that needs no action of its own here (see `reservations`). Held nodes are left alone all the same.
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from allotment.core.queues.actions.allocate import (
@@ -37,11 +38,14 @@ def backfill(
     """
     fenced = fence(session, holds)
     tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
-    jobs = sorted(
-        (job for uid in tried if (job := session.jobs[uid]).best_effort_pending),
-        key=lambda job: (session.queue_key(job.queue), session.job_key(job)),
-    )
-    for job in jobs:
+    queues: dict[str, list[Job]] = {}
+    for uid in sorted(tried):
+        if (job := session.jobs[uid]).best_effort_pending:
+            queues.setdefault(job.queue, []).append(job)
+    in_order = [
+        session.in_job_order(queues[name]) for name in sorted(queues, key=session.queue_key)
+    ]
+    for job in itertools.chain.from_iterable(in_order):
         if job.phase in WAITING and not pending_too:
             continue
         tasks = _without_request(session, job)

@@ -33,8 +33,8 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
     for job in session.world.at_gate.values():
         if job.phase in WAITING and (not job.view.is_single or job.uid in singles):
             waiting.setdefault(job.queue, []).append(job)
-    for jobs in waiting.values():
-        jobs.sort(key=session.job_key, reverse=True)  # the best at the end
+    for name, jobs in waiting.items():
+        waiting[name] = session.in_job_order(jobs)[::-1]  # the best at the end
     let_in: list[str] = []
     refused = [
         (uid, unknown_queue(view))

@@ -72,7 +72,7 @@ class Rounds:
             self._policy, self._tiers = state.policy, tiers_of(state.policy)
         if self._session is not None:
             self._session.close()
-        self._session = Session(self._follow(), self._tiers, lap)
+        self._session = Session(self._follow(), self._tiers, lap, state.turns)
         lap(SESSION, "")
         return self._session
 

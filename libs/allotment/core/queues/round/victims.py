@@ -115,7 +115,7 @@ class Hunt:
     def _takers(self, actions: Collection[str]) -> Iterator[Job]:
         session = self._session
         jobs = [session.jobs[uid] for uid in self._wanted if uid in session.jobs]
-        for job in sorted(jobs, key=session.job_key):
+        for job in session.in_job_order(jobs):
             is_let_in = job.phase not in WAITING or "enqueue" not in actions
             if (
                 is_let_in
