@@ -388,7 +388,8 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     ConfigMap of the device configuration, namespace and name. `fit_weight` is what a pod is worth
     that needs all it is given of a card; logs from before there was such a score have none.
     `namespace_turns` is whether namespaces take turns where nothing else orders pods and groups;
-    in logs from before there were turns the older comes first.
+    unset, as in logs from before there were turns, the older comes first, as with false. It is left
+    out of what is written while it is unset, so old states keep their bytes.
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -409,4 +410,4 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     mig_order: str = "least-stranded"
     namespace_in_metrics: bool = False
     fit_weight: Int64 = 0
-    namespace_turns: bool = False
+    namespace_turns: bool | msgspec.UnsetType = msgspec.UNSET

@@ -1,5 +1,8 @@
-"""Pods of one tenant that fit nowhere, with many rules about everybody, and another tenant."""
+"""Two tenants: pods of one that fit nowhere, with many rules about everybody, or that are simply
+many, and what another tenant's pod notices of them.
+"""
 
+import contextlib
 import statistics
 import time
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ import pytest
 
 from allotment_local.definitions import read_definitions
 from allotment_proto.events import Decided, PodObserved
+from tests.e2e.audit import replay
 from tests.e2e.stack import ROLES, Json, Stack, vgpu
 from tests.e2e.test_gangs import DEFINITIONS, events
 
@@ -20,6 +24,7 @@ NODES = """
   memory: 256Gi
 """
 HOSTILE, PROBES = 150, 8
+CROWD = 3_000
 TERMS_EACH = {"required": 12, "preferred": 12}
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 PODS = "/api/v1/namespaces/{}/pods"
@@ -27,14 +32,20 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 @pytest.fixture(params=["one by one", "by queues"])
 def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
+    with empty_stack(request.param, tmp_path) as running:
+        for role in ROLES:
+            running.start(role)
+        yield running
+
+
+@contextlib.contextmanager
+def empty_stack(mode: str, tmp_path: Path) -> Iterator[Stack]:
+    """A cluster with or without queues, and no service yet."""
     with Stack(tmp_path, NODES, services=()) as running:
-        if request.param == "by queues":
+        if mode == "by queues":
             for definition in read_definitions():
                 running.call("POST", DEFINITIONS, definition)
             running.call("POST", QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
-        for role in ROLES:
-            running.start(role)
-        running.until(lambda: all(running.is_ready(role) for role in ROLES), "all are ready")
         yield running
 
 
@@ -90,6 +101,49 @@ def test_another_tenants_pod_is_decided_in_its_first_cycles(stack: Stack) -> Non
         lambda: "100 rules about other pods; at most 32 are heeded" in refusal(stack, HOSTILE),
         "a pod with more rules hears how many it may have",
     )
+
+
+@pytest.mark.parametrize("mode", ["one by one", "by queues"])
+def test_a_crowd_of_another_namespace_costs_a_pod_a_turn(mode: str, tmp_path: Path) -> None:
+    """The crowd is there first, and larger than the room that there is."""
+    with empty_stack(mode, tmp_path) as stack:
+        stack.call("POST", "/api/v1/namespaces", {"metadata": {"name": "crowd"}})
+        for number in range(CROWD):
+            stack.call("POST", PODS.format("crowd"), plain(f"crowd-{number}"))
+        stack.call("POST", PODS.format("default"), plain("later"))
+        stack.start("watcher")
+        stack.until(lambda: is_known(stack, "later", CROWD + 1), "the log knows all pods")
+        for role in ("filter", "scorer", "binder"):
+            stack.start(role)
+        stack.until(lambda: bool(outcomes(stack, "later")), "the later pod is decided about")
+        before = outcomes(stack, "later")
+        assert before[-1] == "default/later placed"
+        assert len(before) <= 2, "one of the crowd has its turn before it"
+        report = replay(stack.records())
+        assert report.identical == report.decisions > 0
+
+
+def plain(name: str) -> Json:
+    resources = {"requests": {"cpu": "1m"}}
+    containers = [{"name": "c", "image": "i:1", "resources": resources}]
+    spec = {"schedulerName": "allotment", "containers": containers}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def is_known(stack: Stack, name: str, pods: int) -> bool:
+    names = {event.name for event in events(stack) if isinstance(event, PodObserved)}
+    return name in names and len(names) == pods
+
+
+def outcomes(stack: Stack, name: str) -> list[str]:
+    """What was decided of pods, in order, up to the pod of this name; empty before that."""
+    found: list[str] = []
+    for event in events(stack):
+        if isinstance(event, Decided):
+            found += [f"{p.namespace}/{p.name} placed" for p in event.placements]
+            found += [f"{r.namespace}/{r.name} refused" for r in event.refusals]
+    ends = [at for at, outcome in enumerate(found, start=1) if f"/{name} " in outcome]
+    return found[: ends[0]] if ends else []
 
 
 def cycles_until_decided(stack: Stack, name: str) -> int:

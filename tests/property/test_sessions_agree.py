@@ -44,6 +44,7 @@ OTHER_POLICIES = (
         ),
         actions=ACTIONS,
     ),
+    Policy(tiers=(FIRST, (PluginUse("proportion"),)), actions=ACTIONS, namespace_turns=True),
 )
 
 

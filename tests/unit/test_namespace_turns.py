@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from allotment.core import snapshot
-from allotment.core.batch.rounds import Rounds
-from allotment.core.board import Board
-from allotment.core.cycle import Evaluator, run_cycle
-from allotment.core.model import NAMESPACES_MAX
-from allotment.core.policy import built_in, parse
-from allotment.core.queues.enqueue import enqueue
-from allotment.core.state import ClusterState, apply
+from allotment.core.ledger import snapshot
+from allotment.core.queues.round.rounds import Rounds
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.ledger.model import NAMESPACES_MAX
+from allotment.core.config.policy import built_in, parse
+from allotment.core.queues.actions.enqueue import enqueue
+from allotment.core.ledger.state import ClusterState, apply
 from allotment_filter.batches import next_round
 from allotment_filter.groups import Groups
 from allotment_filter.lines import Entry, Line, Seat
@@ -201,8 +201,8 @@ def test_whose_turn_it_is_survives_a_snapshot_and_is_bounded() -> None:
 
 
 def test_turns_are_the_default_and_can_be_turned_off() -> None:
-    assert built_in(("allotment",)).namespace_turns
-    assert not Policy().namespace_turns
+    assert built_in(("allotment",)).namespace_turns is True
+    assert ClusterState().turns is None
     text = """
 tiers:
 - plugins:
@@ -210,7 +210,7 @@ tiers:
     arguments:
       allotment.NamespaceTurnsEnable: false
 """
-    assert not parse(text, "conf", ("allotment",)).policy.namespace_turns
+    assert parse(text, "conf", ("allotment",)).policy.namespace_turns is False
 
 
 def seat(level: int, namespace: str, number: int) -> Seat:

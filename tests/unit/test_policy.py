@@ -179,6 +179,7 @@ def test_our_own_arguments() -> None:
         "allotment.MultiContainerEnable: true",
         "allotment.MigGeometryOrder: listed",
         "allotment.NamespaceLabelInMetrics: 't'",
+        "allotment.NamespaceTurnsEnable: false",
     )
     found = parsed(text)
     assert found.warnings == ()
@@ -190,6 +191,7 @@ def test_our_own_arguments() -> None:
         multi_container=True,
         mig_order="listed",
         namespace_in_metrics=True,
+        namespace_turns=False,
         tiers=((PluginUse("allotment"),),),
     )
 

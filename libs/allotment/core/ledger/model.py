@@ -381,7 +381,7 @@ class ClusterState:
     @property
     def turns(self) -> Mapping[str, int] | None:
         """`served` if the policy lets the namespaces take turns, else None."""
-        return self.served if self.policy.namespace_turns else None
+        return self.served if self.policy.namespace_turns is True else None
 
     def note_company(self, fact: PodObserved, sign: int) -> None:
         """Note what a pod says about others and shares with them (1), or no more (−1)."""

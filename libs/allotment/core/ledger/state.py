@@ -230,7 +230,7 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
                 for other in event.placements:
                     if number in (minimum.get(other.uid), surplus.get(other.uid)):
                         _take_back(state, other.uid, seq)
-    if state.policy.namespace_turns:
+    if state.turns is not None:
         _note_turns(state, event, seq)
     fold_groups.groups_decided(state, event, seq)
     fold_evictions.evictions_decided(state, event, seq)
