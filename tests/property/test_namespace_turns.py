@@ -10,8 +10,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.queues.turns import in_turns
 from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.queues.turns import in_turns
 from allotment_filter.groups import Groups
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded, QueueObserved
