@@ -100,7 +100,9 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     voided: tuple[tuple[str, int], ...]
     corrected: tuple[tuple[int, Corrected], ...] = ()
     served: tuple[str, ...] = ()
-    """Left out if there are none: states without any have the bytes that they always had."""
+    """This and the field before are left out if there are none: states without any have the bytes
+    that they always had.
+    """
 
 
 class SnapshotError(Exception):
