@@ -39,11 +39,59 @@ class Seat(NamedTuple):
     entry: Entry
 
 
+class _Row:
+    """The entries of one namespace in order. Most that leave are in front: those before `_start`
+    are gone, and cleared away when they are the half, so that leaving in front moves no others.
+    """
+
+    __slots__ = ("_entries", "_start")
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries = list(entries)
+        self._start = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        for at in range(self._start, len(self._entries)):
+            yield self._entries[at]
+
+    def __len__(self) -> int:
+        return len(self._entries) - self._start
+
+    def __contains__(self, entry: Entry) -> bool:
+        return self._find(entry) is not None
+
+    def add(self, entry: Entry) -> None:
+        insort(self._entries, entry, self._start)
+
+    def discard(self, entry: Entry) -> None:
+        """Remove an entry, if it is there."""
+        at = self._find(entry)
+        if at is None:
+            return
+        if at > self._start:
+            del self._entries[at]
+            return
+        self._start += 1
+        if 2 * self._start > len(self._entries):
+            del self._entries[: self._start]
+            self._start = 0
+
+    def copy(self) -> "_Row":
+        return _Row(self._entries[self._start :])
+
+    def _find(self, entry: Entry) -> int | None:
+        entries, at = self._entries, self._start
+        if at < len(entries) and entries[at] is entry:
+            return at
+        at = bisect_left(entries, entry, at)
+        return at if at < len(entries) and entries[at] == entry else None
+
+
 class Line:
     """Seats of one queue: level by level; in a level the namespaces take turns, each by arrival."""
 
     def __init__(self) -> None:
-        self._rows: dict[Order, OrderedDict[str, list[Entry]]] = {}
+        self._rows: dict[Order, OrderedDict[str, _Row]] = {}
         """By level, the namespaces with somebody there, the next one to have its turn in front."""
         self._levels: list[Order] = []
         """The keys of `_rows` in order."""
@@ -53,25 +101,24 @@ class Line:
         if rows is None:
             rows = self._rows[seat.level] = OrderedDict()
             insort(self._levels, seat.level)
-        insort(rows.setdefault(seat.namespace, []), seat.entry)
+        row = rows.get(seat.namespace)
+        if row is None:
+            row = rows[seat.namespace] = _Row()
+        row.add(seat.entry)
 
     def replace(self, old: Seat | None, new: Seat | None) -> None:
         """Take a seat out, if it is there, and add another. A namespace that keeps somebody in its
         level keeps its turn.
         """
-        was_there = old is not None and old in self
+        was_there = old is not None and (new is None or old in self)
         if new is not None:
             self.add(new)
         if old is not None and was_there:
-            row = self._rows[old.level][old.namespace]
-            del row[bisect_left(row, old.entry)]
-            self._drop_if_empty(old, row)
+            self._take_out(old)
 
     def __contains__(self, seat: Seat) -> bool:
-        rows = self._rows.get(seat.level)
-        row = [] if rows is None else rows.get(seat.namespace, [])
-        at = bisect_left(row, seat.entry)
-        return at < len(row) and row[at] == seat.entry
+        row = self._row(seat)
+        return row is not None and seat.entry in row
 
     def take_out_all(self, seats: Iterable[Seat]) -> None:
         """Take many seats out: each row that has any is written anew once."""
@@ -82,8 +129,8 @@ class Line:
             gone.setdefault(place, set()).add(seat.entry.uid)
             some[place] = seat
         for (level, namespace), uids in gone.items():
-            row = self._rows[level][namespace]
-            row[:] = [entry for entry in row if entry.uid not in uids]
+            rows = self._rows[level]
+            row = rows[namespace] = _Row(e for e in rows[namespace] if e.uid not in uids)
             self._drop_if_empty(some[level, namespace], row)
 
     def had_its_turn(self, seat: Seat) -> None:
@@ -112,7 +159,17 @@ class Line:
     def __bool__(self) -> bool:
         return bool(self._levels)
 
-    def _drop_if_empty(self, seat: Seat, row: list[Entry]) -> None:
+    def _row(self, seat: Seat) -> _Row | None:
+        rows = self._rows.get(seat.level)
+        return None if rows is None else rows.get(seat.namespace)
+
+    def _take_out(self, seat: Seat) -> None:
+        row = self._row(seat)
+        if row is not None:
+            row.discard(seat.entry)
+            self._drop_if_empty(seat, row)
+
+    def _drop_if_empty(self, seat: Seat, row: _Row) -> None:
         if row:
             return
         rows = self._rows[seat.level]
