@@ -169,6 +169,7 @@ EVENTS: tuple[Event, ...] = (
             scheduler_names=("allotment", "volcano"),
             device_policy="spread",
             families=("vgpu", "gpushare"),
+            namespace_turns=True,
         ),
         source="volcano-scheduler.conf",
         text_sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
