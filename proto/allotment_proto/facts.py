@@ -60,6 +60,19 @@ class Expression(msgspec.Struct, frozen=True, array_like=True, gc=False):
     values: tuple[str, ...]
 
 
+class SubGroups(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One entry of a PodGroup's `spec.subGroupPolicy`: pods that its selector matches make a sub
+    group for each combination of values of the labels `keys`. `size` pods make one whole, and
+    `least` whole ones are part of the group's minimum.
+    """
+
+    name: str
+    size: Int64 = 1
+    least: Int64 = 0
+    selector: tuple[Expression, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
 class NodeTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One node selector term: all its label expressions and all its field expressions must hold."""
 

@@ -18,6 +18,7 @@ from allotment_proto.facts import (
     Policy,
     Problem,
     Seq,
+    SubGroups,
     Taint,
     Typical,
     refuse_twins,
@@ -174,7 +175,7 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     `min_resources` is None if it says nothing. `admitted` says that its phase is past Pending.
     `card_request` is `volcano.sh/card.request`, `waiting_most_ms` the annotation `sla-waiting-time`
     (−1: none). `owner` is the uid of its controller, empty if nobody owns it, None before
-    version 5.
+    version 5. `sub_groups` are its `subGroupPolicy`: the first that a pod matches counts for it.
     """
 
     uid: str
@@ -193,6 +194,7 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     waiting_most_ms: Int64 = -1
     problem: Problem | None = None
     owner: str | None = None
+    sub_groups: tuple[SubGroups, ...] = ()
 
 
 class GroupGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

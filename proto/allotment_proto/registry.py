@@ -129,8 +129,8 @@ def _gives_volumes(event: Decided) -> bool:
     return any(placement.volumes for placement in event.placements)
 
 
-def _has_owner(event: GroupObserved) -> bool:
-    return event.owner is not None
+def _has_owner_or_sub_groups(event: GroupObserved) -> bool:
+    return event.owner is not None or bool(event.sub_groups)
 
 
 def _has_turns(event: PolicyLoaded) -> bool:
@@ -142,7 +142,7 @@ KINDS = (
     Kind(NodeGone, NODE),
     Kind(PodObserved, POD, newer=((5, _asks_more),)),
     Kind(PodGone, POD),
-    Kind(GroupObserved, GROUP, since=3, newer=((5, _has_owner),)),
+    Kind(GroupObserved, GROUP, since=3, newer=((5, _has_owner_or_sub_groups),)),
     Kind(GroupGone, GROUP, since=3),
     Kind(QueueObserved, QUEUE, since=3),
     Kind(QueueGone, QUEUE, since=3),

@@ -2,7 +2,15 @@
 
 import msgspec
 
-from allotment_watcher.objects import Amounts, Int32, Meta
+from allotment_watcher.objects import Amounts, Int32, LabelSelector, Meta
+
+
+class SubGroupPolicy(msgspec.Struct, rename="camel"):
+    name: str = ""
+    sub_group_size: Int32 | None = None
+    min_sub_groups: Int32 | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
 
 
 class GroupSpec(msgspec.Struct, rename="camel"):
@@ -11,6 +19,7 @@ class GroupSpec(msgspec.Struct, rename="camel"):
     queue: str | None = None
     priority_class_name: str | None = None
     min_resources: Amounts = None
+    sub_group_policy: list[SubGroupPolicy] | None = None
 
 
 class GroupStatus(msgspec.Struct):

@@ -93,10 +93,11 @@ async def test_a_podgroup_says_which_of_its_fields_have_no_effect(scene: Scene) 
     async with scene.controller():
         scene.apply(
             "{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: own},"
-            " spec: {minMember: 4, subGroupPolicy: [{name: a, subGroupSize: 2}]}}"
+            " spec: {minMember: 4, networkTopology: {mode: hard},"
+            " subGroupPolicy: [{name: a, subGroupSize: 2}]}}"
         )
         await scene.until(lambda: scene.events("NoEffect"), "it is told")
-        assert scene.events("NoEffect")[0].startswith("spec.subGroupPolicy: no effect here; only")
+        assert scene.events("NoEffect")[0].startswith("spec.networkTopology: no effect here;")
         policy = scene.store.get(GROUPS, "default", "own")["spec"]["subGroupPolicy"]
         assert policy == [{"name": "a", "subGroupSize": 2}], "carried as it is"
         await scene.until(lambda: phase_of(scene.groups()[0]) == "Inqueue", "and it goes on")

@@ -1,5 +1,7 @@
 """Corners of gangs: what is whole, what comes with it, what its pods are told."""
 
+from typing import Any
+
 import pytest
 
 from allotment.core.ledger.state import apply
@@ -8,8 +10,9 @@ from allotment.core.replay.bulk import picture_of
 from allotment_proto.events import (
     GroupGone,
 )
+from allotment_proto.facts import Expression, SubGroups
 from tests import build
-from tests.unit.batch_parts import NOTHING_ASKED, bulk_of, gone, seen
+from tests.unit.batch_parts import NOTHING_ASKED, bound, bulk_of, gone, seen
 from tests.unit.test_batch_rounds import World, group
 
 
@@ -108,3 +111,111 @@ def test_events_of_groups_never_raise() -> None:
     world.tell(build.decided(build.placement("ghost"), wholes=(("ghost", "phantom"),)))
     apply(world.state, gone("ghost"), world.seq + 1)
     assert world.placed() == set()
+
+
+def halves(size: int, least: int) -> tuple[SubGroups, ...]:
+    """As a Job's `partitionPolicy` becomes them."""
+    return (SubGroups("w", size, least, (Expression("role", "In", ("w",)),), ("part",)),)
+
+
+def in_parts(world: World, parts: str, mib: int = 16_000, **changes: Any) -> list[str]:
+    """A pod that fills a card for each letter of `parts`, in the partition that the letter says."""
+    for number, part in enumerate(parts):
+        world.tell(
+            build.pod(
+                f"a-w-{number}",
+                build.request(build.wants(mib, 0)),
+                name=f"a-w-{number}",
+                group="default/a",
+                labels=(("part", part), ("role", "w")),
+                **changes,
+            )
+        )
+    return [f"a-w-{number}" for number in range(len(parts))]
+
+
+class TestSubGroups:
+    def test_a_sub_group_is_placed_whole_or_not_at_all(self) -> None:
+        """Three cards: a minimum of two pods would fit twice as pods, but one partition is all."""
+        world = World(build.node("n1", 3))
+        world.tell(group("a", 2, sub_groups=halves(2, 1)))
+        uids = in_parts(world, "xxyyzz")
+        decided = world.decide()
+        assert world.placed() == set(uids[:2])
+        assert decided.wholes == (tuple(uids[:2]),)
+        refusals = {r.uid: r.problem for r in decided.refusals}
+        assert "sub group w y are placed together" in str(refusals[uids[2]])
+        world.tell(build.node("n2", 1))
+        decided = world.decide()
+        assert world.placed() == set(uids[:4])
+        assert decided.wholes == (tuple(uids[2:4]),)
+
+    def test_the_minimum_needs_so_many_whole_sub_groups(self) -> None:
+        world = World(build.node("n1", 3))
+        world.tell(group("a", 1, sub_groups=halves(2, 2)))
+        uids = in_parts(world, "xyxy")
+        assert world.decide().placements == ()
+        world.tell(build.node("n2", 1))
+        decided = world.decide()
+        assert world.placed() == set(uids)
+        assert {frozenset(whole) for whole in decided.wholes} == {frozenset(uids)}
+
+    def test_one_that_cannot_be_whole_does_not_keep_others_waiting(self) -> None:
+        """The first partition has a pod that is gated."""
+        world = World(build.node("n1", 4))
+        world.tell(group("a", 2, sub_groups=halves(2, 1)))
+        uids = in_parts(world, "xxyy")
+        seen(world, uids[0], gated=True)
+        world.decide()
+        assert world.placed() == set(uids[2:])
+        seen(world, uids[0], gated=False)
+        world.decide()
+        assert world.placed() == set(uids)
+
+    def test_a_pod_made_anew_completes_its_sub_group_alone(self) -> None:
+        world = World(build.node("n1", 2))
+        world.tell(group("a", 2, sub_groups=halves(2, 1)))
+        uids = in_parts(world, "xx")
+        world.decide()
+        bound(world, *uids)
+        world.tell(gone(uids[0]))
+        world.tell(
+            build.pod(
+                "anew",
+                build.request(build.wants(16_000, 0)),
+                name="a-w-0",
+                group="default/a",
+                labels=(("part", "x"), ("role", "w")),
+            )
+        )
+        world.decide()
+        assert world.placed() == {uids[1], "anew"}
+
+    def test_too_few_pods_for_whole_sub_groups_are_said(self) -> None:
+        world = World(build.node("n1", 8))
+        world.tell(group("a", 1, sub_groups=halves(3, 2)))
+        in_parts(world, "xxxyy")
+        decided = world.decide()
+        assert decided.placements == ()
+        assert "Not enough valid subGroups of w for gang-scheduling: 1 with 3 pods, min: 2" in (
+            decided.shorts[0].message
+        )
+
+    def test_pods_in_no_sub_group_come_one_by_one(self) -> None:
+        world = World(build.node("n1", 3))
+        world.tell(group("a", 1, sub_groups=halves(2, 0)))
+        world.pods("a", 1, start=9)
+        in_parts(world, "xx")
+        world.decide()
+        assert len(world.placed()) == 3
+
+    def test_the_binder_drops_a_sub_group_as_a_whole(self) -> None:
+        """A fact takes the place of one of its pods after the minimum has started."""
+        world = World(build.node("n1", 2), build.node("n2", 1))
+        world.tell(group("a", 2, sub_groups=halves(2, 1)))
+        uids = in_parts(world, "xx")
+        made = world.round(uids)
+        place = made.placements[0]
+        world.tell(build.pod("other", node=place.node, holdings=place.holdings, scheduler="else"))
+        found = recheck_all(world.state, made.placements, made.wholes)
+        assert (found.kept, {d.placement.uid for d in found.dropped}) == ((), set(uids))

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from allotment.core.logport import Record
+from allotment.core.queues.round.objections import objection
+from allotment.core.queues.round.rounds import Rounds
 from allotment_binder.deciding import Answer, Deciding
 from allotment_proto import subjects
 from allotment_proto.codec import encode
@@ -33,6 +35,7 @@ from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.batch_parts import CAPACITY, LIMITED
+from tests.unit.test_batch_gangs import halves, in_parts
 from tests.unit.test_batch_rounds import group
 from tests.unit.test_batch_victims import Contest
 from tests.unit.test_replay import verify
@@ -323,3 +326,21 @@ def test_a_placement_under_another_pods_name_does_not_stand() -> None:
     wrong = msgspec.structs.replace(honest.placements[0], namespace="other", name="b")
     answer = scene.settle(msgspec.structs.replace(honest, placements=(wrong,)))
     assert answer.decided == "conflict"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_part_of_a_sub_group_is_not_believed(whole: bool) -> None:
+    """The minimum runs; a forger places one pod of another partition, called a whole or not."""
+    scene = Scene(build.node("n1", 6))
+    scene.tell(group("a", 2, sub_groups=halves(2, 1)))
+    uids = in_parts(scene, "xxyyzz")
+    honest = scene.proposal()
+    assert len(honest.placements) == 6
+    five = honest.placements[:5]
+    wholes = (tuple(p.uid for p in five),) if whole else (tuple(uids[:2]),)
+    forged = msgspec.structs.replace(honest, placements=five, wholes=wholes)
+    expected = "is not placed as a whole" if whole else "has to be placed as a whole"
+    assert expected in objection(Rounds(scene.state), forged, five)
+    scene.settle(forged)
+    assert scene.placed() == set(uids), "the binder ran the round itself"
+    assert scene.is_identical()

@@ -104,8 +104,12 @@ def test_what_has_no_effect_is_named() -> None:
         return groups.without_effect(msgspec.convert({"metadata": {}, "spec": spec}, PodGroup))
 
     assert said(minMember=2) == said(subGroupPolicy=[]) == ""
-    both = said(subGroupPolicy=[{"name": "a"}], networkTopology={"mode": "hard"})
-    assert both.startswith("spec.networkTopology and spec.subGroupPolicy: no effect here; only")
+    assert said(subGroupPolicy=[{"name": "a", "subGroupSize": 2}]) == ""
+    near = {"networkTopology": {"mode": "hard"}}
+    assert said(subGroupPolicy=[{"name": "a"}, {"name": "b", **near}], **near) == (
+        "spec.networkTopology and spec.subGroupPolicy[1].networkTopology: no effect here; the"
+        " network is not looked at"
+    )
 
 
 def test_pods_of_one_owner_share_a_podgroup() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allotment_proto.facts import Expression, SubGroups
 from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
 from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact
 
@@ -129,3 +130,32 @@ def test_a_priority_class() -> None:
     assert (fact.name, fact.value, fact.is_default, fact.preempts) == ("train", 1000, True, True)
     fact = class_fact(read(PriorityClassObject, value=1000, preemptionPolicy="Never"))
     assert (fact.is_default, fact.preempts) == (False, False)
+
+
+def test_sub_groups_are_read_as_they_are_written() -> None:
+    policy = {
+        "name": "worker",
+        "subGroupSize": 2,
+        "minSubGroups": 1,
+        "labelSelector": {
+            "matchLabels": {"volcano.sh/task-spec": "worker"},
+            "matchExpressions": [{"key": "zone", "operator": "Exists"}],
+        },
+        "matchLabelKeys": ["volcano.sh/partition-id"],
+        "networkTopology": {"mode": "hard"},
+    }
+    fact = group_fact(read(GroupObject, spec={"subGroupPolicy": [policy, {"name": "rest"}]}))
+    selector = (
+        Expression("volcano.sh/task-spec", "In", ("worker",)),
+        Expression("zone", "Exists", ()),
+    )
+    assert fact.sub_groups == (
+        SubGroups("worker", 2, 1, selector, ("volcano.sh/partition-id",)),
+        SubGroups("rest"),
+    )
+    assert fact.problem is None
+    many = [{"name": str(n)} for n in range(100)]
+    fact = group_fact(read(GroupObject, spec={"subGroupPolicy": many}))
+    assert len(fact.sub_groups) == 64
+    assert fact.problem is not None
+    assert fact.problem.message == "has 100 entries, of which the first 64 count"

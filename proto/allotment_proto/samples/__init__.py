@@ -58,6 +58,7 @@ from allotment_proto.facts import (
     Problem,
     Profile,
     Selection,
+    SubGroups,
     Taint,
     Toleration,
     Typical,
@@ -255,6 +256,15 @@ EVENTS: tuple[Event, ...] = (
         created_ms=AT_MS,
         min_resources=(("cpu", 500),),
         owner="6f0c1c2e-4",
+        sub_groups=(
+            SubGroups(
+                "worker",
+                2,
+                1,
+                (Expression("volcano.sh/task-spec", "In", ("worker",)),),
+                ("volcano.sh/partition-id",),
+            ),
+        ),
     ),
     GroupGone(uid="2a1b-1", namespace="team-a", name="train", rv=1099),
     QueueObserved(

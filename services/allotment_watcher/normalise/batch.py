@@ -11,7 +11,7 @@ from allotment.core import units
 from allotment.core.queues.plugins.card_claims import CardsError, read_counts
 from allotment.core.queues.plugins.sla import DurationError, waiting_ms
 from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved
-from allotment_proto.facts import Amounts, Problem
+from allotment_proto.facts import Amounts, Problem, SubGroups
 from allotment_watcher import objects
 from allotment_watcher.batch_objects import (
     Affinity,
@@ -22,15 +22,20 @@ from allotment_watcher.batch_objects import (
     QueueObject,
     QueueSpec,
     QueueStatus,
+    SubGroupPolicy,
 )
 from allotment_watcher.normalise.amounts import bounded, texts
+from allotment_watcher.normalise.constraints import expressions_of
 from allotment_watcher.normalise.membership import NEVER_PREEMPTS, is_preemptable
 from allotment_watcher.normalise.pods import time_ms
+from allotment_watcher.objects import LabelSelector
 
 CARD_REQUEST = "volcano.sh/card.request"
 CARD_QUOTA = "volcano.sh/card.quota"
 SLA_WAITING_TIME = "sla-waiting-time"
 DEFAULT_QUEUE = "default"
+SUB_GROUP_POLICIES_MAX = 64
+"""Each pod of a group is asked which of them it matches."""
 INVALID = "InvalidAmount"
 QUOTAS = ("count/", "requests.", "limits.")
 """How names begin by which a ResourceQuota counts; of a group's minimum they are no resources."""
@@ -42,7 +47,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
     meta, spec = group.metadata, group.spec or GroupSpec()
     annotations = meta.annotations or {}
     problems: list[Problem] = []
-    minimum = spec.min_resources
+    minimum, sub_groups = spec.min_resources, _sub_groups(spec.sub_group_policy or [], problems)
     return GroupObserved(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -62,6 +67,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
         waiting_most_ms=_span_ms(annotations, problems),
         problem=problems[0] if problems else None,
         owner=_owner(meta),
+        sub_groups=sub_groups,
     )
 
 
@@ -115,6 +121,22 @@ def _amounts(given: Mapping[str, str], place: str, problems: list[Problem]) -> A
         except units.QuantityError as error:
             problems.append(Problem(INVALID, f"{place}.{name}", str(error)))
     return tuple(out.items())
+
+
+def _sub_groups(policies: list[SubGroupPolicy], problems: list[Problem]) -> tuple[SubGroups, ...]:
+    if len(policies) > SUB_GROUP_POLICIES_MAX:
+        text = f"has {len(policies)} entries, of which the first {SUB_GROUP_POLICIES_MAX} count"
+        problems.append(Problem(INVALID, "spec.subGroupPolicy", text))
+    return tuple(
+        SubGroups(
+            name=policy.name,
+            size=max(policy.sub_group_size or 1, 1),
+            least=max(policy.min_sub_groups or 0, 0),
+            selector=expressions_of(policy.label_selector or LabelSelector()),
+            keys=tuple(policy.match_label_keys or ()),
+        )
+        for policy in policies[:SUB_GROUP_POLICIES_MAX]
+    )
 
 
 def _cards(annotations: Mapping[str, str], key: str, problems: list[Problem]) -> Amounts | None:

@@ -173,8 +173,11 @@ class _Terms:
 
 def selector_of(term: objects.PodTerm | objects.SpreadConstraint) -> tuple[Expression, ...]:
     selector = term.label_selector
-    if selector is None:
-        return NO_POD
+    return NO_POD if selector is None else expressions_of(selector)
+
+
+def expressions_of(selector: objects.LabelSelector) -> tuple[Expression, ...]:
+    """What a selector asks of labels, all of which has to hold."""
     labels = sorted((selector.match_labels or {}).items())
     return (
         *(Expression(key, "In", (value,)) for key, value in labels),

@@ -111,8 +111,7 @@ def self_waiting(spec: JobSpec) -> str:
 def without_effect(spec: JobSpec) -> str:
     """A warning that names the fields which do nothing, or less than their names say; else empty.
 
-    Partitions are marked on the pods and named in the PodGroup, and their minimum counts in pods.
-    Nothing keeps those pods to whole partitions, or on near nodes.
+    Partitions are placed whole; nothing keeps their pods on near nodes.
     """
     found = ["spec.networkTopology has no effect"] if spec.network_topology else []
     for index, task in enumerate(spec.roles):
@@ -121,8 +120,6 @@ def without_effect(spec: JobSpec) -> str:
             continue
         if policy.network_topology:
             found.append(f"{field}.networkTopology has no effect")
-        if spec.minimum < spec.replicas:
-            found.append(f"{field}: the pods that start first are not kept to whole partitions")
     return "; ".join(found)
 
 

@@ -95,14 +95,13 @@ def _sub_groups(task: Task) -> JsonObject:
 def without_effect(group: PodGroup) -> str:
     """Which fields of a PodGroup do nothing here; empty if all do something."""
     spec = group.spec
-    given = {"networkTopology": spec.network_topology, "subGroupPolicy": spec.sub_group_policy}
-    fields = [f"spec.{name}" for name, value in given.items() if value]
-    if not fields:
-        return ""
-    return (
-        f"{' and '.join(fields)}: no effect here; only spec.minMember and spec.minTaskMember say"
-        " which pods start together, and the network is not looked at"
-    )
+    fields = ["spec.networkTopology"] if spec.network_topology else []
+    fields += [
+        f"spec.subGroupPolicy[{place}].networkTopology"
+        for place, policy in enumerate(spec.sub_group_policy or ())
+        if policy.get("networkTopology")
+    ]
+    return f"{' and '.join(fields)}: no effect here; the network is not looked at" if fields else ""
 
 
 def is_stale(group: PodGroup, job: Job) -> bool:

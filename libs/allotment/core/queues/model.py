@@ -73,6 +73,14 @@ class Share(msgspec.Struct, frozen=True):
     cores_pct: int = 0
 
 
+class SubGroupRule(msgspec.Struct, frozen=True):
+    """`size` pods make a sub group whole; a job needs `least` whole ones of this name to start."""
+
+    name: str
+    size: int
+    least: int
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One pod of a job.
 
@@ -80,7 +88,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     it is or is being ended. `priority` counts in the job, `class_priority` among those of other
     jobs. `preempts`: others may be evicted for it. `card_names` is the
     annotation `volcano.sh/card.name`, split at ``|``, `shares` what it asks of sliced cards,
-    `held_cards` what it holds by card name once that is known.
+    `held_cards` what it holds by card name once that is known. `sub_group` is the name of a rule of
+    its job and what tells its sub group from others of that name; both empty: it is in none.
     """
 
     uid: str
@@ -100,6 +109,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     card_names: tuple[str, ...] = ()
     shares: tuple[Share, ...] = ()
     held_cards: Resources = NOTHING
+    sub_group: tuple[str, str] = ("", "")
 
     @property
     def is_best_effort(self) -> bool:
@@ -151,6 +161,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     is_single: bool = False
     is_hollow: bool = False
     is_precise: bool = False
+    sub_groups: tuple[SubGroupRule, ...] = ()
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

@@ -206,10 +206,30 @@ class Session:
         return self._node_points[job.queue]
 
     def due_tasks(self, job: Job) -> list[Task]:
-        """A job's tasks that want a place with resources, in task order."""
+        """A job's tasks that want a place with resources, in task order; those of a sub group
+        follow their first.
+        """
         status = job.status
         ordered = self.world.in_order(job, self.task_key)
-        return [task for task in ordered if status[task.uid] is Status.PENDING]
+        found = [task for task in ordered if status[task.uid] is Status.PENDING]
+        if not job.view.sub_groups:
+            return found
+        first: dict[tuple[str, str], int] = {}
+        for place, task in enumerate(found):
+            first.setdefault(task.sub_group, place)
+        place_of = {
+            task.uid: first[task.sub_group] if task.sub_group[0] else place
+            for place, task in enumerate(found)
+        }
+        return sorted(found, key=lambda task: place_of[task.uid])
+
+    def missing_beside(self, job: Job, task: Task) -> int:
+        """How many pods, the task among them, have to be placed together so that its sub group is
+        whole; 0 if it may be placed alone.
+        """
+        return max(
+            (plugin.missing_beside(job, task) for plugin in self._flat("sub_job_ready")), default=0
+        )
 
     def quota_ever_covers(self, job: Job) -> bool:
         """Whether the job would get its minimum if nobody else had anything of any quota."""

@@ -19,6 +19,7 @@ from allotment.core.queues.model import (
     JobView,
     QueueView,
     Status,
+    SubGroupRule,
     Task,
     View,
 )
@@ -41,6 +42,8 @@ class Job:
         "role_counts",
         "role_minima",
         "status",
+        "sub_best_effort",
+        "sub_counts",
         "tasks",
         "view",
     )
@@ -53,6 +56,9 @@ class Job:
         self.counts: Counter[Status] = Counter()
         self.role_counts: dict[str, Counter[Status]] = {}
         self.role_best_effort: Counter[str] = Counter()
+        self.sub_counts: dict[tuple[str, str], Counter[Status]] = {}
+        """By sub group, like `role_counts`."""
+        self.sub_best_effort: Counter[tuple[str, str]] = Counter()
         self.best_effort_pending = 0
         self.ready_count = 0
         self.role_minima = dict(view.min_task_member)
@@ -90,6 +96,22 @@ class Job:
         counts = self.role_counts.get(role)
         return sum(counts[status] for status in statuses) if counts else 0
 
+    def sub_group_count(self, key: tuple[str, str], statuses: Iterable[Status]) -> int:
+        """How many pods of a sub group have one of these statuses."""
+        counts = self.sub_counts.get(key)
+        return sum(counts[status] for status in statuses) if counts else 0
+
+    def wholes(self, rule: SubGroupRule, statuses: Iterable[Status], *, with_pending: bool) -> int:
+        """How many sub groups of a rule have as many pods of these statuses as make one whole;
+        `with_pending`: pods without any request that wait count as well.
+        """
+        return sum(
+            self.sub_group_count(key, statuses) + with_pending * self.sub_best_effort[key]
+            >= rule.size
+            for key in self.sub_counts
+            if key[0] == rule.name
+        )
+
     def with_status(self, status: Status) -> list[Task]:
         """The tasks of a status, in the order that needs no plugin."""
         found = [task for uid, task in self.tasks.items() if self.status[uid] is status]
@@ -109,9 +131,12 @@ class Job:
             self.ready_count += sign
         if task.role:
             self.role_counts.setdefault(task.role, Counter())[status] += sign
+        if task.sub_group[0]:
+            self.sub_counts.setdefault(task.sub_group, Counter())[status] += sign
         if status is Status.PENDING and task.is_best_effort and not task.gated:
             self.best_effort_pending += sign
             self.role_best_effort[task.role] += sign
+            self.sub_best_effort[task.sub_group] += sign
         if status in CHARGED_SET:
             change = self.allocated.plus if sign > 0 else self.allocated.minus
             self.allocated = change(task.request)

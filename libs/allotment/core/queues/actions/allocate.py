@@ -15,7 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from allotment.core.queues.answers import NOT_ENOUGH_TASKS, QUOTA_CODES, SAME_ROLE_FAILED, No
+from allotment.core.queues.answers import (
+    GANG_INCOMPLETE,
+    NOT_ENOUGH_PODS_OF_TASK,
+    NOT_ENOUGH_TASKS,
+    QUOTA_CODES,
+    SAME_ROLE_FAILED,
+    No,
+)
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import READY_SET, WAITING, Status, Task
 from allotment.core.queues.plugins.base import Order
@@ -239,30 +246,81 @@ class _Round:
         failed = self._failed_roles[job.uid]
         limits = self.fence.limits(job)
         while waiting:
-            task = waiting.pop()
-            no = self.fence.allocatable(job, task)
-            if no is not None:
-                refused.append((task.uid, no))
+            unit, lacking = take_unit(self.session, job, waiting)
+            if lacking is not None:
+                refused += [(task.uid, lacking) for task in unit]
                 continue
-            if task.role and task.role in failed:
-                refused.append((task.uid, same_role(task)))
-                continue
-            asked = self.fence.limits_of(job, task, limits)
-            answer = try_places(self.oracle.try_place, self.fence, job, task, asked)
-            if isinstance(answer, No):
-                refused.append((task.uid, answer))
-                if task.role:
-                    failed.add(task.role)
-                if not needs_continue(job, failed):
+            mark, oracle_mark = self.session.mark(), self.oracle.mark()
+            found: list[tuple[str, Placed | Promised]] = []
+            is_tried, no = True, None
+            for task in unit:
+                no = self.fence.allocatable(job, task)
+                if no is None and task.role and task.role in failed:
+                    no = same_role(task)
+                if no is not None:
+                    is_tried = False
+                    break
+                asked = self.fence.limits_of(job, task, limits)
+                answer = try_places(self.oracle.try_place, self.fence, job, task, asked)
+                if isinstance(answer, No):
+                    no = answer
+                    break
+                status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
+                card = answer.card or (asked.cards[0] if asked.cards else "")
+                self.session.assume(job, task, status, card)
+                found.append((task.uid, answer))
+            if no is None:
+                placed += found
+                if self.session.job_ready(job):
                     break
                 continue
-            status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
-            card = answer.card or (asked.cards[0] if asked.cards else "")
-            self.session.assume(job, task, status, card)
-            placed.append((task.uid, answer))
-            if self.session.job_ready(job):
+            # of a sub group all find a place or none
+            if found:
+                self.session.undo(mark)
+                self.oracle.undo(oracle_mark)
+            short = unit[len(found)]
+            refused.append((short.uid, no))
+            refused += [(one.uid, beside(short, no)) for one in unit if one is not short]
+            if not is_tried:
+                continue
+            if short.role and not found:
+                failed.add(short.role)
+            if not needs_continue(job, failed):
                 break
         return tuple(placed), tuple(refused)
+
+
+def take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Task], No | None]:
+    """The next of the tasks to be tried (the first is at the end) with those that have to be placed
+    together with it, taken from the list; and why they cannot be tried.
+    """
+    task = waiting.pop()
+    missing = session.missing_beside(job, task)
+    if missing < 1:
+        return [task], None
+    peers = [other for other in reversed(waiting) if other.sub_group == task.sub_group]
+    unit = [task, *peers[: missing - 1]]
+    taken = {one.uid for one in unit}
+    waiting[:] = [other for other in waiting if other.uid not in taken]
+    if len(unit) == missing:
+        return unit, None
+    return unit, No(
+        NOT_ENOUGH_PODS_OF_TASK,
+        f"{sub_group_name(task)} lacks {missing} pods to be whole, and {len(unit)} wait",
+    )
+
+
+def beside(short: Task, no: No) -> No:
+    """Why a task waits that found a place, or was not tried, because another one found none."""
+    return No(
+        GANG_INCOMPLETE,
+        f"pods of {sub_group_name(short)} are placed together, and {short.name} finds no place: "
+        f"{no.code}",
+    )
+
+
+def sub_group_name(task: Task) -> str:
+    return f"sub group {' '.join(filter(None, task.sub_group))}"
 
 
 def try_places(

@@ -22,6 +22,7 @@ Order = tuple[Key, ...]
 SWITCHES: dict[str, str] = {
     "job_order": "enableJobOrder",
     "job_ready": "enableJobReady",
+    "sub_job_ready": "enabledSubJobReady",
     "job_pipelined": "enableJobPipelined",
     "job_starving": "enableJobStarving",
     "job_enqueueable": "enableJobEnqueued",
@@ -66,6 +67,12 @@ class Plugin:
     def job_ready(self, job: Job) -> bool:
         """Whether what the job has may be committed."""
         return True
+
+    def missing_beside(self, job: Job, task: Task) -> int:
+        """How many pods, the task among them, have to be placed together so that the task's sub
+        group is whole; 0 if it may be placed alone.
+        """
+        return 0
 
     def job_pipelined(self, job: Job) -> Vote | No:
         """Whether the job's promises are worth keeping for the rest of the session."""

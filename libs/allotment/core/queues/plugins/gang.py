@@ -3,9 +3,14 @@
 For a job with minimum m, role minima t and T = Σ t, roles are looked at only if m ≥ T; else m alone
 counts. Pending pods without any request count as ready: they find a place anywhere, once the rest
 has one.
+
+Pods of a sub group (`subGroupPolicy`) are placed as many together as make it whole, or not at all,
+and a job needs at least so many whole sub groups as each policy says. One that is whole may get
+more pods, one by one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -45,6 +50,14 @@ def invalid(job: Job) -> No | None:
                     f"Not enough valid pods of task {role} for gang-scheduling, "
                     f"valid: {count}, min: {least}",
                 )
+    for rule in job.view.sub_groups:
+        count = job.wholes(rule, VALID_SET, with_pending=False)
+        if count < rule.least:
+            return No(
+                NOT_ENOUGH_PODS_OF_TASK,
+                f"Not enough valid subGroups of {rule.name} for gang-scheduling: "
+                f"{count} with {rule.size} pods, min: {rule.least}",
+            )
     if job.valid_count < job.view.min_member:
         return No(
             NOT_ENOUGH_TASKS,
@@ -73,6 +86,7 @@ def surplus(job_of: dict[str, Job], candidates: Iterable[Task]) -> list[Task]:
     """Those of the candidates that their jobs can lose and still have their minimum, roles' too."""
     left: dict[str, int] = {}
     left_of_role: dict[tuple[str, str], int] = {}
+    broken: Counter[str] = Counter()
     found = []
     for task in candidates:
         job = job_of[task.uid]
@@ -80,14 +94,40 @@ def surplus(job_of: dict[str, Job], candidates: Iterable[Task]) -> list[Task]:
         role = job.uid, task.role
         of_role = left_of_role.get(role, job.role_count(task.role, READY_SET))
         least = job.role_minima.get(task.role, 0) if has_role_minima(job) else 0
+        if not _spares(job, task, broken[job.uid]):
+            continue
         if ready > job.view.min_member and (of_role > least or not least):
+            broken[job.uid] += bool(task.sub_group[0])
             left[job.uid], left_of_role[role] = ready - 1, of_role - 1
             found.append(task)
     return found
 
 
-def _covers(job: Job, count: int, statuses: Iterable[Status]) -> bool:
+def _spares(job: Job, task: Task, broken: int) -> bool:
+    """Whether a job keeps its least whole sub groups without a task, and without as many as are
+    broken already.
+    """
+    rule = next((rule for rule in job.view.sub_groups if rule.name == task.sub_group[0]), None)
+    if rule is None or not rule.least:
+        return True
+    return job.wholes(rule, READY_SET, with_pending=False) - broken > rule.least
+
+
+def missing(job: Job, task: Task) -> int:
+    """How many pods the task's sub group lacks to be whole; 0 if it is in none, or one of one."""
+    rule = next((rule for rule in job.view.sub_groups if rule.name == task.sub_group[0]), None)
+    if rule is None or rule.size < 2:
+        return 0
+    there = job.sub_group_count(task.sub_group, PROMISED_SET) + job.sub_best_effort[task.sub_group]
+    return max(rule.size - there, 0)
+
+
+def _covers(job: Job, count: int, statuses: Collection[Status]) -> bool:
     if count + job.best_effort_pending < job.view.min_member:
+        return False
+    if any(
+        job.wholes(rule, statuses, with_pending=True) < rule.least for rule in job.view.sub_groups
+    ):
         return False
     return not has_role_minima(job) or all(
         job.role_count(role, statuses) + job.role_best_effort[role] >= least
@@ -102,6 +142,7 @@ class Gang(Plugin):
             "job_order",
             "job_valid",
             "job_ready",
+            "sub_job_ready",
             "job_pipelined",
             "job_starving",
             "preemptable",
@@ -120,6 +161,9 @@ class Gang(Plugin):
 
     def job_ready(self, job: Job) -> bool:
         return is_ready(job)
+
+    def missing_beside(self, job: Job, task: Task) -> int:
+        return missing(job, task)
 
     def job_pipelined(self, job: Job) -> Vote | No:
         if is_pipelined(job):

@@ -39,6 +39,12 @@ def group_missing(pod: PodObserved) -> Problem:
     return Problem(GROUP_MISSING, f"PodGroup {pod.group}", why)
 
 
+def _is_in_sub_group(job: Job, uid: str) -> bool:
+    """Whether the pod is placed with others or not at all."""
+    name = job.tasks[uid].sub_group[0]
+    return any(rule.name == name and rule.size > 1 for rule in job.view.sub_groups)
+
+
 class Findings:
     """What a round amounts to for the log, collected turn by turn."""
 
@@ -59,7 +65,8 @@ class Findings:
             return
         if turn.ending == COMMITTED and turn.placed:
             uids = tuple(uid for uid, _ in turn.placed)
-            if not turn.was_ready and job.view.min_member > 1:
+            is_of_minimum = not turn.was_ready and job.view.min_member > 1
+            if is_of_minimum or any(_is_in_sub_group(job, uid) for uid in uids):
                 self._wholes[turn.job] = self._wholes.get(turn.job, ()) + uids
             self._started.add(turn.job)
         elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:

@@ -6,6 +6,7 @@ from allotment.core.ledger.model import SINGLE, ClusterState, Group, Pod
 from allotment.core.ledger.state import RESERVED
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.rules import card_names
+from allotment.core.placement.rules.selectors import holds
 from allotment.core.queues.eligible import class_of
 from allotment.core.queues.model import (
     WAITING,
@@ -15,6 +16,7 @@ from allotment.core.queues.model import (
     QueueView,
     Share,
     Status,
+    SubGroupRule,
     Task,
 )
 from allotment.core.queues.resources import (
@@ -27,9 +29,10 @@ from allotment.core.queues.resources import (
     total_of,
 )
 from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
-from allotment_proto.facts import Amounts, PodRequest
+from allotment_proto.facts import Amounts, PodRequest, SubGroups
 
 VGPU = "vgpu"
+NO_SUB_GROUP = "", ""
 PHASES = {phase.value: phase for phase in Phase}
 
 
@@ -66,13 +69,18 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         min_member=fact.min_member,
         min_task_member=fact.min_task_member,
         min_resources=None if fact.min_resources is None else _resources(fact.min_resources),
-        tasks=tuple(_task(state, state.pods[uid]) for uid in group.members if uid in state.pods),
+        tasks=tuple(
+            _task(state, state.pods[uid], fact.sub_groups)
+            for uid in group.members
+            if uid in state.pods
+        ),
         preemptable=fact.preemptable,
         preempts=found is None or found.preempts,
         card_request=_resources(fact.card_request),
         waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
         is_hollow=fact.owner == "" and not group.members,
         is_precise=fact.owner is not None,
+        sub_groups=tuple(SubGroupRule(one.name, one.size, one.least) for one in fact.sub_groups),
     )
 
 
@@ -150,7 +158,17 @@ def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:
     )
 
 
-def _task(state: ClusterState, pod: Pod) -> Task:
+def _sub_group_of(pod: PodObserved, policies: tuple[SubGroups, ...]) -> tuple[str, str]:
+    """The sub group of the first policy that a pod matches and for whose keys it has values."""
+    labels = dict(pod.labels)
+    for policy in policies:
+        values = [labels.get(key, "") for key in policy.keys]
+        if all(values) and all(holds(e, labels.get(e.key)) for e in policy.selector):
+            return policy.name, "-".join(values)
+    return NO_SUB_GROUP
+
+
+def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ()) -> Task:
     fact = pod.fact
     held = pod.allocation
     shares = tuple(
@@ -176,6 +194,7 @@ def _task(state: ClusterState, pod: Pod) -> Task:
         card_names=fact.card_names,
         shares=shares,
         held_cards=_held_cards(state, pod),
+        sub_group=_sub_group_of(fact, sub_groups) if sub_groups else NO_SUB_GROUP,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.rules.bounds import bounded, kept_back, outside
+from allotment.core.queues.actions.allocate import sub_group_name
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING, Status, Task
 from allotment.core.queues.reservations import Fence, fence
@@ -98,10 +99,12 @@ def _of_places(
         found = trial.take(job, job.tasks[placement.uid], placement.node, in_wholes)
         if found:
             return f"pod {placement.namespace}/{placement.name}: {found}"
-        placed[job.uid] = job
-    for job in placed.values():
+        placed[placement.uid] = job
+    for uid, job in placed.items():
         if not session.job_ready(job):
             return f"group {job.uid} is placed without its minimum"
+        if session.missing_beside(job, job.tasks[uid]):
+            return f"group {job.uid}: {sub_group_name(job.tasks[uid])} is not placed as a whole"
     return ""
 
 
@@ -127,6 +130,8 @@ class _Places:
         is_of_minimum = job.view.min_member > 1 and not self._session.job_ready(job)
         if is_of_minimum and task.uid not in in_wholes:
             return "is part of its group's minimum, which has to be placed as a whole"
+        if self._session.missing_beside(job, task) and task.uid not in in_wholes:
+            return "is part of a sub group, which has to be placed as a whole"
         limits = self._limits
         if not task.is_best_effort:
             no = self._fenced.allocatable(job, task)
