@@ -30,13 +30,14 @@ import msgspec
 
 from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
-from allotment.core.explain.acknowledgement import is_acknowledged, shares_memory
+from allotment.core.explain.acknowledgement import is_acknowledged
 from allotment.core.ledger.state import ENDED, Allocation, ClusterState
+from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text
 from allotment_binder.bindings import Obstacle, Target
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.facts import Holding, Problem
-from allotment_proto.volcano import ascend, keys, node_lock, vgpu
+from allotment_proto.volcano import keys, node_lock
 
 POLL_FIRST_S = 0.2
 POLL_MAX_S = 2.0
@@ -61,15 +62,8 @@ _decode_node = msgspec.json.Decoder(_Node).decode
 
 def lock_keys(holdings: Collection[Holding]) -> tuple[str, ...]:
     """The locks that a pod with these holdings is bound under, in the order of taking them."""
-    found = set()
-    for held in holdings:
-        if held.family == vgpu.FAMILY:
-            found.add(keys.LOCK_VGPU)
-        elif shares_memory(held):
-            found.add(keys.LOCK_GPUSHARE)
-        elif held.family == ascend.FAMILY:
-            found.add(keys.LOCK_ASCEND)
-    return tuple(sorted(found))
+    found = {FAMILIES[h.family].lock_key(h) for h in holdings if h.family in FAMILIES}
+    return tuple(sorted(found - {""}))
 
 
 def holder_key(lock_key: str) -> str:

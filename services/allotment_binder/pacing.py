@@ -6,7 +6,7 @@ through with it (the plugin marked it, or it runs), until it ended or is gone, o
 itself is.
 
 Two pods with the very same assignment wait for each other as well. Swapped they would get the right
-cards, but the vGPU plugin mounts a directory that is named after the pod it took them for, and its
+cards, but NVIDIA's plugin mounts a directory that is named after the pod it took them for, and its
 monitor clears that away when that pod is gone. Where no monitor runs, they may be swapped for speed
 (`swap_equal`).
 
@@ -18,8 +18,9 @@ from collections.abc import Collection
 
 from allotment.core.explain.acknowledgement import Place, Question, age, is_awaited, plugin_question
 from allotment.core.ledger.state import Allocation, ClusterState
-from allotment_proto.volcano import ascend
+from allotment.core.placement.devices import FAMILIES
 
+_UNSWAPPABLE = frozenset(name for name, family in FAMILIES.items() if not family.swappable)
 Answer = tuple[object, ...]
 """What the plugin must answer. Pods with the same question and answer need not wait."""
 
@@ -60,7 +61,7 @@ def bindable(
 def answer(allocation: Allocation, swap_equal: bool) -> Answer:
     """What the plugin must answer: this pod, or anything that hands out the same."""
     holdings = allocation.holdings
-    if not swap_equal or any(held.family == ascend.FAMILY for held in holdings):
+    if not swap_equal or any(held.family in _UNSWAPPABLE for held in holdings):
         return (allocation.uid,)
     return tuple(
         sorted((h.container, h.card, h.instance, h.memory_mib, h.cores_pct) for h in holdings)

@@ -19,7 +19,7 @@ another one's. Its correction says whose, and the books follow (`Unserved.correc
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import anyio
@@ -38,19 +38,22 @@ from allotment.core.explain.acknowledgement import (
     DEVICES_UNKNOWN,
     LATE_AFTER_S,
     MISDELIVERED,
+    RECORDS,
     Age,
     Place,
     age,
     plugin_question,
+    recorded,
     standing,
 )
 from allotment.core.ledger.model import ACTIVE
 from allotment.core.ledger.state import ENDED, Allocation, ClusterState
+from allotment.core.placement.devices.base import Record
 from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Corrected, PodObserved
 from allotment_proto.facts import Holding
-from allotment_proto.volcano import keys, vgpu
+from allotment_proto.volcano import keys
 
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 10.0
@@ -87,7 +90,7 @@ def given_up(state: ClusterState, fact: PodObserved) -> bool:
         node is not None
         and node.fact is not None
         and fact.bind_phase == keys.PHASE_FAILED
-        and any(held.family == vgpu.FAMILY for held in fact.holdings)
+        and recorded(fact.holdings) != ()
     )
 
 
@@ -297,8 +300,8 @@ def _has_swapped(state: ClusterState, uid: str) -> bool:
 
 
 def _place_of(held: Allocation) -> Place | None:
-    """Where the vGPU plugin serves what was allocated."""
-    question = plugin_question(tuple(h for h in held.holdings if h.family == vgpu.FAMILY))
+    """Where a plugin serves what was allocated by its record."""
+    question = plugin_question(recorded(held.holdings))
     return None if question is None else (held.node, question)
 
 
@@ -356,11 +359,10 @@ async def erase(client: KubeClient, fact: PodObserved, on_problem: Callable[[str
             annotations = found.annotations or {}
             if found.uid != fact.uid:
                 return Erased(0)
-            if "," not in annotations.get(keys.DEVICES_TO_ALLOCATE, ""):
-                is_kept = keys.DEVICES_TO_ALLOCATE in annotations
-                has_failed = annotations.get(keys.BIND_PHASE) == keys.PHASE_FAILED
-                return Erased(found.version, was_taken=is_kept and not has_failed)
-            found = await _mark(client, fact, found.resource_version)
+            left = [r for r in RECORDS.values() if "," in annotations.get(r.work_list, "")]
+            if not left:
+                return Erased(found.version, was_taken=_was_taken(annotations))
+            found = await _mark(client, fact, found.resource_version, left)
             if isinstance(found, _Meta):
                 return Erased(found.version)
         if isinstance(found, Refused) and found.status == GONE:
@@ -375,9 +377,21 @@ async def _read(client: KubeClient, fact: PodObserved) -> _Meta | Refused | Unkn
     return _meta_in(await client.get(pod_path(fact.namespace, fact.name)))
 
 
-async def _mark(client: KubeClient, fact: PodObserved, version: str) -> _Meta | Refused | Unknown:
-    """Erase the record of a pod that is still at that version."""
-    marks = {keys.DEVICES_TO_ALLOCATE: "", keys.BIND_PHASE: _mark_of(fact)}
+def _was_taken(annotations: Mapping[str, str]) -> bool:
+    """Whether a plugin served somebody with the record, of which nothing is left."""
+    return any(
+        record.work_list in annotations and annotations.get(record.phase) != keys.PHASE_FAILED
+        for record in RECORDS.values()
+    )
+
+
+async def _mark(
+    client: KubeClient, fact: PodObserved, version: str, left: Iterable[Record]
+) -> _Meta | Refused | Unknown:
+    """Erase the records of a pod that is still at that version."""
+    marks: dict[str, str] = {}
+    for record in left:
+        marks |= {record.work_list: "", record.phase: _mark_of(fact)}
     metadata = {"uid": fact.uid, "resourceVersion": version, "annotations": marks}
     path = pod_path(fact.namespace, fact.name, "status")
     return _meta_in(await client.patch(path, {"metadata": metadata}, MERGE_PATCH))
@@ -394,8 +408,8 @@ def _meta_in(answer: KubeResult) -> _Meta | Refused | Unknown:
 
 async def mend(client: KubeClient, told: Corrected, on_problem: Callable[[str], None]) -> None:
     """Write on a pod which devices it holds, for those who go by annotations. Tries a few times."""
-    assignment = vgpu.encode_assignment(told.holdings)
-    metadata = {"uid": told.uid, "annotations": {keys.VGPU_IDS: assignment}}
+    record = RECORDS[told.holdings[0].family]
+    metadata = {"uid": told.uid, "annotations": record.corrected(told.holdings)}
     path = pod_path(told.namespace, told.name, "status")
     wait_s = RETRY_FIRST_S
     for _ in range(MEND_TRIES):

@@ -6,7 +6,7 @@ import anyio
 
 from allotment.core.explain.pod import fits_empty_cluster
 from allotment.core.explain.pod_views import pod_status
-from allotment.core.explain.views import device_name, plain
+from allotment.core.explain.views import compute_whole, device_name, plain
 from allotment.core.ledger.model import Node
 from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
@@ -18,12 +18,15 @@ from allotment_cli.folding import fold
 from allotment_cli.source import Origin, open_source
 from allotment_proto.events import Decided, Envelope, Placement
 from allotment_proto.facts import Holding
-from allotment_proto.volcano import mindcluster, vgpu
 
 SETTLED_WITHIN_S = 60.0
 POLL_S = 0.25
 AT_REST = frozenset(("Running", "Succeeded", "Failed"))
-KINDS = frozenset((*(FAMILIES.keys() - {vgpu.FAMILY}), *(f"{vgpu.FAMILY} {m}" for m in vgpu.MODES)))
+KINDS = frozenset(
+    kind
+    for name, family in FAMILIES.items()
+    for kind in ([f"{name} {mode}" for mode in family.modes] or [name])
+)
 """Every kind of device: a family, and what is handed out in modes by its modes."""
 
 
@@ -105,7 +108,7 @@ def kinds(state: ClusterState, pod: DemoPod) -> frozenset[str]:
     ledgers = state.nodes[pod.placement.node].ledgers
     families = {holding.family for holding in pod.placement.holdings}
     return frozenset(
-        f"{family} {ledgers[family].mode}" if family == vgpu.FAMILY else family
+        f"{family} {ledgers[family].mode}" if FAMILIES[family].modes else family
         for family in families
     )
 
@@ -116,7 +119,7 @@ def held_text(state: ClusterState, placement: Placement) -> tuple[str, str, str]
         return ", ".join(f"{name}: {n}" for name, n in plain(placement.extended).items()), "", ""
     node = state.nodes.get(placement.node)
     memory = {mib_text(h.memory_mib) for h in placement.holdings if h.memory_mib}
-    cores = {_cores_text(h) for h in placement.holdings}
+    cores = {_cores_text(node, h) for h in placement.holdings}
     each = " each" if len(placement.holdings) > 1 else ""
     return (
         ",".join(_device_text(node, holding) for holding in placement.holdings),
@@ -132,7 +135,7 @@ def _device_text(node: Node | None, holding: Holding) -> str:
     return f"{device}[{piece}]" if piece else device
 
 
-def _cores_text(holding: Holding) -> str:
-    """Percent of a card; MindCluster counts AI cores."""
-    unit = " cores" if holding.family == mindcluster.FAMILY else "%"
+def _cores_text(node: Node | None, holding: Holding) -> str:
+    """Percent of a card, or AI cores where those are counted."""
+    unit = "%" if compute_whole(node, holding) == 100 else " cores"
     return f"{holding.cores_pct}{unit}"

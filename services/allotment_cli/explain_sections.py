@@ -13,7 +13,7 @@ from allotment.core.explain.schema import (
     Request,
     Step,
 )
-from allotment.core.explain.views import NPUS
+from allotment.core.explain.views import asked_whole
 from allotment.core.reasons import NO_FITTING_INSTANCE
 from allotment.core.units import bytes_text, duration_text, points_text
 from allotment_cli.amounts import compute_text
@@ -115,7 +115,7 @@ def _step_text(step: Step, request: Request) -> str:
     if step.step == "gpuMemory" and request.memory_bytes:
         return f"enough cards with {bytes_text(request.memory_bytes)} unreserved"
     if step.step == "gpuCompute":
-        in_cores = not request.mode and any(ask.family in NPUS for ask in request.devices)
+        in_cores = not request.mode and not all(asked_whole(a.family) for a in request.devices)
         compute = compute_text(max(request.compute_percent, 1), 0 if in_cores else 100)
         return f"those cards also have {compute}" + " compute" * (not in_cores)
     return step.text

@@ -13,7 +13,7 @@ from allotment.core.explain.schema import (
     Status,
     WaitingFor,
 )
-from allotment.core.explain.views import NPUS
+from allotment.core.explain.views import asked_whole, card_word
 from allotment.core.units import age_text, bytes_text, duration_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.amounts import part_text
@@ -199,9 +199,9 @@ def wants_text(request: Request) -> str:
 
 
 def _noun(request: Request) -> str:
-    return "NPU" if any(ask.family in NPUS for ask in request.devices) else "GPU"
+    return next((card_word(ask.family) for ask in request.devices), card_word(""))
 
 
 def _whole(ask: DeviceAsk, request: Request) -> int:
     """100 if compute is asked for in percent: of GPUs, and of NPUs that are sliced softly."""
-    return 100 if ask.family not in NPUS or request.mode else 0
+    return 100 if request.mode else asked_whole(ask.family)

@@ -7,12 +7,12 @@ import click
 import msgspec
 
 from allotment.core.explain.views import (
-    NPUS,
     PERCENT,
     CardView,
     CountedView,
     HolderView,
     UnlistedView,
+    asked_whole,
     cards_of,
     counted_of,
     node_status,
@@ -143,7 +143,7 @@ def _holder_text(holder: HolderView, whole: int) -> str:
 
 def _unlisted_row(unlisted: UnlistedView) -> list[str]:
     """What its compute was a part of is not known any more."""
-    whole = 0 if unlisted.family in NPUS else 100
+    whole = asked_whole(unlisted.family)
     compute = sum(holder.compute_percent for holder in unlisted.holders)
     return [
         unlisted.id,

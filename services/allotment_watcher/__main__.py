@@ -15,6 +15,7 @@ from allotment.adapters.service.settings import SettingsError
 from allotment.adapters.service.world import World, full_reporter, open_world, refused_reporter
 from allotment.core.config.policy import PolicyError
 from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.devices import FAMILIES
 from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured, PolicyLoaded
 from allotment_proto.facts import Problem
 from allotment_proto.registry import subject_of_facts
@@ -27,7 +28,7 @@ from allotment_watcher.diary import Diary
 from allotment_watcher.learner import keep_learning
 from allotment_watcher.namespace_watch import READY as NAMESPACES
 from allotment_watcher.namespace_watch import NamespaceWatch
-from allotment_watcher.npu_watch import NpuWatch
+from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.observer import Observer
 from allotment_watcher.policy_source import Checked, Loaded, load_policy
 from allotment_watcher.policy_watch import PolicyWatch, is_news
@@ -107,7 +108,13 @@ class Turn:
         )
         self.checks = ConfigChecks(state, self.recorder.put)
         self.batch = BatchWatch(ctx, state, self.recorder)
-        self.npu = NpuWatch(ctx, client, policy, lambda nodes: self.observer.told_of(nodes))
+        self.infos = tuple(
+            NodeInfoWatch(
+                *(ctx, client, name, family.info, policy), lambda n: self.observer.told_of(n)
+            )
+            for name, family in FAMILIES.items()
+            if family.info is not None
+        )
         self.volumes = VolumeWatch(
             ctx,
             client,
@@ -116,7 +123,7 @@ class Turn:
         )
         self.namespaces = NamespaceWatch(ctx, lambda name: self.observer.namespace_changed(name))
         self.observer = Observer(
-            *(ctx, policy, diary, self.recorder, self.npu, self.volumes),
+            *(ctx, policy, diary, self.recorder, self.infos, self.volumes),
             namespaces=self.namespaces,
         )
         self.observer.images.begin(state)
@@ -135,7 +142,8 @@ class Turn:
             group.start_soon(keep_learning, self._state, self.recorder.put)
             group.start_soon(keep_time, self._state, self.recorder.put)
             group.start_soon(self.devices.run)
-            group.start_soon(self.npu.run)
+            for info in self.infos:
+                group.start_soon(info.run)
             group.start_soon(self.volumes.run)
             group.start_soon(self.batch.run, self._client)
             group.start_soon(self.namespaces.run, self._client)
@@ -159,7 +167,8 @@ class Turn:
         """Another policy takes effect."""
         self.recorder.put([event])
         self.devices.use(event.policy)
-        self.npu.use(event.policy)
+        for info in self.infos:
+            info.use(event.policy)
         self.observer.use(event.policy)
 
     def _configured(self, event: DevicesConfigured) -> None:

@@ -1,7 +1,7 @@
 """Nodes and pods as Kubernetes shows them → facts for the log's queue."""
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import anyio
 import msgspec
@@ -12,7 +12,6 @@ from allotment.adapters.kube.wire import read_leniently, shallow
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.ledger.state import ClusterState
-from allotment.core.placement.devices.base import NOTHING
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved
 from allotment_proto.facts import Policy, Problem
@@ -21,6 +20,7 @@ from allotment_watcher.auditing import keep_right
 from allotment_watcher.awaited import is_awaited
 from allotment_watcher.diary import Diary
 from allotment_watcher.namespace_watch import NamespaceWatch
+from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.normalise import (
     Lens,
     node_fact,
@@ -31,7 +31,6 @@ from allotment_watcher.normalise.images import WantedImages
 from allotment_watcher.normalise.membership import group_of
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
-from allotment_watcher.npu_watch import NpuWatch, has_chips
 from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import Throttle
@@ -57,7 +56,7 @@ class Observer:
         policy: Policy,
         diary: Diary,
         recorder: Recorder,
-        npu: NpuWatch | None = None,
+        infos: Sequence[NodeInfoWatch] = (),
         volumes: VolumeWatch | None = None,
         throttle: Throttle | None = None,
         namespaces: NamespaceWatch | None = None,
@@ -68,7 +67,7 @@ class Observer:
         """Pods that change too often, as they are now: told of later."""
         self.diary = diary
         self.recorder = recorder
-        self.npu = npu
+        self.infos = infos
         """Without, nodes have no device information."""
         self.volumes = volumes
         """Without, pods are told as if they had no volumes."""
@@ -85,7 +84,7 @@ class Observer:
         self._lens = Lens(policy, has_groups_made=ctx.settings.group_pods)
         self._pods: set[str] = set()
         self._nodes: dict[str, str] = {}
-        self._npu_nodes: dict[str, objects.NodeObject] = {}
+        self._informed: dict[str, objects.NodeObject] = {}
         """Nodes of which ConfigMaps tell, whole, to read them again when those change."""
         self._unreadable: set[str] = set()
         self._listed: set[str] = set()
@@ -101,7 +100,7 @@ class Observer:
             with anyio.CancelScope() as self._scope:
                 self._pods.clear()
                 self._nodes.clear()
-                self._npu_nodes.clear()
+                self._informed.clear()
                 self._waiting.clear()
                 self._ungrouped.clear()
                 self.late.clear()
@@ -156,7 +155,7 @@ class Observer:
             case Deleted():
                 if self._nodes.get(event.identity.name) == event.identity.uid:
                     del self._nodes[event.identity.name]
-                    self._npu_nodes.pop(event.identity.name, None)
+                    self._informed.pop(event.identity.name, None)
                 self.recorder.put(self.diary.node_gone(event.identity.name, event.identity.uid))
             case Undecodable():
                 self._nodes.setdefault(event.name, event.uid)  # it is there, as it was last read
@@ -167,9 +166,9 @@ class Observer:
 
     def told_of(self, nodes: Iterable[str] | None) -> None:
         """ConfigMaps tell something else of these nodes (None: perhaps of all)."""
-        for name in sorted(self._npu_nodes if nodes is None else nodes):
-            if name in self._npu_nodes:
-                self._see(self._npu_nodes[name])
+        for name in sorted(self._informed if nodes is None else nodes):
+            if name in self._informed:
+                self._see(self._informed[name])
 
     def volumes_changed(self) -> None:
         """What claims of waiting pods can have may be something else now."""
@@ -273,14 +272,17 @@ class Observer:
         return Wanted(attachments=found)
 
     def _see(self, node: objects.NodeObject) -> None:
-        name, info = node.metadata.name, NOTHING
-        if self.npu is not None and has_chips(node):
-            self._npu_nodes[name] = node
-            if not self.npu.has_answered():
+        name, info = node.metadata.name, dict[str, str]()
+        watches = [watch for watch in self.infos if watch.concerns(node)]
+        if watches:
+            self._informed[name] = node
+            waiting = [watch for watch in watches if not watch.has_answered()]  # asking starts it
+            if waiting:
                 return  # it is told once that is known, so that its cards do not come and go
-            info = self.npu.info.of(name)
+            for watch in watches:
+                info |= watch.info.of(name)
         else:
-            self._npu_nodes.pop(name, None)
+            self._informed.pop(name, None)
         images = self.images if self._lens.weighs_images else ()
         fact = self._with_limits(node_fact(node, self._lens.config, info, images))
         self.recorder.put(self.diary.node_seen(fact))

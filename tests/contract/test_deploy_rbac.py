@@ -34,6 +34,7 @@ from allotment.adapters.kube.watch import WatchEvent, list_and_watch
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger.state import RESERVED, Allocation
+from allotment.core.placement.devices.mindcluster import MindclusterInfo
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind
 from allotment_binder.evictions import Evictions
@@ -49,7 +50,7 @@ from allotment_watcher import objects
 from allotment_watcher.batch_watch import KINDS
 from allotment_watcher.device_source import places_of
 from allotment_watcher.namespace_watch import NAMESPACES
-from allotment_watcher.npu_info import path_of
+from allotment_watcher.node_info import path_of
 from allotment_watcher.observer import NODES, PODS
 from allotment_watcher.policy_source import place_of
 from allotment_watcher.reflecting import config_map_path
@@ -250,7 +251,9 @@ async def test_clusters_with_mindcluster_grant_one_namespace(
     use_cluster_info: bool, tmp_path: Path
 ) -> None:
     arguments = (("useClusterInfoManager", use_cluster_info),)
-    path = path_of(Policy(configurations=(PluginUse("init-params", arguments=arguments),)))
+    path = path_of(
+        MindclusterInfo(), Policy(configurations=(PluginUse("init-params", arguments=arguments),))
+    )
     assert path is not None
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = answer

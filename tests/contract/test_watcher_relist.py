@@ -17,12 +17,13 @@ from tests.waiting import patience
 
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.refusals import Refusals
+from allotment.core.placement.devices.mindcluster import MindclusterInfo
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
-from allotment_watcher.npu_watch import NpuWatch
+from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.observer import Observer
 from allotment_watcher.settings import WatcherSettings
 
@@ -42,7 +43,7 @@ class Scene:
         self.told: list[Any] = []
         self.log = MagicMock()
         self.observer: Observer
-        self.npu: NpuWatch
+        self.info: NodeInfoWatch
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         kind = request.path.rpartition("/")[2]
@@ -78,10 +79,13 @@ async def observing(scene: Scene, tmp_path: Path, policy: Policy) -> AsyncIterat
         recorder = cast(
             Recorder, SimpleNamespace(put=lambda events, *, awaited=True: scene.told.extend(events))
         )
-        scene.npu = NpuWatch(context, client, policy, lambda n: scene.observer.told_of(n))
-        scene.observer = Observer(context, policy, Diary(), recorder, scene.npu)
+        scene.info = NodeInfoWatch(
+            *(context, client, "mindcluster", MindclusterInfo(), policy),
+            lambda n: scene.observer.told_of(n),
+        )
+        scene.observer = Observer(context, policy, Diary(), recorder, [scene.info])
         async with anyio.create_task_group() as group:
-            group.start_soon(scene.npu.run)
+            group.start_soon(scene.info.run)
             group.start_soon(scene.observer.run, client)
             yield
             group.cancel_scope.cancel()
@@ -151,11 +155,11 @@ async def test_an_ascend_node_is_told_with_what_config_maps_tell_of_it(tmp_path:
         (fact,) = scene.told
         assert cards(fact) == ["0", "1"]
         own = Policy(families=("vgpu",))
-        scene.npu.use(own)
+        scene.info.use(own)
         await scene.until(lambda: len(scene.told) == 2)
         assert cards(scene.told[1]) == []
         scene.config_maps = [device_info("Ascend310P-1")]
-        scene.npu.use(Policy())
+        scene.info.use(Policy())
         await scene.until(lambda: len(scene.told) == 3)
         assert cards(scene.told[2]) == ["1"]
 

@@ -99,7 +99,7 @@ async def told(
             lambda: observer.volumes_changed(),
             lambda node: observer.limits_changed(node),
         )
-        observer = Observer(context, Policy(), diary or Diary(), recorder, None, volumes)
+        observer = Observer(context, Policy(), diary or Diary(), recorder, (), volumes)
         async with anyio.create_task_group() as group:
             group.start_soon(volumes.run)
             group.start_soon(observer.run, client)

@@ -13,6 +13,12 @@ from allotment_proto.facts import Problem, Selection
 from allotment_proto.volcano import gpushare, keys
 
 MODES = (keys.MODE_HAMI_CORE, keys.MODE_MIG, keys.MODE_MPS)
+TYPE_KEYS = frozenset((keys.USE_GPUTYPE, keys.NOUSE_GPUTYPE))
+"""Annotations with lists of card types."""
+CARD_KEYS = (keys.GPU_INDEX, keys.USE_GPUUUID, keys.NOUSE_GPUUUID)
+"""Annotations that name single cards."""
+KEYS = frozenset((keys.VGPU_MODE, *TYPE_KEYS, *CARD_KEYS))
+"""All that is read here."""
 
 
 def decode(annotations: Mapping[str, str]) -> tuple[Selection, tuple[Problem, ...]]:

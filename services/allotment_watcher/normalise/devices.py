@@ -8,53 +8,24 @@ import msgspec
 from allotment.core import reasons, units
 from allotment.core.ledger import claims
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.placement.devices.ascend import slice_mode
 from allotment.core.placement.devices.base import ContainerSource, Family, PodSource
 from allotment.core.placement.rules import card_names
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
-from allotment_proto.volcano import (
-    ascend,
-    exclusive,
-    gpushare,
-    keys,
-    mindcluster,
-    selection,
-    vgpu,
-)
+from allotment_proto.volcano import exclusive, keys, selection
 from allotment_watcher.normalise.amounts import Invalid
 from allotment_watcher.normalise.lens import Lens
 
-ASKED = frozenset(
-    (
-        keys.GPU_INDEX,
-        keys.VGPU_MODE,
-        keys.USE_GPUTYPE,
-        keys.NOUSE_GPUTYPE,
-        keys.USE_GPUUUID,
-        keys.NOUSE_GPUUUID,
-        keys.VNPU_MODE,
-    )
-)
+ASKED = frozenset[str]().union(*(family.asked_annotations for family in FAMILIES.values()))
 """Annotations that tell what a pod asks for. Others differ from pod to pod of a kind."""
-ASKED_LABELS = frozenset((keys.LABEL_RING, keys.LABEL_VNPU_LEVEL, keys.LABEL_VNPU_DVPP))
+ASKED_LABELS = frozenset[str]().union(*(family.asked_labels for family in FAMILIES.values()))
 """Likewise labels."""
-ONE_CONTAINER = frozenset((vgpu.FAMILY, gpushare.FAMILY))
-"""Families whose device plugin serves one container of a pod."""
-SEVERAL_SERVED = (
-    "if the device plugin of vGPU is v1.11 or older on all nodes, it can serve several: set "
-    "`allotment.MultiContainerEnable: true` in the arguments of plugin `allotment` of the "
-    "scheduler's configuration"
-)
-CHOOSES_TYPES = frozenset((keys.USE_GPUTYPE, keys.NOUSE_GPUTYPE))
-NAMES_CARDS = (keys.GPU_INDEX, keys.USE_GPUUUID, keys.NOUSE_GPUUUID)
-"""Annotations that name single cards."""
+KEEP_APART = frozenset(name for name, family in FAMILIES.items() if family.keeps_apart)
+"""Families on whose cards exclusivity rules hold."""
+PHASE_KEYS = tuple(family.phase_key for family in FAMILIES.values() if family.phase_key)
+RECORDS = tuple(family.record for family in FAMILIES.values() if family.record is not None)
 BROKEN_ASSIGNMENT = "BrokenAssignment"
 ANNOTATED_MOST = 128
 """Of a claim beyond a pod's limits so many cards are told: it is shown, and never booked."""
-_SERVED = {
-    "memory": (keys.GPU_MEMORY, "GPUNumberEnable"),
-    "number": (keys.GPU_NUMBER, "GPUSharingEnable"),
-}
 
 
 class Held(NamedTuple):
@@ -79,23 +50,12 @@ def asked(
     if not wanted:
         return (), Selection()
     _check_kinds(wanted, lens)
-    _check_containers(source, wanted[0].family, lens)
-    return tuple(wanted), _selection(source, wanted[0].family, is_bound=is_bound)
-
-
-def _selection(source: PodSource, family: str, *, is_bound: bool) -> Selection:
-    """The cards that a pod accepts, by the annotations that its family knows."""
-    if family == ascend.FAMILY:
-        return Selection(mode=slice_mode(source.annotations))
-    if family == mindcluster.FAMILY:
-        return Selection()
-    chosen, problems = selection.decode(source.annotations)
+    family = FAMILIES[wanted[0].family]
+    _check_containers(source, family, lens)
+    chosen, problems = family.selection(source, is_bound=is_bound)
     if problems and not is_bound:
         raise Invalid(problems[0])
-    if is_bound and family == gpushare.FAMILY:
-        # Bound, the index says what the pod got: it is no longer what the pod asked for.
-        chosen = msgspec.structs.replace(chosen, indexes=None)
-    return card_names.spelled(chosen) if family == gpushare.FAMILY else chosen
+    return tuple(wanted), chosen
 
 
 def of_counted(
@@ -108,18 +68,18 @@ def of_counted(
     counted = tuple(sorted(name for name in extended if "/" in name and name not in mine))
     cards = [name for name in counted if card_names.is_card(name)]
     if cards and not mine & extended.keys() and not is_bound:
-        for key in NAMES_CARDS:
+        for key in selection.CARD_KEYS:
             if key in source.annotations:
                 raise Invalid(
                     Problem(
                         reasons.INVALID_REQUEST,
                         f"annotation {key}",
                         f"cannot be heeded for {cards[0]}: kubelet chooses the cards of a resource "
-                        f"that is only counted; ask for {lens.config.nvidia.count_name} or "
-                        f"{keys.GPU_NUMBER} in its place, or remove the annotation",
+                        f"that is only counted; ask for {_instead(lens)} in its place, or remove "
+                        "the annotation",
                     )
                 )
-    if not counted or CHOOSES_TYPES.isdisjoint(source.annotations):
+    if not counted or selection.TYPE_KEYS.isdisjoint(source.annotations):
         return chosen
     if mine & extended.keys():
         if chosen.use_types is None and chosen.nouse_types is None:
@@ -133,6 +93,12 @@ def of_counted(
     return msgspec.structs.replace(types, counted=counted)
 
 
+def _instead(lens: Lens) -> str:
+    """What to ask for in place of a card that is only counted."""
+    names = (family.count_resource(lens.config) for family in reversed(FAMILIES.values()))
+    return " or ".join(name for name in names if name)
+
+
 def _check_kinds(wanted: list[DeviceRequest], lens: Lens) -> None:
     families = sorted({request.family for request in wanted})
     if len(families) > 1:
@@ -144,22 +110,12 @@ def _check_kinds(wanted: list[DeviceRequest], lens: Lens) -> None:
                 "a pod can have one kind",
             )
         )
-    served = lens.policy.gpushare_kind
-    if families == [gpushare.FAMILY] and served:
-        asks = "memory" if wanted[0].memory_mib else "number"
-        if asks != served:
-            resource, switch = _SERVED[served]
-            raise Invalid(
-                Problem(
-                    reasons.INVALID_REQUEST,
-                    _SERVED[asks][0],
-                    f"is not served, the scheduler's configuration serves {resource} only: ask for "
-                    f"that, or have deviceshare.{switch} switched on in its place",
-                )
-            )
+    problem = FAMILIES[families[0]].unserved(wanted, lens.policy)
+    if problem is not None:
+        raise Invalid(problem)
 
 
-def _check_containers(source: PodSource, family: str, lens: Lens) -> None:
+def _check_containers(source: PodSource, family: Family, lens: Lens) -> None:
     """Refuse what no device plugin serves, before kubelet does (`UnexpectedAdmissionError`).
 
     A plugin finds what it hands out in the pod's annotations, which say so of containers only: an
@@ -177,8 +133,8 @@ def _check_containers(source: PodSource, family: str, lens: Lens) -> None:
             )
         )
     asking = _asking(source.containers, family, lens)
-    if len(asking) > 1 and family in ONE_CONTAINER and not lens.policy.multi_container:
-        remedy = f"; {SEVERAL_SERVED}" if family == vgpu.FAMILY else ""
+    if len(asking) > 1 and family.one_container and not lens.policy.multi_container:
+        remedy = f"; {family.several_served}" if family.several_served else ""
         raise Invalid(
             Problem(
                 reasons.INVALID_REQUEST,
@@ -189,9 +145,9 @@ def _check_containers(source: PodSource, family: str, lens: Lens) -> None:
         )
 
 
-def _asking(containers: Sequence[ContainerSource], family: str, lens: Lens) -> list[str]:
+def _asking(containers: Sequence[ContainerSource], family: Family, lens: Lens) -> list[str]:
     """The names of those that ask a family for something."""
-    names = FAMILIES[family].resources(lens.config)
+    names = family.resources(lens.config)
     return [
         container.name
         for container in containers
@@ -277,7 +233,7 @@ def _unknown(
     problems: tuple[Problem, ...],
 ) -> Problem | None:
     """Why it is not known which cards a container got, None if it is."""
-    key = _annotation(request)
+    key = FAMILIES[request.family].assignment_of(request)
     if key not in source.annotations:
         return None
     known = sum(claims.is_of(holding, request) for holding in found)
@@ -293,21 +249,6 @@ def _unknown(
     )
 
 
-def _annotation(request: DeviceRequest) -> str:
-    """The annotation in which stands what a request got."""
-    match request.family:
-        case vgpu.FAMILY:
-            return keys.VGPU_IDS
-        case gpushare.FAMILY:
-            return keys.GPU_INDEX
-        case mindcluster.FAMILY:
-            return keys.NPU_CORE
-        case ascend.FAMILY:
-            return keys.hami_allocated(request.chip)
-        case other:
-            raise KeyError(other)
-
-
 def tags(
     lens: Lens,
     source: PodSource,
@@ -320,7 +261,7 @@ def tags(
         return ()
     families = {r.family for r in request.devices} | {h.family for h in holdings}
     of_rules: tuple[str, ...] = ()
-    if vgpu.FAMILY in families and not any(holding.instance for holding in holdings):
+    if KEEP_APART & families and not any(holding.instance for holding in holdings):
         of_rules = _rule_tags(lens, source.labels, request.selection)
     return (*exclusive.group_tag(group), *of_rules)
 
@@ -329,7 +270,7 @@ def apart(
     lens: Lens, source: PodSource, group: str, request: PodRequest, *, is_bound: bool
 ) -> tuple[str, ...]:
     """The tags of those with whom a pod shares no card. Raises `Invalid`."""
-    if not request.devices or request.devices[0].family != vgpu.FAMILY:
+    if not request.devices or request.devices[0].family not in KEEP_APART:
         return ()
     is_spread, problems = exclusive.spreads(source.annotations)
     if problems and not is_bound:
@@ -346,21 +287,11 @@ def _rule_tags(lens: Lens, labels: Mapping[str, str], chosen: Selection) -> tupl
 
 
 def bind_phase(annotations: Mapping[str, str]) -> str:
-    """How far the device plugin is with a bound pod; some only say that they are done.
-
-    The vGPU plugin serves what is left in its work list and does not look at what it wrote into
-    the phase, so neither is that believed against the list. A pod that it gave up keeps its list,
-    with a time that makes it the last.
-    """
-    if annotations.get(keys.GPU_ASSIGNED, "false") != "false" or keys.ASCEND_REAL in annotations:
+    """How far the device plugin is with a bound pod; some only say that they are done, and of some
+    what is left to do outranks what they say (`Record`)."""
+    if any(family.has_served(annotations) for family in FAMILIES.values()):
         return keys.PHASE_SUCCESS
-    said = annotations.get(keys.BIND_PHASE, annotations.get(keys.HAMI_BIND_PHASE, ""))
-    left = annotations.get(keys.DEVICES_TO_ALLOCATE)
-    if left is None or said == "":
-        return said
-    is_given_up = said == keys.PHASE_FAILED and (
-        annotations.get(keys.VGPU_TIME) == keys.VGPU_TIME_DONE
-    )
-    if "," in left:
-        return said if is_given_up else keys.PHASE_ALLOCATING
-    return keys.PHASE_SUCCESS if said == keys.PHASE_ALLOCATING else said
+    said = next((annotations[key] for key in PHASE_KEYS if key in annotations), "")
+    for record in RECORDS:
+        said = record.phase_of(annotations, said)
+    return said

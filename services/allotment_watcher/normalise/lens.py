@@ -4,7 +4,7 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.rules.term_weights import weights_of
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Policy
-from allotment_proto.volcano import device_config, keys
+from allotment_proto.volcano import device_config
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -30,12 +30,7 @@ class Lens:
         self.config = config
         self.has_groups_made = has_groups_made
         self.assignments = frozenset(
-            (
-                keys.VGPU_IDS,
-                keys.GPU_INDEX,
-                keys.NPU_CORE,
-                *(keys.hami_allocated(chip.common_word) for chip in config.ascend),
-            )
+            key for family in FAMILIES.values() for key in family.assignments(config)
         )
         """Annotations in which stands what a pod holds. Most pods have none of them."""
         self._unadvertised = frozenset[str]().union(
@@ -61,7 +56,7 @@ def _read_of(policy: Policy) -> tuple[object, ...]:
     return (
         policy.scheduler_names,
         policy.multi_container,
-        policy.gpushare_kind,
+        *(family.read_by(policy) for family in FAMILIES.values()),
         policy.exclusive_rules,
         _weighs_images(policy),
     )

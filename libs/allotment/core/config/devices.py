@@ -7,7 +7,7 @@ from typing import Any
 from allotment.core.config.arguments import boolean, integer, read, text_of, unknown
 from allotment.core.config.document import Entry, Mapping, Sequence, Value, is_empty, is_text, show
 from allotment.core.config.report import Report
-from allotment.core.placement.devices.switches import APART, FAMILIES, MEMORY, NUMBER
+from allotment.core.placement.devices import EXCLUSIVE_SWITCHES, FAMILIES, SWITCHES
 from allotment.core.placement.policies import POLICIES
 from allotment.core.plugin_arguments import Argument, Kind
 from allotment_proto.facts import Policy
@@ -21,7 +21,7 @@ _LOCK = "deviceshare.NodeLockEnable"
 _CONFIG_NAME = "deviceshare.KnownGeometriesCMName"
 _CONFIG_NAMESPACE = "deviceshare.KnownGeometriesCMNamespace"
 _RULES = "deviceshare.GPUExclusiveRules"
-KNOWN = (*FAMILIES, _LOCK, _POLICY, _WEIGHT, _CONFIG_NAME, _CONFIG_NAMESPACE, _RULES)
+KNOWN = (*SWITCHES, _LOCK, _POLICY, _WEIGHT, _CONFIG_NAME, _CONFIG_NAMESPACE, _RULES)
 
 _OFF = Argument(Kind.BOOLEAN, False)
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -41,7 +41,7 @@ def read_deviceshare(report: Report, owner: str, entries: Iterable[Entry]) -> Fi
     place = list(Policy().device_config)
     for entry in entries:
         what = f"{entry.key} of {owner}"
-        if entry.key in FAMILIES:
+        if entry.key in SWITCHES:
             if boolean(entry.value) is None:
                 report.ignored(what, entry.value, _OFF.kind.value, "it counts as not written")
             else:
@@ -70,17 +70,18 @@ def read_deviceshare(report: Report, owner: str, entries: Iterable[Entry]) -> Fi
 
 def _families(report: Report, switches: dict[str, Entry]) -> Fields:
     on = [key for key, entry in switches.items() if boolean(entry.value)]
-    for one, other in APART:
+    for one, other in EXCLUSIVE_SWITCHES:
         if one in on and other in on:
             report.fail(
                 switches[other].mark,
                 f"{one} and {other} are both true, and Volcano does not start with both: they keep "
                 "different books of the same cards; set one of them to false",
             )
-    served = {FAMILIES[key] for key in on}
-    kind = {(True, False): "memory", (False, True): "number"}.get((MEMORY in on, NUMBER in on), "")
-    names = tuple(name for name in Policy().families if name in served)
-    return {"families": names, "gpushare_kind": kind}
+    served = {SWITCHES[key][1].name for key in on}
+    fields: Fields = {"families": tuple(name for name in Policy().families if name in served)}
+    for family in FAMILIES.values():
+        fields.update(family.policy_fields(frozenset(on)))
+    return fields
 
 
 def word(report: Report, what: str, value: Value, known: tuple[str, ...]) -> str | None:

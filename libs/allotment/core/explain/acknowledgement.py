@@ -1,18 +1,19 @@
 """Which bound pods a device plugin still has to serve, and who waits for that: pure.
 
 A node's device plugin is told only *how much* a container wants (a number of devices, or of MiB),
-and picks the oldest pod of the node that wants as much. HAMi's plugin for Ascend is told even less
-and picks the first pod of the node that waits. So of the pods of one node with the same question
-one at a time is bound (the binder's `pacing`), and one that its plugin never serves keeps all the
-others waiting, although their places are reserved.
+and picks the oldest pod of the node that wants as much; what it is told depends on the family
+(`Family.question`). So of the pods of one node with the same question one at a time is bound (the
+binder's `pacing`), and one that its plugin never serves keeps all the others waiting, although
+their places are reserved.
 """
 
 from collections.abc import Iterator
 
 from allotment.core.ledger.model import ACTIVE, ENDED, Allocation, ClusterState, Node, Pod
+from allotment.core.placement.devices import FAMILIES
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding
-from allotment_proto.volcano import ascend, gpushare, keys, vgpu
+from allotment_proto.volcano import keys
 
 WAITING = "WaitingForDevicePlugin"
 NOT_ACKNOWLEDGED = "NotAcknowledged"
@@ -31,12 +32,14 @@ Place = tuple[str, Question]
 """A node, and what its plugin would be asked."""
 Age = tuple[int, int, str]
 
+RECORDS = {name: family.record for name, family in FAMILIES.items() if family.record is not None}
+"""The records of the device plugins that go by annotations alone, by family."""
+_PHASE_IS_NOT_FINAL = frozenset(n for n, family in FAMILIES.items() if not family.phase_is_final)
+
 
 def is_acknowledged(pod: Pod) -> bool:
-    """Whether the device plugin is through with a pod that was bound.
-
-    HAMi's plugin for Ascend takes a pod that it has served for one that waits as long as the pod
-    is pending, so there only the pod's start counts.
+    """Whether the device plugin is through with a pod that was bound: it marked it, where that is
+    final, or the pod started.
     """
     fact = pod.fact
     if not fact.node:
@@ -45,7 +48,7 @@ def is_acknowledged(pod: Pod) -> bool:
         return True
     holdings = fact.holdings or (() if pod.allocation is None else pod.allocation.holdings)
     return fact.bind_phase == keys.PHASE_SUCCESS and not any(
-        held.family == ascend.FAMILY for held in holdings
+        held.family in _PHASE_IS_NOT_FINAL for held in holdings
     )
 
 
@@ -64,25 +67,34 @@ def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
     """What the device plugin will be asked; None if no plugin of ours is involved."""
     if not holdings:
         return None
-    first = holdings[0]
-    if first.family == ascend.FAMILY:
-        return first.family, "pods", 1
-    if shares_memory(first):
-        return first.family, "MiB", first.memory_mib
-    return first.family, "devices", len(holdings)
+    name = holdings[0].family
+    family = FAMILIES.get(name)
+    unit, amount = ("devices", len(holdings)) if family is None else family.question(holdings)
+    return name, unit, amount
 
 
 def standing(fact: PodObserved) -> Place | None:
     """Where the plugin would still serve the record of a pod that waits for nothing any more.
 
-    The vGPU plugin goes by annotations alone. So a pod that ended before its plugin was asked
-    leaves a record with which the next pod is served that asks for as many devices; and a pod that
-    runs although its record stands was itself served with another one's.
+    Some plugins go by annotations alone (`RECORDS`). So a pod that ended before its plugin was
+    asked leaves a record with which the next pod is served that asks for as many devices; and a pod
+    that runs although its record stands was itself served with another one's.
     """
     if not fact.node or fact.phase == ACTIVE or fact.bind_phase != keys.PHASE_ALLOCATING:
         return None
-    question = plugin_question(tuple(h for h in fact.holdings if h.family == vgpu.FAMILY))
+    question = plugin_question(recorded(fact.holdings))
     return None if question is None else (fact.node, question)
+
+
+def recorded(holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
+    """Those of which the plugin is told by a record alone."""
+    return tuple(held for held in holdings if held.family in RECORDS)
+
+
+def standing_record(fact: PodObserved) -> str | None:
+    """The annotation with the record of a pod that is `standing`; None if it is not."""
+    place = standing(fact)
+    return None if place is None else RECORDS[place[1][0]].work_list
 
 
 def standing_text(fact: PodObserved) -> str:
@@ -90,14 +102,9 @@ def standing_text(fact: PodObserved) -> str:
     how = "ended" if fact.phase in ENDED else "runs"
     return (
         f"pod {fact.namespace}/{fact.name} {how} although its device plugin has not served it, and "
-        f"its annotation {keys.DEVICES_TO_ALLOCATE} would serve the next pod of node {fact.node} "
+        f"its annotation {standing_record(fact)} would serve the next pod of node {fact.node} "
         "that asks for as many devices"
     )
-
-
-def shares_memory(held: Holding) -> bool:
-    """Whether it is a share of a GPU by the older protocol (`volcano.sh/gpu-memory`)."""
-    return held.family == gpushare.FAMILY and held.cores_pct == 0
 
 
 def age(allocation: Allocation) -> Age:

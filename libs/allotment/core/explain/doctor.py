@@ -11,7 +11,7 @@ from allotment.core.explain.acknowledgement import (
     LATE_AFTER_S,
     NOT_ACKNOWLEDGED,
     is_acknowledged,
-    standing,
+    standing_record,
     standing_text,
     waiting_for,
 )
@@ -22,12 +22,13 @@ from allotment.core.explain.views import device_name, node_problems
 from allotment.core.ledger.check import check
 from allotment.core.ledger.claims import mismatch
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
+from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.answers import QUEUE_QUOTA
 from allotment.core.units import age_text
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
 from allotment_proto.facts import PodRequest
-from allotment_proto.volcano import keys, mindcluster
+from allotment_proto.volcano import keys
 
 ERROR, WARNING = "error", "warning"
 WAITING_SHOWN = 3
@@ -46,7 +47,7 @@ REMEDIES = {
     "UnhealthyCardUnknown": "write the card's index as the node's device plugin counts cards",
     "NoMigTable": "add the model to knownMigGeometries of the device configuration",
 }
-FAMILY_OF = {"BrokenNpuNode": mindcluster.FAMILY}
+FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in family.own_problems}
 """Problems of a node that are about one family of devices."""
 WARNINGS = {
     "ConfigNotFound": "make the ConfigMap, or name the one that exists",
@@ -203,7 +204,8 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 remedy="delete the pod: it uses devices that were meant for another one",
                 seq=at,
             )
-        if standing(fact) is not None:
+        work_list = standing_record(fact)
+        if work_list is not None:
             yield Finding(
                 severity=WARNING,
                 code="RecordNotErased",
@@ -211,7 +213,7 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 message=f"{standing_text(fact)}: no such pod is bound before it is erased",
                 remedy="does a binder run, and may it patch pods/status? By hand: kubectl -n "
                 f"{fact.namespace} annotate --overwrite pod {fact.name} "
-                f"{keys.DEVICES_TO_ALLOCATE}=",
+                f"{work_list}=",
             )
         if fact.bind_phase == keys.PHASE_FAILED and fact.phase not in ENDED and fact.node:
             cards = ", ".join(

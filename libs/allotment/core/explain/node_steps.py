@@ -120,8 +120,8 @@ def _host_steps(node: Node, request: PodRequest, policy: Policy, around: Around)
         switch = switched_off(policy, asks[0])
         ledger = node.ledgers.get(family)
         found = f"has no {family} devices" if ledger is None else f"{len(ledger.cards)} cards"
-        detail = f"{switch} is not set: {family} is not served" if switch else found
-        lacks = bool(switch) or ledger is None
+        detail = f"{switch.argument} is not set: {family} is not served" if switch else found
+        lacks = switch is not None or ledger is None
         rows.append((f"{family} devices", lacks, reasons.NO_GPU, detail))
     if back is not None:
         rows.append(("keptForOthers", True, back, "; ".join(texts_of(request, [(back, 1)]))))

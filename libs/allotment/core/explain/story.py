@@ -12,6 +12,7 @@ from allotment.core.explain.pod_views import asks_text
 from allotment.core.explain.views import plain
 from allotment.core.ledger.claims import claim_text, difference
 from allotment.core.ledger.state import ENDED
+from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text, refusal_text
 from allotment.core.units import rfc3339
 from allotment_proto.events import (
@@ -193,11 +194,10 @@ def corrected_text(event: Corrected) -> str:
 
 def _devices_line(event: DevicesConfigured) -> str:
     config = event.config
-    words = [f"devices from {event.source}: {len(config.nvidia.mig)} MIG tables"]
-    words += [chip.common_word for chip in config.ascend]
+    words = [word for family in FAMILIES.values() for word in family.configured(config)]
     if config.nodes:
         words.append(f"{len(config.nodes)} nodes of their own")
-    return ", ".join(words)
+    return f"devices from {event.source}: {', '.join(words)}"
 
 
 def _checked_line(event: ConfigurationChecked) -> str:

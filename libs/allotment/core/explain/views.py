@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.partitions import holding_rules
 from allotment.core.ledger.partitions.mig import MUDDLED
 from allotment.core.ledger.state import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import Family
 from allotment.core.reasons import CARDS_QUARANTINED
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Amounts, Holding, Problem
-from allotment_proto.volcano import ascend, mindcluster
 
 MIB = 1 << 20
 
@@ -23,7 +24,6 @@ _FAMILY_RESOURCES = frozenset[str]().union(
     *(family.resources(DeviceConfig()) for family in FAMILIES.values())
 )
 GONE = "Gone"
-NPUS = frozenset((ascend.FAMILY, mindcluster.FAMILY))
 PERCENT = frozenset((0, 100))
 """What a card's compute amounts to if it is counted in percent; else it is AI cores."""
 
@@ -134,14 +134,22 @@ def device_name(node: Node | None, holding: Holding) -> str:
 
 def card_name(card: Card) -> str:
     """``GPU-3``, or ``NPU-3`` for a card that is none."""
-    return f"{'NPU' if card.family in NPUS else 'GPU'}-{card.fact.index}"
+    return f"{card_word(card.family)}-{card.fact.index}"
+
+
+def card_word(family: str) -> str:
+    """What a card of a family is called; those of a family that is not known count as GPUs."""
+    return FAMILIES[family].word if family in FAMILIES else Family.word
+
+
+def asked_whole(family: str) -> int:
+    """100 if pods ask for compute in percent of such a card, 0 if for its AI cores."""
+    return FAMILIES[family].compute_whole if family in FAMILIES else Family.compute_whole
 
 
 def piece_name(holding: Holding) -> str:
     """The piece of a card that a holding is, as its users know it: a MIG instance, a template."""
-    if holding.family == ascend.FAMILY:
-        return ascend.parse_instance(holding.instance)[1]
-    return holding.instance
+    return holding_rules(holding.family).shown(holding.instance)
 
 
 def whole_of(card: Card) -> int:
@@ -318,8 +326,8 @@ def node_problems(node: Node) -> list[NodeProblem]:
             )
         for card in node.ledgers[family].cards:
             if not card.fact.healthy:
-                has_memory = card.fact.memory_mib or family == mindcluster.FAMILY
-                why = "as unhealthy" if has_memory else "without memory"
+                is_told = family not in FAMILIES or FAMILIES[family].has_memory
+                why = "without memory" if is_told and not card.fact.memory_mib else "as unhealthy"
                 problems.append(
                     NodeProblem(
                         code="CardUnhealthy",

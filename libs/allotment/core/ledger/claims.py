@@ -19,10 +19,9 @@ from collections.abc import Iterator
 import msgspec
 
 from allotment.core.ledger.model import BOUND, Pod
-from allotment.core.ledger.partitions.mindcluster import UNCONFIRMED
+from allotment.core.ledger.partitions import UNCONFIRMED, holding_rules
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import DeviceRequest, Holding, Problem
-from allotment_proto.volcano import ascend, mindcluster, vgpu
 
 CLAIM_MISMATCH = "ClaimMismatch"
 SHOWN_MAX = 4
@@ -36,9 +35,8 @@ def agrees(booked: tuple[Holding, ...], claimed: tuple[Holding, ...]) -> bool:
     claim without memory agrees with any. And Huawei's device plugin confirms a piece that it cut
     (`huawei.com/AscendReal`), so the same piece agrees whether it is confirmed or not.
 
-    The device plugins rewrite nothing else of what a claim is read from: of vGPU and HAMi Ascend
-    they take entries out of `…devices-to-allocate` and mark the phase, and a MIG instance stays
-    the one that was decided.
+    The device plugins rewrite nothing else of what a claim is read from: they take entries out of
+    `…devices-to-allocate` and mark the phase, and a MIG instance stays the one that was decided.
     """
     if booked == claimed:
         return True
@@ -72,8 +70,7 @@ def is_of(holding: Holding, request: DeviceRequest) -> bool:
     """Whether a request asks for a holding: its container does, for devices of that kind."""
     if (holding.family, holding.container) != (request.family, request.container):
         return False
-    is_ascend = request.family == ascend.FAMILY  # a container may ask for chips of several kinds
-    return not is_ascend or ascend.parse_instance(holding.instance)[0] == request.chip
+    return holding_rules(request.family).answers(holding.instance, request)
 
 
 def within_limits(
@@ -100,30 +97,8 @@ def _granted(held: Holding, request: DeviceRequest) -> Holding:
         held.card,
         memory_mib,
         request.cores_pct,
-        _granted_piece(held.instance, request),
+        holding_rules(request.family).granted(held.instance, request),
     )
-
-
-def _granted_piece(instance: str, request: DeviceRequest) -> str:
-    """The piece that is claimed if it is as large as what is asked for, else one that is.
-
-    Which MIG instance a vGPU request gets depends on how the card is cut: each will do.
-    """
-    match request.family:
-        case ascend.FAMILY:
-            word, template = ascend.parse_instance(instance)
-            wanted = request.templates or ("",)
-            return instance if template in wanted else ascend.instance_name(word, wanted[0])
-        case mindcluster.FAMILY:
-            template = instance.removesuffix(UNCONFIRMED)
-            piece = mindcluster.TEMPLATES.get(template)
-            if not request.templates or (piece and piece.cores == request.cores_pct):
-                return instance if request.templates else ""
-            return request.templates[0]
-        case vgpu.FAMILY:
-            return instance
-        case _:
-            return ""
 
 
 def mismatch(pod: Pod) -> Problem | None:

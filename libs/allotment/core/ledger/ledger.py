@@ -7,9 +7,8 @@ its holders; it takes nothing new, because every rule is "free ≥ need" with a 
 
 from collections.abc import Iterator, Sequence
 
-from allotment.core.ledger.partitions import UNCUT, Table, cutter_of
+from allotment.core.ledger.partitions import UNCUT, Table, cutter_of, holding_rules
 from allotment_proto.facts import CardFact, Holding, Inventory
-from allotment_proto.volcano import vgpu
 
 EXCLUSIVE = "exclusive:"
 SHARING = frozenset(("", "hami-core"))
@@ -78,7 +77,7 @@ class Card:
         """
         if self.cutter is not None:
             return self.cutter.admits(self.fact, self.table, (), (holding.instance,))
-        return self.family != vgpu.FAMILY or not holding.instance
+        return holding_rules(self.family).is_share(holding.instance)
 
     @property
     def used_slots(self) -> int:

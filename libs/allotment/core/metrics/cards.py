@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.partitions import UNCUT
-from allotment.core.ledger.partitions.mig import MUDDLED, largest_mib
+from allotment.core.ledger.partitions.mig import largest_left_mib
 from allotment.core.ledger.state import ClusterState, Node
-from allotment_proto.volcano import vgpu
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import MIB, Family
 
-MIB = 1 << 20
 DEVICE_LABELS = ("devID", "NodeName")
 POD_LABELS = (*DEVICE_LABELS, "podName")
 NAMESPACE_LABEL = "podNamespace"
@@ -48,6 +47,10 @@ def card_gauges(state: ClusterState) -> list[Gauge]:
 
 def volcano_gauges(state: ClusterState) -> list[Gauge]:
     """Volcano's gauges. Memory is in the unit in which the device plugin registers it."""
+    return [g for family in FAMILIES.values() if family.gauges for g in _gauges_of(family, state)]
+
+
+def _gauges_of(family: Family, state: ClusterState) -> list[Gauge]:
     is_named = state.policy.namespace_in_metrics
     limit: Rows = {}
     shared: Rows = {}
@@ -55,8 +58,8 @@ def volcano_gauges(state: ClusterState) -> list[Gauge]:
     cores: Rows = {}
     pod_memory: Rows = defaultdict(int)
     pod_cores: Rows = defaultdict(int)
-    for node, family, card in _cards(state):
-        if family != vgpu.FAMILY:
+    for node, name, card in _cards(state):
+        if name != family.name:
             continue
         at = card.fact.id, node.name
         limit[at] = card.fact.memory_mib
@@ -69,7 +72,7 @@ def volcano_gauges(state: ClusterState) -> list[Gauge]:
             pod_memory[whose] += card.charged_mib(holding)
             pod_cores[whose] += holding.cores_pct
     pod_labels = (*POD_LABELS, NAMESPACE_LABEL) if is_named else POD_LABELS
-    prefix = "volcano_vgpu_device"
+    prefix = family.gauges
     return [
         Gauge(f"{prefix}_memory_limit", "memory of the card, as registered", DEVICE_LABELS, limit),
         Gauge(f"{prefix}_shared_number", "pods on the card", DEVICE_LABELS, shared),
@@ -96,10 +99,10 @@ def own_gauges(state: ClusterState) -> list[Gauge]:
     reserved: Rows = {}
     compute: Rows = {}
     largest: Rows = {}
-    vgpu_unit = max(state.devices.nvidia.memory_factor, 1) * MIB
+    sizes = {name: f.memory_unit_bytes(state.devices) for name, f in FAMILIES.items()}
     for node, family, card in _cards(state):
         fact = card.fact
-        unit = vgpu_unit if family == vgpu.FAMILY else MIB
+        unit = sizes.get(family, MIB)
         at = node.name, fact.id, fact.model
         capacity[at] = fact.memory_mib * unit
         reserved[at] = card.used_memory_mib * unit
@@ -143,17 +146,9 @@ def _largest_free_mib(node: Node, card: Card) -> int:
         return 0
     if fact.cores_pct and card.free_cores_pct < 1:
         return 0
-    return _largest_instance_mib(card) if card.table else max(card.free_memory_mib, 0)
-
-
-def _largest_instance_mib(card: Card) -> int:
-    if card.state == UNCUT:
-        return largest_mib(card.table)
-    if card.state == MUDDLED:
-        return 0
-    number, *free = card.state
-    profiles = zip(card.table[number].profiles, free, strict=True)
-    return max((profile.memory_mib for profile, count in profiles if count), default=0)
+    if card.table:
+        return largest_left_mib(card.table, card.state)
+    return max(card.free_memory_mib, 0)
 
 
 def _cards(state: ClusterState) -> Iterator[tuple[Node, str, Card]]:

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.devices import FAMILIES as DEVICES
-from allotment.core.placement.devices.switches import APART, FAMILIES, MEMORY, NUMBER, VGPU
+from allotment.core.placement.devices import EXCLUSIVE_SWITCHES, FAMILIES
+from allotment.core.placement.devices.base import Switch
 from allotment.core.reasons import problem_text
 from allotment_proto.events import SCHEDULER_CONFIG
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
-from allotment_proto.volcano import gpushare, keys, vgpu
 
-BROKEN_PLUGIN = frozenset(("NotRegistered", "NotAllocatable", "BrokenRegister", "BrokenNpuNode"))
+BROKEN_PLUGIN = frozenset[str]().union(*(f.absent_problems for f in FAMILIES.values()))
 """Problems of a node because of which it offers no devices of a family."""
 SIMILAR = 0.75
 """How much alike two resource names are of which one may be meant for the other (difflib)."""
@@ -42,18 +41,16 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     return texts
 
 
-def switched_off(policy: Policy, wanted: DeviceRequest) -> str:
-    """The argument that would let the request be served; empty if none is missing."""
-    if wanted.family in policy.families:
-        return ""
-    if wanted.family == gpushare.FAMILY:
-        return MEMORY if wanted.memory_mib else NUMBER
-    return next((switch for switch, name in FAMILIES.items() if name == wanted.family), "")
+def switched_off(policy: Policy, wanted: DeviceRequest) -> Switch | None:
+    """The switch that would let the request be served; None if none is missing."""
+    if wanted.family in policy.families or wanted.family not in FAMILIES:
+        return None
+    return FAMILIES[wanted.family].switch_for(wanted)
 
 
 def _devices(state: ClusterState, wanted: DeviceRequest) -> Iterator[str]:
     switch = switched_off(state.policy, wanted)
-    if switch:
+    if switch is not None:
         yield _switch_text(state, wanted, switch)
         return
     if any(wanted.family in node.ledgers for node in state.nodes.values()):
@@ -67,27 +64,17 @@ def _devices(state: ClusterState, wanted: DeviceRequest) -> Iterator[str]:
                 return
 
 
-def _switch_text(state: ClusterState, wanted: DeviceRequest, switch: str) -> str:
-    asked = wanted.family
-    if switch in (MEMORY, NUMBER):
-        asked = keys.GPU_MEMORY if switch == MEMORY else keys.GPU_NUMBER
+def _switch_text(state: ClusterState, wanted: DeviceRequest, switch: Switch) -> str:
+    argument, asked = switch.argument, switch.resource or wanted.family
     source = state.config_sources.get(SCHEDULER_CONFIG, "built in")
-    pairs = [{*pair} for pair in APART]
-    others = [other for other in _on(state.policy) if {switch, other} in pairs]
+    pairs = [{*pair} for pair in EXCLUSIVE_SWITCHES]
+    on = (one.argument for f in FAMILIES.values() for one in f.switches_on(state.policy))
+    others = [other for other in on if {argument, other} in pairs]
     instead = f" in place of {others[0]}: true (both cannot be on)" if others else ""
     return (
-        f"{switch} is not set in the scheduler configuration ({source}), so {asked} is not served: "
-        f"write {switch}: true under the arguments of plugin deviceshare{instead}"
+        f"{argument} is not set in the scheduler configuration ({source}), so {asked} is not "
+        f"served: write {argument}: true under the arguments of plugin deviceshare{instead}"
     )
-
-
-def _on(policy: Policy) -> list[str]:
-    """The switches for NVIDIA cards that are on."""
-    on = [VGPU] if vgpu.FAMILY in policy.families else []
-    if gpushare.FAMILY in policy.families:
-        kinds = {"memory": [MEMORY], "number": [NUMBER]}
-        on += kinds.get(policy.gpushare_kind, [])
-    return on
 
 
 def _counted(state: ClusterState, name: str) -> Iterator[str]:
@@ -98,13 +85,13 @@ def _counted(state: ClusterState, name: str) -> Iterator[str]:
     if not present:
         return
     offered = {listed for node in present for listed in node.extended_free}
-    for family in DEVICES.keys() & {family for node in present for family in node.ledgers}:
-        offered |= DEVICES[family].resources(state.devices)
+    for family in FAMILIES.keys() & {family for node in present for family in node.ledgers}:
+        offered |= FAMILIES[family].resources(state.devices)
     near = _nearest(name, offered)
     if near:
         yield f"no node offers {name}; did you mean {near}?"
         return
-    configured = {n for family in DEVICES.values() for n in family.resources(state.devices)}
+    configured = {n for family in FAMILIES.values() for n in family.resources(state.devices)}
     near = _nearest(name, configured)
     also = f"; the device configuration has {near}, which no node offers either" if near else ""
     yield f"no node offers {name}{also}"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.ledger.partitions.mindcluster import MINDCLUSTER, UNCONFIRMED, WHOLE
+from allotment.core.ledger.partitions import UNCONFIRMED
+from allotment.core.ledger.partitions.mindcluster import MINDCLUSTER, WHOLE
 from allotment.core.replay.bulk_events import NodeObserved
 from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Holding
 from allotment_proto.volcano import mindcluster

@@ -18,10 +18,9 @@ whose holders contradict each other or the table, which hands out nothing.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from allotment.core.ledger.partitions.types import UNCUT, Piece, State
+from allotment.core.ledger.partitions.base import UNCUT, Piece, State, Table
 from allotment_proto.facts import CardFact, DeviceRequest, Geometry
 
-Table = tuple[Geometry, ...]
 MUDDLED: State = (-1,)
 LISTED = "listed"
 
@@ -118,6 +117,17 @@ def largest_mib(table: Table) -> int:
 def most_mib(table: Table) -> int:
     """The most memory that all instances of one geometry have together."""
     return max((sum(p.memory_mib * p.count for p in g.profiles) for g in table), default=0)
+
+
+def largest_left_mib(table: Table, state: State) -> int:
+    """The memory of the largest instance that a card in this state can still give."""
+    if state == UNCUT:
+        return largest_mib(table)
+    if state == MUDDLED:
+        return 0
+    number, *free = state
+    profiles = zip(table[number].profiles, free, strict=True)
+    return max((profile.memory_mib for profile, count in profiles if count), default=0)
 
 
 def need_on(card: CardFact, table: Table, wanted: DeviceRequest) -> int:

@@ -15,16 +15,12 @@ State: () for an uncut chip; (free cores, free CPUs, engine, pieces as far as th
 
 from collections.abc import Iterable, Sequence
 
-from allotment.core.ledger.partitions.types import UNCUT, Piece, State
-from allotment_proto.facts import CardFact, DeviceRequest, Geometry
+from allotment.core.ledger.partitions.base import UNCUT, Piece, State, Table
+from allotment_proto.facts import CardFact, DeviceRequest
 from allotment_proto.volcano.mindcluster import TEMPLATES, Template
 
-Table = tuple[Geometry, ...]
 WHOLE = ""
 """The piece that is all of a chip."""
-UNCONFIRMED = "?"
-"""Ends the name of a piece that somebody else gave and Huawei's plugin did not report yet: until it
-does, its chip gives nothing more."""
 ENGINE_FREE, ENGINE_SHARED, ENGINE_TAKEN = range(3)
 CLOSED: State = (0, 0, ENGINE_TAKEN, 0)
 GROUPED = "Ascend310P"

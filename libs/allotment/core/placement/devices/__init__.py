@@ -1,7 +1,16 @@
-"""Device families, one file each. A new family is one entry in `FAMILIES`."""
+"""Device families, one file each, and how cards are chosen on a node.
+
+The door is `FAMILIES`: whoever needs something of a family asks its `Family` (`base`), so that none
+is named outside this package, `ledger.partitions` and the wire formats in `proto`. A new family is
+a subclass of `Family` and one entry in `FAMILIES`; only if its cards are handed out in pieces it
+has rules in `ledger.partitions.holdings` too. `choosing` says which card takes a request, the same
+for all; `free` what a card has left while a pod is placed.
+"""
+
+from itertools import combinations
 
 from allotment.core.placement.devices.ascend import Ascend
-from allotment.core.placement.devices.base import Family
+from allotment.core.placement.devices.base import Family, Switch
 from allotment.core.placement.devices.gpushare import Gpushare
 from allotment.core.placement.devices.mindcluster import Mindcluster
 from allotment.core.placement.devices.vgpu import Vgpu
@@ -11,6 +20,16 @@ FAMILIES: dict[str, Family] = {
     family.name: family for family in (Gpushare(), Vgpu(), Mindcluster(), Ascend())
 }
 """Every known family by name, in the order in which a pod's requests are asked."""
+SWITCHES: dict[str, tuple[Switch, Family]] = {
+    switch.argument: (switch, family) for family in FAMILIES.values() for switch in family.switches
+}
+"""What switches a family on, by the argument of plugin `deviceshare`."""
+EXCLUSIVE_SWITCHES = tuple(
+    (one.argument, other.argument)
+    for (one, _), (other, _) in combinations(SWITCHES.values(), 2)
+    if one.cards and one.cards == other.cards
+)
+"""Pairs of which Volcano lets no two be on: both would keep books of the same cards."""
 
 
 def by_family(request: PodRequest) -> dict[str, list[DeviceRequest]]:

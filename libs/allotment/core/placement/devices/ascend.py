@@ -17,11 +17,20 @@ from allotment.core.placement.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_FIRST,
     ContainerSource,
+    Family,
     NodeSource,
     PodSource,
+    Switch,
 )
 from allotment_proto.device_config import AscendChip, DeviceConfig
-from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Problem
+from allotment_proto.facts import (
+    CardFact,
+    DeviceRequest,
+    Holding,
+    Inventory,
+    Problem,
+    Selection,
+)
 from allotment_proto.volcano import ascend as wire
 from allotment_proto.volcano import keys
 
@@ -39,17 +48,31 @@ class _Amounts(NamedTuple):
     cores: int | None
 
 
-class Ascend:
+class Ascend(Family):
+    """HAMi's plugin is told nothing of a pod by kubelet and picks the first one of the node that
+    waits. It takes a pod that it has served for one that waits as long as the pod is pending, so
+    there only the pod's start counts."""
+
     name = wire.FAMILY
-    order: str | None = None
     each_once = True
     scoring = SCORE_FIRST
+    switches = (Switch("deviceshare.AscendHAMiVNPUEnable"),)
+    absent_problems = frozenset(("NotAllocatable", "BrokenRegister"))
+    asked_annotations = frozenset((keys.VNPU_MODE,))
+    phase_key = keys.HAMI_BIND_PHASE
+    phase_is_final = False
+    swappable = False
+    word = "NPU"
+    compute_whole = 0
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset(name for chip in config.ascend for name in _names(chip) if name)
 
     def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset(name for chip in config.ascend for name in _names(chip)[1:] if name)
+
+    def configured(self, config: DeviceConfig) -> tuple[str, ...]:
+        return tuple(chip.common_word for chip in config.ascend)
 
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
         """The chips of every kind that kubelet lists and the device plugin registered.
@@ -163,8 +186,20 @@ class Ascend:
             problems += found
         return tuple(holdings), tuple(problems)
 
-    def accepts_model(self, model: str) -> bool:
-        return True
+    def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
+        return Selection(mode=slice_mode(pod.annotations)), ()
+
+    def assignments(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset(keys.hami_allocated(chip.common_word) for chip in config.ascend)
+
+    def assignment_of(self, request: DeviceRequest) -> str:
+        return keys.hami_allocated(request.chip)
+
+    def question(self, holdings: tuple[Holding, ...]) -> tuple[str, int]:
+        return "pods", 1
+
+    def lock_key(self, held: Holding) -> str:
+        return keys.LOCK_ASCEND
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int

@@ -1,20 +1,31 @@
 """What a device family is: how its cards are registered, how pods ask for them, what others'
-annotations mean and what to write on a pod. Which card takes a request is one rule for all
-(`choosing`).
+annotations mean, what to write on a pod, how its device plugin is asked and acknowledges, and how
+its cards are counted and shown. Which card takes a request is one rule for all (`choosing`).
+
+What the books must know of a family stands below, in `ledger.partitions.holdings`.
 """
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
+from allotment_proto.facts import (
+    DeviceRequest,
+    Holding,
+    Inventory,
+    Policy,
+    Problem,
+    Selection,
+)
 
 CORES_WHOLE_PCT = 100
 CORES_MOST_PCT = 8190
 """The compute of one card that is counted, however far it is over-committed (`packing`)."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 DEFAULT_CONFIG = DeviceConfig()
+MIB = 1 << 20
 
 
 class ContainerSource(NamedTuple):
@@ -48,41 +59,231 @@ class NodeSource(NamedTuple):
     """What ConfigMaps say of this node's devices (MindCluster), by ConfigMap key."""
 
 
-class Family(Protocol):
-    """One kind of device. Stateless; everything it needs is in the arguments."""
+class Switch(NamedTuple):
+    """An argument of plugin `deviceshare` that switches a family on, or a part of it."""
+
+    argument: str
+    cards: str = ""
+    """Whose cards these are. Of several switches for the same cards one may be on: Volcano keeps
+    books of its own for each."""
+    resource: str = ""
+    """What it serves, where a family has several switches."""
+
+
+class Record(ABC):
+    """The annotations by which alone a device plugin goes: it serves the pod whose work list names
+    as many devices as kubelet asks for, whatever became of that pod."""
+
+    work_list: str
+    """The annotation with what is left to serve; no comma in it: nothing."""
+    phase: str
+    """The annotation in which the plugin says how it ended."""
+
+    @abstractmethod
+    def phase_of(self, annotations: Mapping[str, str], said: str) -> str:
+        """How far the plugin is with a pod, of which `said` is written."""
+
+    @abstractmethod
+    def corrected(self, holdings: tuple[Holding, ...]) -> dict[str, str]:
+        """The annotation that tells others which devices a pod holds."""
+
+
+class BrokenInfo(Exception):
+    """Raised for a ConfigMap that cannot be taken apart; says what is wrong with it."""
+
+
+class InfoPlace(NamedTuple):
+    """Which ConfigMaps to list and watch: of one namespace, with one label."""
+
+    namespace: str
+    label: tuple[str, str]
+
+
+class DeviceInfo(ABC):
+    """What ConfigMaps say of nodes' devices, where the nodes themselves do not say all."""
+
+    remedy: str
+    """What to do if they cannot be read."""
+
+    @abstractmethod
+    def place(self, policy: Policy) -> InfoPlace | None:
+        """What to list and watch; None if the policy does not use the family."""
+
+    @abstractmethod
+    def concerns(self, capacity: Container[str]) -> bool:
+        """Whether a node with this capacity has such devices."""
+
+    @abstractmethod
+    def parts(
+        self, namespace: str, name: str, data: Mapping[str, str]
+    ) -> dict[str, tuple[str, str]]:
+        """What one ConfigMap says of each node: by node its key (``<namespace>/<name>/<key>``) and
+        its text; nothing if it does not tell of devices. Raises BrokenInfo."""
+
+
+class Family(ABC):
+    """One kind of device. Stateless; everything it needs is in the arguments.
+
+    What is abstract here every family has to say. The rest has a default, which is that of a
+    family whose cards are GPUs, shared by memory and percent of compute.
+    """
 
     name: str
-    each_once: bool
+    order: str | None = None
+    """In which order a request tries the cards, one of `ORDERS`; None: as the policy says."""
+    each_once = False
     """Whether a pod's containers never share a card."""
 
+    # Configuration
+
+    switches: tuple[Switch, ...]
+    """What switches it on: at least one."""
+    modes: tuple[str, ...] = ()
+    """The modes in which its nodes share cards, where there are several."""
+
+    @abstractmethod
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         """Resource names that belong to this family, with which pods ask for its devices."""
 
     def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
         """Those of them that no node lists, so that they are not counted as plain resources."""
+        return frozenset()
 
+    def configured(self, config: DeviceConfig) -> tuple[str, ...]:
+        """What a configuration says of such devices, in a few words."""
+        return ()
+
+    def switches_on(self, policy: Policy) -> tuple[Switch, ...]:
+        """Its switches that are on under a policy, as far as the policy tells."""
+        return self.switches if self.name in policy.families else ()
+
+    def switch_for(self, wanted: DeviceRequest) -> Switch:
+        """The one that would let a request be served."""
+        return self.switches[0]
+
+    def policy_fields(self, on: frozenset[str]) -> Mapping[str, object]:
+        """What more of the policy follows from the arguments that are on."""
+        return {}
+
+    def read_by(self, policy: Policy) -> object:
+        """All of a policy on which this family's part of a pod's fact can depend."""
+        return None
+
+    # Nodes
+
+    info: DeviceInfo | None = None
+    """ConfigMaps that say more of a node's devices than the node; None if there are none."""
+    own_problems: frozenset[str] = frozenset()
+    """Codes of problems of a node that nobody minds who does not use the family."""
+    absent_problems: frozenset[str] = frozenset()
+    """Codes of problems of a node for which it offers none of these devices."""
+
+    @abstractmethod
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
         """The node's cards of this family, None if it has none, and what is wrong with them."""
 
+    def accepts_model(self, model: str) -> bool:
+        """Whether cards of this model belong to the family at all."""
+        return True
+
+    # Pods
+
+    asked_annotations: frozenset[str] = frozenset()
+    """Annotations that tell what a pod asks for. Others differ from pod to pod of a kind."""
+    asked_labels: frozenset[str] = frozenset()
+    """Likewise labels."""
+    one_container = False
+    """Whether most device plugins serve one container of a pod (`Policy.multi_container`)."""
+    several_served = ""
+    """What to do where the plugins do serve several."""
+    keeps_apart = False
+    """Whether exclusivity rules hold on its shared cards, and groups can be spread over cards."""
+
+    @abstractmethod
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
         """What the pod asks of this family; a problem makes the whole pod unschedulable."""
 
+    def unserved(self, wanted: Sequence[DeviceRequest], policy: Policy) -> Problem | None:
+        """Why a policy that serves the family does not serve this."""
+        return None
+
+    def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
+        """The cards that a pod accepts, by its annotations, and what in them cannot be meant."""
+        return Selection(), ()
+
+    def count_resource(self, config: DeviceConfig) -> str:
+        """The resource with which to ask for cards that are only counted elsewhere (NVIDIA's)."""
+        return ""
+
+    @abstractmethod
     def holdings(self, pod: PodSource) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
         """What a bound pod holds according to its annotations, whoever bound it."""
 
-    def accepts_model(self, model: str) -> bool:
-        """Whether cards of this model belong to the family at all."""
+    @abstractmethod
+    def assignments(self, config: DeviceConfig) -> frozenset[str]:
+        """All annotations in which may stand what a pod holds."""
 
-    order: str | None
-    """In which order a request tries the cards, one of `ORDERS`; None: as the policy says."""
+    @abstractmethod
+    def assignment_of(self, request: DeviceRequest) -> str:
+        """The one of them in which stands what a request got."""
 
-    scoring: str
-    """What of its chosen cards the policies by use score, one of `SCORINGS`."""
+    # Binding, and the device plugin
 
+    phase_key = ""
+    """The annotation in which the plugin says how far it is with a pod."""
+    phase_is_final = True
+    """Whether the plugin is through with a pod that it marked as served: if not, it may take it
+    for one that waits until the pod starts."""
+    record: Record | None = None
+    """What the plugin goes by, if that is annotations alone."""
+    swappable = True
+    """Whether pods with the very same assignment may be served in any order."""
+
+    @abstractmethod
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
         """What travels in the Binding of a pod that got these holdings."""
+
+    def has_served(self, annotations: Mapping[str, str]) -> bool:
+        """Whether a pod's annotations show that the plugin served it, beside the phase."""
+        return False
+
+    def question(self, holdings: tuple[Holding, ...]) -> tuple[str, int]:
+        """All that the plugin is told of a pod by kubelet: a unit, and how many."""
+        return "devices", len(holdings)
+
+    def lock_key(self, held: Holding) -> str:
+        """The annotation of the node that is its lock for old plugins; empty: there is none."""
+        return ""
+
+    # Counting and showing
+
+    scoring: str
+    """What of its chosen cards the policies by use score, one of `SCORINGS`."""
+    word = "GPU"
+    """What a card is called, with its index."""
+    compute_whole = 100
+    """The compute of a whole card where pods ask for percent; 0 where they ask for AI cores."""
+    has_memory = True
+    """Whether its nodes tell the memory of their cards."""
+    gauges = ""
+    """What the names of Volcano's metrics of its cards begin with; empty if it has none."""
+    has_card_quota = False
+    """Whether shares count as parts of cards in the quotas of plugin `capacity-card`."""
+
+    def memory_unit_bytes(self, config: DeviceConfig) -> int:
+        """The unit in which its cards' memory is registered."""
+        return MIB
+
+    def share_resources(self, config: DeviceConfig) -> frozenset[str]:
+        """The resources with which pods ask for shares that have no card quota of their own."""
+        return frozenset()
+
+    def quota_names(self, config: DeviceConfig) -> tuple[str, str] | None:
+        """The resources (memory, compute) of which quotas count what a pod really takes of all its
+        cards; None: they count what it asks for."""
+        return None
 
 
 ORDERS = ("fullest", "emptiest", "first", "last", "preferred")

@@ -4,18 +4,32 @@ Both live on one ledger. A memory request is one card for the whole pod; a numbe
 cards that nobody else holds, with all their memory.
 """
 
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
 from allotment.core import reasons, units
 from allotment.core.placement.devices.base import (
     CORES_WHOLE_PCT,
     SCORE_EACH,
     ContainerSource,
+    Family,
     NodeSource,
     PodSource,
+    Switch,
 )
+from allotment.core.placement.rules import card_names
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
+from allotment_proto.facts import (
+    DeviceRequest,
+    Holding,
+    Inventory,
+    Policy,
+    Problem,
+    Selection,
+)
 from allotment_proto.volcano import gpushare as wire
-from allotment_proto.volcano import keys
+from allotment_proto.volcano import keys, selection
 
 POD_LEVEL = 0
 """Requests of all containers are one request of the pod; it is booked under container 0."""
@@ -23,19 +37,77 @@ CARDS_MAX = 1024
 """More than any node has: a larger number is a mistake, and is said to be one."""
 CARD_MEMORY_MIB_MAX = 10**9
 """More than any card has."""
+MEMORY = Switch("deviceshare.GPUSharingEnable", "nvidia", keys.GPU_MEMORY)
+NUMBER = Switch("deviceshare.GPUNumberEnable", "nvidia", keys.GPU_NUMBER)
+BY_KIND = {"memory": MEMORY, "number": NUMBER}
+"""The switches by what `Policy.gpushare_kind` says is served, if not both are."""
 
 
-class Gpushare:
+class Gpushare(Family):
     name = wire.FAMILY
-    order: str | None = "first"
-    each_once = False
+    order = "first"
     scoring = SCORE_EACH
+    switches = MEMORY, NUMBER
+    one_container = True
+    asked_annotations = selection.KEYS
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset((keys.GPU_MEMORY, keys.GPU_NUMBER))
 
-    def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
-        return frozenset()
+    def switches_on(self, policy: Policy) -> tuple[Switch, ...]:
+        known = BY_KIND.get(policy.gpushare_kind)
+        return (known,) if known is not None and self.name in policy.families else ()
+
+    def switch_for(self, wanted: DeviceRequest) -> Switch:
+        return MEMORY if wanted.memory_mib else NUMBER
+
+    def policy_fields(self, on: frozenset[str]) -> Mapping[str, object]:
+        kinds = [kind for kind, switch in BY_KIND.items() if switch.argument in on]
+        return {"gpushare_kind": kinds[0] if len(kinds) == 1 else ""}
+
+    def read_by(self, policy: Policy) -> object:
+        return policy.gpushare_kind
+
+    def unserved(self, wanted: Sequence[DeviceRequest], policy: Policy) -> Problem | None:
+        """Where the policy serves one of the two kinds, a request of the other."""
+        served = BY_KIND.get(policy.gpushare_kind)
+        asked = self.switch_for(wanted[0])
+        if served is None or asked is served:
+            return None
+        return Problem(
+            reasons.INVALID_REQUEST,
+            asked.resource,
+            f"is not served, the scheduler's configuration serves {served.resource} only: ask for "
+            f"that, or have {asked.argument} switched on in its place",
+        )
+
+    def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
+        """Bound, the index says what the pod got: it is no longer what the pod asked for."""
+        chosen, problems = selection.decode(pod.annotations)
+        if is_bound:
+            chosen = msgspec.structs.replace(chosen, indexes=None)
+        return card_names.spelled(chosen), problems
+
+    def count_resource(self, config: DeviceConfig) -> str:
+        return keys.GPU_NUMBER
+
+    def assignments(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset((keys.GPU_INDEX,))
+
+    def assignment_of(self, request: DeviceRequest) -> str:
+        return keys.GPU_INDEX
+
+    def has_served(self, annotations: Mapping[str, str]) -> bool:
+        return annotations.get(keys.GPU_ASSIGNED, "false") != "false"
+
+    def question(self, holdings: tuple[Holding, ...]) -> tuple[str, int]:
+        first = holdings[0]
+        if _shares_memory(first):
+            return "MiB", first.memory_mib
+        return super().question(holdings)
+
+    def lock_key(self, held: Holding) -> str:
+        return keys.LOCK_GPUSHARE if _shares_memory(held) else ""
 
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
         """Cards are equal parts of the node's *capacity*; both keys must be listed."""
@@ -100,13 +172,15 @@ class Gpushare:
             for index in indexes
         ), problems
 
-    def accepts_model(self, model: str) -> bool:
-        return True
-
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
         return wire.binding_annotations(holdings, stamp_s)
+
+
+def _shares_memory(held: Holding) -> bool:
+    """Whether it is a share by memory; whole cards by number take all compute."""
+    return held.cores_pct == 0
 
 
 def _unhealthy(node: NodeSource, number: int) -> tuple[frozenset[int], tuple[Problem, ...]]:

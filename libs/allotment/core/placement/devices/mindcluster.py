@@ -1,22 +1,32 @@
-"""Ascend 310P chips through MindCluster: whole, or pieces by AI cores (`core.cuts.mindcluster`).
+"""Ascend 310P chips through MindCluster: whole, or pieces by AI cores.
+
+How they are cut: `ledger.partitions.mindcluster`.
 
 A card's and a holding's percent of compute counts AI cores here, and a card's slots its AI CPUs. A
 pod asks as a whole: its chips are written down once for all its containers, so one of them asks.
 Source: volcano `ascend/mindcluster` (deviceshare 2.7, 4.10, 6.9, 7.4), with quirk Q24 done right.
 """
 
+from collections.abc import Container, Mapping
+
 import msgspec
 
 from allotment.core import reasons, units
-from allotment.core.ledger.partitions.mindcluster import UNCONFIRMED
+from allotment.core.ledger.partitions import UNCONFIRMED
 from allotment.core.placement.devices.base import (
     SCORE_COMPUTE,
+    BrokenInfo,
     ContainerSource,
+    DeviceInfo,
+    Family,
+    InfoPlace,
     NodeSource,
     PodSource,
+    Switch,
 )
+from allotment.core.plugin_arguments import INIT_PARAMS, configuration, flag
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
+from allotment_proto.facts import DeviceRequest, Holding, Inventory, Policy, Problem
 from allotment_proto.volcano import keys
 from allotment_proto.volcano import mindcluster as wire
 from allotment_proto.volcano import mindcluster_node as wire_node
@@ -30,17 +40,73 @@ NAMESPACES = (keys.MINDX_NAMESPACE, keys.MINDX_NODE_NAMESPACE)
 """Where device information is: of the whole cluster, else of single nodes."""
 
 
-class Mindcluster:
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class MindclusterInfo(DeviceInfo):
+    """One ConfigMap may tell of all nodes. It is taken apart, so that a change touches only the
+    nodes whose own part changed, and each node is given no more than its part, in the layout of the
+    whole.
+
+    Source: volcano `ascend/mindcluster/ascend310p/vnpu/init_policy.go` (deviceshare 2.7).
+    """
+
+    remedy = "apply deploy/base/watcher-mindcluster.yaml if the watcher has no right to it"
+
+    def place(self, policy: Policy) -> InfoPlace | None:
+        if wire.FAMILY not in policy.families:
+            return None
+        if flag(configuration(policy, INIT_PARAMS), "useClusterInfoManager"):
+            return InfoPlace(keys.MINDX_NAMESPACE, keys.LABEL_CLUSTER_INFO)
+        return InfoPlace(keys.MINDX_NODE_NAMESPACE, keys.LABEL_NODE_INFO)
+
+    def concerns(self, capacity: Container[str]) -> bool:
+        return keys.NPU_CORE in capacity
+
+    def parts(
+        self, namespace: str, name: str, data: Mapping[str, str]
+    ) -> dict[str, tuple[str, str]]:
+        place = f"{namespace}/{name}"
+        if name.startswith(keys.CLUSTER_INFO_DEVICE_PREFIX):
+            if name not in data:
+                raise BrokenInfo(f"ConfigMap {place} has no key {name}")
+            try:
+                entries = _decode(data[name])
+            except msgspec.MsgspecError as error:
+                message = f"ConfigMap {place}, key {name}, is no JSON map of nodes: {error}"
+                raise BrokenInfo(message) from error
+            return {
+                key.removeprefix(keys.DEVICE_INFO_PREFIX): (
+                    f"{place}/{name}",
+                    msgspec.json.encode({key: entry}).decode(),
+                )
+                for key, entry in entries.items()
+                if key.startswith(keys.DEVICE_INFO_PREFIX)
+            }
+        if name.startswith(keys.DEVICE_INFO_PREFIX):
+            if keys.DEVICE_INFO_KEY not in data:
+                raise BrokenInfo(f"ConfigMap {place} has no key {keys.DEVICE_INFO_KEY}")
+            node = name.removeprefix(keys.DEVICE_INFO_PREFIX)
+            return {node: (f"{place}/{keys.DEVICE_INFO_KEY}", data[keys.DEVICE_INFO_KEY])}
+        return {}
+
+
+class Mindcluster(Family):
     name = wire.FAMILY
-    order: str | None = "first"
+    order = "first"
     each_once = True
     scoring = SCORE_COMPUTE
+    switches = (Switch("deviceshare.AscendMindClusterVNPUEnable"),)
+    info = MindclusterInfo()
+    own_problems = frozenset(("BrokenNpuNode",))
+    absent_problems = own_problems
+    asked_labels = frozenset((keys.LABEL_RING, keys.LABEL_VNPU_LEVEL, keys.LABEL_VNPU_DVPP))
+    word = "NPU"
+    compute_whole = 0
+    has_memory = False
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset((keys.NPU_CORE,))
-
-    def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
-        return frozenset()
 
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
         """The chips of a node that lists AI cores; a node that Huawei set apart takes nothing."""
@@ -148,8 +214,14 @@ class Mindcluster:
         cores = wire.TEMPLATES[found.template].cores
         return (Holding(self.name, index, found.chips[0], 0, cores, instance),), ()
 
-    def accepts_model(self, model: str) -> bool:
-        return True
+    def assignments(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset((keys.NPU_CORE,))
+
+    def assignment_of(self, request: DeviceRequest) -> str:
+        return keys.NPU_CORE
+
+    def has_served(self, annotations: Mapping[str, str]) -> bool:
+        return keys.ASCEND_REAL in annotations
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int

@@ -4,29 +4,71 @@ In mode `hami-core` a share is held to its memory and compute by software, in `m
 alone; in `mig` a card is cut into instances (`allotment.core.ledger.partitions.mig`).
 """
 
+from collections.abc import Mapping
+
 from allotment.core import reasons, units
 from allotment.core.placement.devices.base import (
     CORES_WHOLE_PCT,
+    MIB,
     SCORE_EACH,
     ContainerSource,
+    Family,
     NodeSource,
     PodSource,
+    Record,
+    Switch,
 )
 from allotment.core.placement.devices.vgpu_nodes import registered
 from allotment_proto.device_config import DeviceConfig, Nvidia
-from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem
-from allotment_proto.volcano import keys
+from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem, Selection
+from allotment_proto.volcano import keys, selection
 from allotment_proto.volcano import vgpu as wire
 
 COUNT_MAX = 64
 """More cards than any node has: a larger number is a mistake, and is said to be one."""
 
 
-class Vgpu:
+class VgpuRecord(Record):
+    work_list = keys.DEVICES_TO_ALLOCATE
+    phase = keys.BIND_PHASE
+
+    def phase_of(self, annotations: Mapping[str, str], said: str) -> str:
+        """The plugin serves what is left in its work list and does not look at what it wrote into
+        the phase, so neither is that believed against the list. A pod that it gave up keeps its
+        list, with a time that makes it the last.
+        """
+        left = annotations.get(self.work_list)
+        if left is None or said == "":
+            return said
+        is_given_up = said == keys.PHASE_FAILED and (
+            annotations.get(keys.VGPU_TIME) == keys.VGPU_TIME_DONE
+        )
+        if "," in left:
+            return said if is_given_up else keys.PHASE_ALLOCATING
+        return keys.PHASE_SUCCESS if said == keys.PHASE_ALLOCATING else said
+
+    def corrected(self, holdings: tuple[Holding, ...]) -> dict[str, str]:
+        return {keys.VGPU_IDS: wire.encode_assignment(holdings)}
+
+
+class Vgpu(Family):
     name = wire.FAMILY
-    order: str | None = None
-    each_once = False
     scoring = SCORE_EACH
+    switches = (Switch("deviceshare.VGPUEnable", "nvidia"),)
+    modes = tuple(sorted(wire.MODES))
+    absent_problems = frozenset(("NotRegistered", "NotAllocatable", "BrokenRegister"))
+    asked_annotations = selection.KEYS
+    one_container = True
+    several_served = (
+        "if the device plugin of vGPU is v1.11 or older on all nodes, it can serve several: set "
+        "`allotment.MultiContainerEnable: true` in the arguments of plugin `allotment` of the "
+        "scheduler's configuration"
+    )
+    keeps_apart = True
+    phase_key = keys.BIND_PHASE
+    record = VgpuRecord()
+    gauges = "volcano_vgpu_device"
+    has_card_quota = True
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         nvidia = config.nvidia
@@ -40,6 +82,9 @@ class Vgpu:
 
     def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset(filter(None, (config.nvidia.memory_percentage_name,)))
+
+    def configured(self, config: DeviceConfig) -> tuple[str, ...]:
+        return (f"{len(config.nvidia.mig)} MIG tables",)
 
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
         return registered(self.name, node)
@@ -159,8 +204,34 @@ class Vgpu:
         )
         return holdings, problems
 
+    def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
+        return selection.decode(pod.annotations)
+
+    def count_resource(self, config: DeviceConfig) -> str:
+        return config.nvidia.count_name
+
+    def assignments(self, config: DeviceConfig) -> frozenset[str]:
+        return frozenset((keys.VGPU_IDS,))
+
+    def assignment_of(self, request: DeviceRequest) -> str:
+        return keys.VGPU_IDS
+
     def accepts_model(self, model: str) -> bool:
         return wire.ENTRY_TYPE in model
+
+    def lock_key(self, held: Holding) -> str:
+        return keys.LOCK_VGPU
+
+    def memory_unit_bytes(self, config: DeviceConfig) -> int:
+        return max(config.nvidia.memory_factor, 1) * MIB
+
+    def share_resources(self, config: DeviceConfig) -> frozenset[str]:
+        nvidia = config.nvidia
+        names = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+        return frozenset(name for name in names if name)
+
+    def quota_names(self, config: DeviceConfig) -> tuple[str, str]:
+        return config.nvidia.memory_name, config.nvidia.cores_name
 
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int

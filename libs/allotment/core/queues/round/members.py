@@ -4,6 +4,7 @@ from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.ledger.groups import DEFAULT_QUEUE
 from allotment.core.ledger.model import SINGLE, ClusterState, Group, Pod
 from allotment.core.ledger.state import RESERVED
+from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.rules import card_names
 from allotment.core.placement.rules.selectors import holds
@@ -31,8 +32,9 @@ from allotment.core.queues.resources import (
 from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
 from allotment_proto.facts import Amounts, PodRequest, SubGroups
 
-VGPU = "vgpu"
 NO_SUB_GROUP = "", ""
+CARD_QUOTA = tuple(family.name for family in FAMILIES.values() if family.has_card_quota)
+"""Families whose shares count as parts of cards."""
 PHASES = {phase.value: phase for phase in Phase}
 
 
@@ -174,7 +176,7 @@ def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ())
     shares = tuple(
         Share(ask.count, ask.memory_mib, ask.memory_pct, ask.cores_pct)
         for ask in fact.request.devices
-        if ask.family == VGPU
+        if ask.family in CARD_QUOTA
     )
     return Task(
         uid=fact.uid,
@@ -199,26 +201,28 @@ def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ())
 
 
 def _counted(state: ClusterState, pod: Pod) -> Resources:
-    """What a pod counts for. Memory and compute of vGPU cards are what it really takes of them:
-    its holdings, or while it waits the amount a card times the number of cards.
+    """What a pod counts for. Memory and compute of cards are what it really takes of them, where
+    their family says so (`quota_names`): its holdings, or while it waits the amount a card times
+    the number of cards.
     """
     amounts = amounts_of(pod.fact.request)
-    nvidia, asks = state.devices.nvidia, pod.fact.request.devices
-    names = nvidia.memory_name, nvidia.cores_name
-    if not any(name in amounts for name in names):
-        return amounts
-    if pod.allocation is not None:
-        held = [h for h in pod.allocation.holdings if h.family == VGPU]
-        real = sum(h.memory_mib for h in held), sum(h.cores_pct for h in held)
-    else:
-        shares = [ask for ask in asks if ask.family == VGPU]
-        real = (
-            sum(ask.memory_mib * ask.count for ask in shares),
-            sum(ask.cores_pct * ask.count for ask in shares),
-        )
-    found = dict(amounts)
-    found.update((name, n * MILLI) for name, n in zip(names, real, strict=True) if name in amounts)
-    return Resources(found)
+    found: dict[str, int] = {}
+    for family in FAMILIES.values():
+        names = family.quota_names(state.devices)
+        if names is None or not any(name in amounts for name in names):
+            continue
+        if pod.allocation is not None:
+            held = [h for h in pod.allocation.holdings if h.family == family.name]
+            real = sum(h.memory_mib for h in held), sum(h.cores_pct for h in held)
+        else:
+            shares = [ask for ask in pod.fact.request.devices if ask.family == family.name]
+            real = (
+                sum(ask.memory_mib * ask.count for ask in shares),
+                sum(ask.cores_pct * ask.count for ask in shares),
+            )
+        each = zip(names, real, strict=True)
+        found.update((name, n * MILLI) for name, n in each if name in amounts)
+    return Resources({**amounts, **found}) if found else amounts
 
 
 def _held_cards(state: ClusterState, pod: Pod) -> Resources:
@@ -232,10 +236,10 @@ def _held_cards(state: ClusterState, pod: Pod) -> Resources:
     if len(cards) != 1:
         return NOTHING  # labels that do not tell which card it is
     card, milli = cards[0], dict(held.extended).get(cards[0].resource, 0) * MILLI
-    ledger = node.ledgers.get(VGPU)
     for holding in held.holdings:
+        ledger = node.ledgers.get(holding.family) if holding.family in CARD_QUOTA else None
         known = ledger.by_id.get(holding.card) if ledger is not None else None
-        if holding.family != VGPU or known is None:
+        if known is None:
             continue
         size = known.fact.memory_mib
         whole = holding.cores_pct == CORES_WHOLE_PCT or not size

@@ -7,7 +7,7 @@ from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.rules import card_names
 from allotment.core.placement.rules.card_names import Card
 from allotment.core.queues.resources import CPU, MEMORY, MILLI, NOTHING, PODS, Resources, Tally
-from allotment.core.queues.round.members import VGPU
+from allotment.core.queues.round.members import CARD_QUOTA
 from allotment_proto.events import NodeObserved
 
 ALWAYS_NAMED = Resources({CPU: 0, MEMORY: 0, PODS: 0})
@@ -88,9 +88,13 @@ def _cards_on(node: Node) -> _CardsOn:
         return _CardsOn(None, (), ())
     listed = [name for name, _ in node.fact.extended]
     cards = tuple(card_names.discover(node.labels, listed))
-    ledger = node.ledgers.get(VGPU)
-    held = ledger.by_id.items() if ledger is not None and cards else ()
-    return _CardsOn(node.fact, cards, tuple((id_, card.fact.memory_mib) for id_, card in held))
+    sizes = [
+        (id_, card.fact.memory_mib)
+        for family in CARD_QUOTA
+        if cards and family in node.ledgers
+        for id_, card in node.ledgers[family].by_id.items()
+    ]
+    return _CardsOn(node.fact, cards, tuple(sizes))
 
 
 def _capacity(node: Node) -> Resources:

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from allotment.core.ledger.groups import DEFAULT_QUEUE
 from allotment.core.ledger.model import SINGLE, ClusterState
+from allotment.core.placement.devices import FAMILIES
 from allotment.core.queues.model import WAITING, Cluster, JobView, QueueView, View
 from allotment.core.queues.resources import NOTHING
 from allotment.core.queues.round.members import (
@@ -81,13 +82,13 @@ class Views:
 
     def cluster(self) -> Cluster:
         """Totals over the nodes; what is in use only while some group waits to be let in."""
-        nvidia = self.state.devices.nvidia
-        shares = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
+        config = self.state.devices
+        shares = (family.share_resources(config) for family in FAMILIES.values())
         return Cluster(
             total=self.totals.offered,
             used=self.totals.used() if self._at_gate else NOTHING,
             cards=self.totals.cards,
-            share_resources=frozenset(name for name in shares if name),
+            share_resources=frozenset[str]().union(*shares),
         )
 
     def queues(self) -> tuple[QueueView, ...]:

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from allotment.core.placement.devices.base import BrokenInfo
+from allotment.core.placement.devices.mindcluster import MindclusterInfo
 from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.volcano.mindcluster_node import decode_device_infos
-from allotment_watcher.npu_info import BrokenInfo, NpuInfo, path_of
+from allotment_watcher.node_info import NodeInfo, path_of
 
 CLUSTER = "cluster-info-device-0"
 
@@ -21,7 +23,7 @@ def cluster_info(**nodes: dict[str, object]) -> dict[str, str]:
 
 
 def test_one_config_map_of_all_nodes_is_taken_apart() -> None:
-    info = NpuInfo()
+    info = NodeInfo(MindclusterInfo())
     data = cluster_info(a=entry("Ascend310P-0"), b=entry("Ascend310P-1"))
     assert info.seen("mindx-dl", CLUSTER, data) == {"a", "b"}
     assert info.seen("mindx-dl", CLUSTER, data) == set()
@@ -34,7 +36,7 @@ def test_one_config_map_of_all_nodes_is_taken_apart() -> None:
 
 
 def test_a_node_is_given_its_part_in_the_layout_of_the_whole() -> None:
-    info = NpuInfo()
+    info = NodeInfo(MindclusterInfo())
     info.seen("mindx-dl", CLUSTER, cluster_info(a=entry("Ascend310P-0"), b=entry("Ascend310P-1")))
     ((place, text),) = info.of("b").items()
     assert place == f"mindx-dl/{CLUSTER}/{CLUSTER}"
@@ -44,14 +46,14 @@ def test_a_node_is_given_its_part_in_the_layout_of_the_whole() -> None:
 
 
 def test_a_config_map_of_one_node() -> None:
-    info, name = NpuInfo(), "mindx-dl-deviceinfo-n.example"
+    info, name = NodeInfo(MindclusterInfo()), "mindx-dl-deviceinfo-n.example"
     data = {"DeviceInfoCfg": json.dumps({"DeviceInfo": entry("Ascend310P-0")})}
     assert info.seen("kube-system", name, data) == {"n.example"}
     assert info.of("n.example") == {f"kube-system/{name}/DeviceInfoCfg": data["DeviceInfoCfg"]}
 
 
 def test_config_maps_of_other_things_say_nothing() -> None:
-    info = NpuInfo()
+    info = NodeInfo(MindclusterInfo())
     assert info.seen("mindx-dl", "cluster-info-node-cm", {"cluster-info-node-cm": "{}"}) == set()
     assert info.seen("mindx-dl", "kube-root-ca.crt", {"ca.crt": "x"}) == set()
 
@@ -69,7 +71,7 @@ def test_config_maps_of_other_things_say_nothing() -> None:
 def test_what_was_said_before_stays_when_it_breaks(
     name: str, data: dict[str, str], said: str
 ) -> None:
-    info = NpuInfo()
+    info = NodeInfo(MindclusterInfo())
     info.seen("mindx-dl", CLUSTER, cluster_info(a=entry("Ascend310P-0")))
     before = info.of("a")
     with pytest.raises(BrokenInfo, match=said):
@@ -78,9 +80,9 @@ def test_what_was_said_before_stays_when_it_breaks(
 
 
 def test_the_policy_says_where_to_look() -> None:
-    path = path_of(Policy())
+    path = path_of(MindclusterInfo(), Policy())
     assert path == "/api/v1/namespaces/mindx-dl/configmaps?labelSelector=mx-consumer-volcano%3Dtrue"
     own = PluginUse("init-params", arguments=(("useClusterInfoManager", False),))
-    path = path_of(Policy(configurations=(own,)))
+    path = path_of(MindclusterInfo(), Policy(configurations=(own,)))
     assert path == "/api/v1/namespaces/kube-system/configmaps?labelSelector=mx-consumer-cim%3Dtrue"
-    assert path_of(Policy(families=("vgpu",))) is None
+    assert path_of(MindclusterInfo(), Policy(families=("vgpu",))) is None

@@ -1,24 +1,65 @@
-"""Follows the ConfigMaps of MindCluster, from when a node is seen that has such chips."""
+"""What ConfigMaps say of each node's devices, for families whose nodes do not say all themselves.
 
-from collections.abc import Callable, Iterable
+Watched from when a node is seen that has such devices. Which ConfigMaps, and which part of them
+concerns which node, the family says (`Family.info`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlencode
 
 import anyio
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service.service import ServiceContext
+from allotment.core.placement.devices.base import BrokenInfo, DeviceInfo
 from allotment_proto.facts import Policy
-from allotment_proto.volcano import keys
 from allotment_watcher import objects
-from allotment_watcher.npu_info import BrokenInfo, NpuInfo, path_of
 from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 
-REMEDY = "apply deploy/base/watcher-mindcluster.yaml if the watcher has no right to it"
+Parts = dict[str, tuple[str, str]]
+"""Node → key and text of its part."""
 
 
-class NpuWatch:
-    """Follows them until it is cancelled, and keeps them in `info`.
+def path_of(info: DeviceInfo, policy: Policy) -> str | None:
+    """What to list and watch; None if the policy does not use the family."""
+    place = info.place(policy)
+    if place is None:
+        return None
+    query = urlencode({"labelSelector": "=".join(place.label)})
+    return f"/api/v1/namespaces/{place.namespace}/configmaps?{query}"
+
+
+class NodeInfo:
+    """The parts of all ConfigMaps of one family, by node."""
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self._info = info
+        self._parts: dict[tuple[str, str], Parts] = {}
+
+    def seen(self, namespace: str, name: str, data: Mapping[str, str]) -> set[str]:
+        """The nodes of which something else is said now. Raises BrokenInfo, and nothing changes."""
+        return self._replace(namespace, name, self._info.parts(namespace, name, data))
+
+    def gone(self, namespace: str, name: str) -> set[str]:
+        """The nodes of which nothing is said any more."""
+        return self._replace(namespace, name, {})
+
+    def of(self, node: str) -> dict[str, str]:
+        """``<namespace>/<name>/<key>`` → text, of one node."""
+        found = (parts[node] for _, parts in sorted(self._parts.items()) if node in parts)
+        return dict(found)
+
+    def _replace(self, namespace: str, name: str, parts: Parts) -> set[str]:
+        old = self._parts.pop((namespace, name), {})
+        if parts:
+            self._parts[namespace, name] = parts
+        return {node for node in old.keys() | parts.keys() if old.get(node) != parts.get(node)}
+
+
+class NodeInfoWatch:
+    """Follows the ConfigMaps of one family until it is cancelled, and keeps them in `info`.
 
     `changed` hears of which nodes something else is said now; of None when all may have changed.
     """
@@ -27,19 +68,27 @@ class NpuWatch:
         self,
         ctx: ServiceContext[WatcherSettings],
         client: kube.KubeClient,
+        family: str,
+        source: DeviceInfo,
         policy: Policy,
         changed: Callable[[Iterable[str] | None], None],
     ) -> None:
-        self.info = NpuInfo()
+        self.info = NodeInfo(source)
+        self._family = family
+        self._source = source
         self._ctx = ctx
         self._client = client
         self._changed = changed
-        self._path = path_of(policy)
+        self._path = path_of(source, policy)
         self._answered = False
         self._wanted = anyio.Event()
         self._broken: set[tuple[str, str]] = set()
         self._said = ""
         self._scope: anyio.CancelScope | None = None
+
+    def concerns(self, node: objects.NodeObject) -> bool:
+        """Whether a node has devices of which the ConfigMaps tell."""
+        return self._source.concerns((node.status.capacity if node.status else None) or {})
 
     def has_answered(self) -> bool:
         """Whether `info` is what the cluster says; if not yet, `changed` will be called."""
@@ -48,11 +97,11 @@ class NpuWatch:
 
     def use(self, policy: Policy) -> None:
         """Follow others, or none, if this policy says so."""
-        path = path_of(policy)
+        path = path_of(self._source, policy)
         if path == self._path:
             return
         self._path, self._answered = path, False
-        self.info = NpuInfo()
+        self.info = NodeInfo(self._source)
         self._broken.clear()
         self._again()
         if path is None:
@@ -110,7 +159,12 @@ class NpuWatch:
 
     def _on_problem(self, text: str) -> None:
         if text != self._said:
-            self._ctx.log.warning("no news of Ascend nodes' devices", reason=text, remedy=REMEDY)
+            self._ctx.log.warning(
+                "no news of nodes' devices",
+                family=self._family,
+                reason=text,
+                remedy=self._source.remedy,
+            )
         self._said = text
         self._answer()
 
@@ -118,8 +172,3 @@ class NpuWatch:
         if not self._answered:
             self._answered = True
             self._changed(None)
-
-
-def has_chips(node: objects.NodeObject) -> bool:
-    """Whether a node lists chips in the way of MindCluster."""
-    return keys.NPU_CORE in ((node.status.capacity if node.status else None) or {})

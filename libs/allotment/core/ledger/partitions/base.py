@@ -1,0 +1,93 @@
+"""What is said of partitioned cards, the protocol of those who partition them, and `CLOSED`."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from allotment_proto.facts import CardFact, DeviceRequest, Geometry
+
+Table = tuple[Geometry, ...]
+"""The geometries by which a card can be partitioned."""
+State = tuple[int, ...]
+"""What can still be had from a card."""
+UNCUT: State = ()
+"""The state of a card from which nothing is cut, and of all cards that are never cut."""
+UNCONFIRMED = "?"
+"""Ends the name of a piece that somebody else gave and the device plugin did not report yet: until
+it does, its card gives nothing more."""
+
+
+class Piece(NamedTuple):
+    """What a card would hand out. `kind` is the cutter's own, for naming it."""
+
+    kind: tuple[int, ...]
+    memory_mib: int
+    """What is charged."""
+    cores_pct: int
+    after: State
+    """The card's state then."""
+    rank: int = 0
+    """How gladly the piece is taken from this card, of those that will do: higher first."""
+    is_second_best: bool = False
+    """It will do, but something better was asked for."""
+
+
+class Cutter(Protocol):
+    """One way to cut cards. Stateless and total: whatever is asked, it answers."""
+
+    def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
+        """What follows from the pieces that are held (`Holding.instance`), in any order."""
+
+    def states(self, card: CardFact, table: Table) -> Iterable[State]:
+        """Every state that a card can come to by handing out pieces, at least the first one."""
+
+    def piece(
+        self, card: CardFact, table: Table, state: State, wanted: DeviceRequest, order: str
+    ) -> Piece | None:
+        """What a card in this state would hand out; None if nothing that will do is left.
+
+        `order` is `Policy.mig_order`.
+        """
+
+    def most(self, card: CardFact, table: Table, state: State, wanted: DeviceRequest) -> int:
+        """How often such a request can be served at most from here on, whatever else is cut."""
+
+    def name(self, table: Table, piece: Piece, held: Sequence[str]) -> str:
+        """The `Holding.instance` of the piece, next to those that are held."""
+
+    def charged_mib(self, table: Table, instance: str, wanted_mib: int) -> int:
+        """The memory that a holder of this piece is charged."""
+
+    def admits(self, card: CardFact, table: Table, held: Sequence[str], new: Sequence[str]) -> bool:
+        """Whether all new pieces can be had next to those that are held."""
+
+
+class Closed:
+    """The cutter of cards with `CardFact.table` `NO_TABLE`: nobody configured how they are cut, or
+    their mode is another. They hand out nothing new; what is held of them stays booked.
+    """
+
+    def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
+        return UNCUT
+
+    def states(self, card: CardFact, table: Table) -> Iterable[State]:
+        return (UNCUT,)
+
+    def piece(
+        self, card: CardFact, table: Table, state: State, wanted: DeviceRequest, order: str
+    ) -> Piece | None:
+        return None
+
+    def most(self, card: CardFact, table: Table, state: State, wanted: DeviceRequest) -> int:
+        return 0
+
+    def name(self, table: Table, piece: Piece, held: Sequence[str]) -> str:
+        raise LookupError("a closed card has no piece to name")
+
+    def charged_mib(self, table: Table, instance: str, wanted_mib: int) -> int:
+        return wanted_mib
+
+    def admits(self, card: CardFact, table: Table, held: Sequence[str], new: Sequence[str]) -> bool:
+        return False
+
+
+CLOSED = Closed()
