@@ -22,7 +22,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import Amount, Seq
 
 MESSAGE_VERSION = 1
-Outcome = Literal["decided", "nothing", "conflict"]
+Outcome = Literal["decided", "nothing", "conflict", "failed"]
 CYCLE_CHARS_MAX = 256
 Cycle = Annotated[str, msgspec.Meta(min_length=1, max_length=CYCLE_CHARS_MAX)]
 """The name of a cycle: printable, without blanks around it."""
@@ -62,7 +62,9 @@ class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """scorer → binder: what to decide, computed on the state at `basis`."""
+    """scorer → binder: what to decide, computed on the state at `basis`. With `failed` nothing is
+    proposed: the scorer could not compute anything, and why.
+    """
 
     v: int
     cycle: Cycle
@@ -79,6 +81,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     evictions: tuple[Eviction, ...] = ()
     holds: tuple[Held, ...] | None = None
     nominations: tuple[Nomination, ...] = ()
+    failed: str = ""
 
     def __post_init__(self) -> None:
         check_cycle(self.cycle)
@@ -87,8 +90,9 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Settled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """binder → filter: the cycle is over.
 
-    `outcome` is ``decided`` (record `seq` holds it), ``nothing`` (nothing new to write) or
-    ``conflict`` (another decision came first; nothing was written, try again).
+    `outcome` is ``decided`` (record `seq` holds it), ``nothing`` (nothing new to write),
+    ``conflict`` (another decision came first; nothing was written, try again) or ``failed``
+    (scorer or binder raised an error about it; try fewer pods, and a single one later).
     """
 
     v: int

@@ -20,9 +20,9 @@ from allotment.core.explain.acknowledgement import Place
 from allotment.core.explain.story import corrected_text
 from allotment.core.logport import Record
 from allotment.core.queues.eligible import with_eligibility
-from allotment.core.reasons import refusal_text
+from allotment.core.reasons import cut, refusal_text
 from allotment_binder import notices
-from allotment_binder.decider import Decider
+from allotment_binder.decider import DECISION_FAILED, Decider
 from allotment_binder.gangs import Gangs
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
@@ -62,7 +62,7 @@ class Binder:
         self.ctx = ctx
         self.world = world
         self.client = client
-        self.decider = Decider(ctx, world, self._landed)
+        self.decider = Decider(ctx, world, self._landed, self._tell_failed)
         self.notices = Notices(client, ctx.settings.instance)
         self.gangs = Gangs(ctx, world.fold, aside, self.notices)
         self.troubles = Troubles(self.notices)
@@ -168,6 +168,15 @@ class Binder:
         for refusal in decided.refusals:
             self._tell_refused(refusal, is_news=True)
         self.gangs.landed(decided)
+
+    def _tell_failed(self, pod: PodObserved, cause: str) -> None:
+        """Say on the pod that the fault is not its owner's."""
+        text = cut(
+            f"{DECISION_FAILED}: an error was raised in deciding about this pod: {cause}. "
+            "It is tried again with growing pauses, other pods are not held up. This is a fault "
+            "of Allotment: report it with the log of the binder or scorer"
+        )
+        self.notices.put(notices.Refused(pod.uid, pod.namespace, pod.name, text, is_news=True))
 
     def _tell_refused(self, refusal: Refusal, *, is_news: bool) -> None:
         """Say on the pod why it waits."""

@@ -13,12 +13,13 @@ import anyio
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World, full_reporter
+from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
 from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
-from allotment_proto.events import Decided, Envelope, Placement, StageTime
+from allotment_proto.events import Decided, Envelope, Placement, PodObserved, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 from allotment_proto.registry import version_of
 
@@ -26,12 +27,17 @@ PROPOSALS_WAITING_MAX = 16
 DECISION_ATTEMPTS = 4
 """How often a decision is made that others overtake: once more on each newer state."""
 FULL_WAIT_S = 1.0
+DECISION_FAILED = "DecisionFailed"
+FAILED_TOLD_MAX = 20
+"""How many pods of a group are told that nothing can be decided about it."""
 REFUSED_SAID_MAX = 20
 """How many refused parts of one proposal a log line names."""
 
 Context = ServiceContext[BinderSettings]
 OnLanded = Callable[[Decided, Sequence[Placement]], None]
 """Told of a landed decision, and which of its placements the fold upheld."""
+OnFailed = Callable[[PodObserved, str], None]
+"""Told of a pod about which nothing can be decided because an error was raised, and which."""
 
 
 class Decider:
@@ -39,7 +45,13 @@ class Decider:
     those for which the binder ran the round itself.
     """
 
-    def __init__(self, ctx: Context, world: World, on_landed: OnLanded) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        world: World,
+        on_landed: OnLanded,
+        on_failed: OnFailed = lambda pod, cause: None,
+    ) -> None:
         self.ctx = ctx
         self.world = world
         self.proposals: deque[tuple[Proposal, dict[str, str], int]] = deque(
@@ -50,6 +62,9 @@ class Decider:
         self._refused: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
         self._deciding: Deciding | None = None
         self._on_landed = on_landed
+        self._on_failed = on_failed
+        self._failing: dict[str, tuple[str, str, str]] = {}
+        """Pods about which nothing can be decided: namespace, name and cause."""
         self._stirred = anyio.Event()
         self._by = f"binder/{ctx.settings.instance}"
         self.full = full_reporter(ctx)
@@ -91,12 +106,16 @@ class Decider:
         for attempt in range(DECISION_ATTEMPTS):
             stage = StageTime("binder", self.ctx.settings.instance, received_us, _now_us())
             at_ms = time.time_ns() // 1_000_000
+            if proposal.failed:
+                self._failed(proposal, f"the scorer says {proposal.failed}")
+                return _settled(proposal, "failed")
             try:
                 answer = self._ready().decide(proposal, at_ms // 1000, stage)
             except Exception as error:  # whatever it is: of this proposal, and not of the next
                 self._deciding = None  # its board may be half told
-                self.ctx.refusals.refuse(BUS, "Proposal", error, name=proposal.cycle)
-                return _settled(proposal, "conflict")
+                self._failed(proposal, error)
+                return _settled(proposal, "failed")
+            self._recovered(proposal)
             self._note(proposal, answer)
             decided = answer.decided
             if not isinstance(decided, Decided):
@@ -113,6 +132,36 @@ class Decider:
             self.ctx.metrics.append_conflicts.inc()
             await fold.wait_for(appended.last_subject_seq or 0)
         return _settled(proposal, "conflict")
+
+    def _failed(self, proposal: Proposal, error: Exception | str) -> None:
+        """Count and say that nothing can be decided about a proposal. The filter looks for the pod
+        or group that it is about by proposing fewer; that one is named, and its pods are told.
+        """
+        pods = self.world.fold.state.pods
+        facts = [pods[uid].fact for uid in dict.fromkeys(proposal.batch) if uid in pods]
+        if len({fact.group or fact.uid for fact in facts}) != 1:
+            self.ctx.refusals.refuse(BUS, "Proposal", error, name=proposal.cycle)
+            return
+        cause = error if isinstance(error, str) else one_line(error)
+        for uid in self._failing.keys() - pods.keys():
+            self._accept(uid)
+        for fact in facts[:FAILED_TOLD_MAX]:
+            if self._failing.get(fact.uid, ("", "", ""))[2] == cause:
+                continue
+            self._failing[fact.uid] = (fact.namespace, fact.name, cause)
+            who = {"namespace": fact.namespace, "name": fact.name}
+            self.ctx.refusals.refuse(BUS, "Pod", error, **who, uid=fact.uid, stands=True)
+            self._on_failed(fact, cause)
+
+    def _recovered(self, proposal: Proposal) -> None:
+        if self._failing:
+            for uid in proposal.batch:
+                self._accept(uid)
+
+    def _accept(self, uid: str) -> None:
+        if uid in self._failing:
+            namespace, name, _ = self._failing.pop(uid)
+            self.ctx.refusals.accept(BUS, "Pod", namespace, name)
 
     def refused(self) -> Mapping[tuple[str, ...], float]:
         """What was proposed and is not what the binder found itself, by part."""

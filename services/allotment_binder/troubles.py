@@ -4,6 +4,8 @@
 * A pod that waits to be bound, because the plugin of its node is not through with another one.
 * A pod that waits for a node lock.
 * A pod whose annotations claim other cards than those that are booked for it.
+* A pod that others bound and that keeps its node's cards from everybody: nobody can read which of
+  them it holds.
 """
 
 from collections import Counter
@@ -14,6 +16,7 @@ from allotment.core.ledger.claims import mismatch
 from allotment.core.ledger.model import ENDED
 from allotment.core.ledger.pods import NOT_ADMITTED
 from allotment.core.ledger.state import ClusterState
+from allotment.core.reasons import CARDS_QUARANTINED, cut
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
@@ -38,6 +41,8 @@ class Troubles:
         self._failed: set[str] = set()
         self._claims: dict[str, str] = {}
         """Uids of pods whose annotations claim something else than what is booked → their node."""
+        self._unreadable: set[str] = set()
+        """Pods that keep their node's cards in quarantine."""
         self._waits: dict[Wait, float] = {}
         """Since when each pod waits for another (infinite: it was told)."""
 
@@ -45,7 +50,24 @@ class Troubles:
         """What happened before this life was told by another one."""
         self._waits.clear()
         self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
+        self._unreadable = {uid for node in state.nodes.values() for uid in node.broken}
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
+
+    def look_at_quarantine(self, state: ClusterState, uid: str) -> None:
+        """Tell, once, that a pod keeps its node's cards from everybody."""
+        pod = state.pods.get(uid)
+        held = None if pod is None else pod.allocation
+        if pod is None or held is None or not held.broken or pod.fact.broken is None:
+            self._unreadable.discard(uid)
+        elif uid not in self._unreadable:
+            self._unreadable.add(uid)
+            problem = pod.fact.broken
+            text = (
+                f"{problem.place} {problem.message}: so nobody knows which cards of node "
+                f"{held.node} this pod holds, and they take no new pod. Correct the annotation "
+                "or delete the pod"
+            )
+            self._put(pod.fact, CARDS_QUARANTINED, "Booking", cut(text))
 
     def mismatches(self) -> Counter[str]:
         """By node, the running pods that claim something else than what is booked for them."""
@@ -55,6 +77,7 @@ class Troubles:
         """Take note of a pod as the log shows it now. `is_erased`: we marked it as failed."""
         pod = state.pods.get(uid)
         self.look_at_claim(state, uid)
+        self.look_at_quarantine(state, uid)
         if pod is None:
             self._failed.discard(uid)
             return

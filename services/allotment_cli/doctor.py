@@ -1,13 +1,14 @@
 """`allot doctor`: what somebody should look at, from the log and, in local mode, its services."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import click
 import msgspec
 
-from allotment.core.explain.doctor import ERROR, Finding, Source, findings, sources
+from allotment.core.explain.doctor import ERROR, WARNING, Finding, Source, findings, sources
 from allotment_cli import local
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
@@ -30,6 +31,12 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 @click.command()
 @source_options
 @click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@click.option(
+    "--services",
+    metavar="HOST:PORT,...",
+    default="",
+    help="HTTP addresses of services to ask, where local mode does not know them.",
+)
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_context
 def doctor(
@@ -38,24 +45,26 @@ def doctor(
     nats: str | None,
     file: Path | None,
     at: str | None,
+    services: str,
     output: str,
 ) -> None:
     """What somebody should look at: configuration that is refused or has no effect, nodes that
     disagree with it, cards that are ill, oversold or in quarantine, pods that a device plugin does
-    not serve. In local mode also services that are not ready, as they are while they are behind
-    the log.
+    not serve. In local mode, and with --services, also services that are not ready, as they are
+    while they are behind the log, and objects that services refuse.
 
     Exit code 1 if there is anything.
     """
     origin = Origin(home, nats, file)
-    services = anyio.run(_services, origin) if at is None else []
+    named = [_address(text) for text in services.split(",") if text.strip()]
+    asked = anyio.run(_services, origin, named) if at is None else []
     try:
         folded = anyio.run(_fold, origin, at)
     except CliError:
-        if services and output == "text":  # why the log cannot be read may be among them
-            emit(_lines((), services, ()))
+        if asked and output == "text":  # why the log cannot be read may be among them
+            emit(_lines((), asked, ()))
         raise
-    found = [*services, *findings(folded.state, folded.time_ms)]
+    found = [*asked, *findings(folded.state, folded.time_ms)]
     read = sources(folded.state)
     if output == "json":
         emit_json(Report("allotment.dev/doctor/v1", as_of(folded), read, found, folded.unreadable))
@@ -65,22 +74,45 @@ def doctor(
         context.exit(FOUND)
 
 
-async def _services(origin: Origin) -> list[Finding]:
-    """What the services of local mode say of themselves; nothing for any other log."""
-    if origin.file is not None or origin.nats:
-        return []
-    found = await local.status(origin.home)
-    return [
-        Finding(
+def _address(text: str) -> str:
+    """`host:port` of what may be written as a URL. Raises CliError."""
+    address = text.strip().removeprefix("http://").removesuffix("/").removesuffix("/readyz")
+    _, _, port = address.rpartition(":")
+    if not port.isdecimal() or "/" in address:
+        raise CliError(
+            f"--services: {text.strip()!r} is not the address of a service",
+            "write host:port of its HTTP side, e.g. allotment-binder:8080",
+        )
+    return address
+
+
+async def _services(origin: Origin, named: Sequence[str]) -> list[Finding]:
+    """What the named services say of themselves, and those of local mode where that is asked."""
+    rows: list[dict[str, Any]] = []
+    if origin.file is None and not origin.nats:
+        rows += (await local.status(origin.home))["services"]
+    rows += [await local.ask_service(address) for address in named]
+    return [finding for row in rows for finding in _of_service(row)]
+
+
+def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
+    subject = f"service {row['name']}"
+    if not row["ready"]:
+        yield Finding(
             severity=ERROR,
             code="ServiceNotReady",
-            subject=f"service {row['name']}",
+            subject=subject,
             message=row["detail"] or "not ready",
             remedy=f"its log says more: {row['log']}",
         )
-        for row in found["services"]
-        if not row["ready"]
-    ]
+    for line in row.get("refused", ()):
+        yield Finding(
+            severity=WARNING,
+            code="ObjectRefused",
+            subject=subject,
+            message=line,
+            remedy="correct or delete the object; everything else goes on without it",
+        )
 
 
 async def _fold(origin: Origin, at: str | None) -> Folded:

@@ -9,3 +9,18 @@ async def status(home: Path) -> dict[str, Any]:
     from allotment_local import orchestrator
 
     return await orchestrator.status(home)
+
+
+async def ask_service(address: str) -> dict[str, Any]:
+    """What the service at `host:port` says of itself, as in a row of `status`."""
+    from allotment_local.probes import probe_http
+
+    answer = await probe_http(address)
+    log = f"kubectl logs, or wherever {address} writes its log"
+    return {
+        "name": address,
+        "ready": answer.ready,
+        "detail": answer.detail,
+        "refused": list(answer.refused),
+        "log": log,
+    }

@@ -7,7 +7,7 @@ write, or when its deadline passes: then the same pods are simply due again.
 import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import anyio
 import anyio.lowlevel
@@ -38,6 +38,8 @@ GROUP_WAIT_S = 1.0
 """How long a pod may be known before its PodGroup without being told."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
+FAILED_PAUSE_MAX_S = 0.1
+"""While a pod is looked for that makes cycles fail, others wait for their turn."""
 
 Context = ServiceContext[FilterSettings]
 
@@ -57,6 +59,10 @@ class Filter:
         self.reissued = 0
         self._conflicts = 0
         """How many cycles in a row came back as a conflict."""
+        self._most = ctx.settings.batch_max
+        """How many pods a cycle has: fewer while one is looked for that makes cycles fail."""
+        self._failures: dict[str, int] = {}
+        """Pods and groups that made a cycle of their own fail → how often in a row."""
         self._cycle = ""
         self._over = anyio.Event()
         self._outcome = ""
@@ -138,7 +144,7 @@ class Filter:
             self._groups = Groups(state)
         self._forget_held_back()
         self._give_time(state)
-        batch_max = self.ctx.settings.batch_max
+        batch_max = self._most
         found = self._groups.next_batch(self.held_back, batch_max)
         if found is None:
             await self._sleep_until_news()
@@ -169,7 +175,7 @@ class Filter:
         state = self.world.fold.state
         if len(self.tried) > 2 * len(state.pending) + 1000:
             self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
-        return next_round(looks, self.tried, self.held_back, self.ctx.settings.batch_max, waiting)
+        return next_round(looks, self.tried, self.held_back, self._most, waiting)
 
     async def _sleep_until_news(self) -> None:
         """Until the log moves, or a held-back pod's time has come; the lease is looked at often."""
@@ -214,13 +220,54 @@ class Filter:
             self.reissued += 1
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=cycle)
             return False
-        if self._outcome == "conflict":
-            pause_s = CONFLICT_PAUSE_S * 2.0 ** min(self._conflicts, 16)
-            self._conflicts += 1
-            await anyio.sleep(min(pause_s, CONFLICT_PAUSE_MAX_S))
-            return False
-        self._conflicts = 0
-        return True
+        if self._outcome == "failed":
+            self._narrow(batch.uids)
+        elif self._outcome != "conflict":
+            self._conflicts = 0
+            self._widen(batch.uids)
+            return True
+        pause_s = CONFLICT_PAUSE_S * 2.0 ** min(self._conflicts, 16)
+        self._conflicts += 1
+        most_s = CONFLICT_PAUSE_MAX_S if self._outcome == "conflict" else FAILED_PAUSE_MAX_S
+        await anyio.sleep(min(pause_s, most_s))
+        return False
+
+    def _narrow(self, uids: Sequence[str]) -> None:
+        """A cycle raised an error. Halves find the pod or group that it is about; that one waits,
+        the longer the more often it failed, so that it holds up nobody else.
+        """
+        units = {self._unit(uid) for uid in uids}
+        if len(units) > 1:
+            self._most = max(1, min(self._most, len(uids)) // 2)
+            return
+        for unit in units:
+            failures = self._failures[unit] = self._failures.get(unit, 0) + 1
+            delay_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16))
+            self.held_back.update(dict.fromkeys(uids, time.monotonic() + delay_s))
+            self.ctx.log.warning(
+                "a pod or group makes cycles fail and is tried again later",
+                about=unit,
+                failures=failures,
+                wait_s=delay_s,
+            )
+
+    def _widen(self, uids: Sequence[str]) -> None:
+        """A cycle came to its end."""
+        self._most = min(2 * self._most, self.ctx.settings.batch_max)
+        if self._failures:
+            pods = self.world.fold.state.pods
+            over = {self._unit(uid) for uid in uids}
+            known = {fact.group or fact.uid for fact in (pod.fact for pod in pods.values())}
+            self._failures = {
+                unit: times
+                for unit, times in self._failures.items()
+                if unit in known and unit not in over
+            }
+
+    def _unit(self, uid: str) -> str:
+        """What is decided as a whole: the pod's group, or the pod."""
+        pod = self.world.fold.state.pods.get(uid)
+        return uid if pod is None or not pod.fact.group else pod.fact.group
 
 
 async def run(ctx: Context) -> None:

@@ -23,6 +23,8 @@ class Answer(NamedTuple):
     ready: bool
     detail: str
     lag: Lag | None = None
+    refused: tuple[str, ...] = ()
+    """Objects that it refuses while it is ready, a line each."""
 
 
 async def probe_http(address: str, path: str = "/readyz") -> Answer:
@@ -34,7 +36,9 @@ async def probe_http(address: str, path: str = "/readyz") -> Answer:
         return Answer(False, f"no answer from {address} within {TIMEOUT_S:.0f} s")
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError) as error:
         return Answer(False, f"no answer from {address}: {error or type(error).__name__}")
-    return Answer(status == 200, "" if status == 200 else _reasons(status, body), _lag(body))
+    return Answer(
+        status == 200, "" if status == 200 else _reasons(status, body), _lag(body), _refused(body)
+    )
 
 
 async def probe_nats(url: str) -> Answer:
@@ -73,6 +77,14 @@ def _lag(body: bytes) -> Lag | None:
         return Lag(int(figures["recordsBehind"]), float(figures["secondsBehind"]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _refused(body: bytes) -> tuple[str, ...]:
+    """The objects that a service's /readyz names as refused."""
+    try:
+        return tuple(str(line) for line in json.loads(body)["refused"])
+    except (ValueError, KeyError, TypeError):
+        return ()
 
 
 def _reasons(status: int, body: bytes) -> str:

@@ -77,6 +77,7 @@ def _service_row(state: State, service: ServiceState, answer: Answer) -> dict[st
         "ready": answer.ready,
         "detail": answer.detail,
         "lag": None if answer.lag is None else answer.lag._asdict(),
+        "refused": list(answer.refused),
         "log": service.log,
         "restarts": service.restarts,
     }

@@ -8,6 +8,8 @@ from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
+from allotment.adapters.telemetry.log import one_line
+from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
 from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
 from allotment.core.metrics.cards import Gauge, card_gauges
@@ -73,7 +75,7 @@ class Scorer:
             except Exception as error:  # whatever it is: of this cycle, and not of the next
                 self._board = self._rounds = None  # they may be half told
                 self.ctx.refusals.refuse(BUS, "Feasible", error, name=opened.cycle)
-                return
+                proposal = self._failed(opened, one_line(error))
             span.update(
                 {
                     "allot.ledger.seq": proposal.basis,
@@ -107,6 +109,19 @@ class Scorer:
             evictions=outcome.evictions,
             nominations=outcome.nominations,
             stages=(*opened.stages, stage),
+        )
+
+    def _failed(self, opened: Feasible, why: str) -> Proposal:
+        """No proposal: the binder says so to the filter and to the pod that it is about."""
+        return Proposal(
+            v=MESSAGE_VERSION,
+            cycle=opened.cycle,
+            basis=opened.basis,
+            policy=self.world.fold.state.policy_seq,
+            batch=opened.batch,
+            placements=(),
+            refusals=(),
+            failed=why[:CAUSE_CHARS_MAX],
         )
 
     async def keep_up(self) -> None:

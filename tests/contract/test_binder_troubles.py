@@ -17,6 +17,7 @@ from allotment_binder import locks as locks_module
 from allotment_binder import records as records_module
 from allotment_binder import troubles as troubles_module
 from allotment_proto.events import BindFailed, PodGone
+from allotment_proto.facts import Problem
 
 pytestmark = pytest.mark.anyio
 LARGE = holding(memory_mib=15_000)
@@ -288,3 +289,17 @@ async def test_a_record_that_we_marked_as_failed_is_not_said_to_be_the_plugins_d
         await anyio.sleep(0.05)
         assert api.notes == []
         assert api.erased == ["pod-a"]
+
+
+async def test_who_keeps_a_nodes_cards_in_quarantine_is_told_so_once(tmp_path: Path) -> None:
+    wanted = request(wants(4_000, 25))
+    why = Problem("BrokenAssignment", "annotation volcano.sh/vgpu-ids-new", "is 'x'")
+    server = Server()
+    async with at_work(tmp_path, policy(), node(), pod("b", wanted), api=server) as scene:
+        for rv in (2, 3):
+            await scene.add(pod("a", wanted, rv=rv, node="n1", phase="Running", broken=why))
+        await until(lambda: server.said(reasons.CARDS_QUARANTINED))
+        ((name, note),) = server.said(reasons.CARDS_QUARANTINED)
+        assert name == "pod-a"
+        assert "volcano.sh/vgpu-ids-new is 'x': so nobody knows which cards of node n1" in note
+        assert "Correct the annotation or delete the pod" in note

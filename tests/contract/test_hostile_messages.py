@@ -76,10 +76,31 @@ async def test_a_proposal_that_deciding_fails_on(
         decider = scene.binder.decider
         with monkeypatch.context() as broken:
             broken.setattr("allotment_binder.decider.Deciding.decide", lambda *_: 1 // 0)
-            await scene.propose("a", cycle="odd")
+            told: list[str] = []
+            broken.setattr(decider, "_on_failed", lambda pod, cause: told.append(pod.uid + cause))
+            for number in range(3):
+                await scene.propose("a", cycle=f"odd-{number}")
+            assert decider.ctx.refusals.total == {("bus", "Pod"): 1}
+            (standing,) = decider.ctx.refusals.shown()
+            assert standing.endswith(
+                "(uid 'a'): ZeroDivisionError: integer division or modulo by zero"
+            )
+            assert told == ["aZeroDivisionError: integer division or modulo by zero"]
+        nothing = Proposal(
+            v=MESSAGE_VERSION,
+            cycle="of the scorer",
+            basis=scene.fold.state.seq,
+            policy=1,
+            batch=("a",),
+            placements=(),
+            refusals=(),
+            failed="KeyError: 'g1'",
+        )
+        await scene.send(nothing)
         await scene.propose("a")
-        assert [s.outcome for s in scene.bus.settled] == ["conflict", "decided"]
-        assert decider.ctx.refusals.total == {("bus", "Proposal"): 1}
+        assert [s.outcome for s in scene.bus.settled] == ["failed"] * 4 + ["decided"]
+        assert decider.ctx.refusals.total == {("bus", "Pod"): 2}
+        assert decider.ctx.refusals.shown() == []
 
 
 @pytest.mark.anyio

@@ -1,5 +1,7 @@
 """`allot status` and `allot doctor` about the services of local mode."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,36 @@ def test_doctor_says_which_service_is_not_ready_even_if_the_log_cannot_be_read(
     assert "ServiceNotReady   service scorer" in answer.output
     assert BEHIND in answer.output
     assert "/home/scorer.log" in answer.output
+
+
+def test_doctor_asks_the_services_that_are_named(tmp_path: Path) -> None:
+    body = b'{"ready":true,"reasons":{},"refused":["Pod \'a/b\': KeyError: 1"]}'
+    late = b'{"ready":false,"reasons":{"log":"3 records behind"}}'
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.server is ready else 503)
+            self.end_headers()
+            self.wfile.write(body if self.server is ready else late)
+
+        def log_message(self, *_: object) -> None: ...
+
+    ready, behind = (ThreadingHTTPServer(("127.0.0.1", 0), Page) for _ in range(2))
+    (log := tmp_path / "log.jsonl").write_text("")
+    with ready, behind:
+        for server in (ready, behind):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        one, two = (f"127.0.0.1:{server.server_port}" for server in (ready, behind))
+        named = ["--file", str(log), "--services", f"http://{one}/readyz, {two}"]
+        answer = CliRunner().invoke(doctor, named)
+        wrong = CliRunner().invoke(doctor, ["--file", str(log), "--services", "binder"])
+        for server in (ready, behind):
+            server.shutdown()
+    assert f"ObjectRefused   service {one}" in answer.output, answer.output
+    assert "Pod 'a/b': KeyError: 1" in answer.output
+    assert f"ServiceNotReady   service {two}" in answer.output
+    assert "log: 3 records behind" in answer.output
+    assert wrong.exit_code == 2
 
 
 @pytest.mark.anyio

@@ -9,7 +9,13 @@ from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.queue import explain_queue
 from allotment.core.ledger.state import ClusterState, apply
 from allotment_cli.explain_text import explanation_lines
-from allotment_proto.events import Envelope, Event, PodGone
+from allotment_proto.events import (
+    DEVICE_CONFIG,
+    ConfigurationChecked,
+    Envelope,
+    Event,
+    PodGone,
+)
 from allotment_proto.facts import Problem
 from tests import build
 from tests.build import node, pod, state_of
@@ -174,3 +180,21 @@ def test_who_has_a_queues_quota_is_named_when_pods_wait_for_it() -> None:
         world.tell(gone(uid))
     assert findings(world.state, 0) == []
     assert explain_queue(world.state, "default", 0).holders == ()
+
+
+def test_a_configuration_that_is_not_there_comes_before_what_follows_from_it() -> None:
+    claims = build.pod(
+        "a",
+        build.request(build.wants(4_000, 25)),
+        node="n1",
+        phase="Running",
+        holdings=(build.holding(),),
+        annotated=(build.holding("GPU-1"),),
+    )
+    missing = Problem("ConfigNotFound", "ConfigMap a/b:", "does not exist")
+    check = ConfigurationChecked(kind=DEVICE_CONFIG, source="built in", warnings=(missing,))
+    (claim,) = findings(build.state_of(build.node(), claims), 0)
+    assert "find out who changed the pod's annotations" in claim.remedy
+    found = findings(build.state_of(build.node(), claims, check), 0)
+    assert [one.code for one in found] == ["ConfigNotFound", "ClaimMismatch"]
+    assert found[1].remedy.startswith("see to ConfigNotFound first")

@@ -21,9 +21,17 @@ from allotment.core.logport import Record
 from allotment_filter.__main__ import Filter
 from allotment_filter.settings import FilterSettings
 from allotment_proto.codec import decode_message, encode
-from allotment_proto.events import BindFailed, Envelope, Event, GroupObserved, QueueObserved
-from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
+from allotment_proto.events import (
+    BindFailed,
+    Envelope,
+    Event,
+    GroupObserved,
+    PodGone,
+    QueueObserved,
+)
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Outcome, Settled
 from tests.build import node, pod, state_of
+from tests.waiting import patience
 
 WATCHED_S = 0.5
 """Pauses of 10, 20, 40, … ms: about six cycles; without them thousands."""
@@ -120,3 +128,54 @@ async def test_a_pod_that_comes_before_its_podgroup_is_given_time() -> None:
             await anyio.lowlevel.checkpoint()
         assert (batches, work.held_back) == ([("a",)], {})
         group.cancel_scope.cancel()
+
+
+class _Failing:
+    """A scorer and binder that raise an error about each cycle with one of `odd`."""
+
+    def __init__(self, fold: _Fold, odd: set[str]) -> None:
+        self.fold = fold
+        self.odd = odd
+        self.work: Filter | None = None
+        self.batches: list[tuple[str, ...]] = []
+
+    async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+        assert self.work is not None
+        opened = decode_message(Feasible, payload)
+        self.batches.append(opened.batch)
+        failed = not self.odd.isdisjoint(opened.batch)
+        if not failed:
+            for uid in opened.batch:
+                apply(self.fold.state, PodGone(uid=uid, namespace="d", name=uid, rv=9), 99)
+        outcome: Outcome = "failed" if failed else "decided"
+        settled = Settled(v=MESSAGE_VERSION, cycle=opened.cycle, outcome=outcome)
+        await self.work.on_settled(Message("", encode(settled), {}, ""))
+        await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("queues", [(), (QueueObserved(uid="q", name="default", rv=1),)])
+async def test_a_pod_on_which_every_cycle_fails_holds_up_no_other(
+    queues: tuple[Event, ...],
+) -> None:
+    pods = [pod(f"p{number:02}") for number in range(60)]
+    fold = _Fold(node(), *queues, *pods)
+    bus = _Failing(fold, {"p07", "p41"})
+    lease = SimpleNamespace(is_held=True, epoch=1)
+    world = cast(World, SimpleNamespace(bus=bus, fold=fold, lease=lease))
+    async with anyio.create_task_group() as group:
+        work = bus.work = Filter(_context(group), world)
+        group.start_soon(work.run)
+        with patience():
+            while len(fold.state.pending) > len(bus.odd):  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        begun = len(bus.batches)
+        await anyio.sleep(WATCHED_S)
+        assert len(bus.batches) - begun < 20
+        bus.odd.clear()
+        with patience():
+            while fold.state.pending:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+    assert work._most > len(pods)
+    assert sum("p07" in batch for batch in bus.batches) < 20

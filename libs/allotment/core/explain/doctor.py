@@ -31,6 +31,15 @@ from allotment_proto.facts import PodRequest
 from allotment_proto.volcano import keys
 
 ERROR, WARNING = "error", "warning"
+NO_CONFIG = "ConfigNotFound"
+CLAIM_REMEDY = (
+    "the books are right; find out who changed the pod's annotations, or the device configuration "
+    "by which they are read, and delete the pod if its containers may use what it claims"
+)
+READ_BY_ANOTHER = (
+    f"see to {NO_CONFIG} first: annotations are read by another device configuration than the "
+    "scheduler's names, which may be all that is wrong here"
+)
 WAITING_SHOWN = 3
 HOLDERS_SHOWN = 5
 NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
@@ -50,7 +59,7 @@ REMEDIES = {
 FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in family.own_problems}
 """Problems of a node that are about one family of devices."""
 WARNINGS = {
-    "ConfigNotFound": "make the ConfigMap, or name the one that exists",
+    NO_CONFIG: "make the ConfigMap, or name the one that exists",
     "ConfigNotRead": "let one place say the configuration",
     "UnreadableConfig": "give the watcher the right, or name another place",
 }
@@ -89,17 +98,33 @@ def sources(state: ClusterState) -> tuple[Source, ...]:
 
 
 def findings(state: ClusterState, time_ms: int) -> list[Finding]:
-    """Everything that stands out at that Unix time, errors first, then by code and subject."""
+    """Everything that stands out at that Unix time, errors first. Of errors and of warnings what is
+    about a configuration comes first, as others may follow from it; then by code and subject.
+    """
+    configuration = list(_of_configuration(state))
     found = [
         *(_books(state)),
-        *_of_configuration(state),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
         *_of_pods(state, time_ms // 1000),
         *_of_unserved(state),
         *_of_groups(state),
         *_of_quotas(state),
     ]
-    return sorted(found, key=lambda f: (f.severity != ERROR, f.code, f.subject, f.message))
+    found.sort(key=_rank)
+    configuration.sort(key=_rank)
+    errors = sum(one.severity == ERROR for one in found)
+    grave = sum(one.severity == ERROR for one in configuration)
+    return [*configuration[:grave], *found[:errors], *configuration[grave:], *found[errors:]]
+
+
+def _rank(finding: Finding) -> tuple[bool, str, str, str]:
+    return finding.severity != ERROR, finding.code, finding.subject, finding.message
+
+
+def _is_read_by_another(state: ClusterState) -> bool:
+    """Whether annotations are read by another device configuration than the policy names."""
+    check = state.config_checks.get(DEVICE_CONFIG)
+    return check is not None and any(w.code == NO_CONFIG for w in check[1].warnings)
 
 
 def _books(state: ClusterState) -> Iterator[Finding]:
@@ -178,6 +203,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
 
 
 def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
+    by_another = _is_read_by_another(state)
     for pod in state.pods.values():
         fact, held = pod.fact, pod.allocation
         who = f"pod {fact.namespace}/{fact.name}"
@@ -188,9 +214,7 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 code=claim.code,
                 subject=who,
                 message=f"{claim.place} {claim.message}",
-                remedy="the books are right; find out who changed the pod's annotations, or the "
-                "device configuration by which they are read, and delete the pod if its "
-                "containers may use what it claims",
+                remedy=READ_BY_ANOTHER if by_another else CLAIM_REMEDY,
                 seq=0 if held is None else held.seq,
             )
         found = state.corrected.get(fact.uid)
