@@ -6,15 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 from allotment_cli.bench import speed
 from allotment_cli.bench.core import CoreReport
 from allotment_cli.bench.gang import GangReport
-from allotment_cli.bench.growth_points import FULL, points_of
-from allotment_cli.bench.report import UnsteadyError, find, holds_up, keep, last_with, publish, read
+from allotment_cli.bench.report import UnsteadyError, find, holds_up, keep, publish, read
 from allotment_cli.errors import CliError
-from allotment_cli.main import main
 from allotment_cli.percentiles import percentile
 
 CORE = CoreReport(
@@ -82,35 +79,6 @@ def test_other_devices_and_cards_are_another_bench(
         find(other, file)
 
 
-def test_growth_takes_points_of_its_own_cards_only(file: Path) -> None:
-    (facts,) = [
-        point.facts
-        for point in points_of(FULL, ("nodes", "shapes"), 1)
-        if point.axes == ("nodes", "shapes")
-    ]
-    assert last_with(facts, kept(file, CORE, "devices"))
-    assert not last_with(facts, kept(file, msgspec.structs.replace(CORE, devices="ascend")))
-    kept(file, CORE, "p50_us")
-    words = ["--axis", "nodes", "--nodes", "10000", "--from", str(file)]
-    result = CliRunner().invoke(main, ["bench", "growth", *words])
-    assert result.exit_code == 2
-    assert "missing required field `p50_us`" in result.stderr
-
-
-def test_growth_goes_on_after_a_point_that_cannot_be_compared(file: Path) -> None:
-    for nodes, change_percent in zip((10_000, 20_000), (200, 0), strict=True):
-        keep(
-            msgspec.structs.replace(CORE, nodes=nodes, calibration_change_percent=change_percent),
-            file,
-        )
-    words = ["--axis", "nodes", "--nodes", "10000,20000", "--from", str(file)]
-    result = CliRunner().invoke(main, ["bench", "growth", *words, "--compare", str(file)])
-    assert result.exit_code == 2, "neither held up nor slower"
-    assert "speed changed during the run" in result.stderr
-    assert "+0 % at equal speed" in result.stderr, "the other point"
-    assert "compiled loops: none" in result.stdout
-
-
 def test_that_one_run_had_compiled_loops_is_said(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,12 +136,6 @@ def test_a_run_is_not_compared_with_itself(file: Path) -> None:
 def test_a_report_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
     with pytest.raises(CliError, match="cannot be written"):
         keep(CORE, tmp_path)
-
-
-def test_nothing_is_measured_for_a_picture_that_cannot_be_drawn() -> None:
-    result = CliRunner().invoke(main, ["bench", "growth", "--quick", "--svg", "/nowhere/at/all"])
-    assert result.exit_code == 2
-    assert "directory '/nowhere/at' does not exist" in result.output
 
 
 def test_a_quick_moment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ bench = LazyGroup(
         ),
         "replay": ("allotment_cli.bench.replay", "replay", "The log folded again, and starts."),
         "watch": ("allotment_cli.bench.watch", "watch", "A large cluster listed and folded."),
-        "growth": ("allotment_cli.bench.growth", "growth", "How cost grows, as a table and plot."),
     },
     name="bench",
     help="Measure this machine. Compare only what was measured on one machine, in one sitting.",

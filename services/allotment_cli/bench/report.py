@@ -238,23 +238,19 @@ def made_of(report: Mapping[str, Any]) -> str:
 
 
 def find(report: Report, path: Path) -> dict[str, Any]:
-    """The last report of the same thing in a file of reports. Raises CliError if there is none."""
+    """The last report of the same thing in a file of reports, one JSON object a line. A line that
+    lacks a field of `SAME` says what the field was before it existed.
+
+    Raises CliError if there is none.
+    """
     same = {key: getattr(report, key) for key in SAME if hasattr(report, key)}
-    found = last_with(same, path)
+    found = None
+    for candidate in read(path):
+        if all(candidate.get(key, SAME[key]) == value for key, value in same.items()):
+            found = candidate
     if found is None:
         wanted = ", ".join(f"{key} {value}" for key, value in same.items())
         raise CliError(f"{path}: no report with {wanted}; --save makes one")
-    return found
-
-
-def last_with(facts: Mapping[str, object], path: Path) -> dict[str, Any] | None:
-    """The last report that says so in a file of reports, one JSON object a line. A line without one
-    of the fields says what it was before there was the field.
-    """
-    found = None
-    for candidate in read(path):
-        if all(candidate.get(key, SAME.get(key)) == value for key, value in facts.items()):
-            found = candidate
     return found
 
 
