@@ -13,7 +13,7 @@ STAMP := .venv/.installed
 # Else each of the hundreds of services that tests start would compile all of the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo check test test-fast sim mutants golden schema bench lock clean
+.PHONY: install demo check test test-fast compat sim mutants golden schema bench lock clean
 
 install: $(STAMP)
 
@@ -33,6 +33,10 @@ test: $(STAMP)        ## every test tier that needs no cluster, on all processor
 
 test-fast: $(STAMP)   ## unit, property, golden and simulation only
 	$(PYTEST) $(FAST)
+
+compat: $(STAMP)      ## ask what Volcano was asked: make compat VECTORS=FILE ARGS="-o json"
+	@test -n "$(VECTORS)" || { echo "make compat needs VECTORS=FILE, a file of Volcano's recorded answers" >&2; exit 2; }
+	@$(BIN)/python -m tests.compat "$(VECTORS)" $(ARGS)
 
 check: $(STAMP)       ## style, types, import rules, generated files
 	$(BIN)/ruff check .

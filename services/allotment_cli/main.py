@@ -29,11 +29,6 @@ COMMANDS = {
         "Volcano's Queues: list, get, create, operate, delete.",
     ),
     "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
-    "compat": (
-        "allotment_cli.compat.command",
-        "compat",
-        "Ask what Volcano was asked, from a file of answers, and compare.",
-    ),
     "simulate": (
         "allotment_cli.simulate.command",
         "simulate",

@@ -1,13 +1,12 @@
-"""Every compatibility vector matches, or deviates by declaration: `allot compat`, case by case."""
+"""Every compatibility vector matches, or deviates by declaration: `make compat`, case by case."""
 
 from pathlib import Path
 
 import pytest
-
-from allotment_cli.compat import file
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.report import lines, report
-from allotment_cli.compat.verdicts import DEVIATES, MATCHED, judge, judge_all
+from tests.compat import file
+from tests.compat.file import Vector
+from tests.compat.report import lines, report
+from tests.compat.verdicts import DEVIATES, MATCHED, judge, judge_all
 
 FILE = Path(__file__).parents[3] / "shared" / "spec" / "deviceshare-vectors.json"
 VECTORS = file.read(FILE) if FILE.exists() else ()

@@ -1,4 +1,4 @@
-"""`allot compat` on small files: what it says of matches, deviations, mismatches, and of files."""
+"""`make compat` on small files: what it says of matches, deviations, mismatches, and of files."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from allotment_cli.main import main
+from tests.compat.__main__ import compat as command
 
 Element = dict[str, Any]
 DEVICES = [{"uuid": "GPU-0", "type": "NVIDIA", "mem": 4096, "core": 25}]
@@ -52,7 +52,7 @@ def trimming() -> Element:
 def compat(tmp_path: Path, *elements: Element, code: int = 0, output: str = "text") -> Result:
     path = tmp_path / "vectors.json"
     path.write_text(json.dumps(elements))
-    result = CliRunner().invoke(main, ["compat", str(path), "-o", output])
+    result = CliRunner().invoke(command, [str(path), "-o", output])
     assert result.exit_code == code, result.output
     return result
 
@@ -147,12 +147,12 @@ def test_what_is_no_vector_file_is_refused_with_its_place(
 ) -> None:
     path = tmp_path / "vectors.json"
     path.write_text(text)
-    result = CliRunner().invoke(main, ["compat", str(path)])
+    result = CliRunner().invoke(command, [str(path)])
     assert result.exit_code == 2
     assert said in result.output
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["compat", str(tmp_path / "none.json")])
+    result = CliRunner().invoke(command, [str(tmp_path / "none.json")])
     assert result.exit_code == 2
     assert "cannot be read" in result.output

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from allotment_cli.compat.deviations import DEVIATIONS, Deviation
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.verdicts import DEVIATES, MATCHED, MISMATCHED, judge
 from allotment_proto.volcano import keys
+from tests.compat.deviations import DEVIATIONS, Deviation
+from tests.compat.file import Vector
+from tests.compat.verdicts import DEVIATES, MATCHED, MISMATCHED, judge
 
 HAMI = "GPU-a,10,32768,NVIDIA-Tesla V100,true,hami-core:"
 MIG = "GPU-a,7,40960,NVIDIA-NVIDIA A100-PCIE-40GB,true,mig:"

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners import RUNNERS
-from allotment_cli.compat.verdicts import MATCHED, MISMATCHED, judge
+from tests.compat.file import Vector
+from tests.compat.runners import RUNNERS
+from tests.compat.verdicts import MATCHED, MISMATCHED, judge
 from tests.unit.compat_cases import CASES
 
 

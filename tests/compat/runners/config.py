@@ -7,13 +7,13 @@ from typing import Any
 import yaml
 
 from allotment.core.config import policy as policy_file
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.base import CannotRun, Fields, compared
-from allotment_cli.compat.runners.world import SCHEDULER, policy_of
 from allotment_proto.device_config import AscendChip, DeviceConfig, Nvidia
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import device_config
 from allotment_watcher.normalise import Lens
+from tests.compat.file import Vector
+from tests.compat.runners.base import CannotRun, Fields, compared
+from tests.compat.runners.world import SCHEDULER, policy_of
 
 COUNTED = ("nvidia.com/gpu", "example.com/other")
 """Resources that are counted whatever is configured."""

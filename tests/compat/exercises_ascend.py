@@ -7,8 +7,10 @@ from typing import Any
 import yaml
 
 from allotment.core import units
-from allotment_cli.compat import configs
-from allotment_cli.compat.exercises import (
+from allotment_proto.device_config import AscendChip
+from allotment_proto.volcano import ascend, keys, mindcluster
+from tests.compat import configs
+from tests.compat.exercises import (
     containers,
     limits,
     new_pods,
@@ -16,9 +18,7 @@ from allotment_cli.compat.exercises import (
     steps,
     there,
 )
-from allotment_cli.compat.file import Vector
-from allotment_proto.device_config import AscendChip
-from allotment_proto.volcano import ascend, keys, mindcluster
+from tests.compat.file import Vector
 
 ALLOCATED = "-devices-allocated"
 CORES_MAX = 100

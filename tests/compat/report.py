@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment_cli.compat.verdicts import (
+from allotment_cli.output import heading, table
+from tests.compat.verdicts import (
     DEVIATES,
     MATCHED,
     MISMATCHED,
@@ -14,7 +15,6 @@ from allotment_cli.compat.verdicts import (
     Difference,
     Verdict,
 )
-from allotment_cli.output import heading, table
 
 SHOWN_MAX = 300
 """Characters of one value in the text report; the JSON report has all of it."""

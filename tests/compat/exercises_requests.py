@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from allotment.core import units
-from allotment_cli.compat.exercises import annotations_of, limits, new_pods
-from allotment_cli.compat.file import Vector
 from allotment_proto.volcano import keys
+from tests.compat.exercises import annotations_of, limits, new_pods
+from tests.compat.file import Vector
 
 SHARES = (keys.GPU_MEMORY, keys.GPU_NUMBER)
 AMOUNTS = (keys.VGPU_NUMBER, keys.VGPU_MEMORY, keys.VGPU_MEMORY_PERCENTAGE, keys.VGPU_CORES)

@@ -7,12 +7,12 @@ from allotment.core.ledger.ledger import Card, Ledger
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.choosing import Rules, choose_cards
 from allotment.core.placement.devices.free import in_order
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners import vgpu
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.world import LISTED, World, policy_of
 from allotment_proto.facts import CardFact, DeviceRequest, Geometry, Holding, Inventory, Profile
 from allotment_proto.volcano import keys, mig
+from tests.compat.file import Vector
+from tests.compat.runners import vgpu
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.world import LISTED, World, policy_of
 
 FAMILY = vgpu.FAMILY
 SLOTS = 100

@@ -8,13 +8,13 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.choosing import Rules, card_refusal, model_wanted
 from allotment.core.placement.devices.free import Free
 from allotment.core.reasons import CARD_KEPT_APART
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.vgpu import FAMILY, card_fact, node_of
-from allotment_cli.compat.runners.world import World, group_on_cards
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory
 from allotment_proto.volcano import keys, selection
 from allotment_proto.volcano import vgpu as wire
+from tests.compat.file import Vector
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.vgpu import FAMILY, card_fact, node_of
+from tests.compat.runners.world import World, group_on_cards
 
 SMALLEST = DeviceRequest(FAMILY, 0, "c0", 1, 1, 0, 0)
 CARD = "GPU-0"

@@ -9,11 +9,11 @@ anybody touching this table.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from allotment_cli.compat import exercises as on
-from allotment_cli.compat import exercises_ascend as ascend
-from allotment_cli.compat import exercises_mig as mig
-from allotment_cli.compat import exercises_requests as asks
-from allotment_cli.compat.file import Vector
+from tests.compat import exercises as on
+from tests.compat import exercises_ascend as ascend
+from tests.compat import exercises_mig as mig
+from tests.compat import exercises_requests as asks
+from tests.compat.file import Vector
 
 BAD_INPUT = "bad input is refused"
 FINISHED = "finished pods"

@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment_cli.compat import configs
-from allotment_cli.compat.exercises import (
+from allotment_proto.facts import Geometry
+from allotment_proto.volcano import device_config, keys, mig, vgpu
+from allotment_proto.volcano.mig import MigId
+from tests.compat import configs
+from tests.compat.exercises import (
     containers,
     has_mig_cards,
     instances,
@@ -13,10 +16,7 @@ from allotment_cli.compat.exercises import (
     steps,
     there,
 )
-from allotment_cli.compat.file import Vector
-from allotment_proto.facts import Geometry
-from allotment_proto.volcano import device_config, keys, mig, vgpu
-from allotment_proto.volcano.mig import MigId
+from tests.compat.file import Vector
 
 
 def gives_instances(vector: Vector) -> bool:

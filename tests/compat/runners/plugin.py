@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.world import NODE
 from allotment_local.apiserver.resources import NODES, ResourceKey
 from allotment_local.nodes import plugin_env
 from allotment_local.nodes.books import Books
@@ -14,6 +11,9 @@ from allotment_local.nodes.pending import Pending, Waiting
 from allotment_local.nodes.plugins import NO_VALID_POD, Plugins
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import keys, vgpu
+from tests.compat.file import Vector
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.world import NODE
 
 CDI_KIND = "nvidia.com/gpu"
 """The kind that the recorded answers were given with."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allotment.core.ledger.state import ENDED
-from allotment_cli.compat.file import Vector
 from allotment_proto.volcano import gpushare, keys, vgpu
+from tests.compat.file import Vector
 
 Pod = Mapping[str, Any]
 NUMBER_MAX = 10**9

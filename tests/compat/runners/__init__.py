@@ -1,6 +1,6 @@
 """Every function of which vectors tell, and what asks the product the same."""
 
-from allotment_cli.compat.runners import (
+from tests.compat.runners import (
     ascend_functions,
     cards,
     config,
@@ -14,7 +14,7 @@ from allotment_cli.compat.runners import (
     scenario,
     vgpu,
 )
-from allotment_cli.compat.runners.base import Runner
+from tests.compat.runners.base import Runner
 
 RUNNERS: dict[str, Runner] = {
     "scenario": scenario.scenario,

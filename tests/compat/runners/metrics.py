@@ -1,7 +1,7 @@
 """Volcano's gauges about cards, read off the fold as a scrape would."""
 
 from allotment.core.metrics.cards import volcano_gauges
-from allotment_cli.compat.runners.world import World
+from tests.compat.runners.world import World
 
 
 def gauges(world: World) -> dict[str, dict[str, int]]:

@@ -9,11 +9,11 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import Rules, choose_cards
 from allotment.core.placement.devices.free import Free
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.world import World, pod_source
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory
 from allotment_proto.volcano import gpushare as wire
+from tests.compat.file import Vector
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.world import World, pod_source
 
 FAMILY = wire.FAMILY
 SHARERS = 1_000

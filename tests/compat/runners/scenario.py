@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from allotment.core.placement.rules.predicates import Fit
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners import ascend, gpushare, vgpu
-from allotment_cli.compat.runners.base import CannotRun, Fields, compared
-from allotment_cli.compat.runners.metrics import gauges
-from allotment_cli.compat.runners.refusals import error_pair, message_pair
-from allotment_cli.compat.runners.world import (
+from allotment_proto.volcano import keys
+from tests.compat.file import Vector
+from tests.compat.runners import ascend, gpushare, vgpu
+from tests.compat.runners.base import CannotRun, Fields, compared
+from tests.compat.runners.metrics import gauges
+from tests.compat.runners.refusals import error_pair, message_pair
+from tests.compat.runners.world import (
     World,
     config_of,
     inventory_of,
     policy_of,
     written_keys,
 )
-from allotment_proto.volcano import keys
 
 STAMPS = frozenset(
     (

@@ -1,13 +1,20 @@
-"""`allot compat`: does the product answer as Volcano does?"""
+"""Does the product answer as Volcano does?
+
+    make compat VECTORS=FILE                      or: python -m tests.compat FILE
+    make compat VECTORS=FILE ARGS="-o json"
+
+make ends with 2 where this command ends with anything but 0.
+"""
 
 from pathlib import Path
 
 import click
 
-from allotment_cli.compat import file
-from allotment_cli.compat.report import lines, report
-from allotment_cli.compat.verdicts import judge_all
+from allotment_cli.ending import ended_in_order
 from allotment_cli.output import emit, emit_json
+from tests.compat import file
+from tests.compat.report import lines, report
+from tests.compat.verdicts import judge_all
 
 DIFFERENCES = 1
 
@@ -25,10 +32,15 @@ def compat(ctx: click.Context, vectors: Path, output: str) -> None:
     Exit codes: 0 all match or deviate on purpose; 1 a mismatch, or a vector that cannot be run;
     2 not a file of vectors.
     """
-    found = report(str(vectors), judge_all(file.read(vectors)))
-    if output == "json":
-        emit_json(found)
-    else:
-        emit(lines(found))
+    with ended_in_order(ctx):
+        found = report(str(vectors), judge_all(file.read(vectors)))
+        if output == "json":
+            emit_json(found)
+        else:
+            emit(lines(found))
     if not found.is_compatible:
         ctx.exit(DIFFERENCES)
+
+
+if __name__ == "__main__":
+    compat()

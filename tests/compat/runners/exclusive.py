@@ -9,14 +9,14 @@ from allotment.core.ledger.ledger import Card
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.choosing import card_refusal, rules_of
 from allotment.core.placement.devices.free import Free
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners import vgpu
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.config import arguments
-from allotment_cli.compat.runners.world import World, policy_of
 from allotment_proto.facts import PodRequest, Policy
 from allotment_proto.volcano import exclusive, keys
 from allotment_proto.volcano.exclusive import Rule
+from tests.compat.file import Vector
+from tests.compat.runners import vgpu
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.config import arguments
+from tests.compat.runners.world import World, policy_of
 
 FAMILY = vgpu.FAMILY
 ARGUMENT = "deviceshare.GPUExclusiveRules"

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from allotment_cli.compat.deviations import DEVIATIONS, Deviation
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners import RUNNERS
-from allotment_cli.compat.runners.base import CannotRun, Fields
+from tests.compat.deviations import DEVIATIONS, Deviation
+from tests.compat.file import Vector
+from tests.compat.runners import RUNNERS
+from tests.compat.runners.base import CannotRun, Fields
 
 MATCHED = "matched"
 DEVIATES = "deviates"

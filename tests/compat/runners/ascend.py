@@ -7,11 +7,11 @@ import yaml
 
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import INVALID_REQUEST
-from allotment_cli.compat.runners.world import World, config_of
 from allotment_proto.device_config import AscendChip, DeviceConfig
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import ascend as wire
 from allotment_proto.volcano import device_config, keys
+from tests.compat.runners.world import World, config_of
 
 FAMILY = wire.FAMILY
 LARGE_MIB = 10**6

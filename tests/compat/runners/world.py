@@ -12,8 +12,6 @@ from allotment.core.placement.devices.base import ContainerSource, NodeSource, P
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.placement.rules.scores import score
 from allotment_binder import bindings
-from allotment_cli.compat import configs
-from allotment_cli.compat.runners.base import CannotRun
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     BindFailed,
@@ -31,6 +29,8 @@ from allotment_proto.volcano import device_config, exclusive, keys
 from allotment_watcher.normalise import Lens, pod_fact
 from allotment_watcher.normalise import devices as devices_of_pods
 from allotment_watcher.objects import PodObject
+from tests.compat import configs
+from tests.compat.runners.base import CannotRun
 
 NODE = "node-1"
 SCHEDULER = "volcano"

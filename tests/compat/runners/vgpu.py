@@ -8,10 +8,14 @@ from allotment.core.placement.devices.choosing import Chosen, Pick
 from allotment.core.placement.rules.predicates import Fit
 from allotment.core.placement.rules.scores import score
 from allotment.core.reasons import GPU_NOT_SELECTED
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.refusals import error_pair
-from allotment_cli.compat.runners.world import (
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
+from allotment_proto.volcano import keys
+from allotment_proto.volcano import vgpu as wire
+from tests.compat.file import Vector
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.refusals import error_pair
+from tests.compat.runners.world import (
     MICRO,
     NODE,
     POINTS_DIGITS,
@@ -22,10 +26,6 @@ from allotment_cli.compat.runners.world import (
     holdings_of,
     policy_of,
 )
-from allotment_proto.events import PodObserved
-from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
-from allotment_proto.volcano import keys
-from allotment_proto.volcano import vgpu as wire
 
 FAMILY = wire.FAMILY
 MODEL = "NVIDIA"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from allotment_cli.compat.file import Vector
+from tests.compat.file import Vector
 
 Fields = dict[str, tuple[Any, Any]]
 """Field → (expected, got)."""

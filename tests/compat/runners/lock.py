@@ -12,11 +12,11 @@ from allotment.adapters.kube.client import KubeResult, Ok
 from allotment.core.ledger.state import RESERVED, Allocation
 from allotment_binder.bindings import Target
 from allotment_binder.locks import NodeLocks, lock_keys
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.world import NODE
 from allotment_proto.facts import Holding
 from allotment_proto.volcano import ascend, keys, node_lock, vgpu
+from tests.compat.file import Vector
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.world import NODE
 
 SHARE = Holding(vgpu.FAMILY, 0, "GPU-0", 1, 0)
 CHIP = Holding(ascend.FAMILY, 0, "d", 1, 0, ascend.instance_name("Ascend310P", ""))

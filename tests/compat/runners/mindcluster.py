@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from allotment.core.ledger.ledger import Card
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.base import CannotRun, Fields, compared
-from allotment_cli.compat.runners.world import NODE, World, inventory_of, policy_of
 from allotment_proto.volcano import keys
 from allotment_proto.volcano import mindcluster as wire
+from tests.compat.file import Vector
+from tests.compat.runners.base import CannotRun, Fields, compared
+from tests.compat.runners.world import NODE, World, inventory_of, policy_of
 
 FAMILY = wire.FAMILY
 KIND = "Ascend310P"

@@ -10,8 +10,20 @@ from allotment.core.placement.devices.choosing import Chosen, Pick, Rules, choos
 from allotment.core.placement.devices.free import in_order
 from allotment.core.placement.rules.predicates import Fit
 from allotment.core.placement.rules.scores import score
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners.ascend import (
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.facts import (
+    DeviceRequest,
+    Holding,
+    Inventory,
+    PodRequest,
+    Problem,
+    Selection,
+)
+from allotment_proto.volcano import ascend as wire
+from allotment_proto.volcano import keys
+from allotment_watcher.normalise import pod_fact
+from tests.compat.file import Vector
+from tests.compat.runners.ascend import (
     CORES_WHOLE,
     FAMILY,
     LARGE_MIB,
@@ -25,9 +37,9 @@ from allotment_cli.compat.runners.ascend import (
     pod_mode,
     use_chip,
 )
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.refusals import error_pair, message_pair
-from allotment_cli.compat.runners.world import (
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.refusals import error_pair, message_pair
+from tests.compat.runners.world import (
     MICRO,
     POINTS_DIGITS,
     World,
@@ -38,18 +50,6 @@ from allotment_cli.compat.runners.world import (
     policy_of,
     written_keys,
 )
-from allotment_proto.device_config import DeviceConfig
-from allotment_proto.facts import (
-    DeviceRequest,
-    Holding,
-    Inventory,
-    PodRequest,
-    Problem,
-    Selection,
-)
-from allotment_proto.volcano import ascend as wire
-from allotment_proto.volcano import keys
-from allotment_watcher.normalise import pod_fact
 
 
 def trim_memory(vector: Vector) -> Fields:

@@ -5,10 +5,14 @@ from typing import Any
 
 from allotment.core.explain.acknowledgement import standing
 from allotment.core.placement.devices import FAMILIES
-from allotment_cli.compat.file import Vector
-from allotment_cli.compat.runners import gpushare, vgpu
-from allotment_cli.compat.runners.base import Fields, compared
-from allotment_cli.compat.runners.world import (
+from allotment_proto.facts import CardFact
+from allotment_proto.volcano import exclusive, keys, mig
+from allotment_proto.volcano import vgpu as wire
+from allotment_watcher.normalise import pod_fact
+from tests.compat.file import Vector
+from tests.compat.runners import gpushare, vgpu
+from tests.compat.runners.base import Fields, compared
+from tests.compat.runners.world import (
     NODE,
     World,
     inventory_of,
@@ -17,10 +21,6 @@ from allotment_cli.compat.runners.world import (
     policy_of,
     written_keys,
 )
-from allotment_proto.facts import CardFact
-from allotment_proto.volcano import exclusive, keys, mig
-from allotment_proto.volcano import vgpu as wire
-from allotment_watcher.normalise import pod_fact
 
 PERCENT_UNSET = 101
 """What Volcano calls a percentage that was not given."""
