@@ -30,11 +30,11 @@ COMMANDS = {
     ),
     "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
     "simulate": (
-        "allotment_cli.simulate.command",
+        "allotment_lab.simulate.command",
         "simulate",
         "Schedule a workload on made-up nodes: how full, how fragmented.",
     ),
-    "bench": ("allotment_cli.bench", "bench", "Measure how fast this machine decides."),
+    "bench": ("allotment_lab.bench", "bench", "Measure how fast this machine decides."),
     "nats-users": (
         "allotment_cli.nats_users",
         "nats_users",

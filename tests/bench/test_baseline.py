@@ -4,14 +4,14 @@ from pathlib import Path
 
 import msgspec
 
-from allotment_cli.bench.batch import BatchReport
-from allotment_cli.bench.core import CoreReport
-from allotment_cli.bench.e2e import E2eReport
-from allotment_cli.bench.gang import GangReport
-from allotment_cli.bench.pipeline import PipelineReport
-from allotment_cli.bench.replay import ReplayReport
-from allotment_cli.bench.report import Report, find, holds_up
-from allotment_cli.bench.watch import WatchReport
+from allotment_lab.bench.batch import BatchReport
+from allotment_lab.bench.core import CoreReport
+from allotment_lab.bench.e2e import E2eReport
+from allotment_lab.bench.gang import GangReport
+from allotment_lab.bench.pipeline import PipelineReport
+from allotment_lab.bench.replay import ReplayReport
+from allotment_lab.bench.report import Report, find, holds_up
+from allotment_lab.bench.watch import WatchReport
 
 BASELINE = Path(__file__).with_name("baseline.jsonl")
 KINDS: dict[str, type[Report]] = {

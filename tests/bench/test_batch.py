@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from allotment.core.ledger.check import check
 from allotment.core.placement.board.board import Board
 from allotment.testing.groups import Crowd, CrowdError
-from allotment_cli.bench.batch import TOO_MANY, Readers, in_vain, turn_over
 from allotment_cli.main import main
+from allotment_lab.bench.batch import TOO_MANY, Readers, in_vain, turn_over
 
 
 def settled(groups: int, pending: int) -> tuple[Crowd, Readers]:

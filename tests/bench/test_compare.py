@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment_cli.bench import speed
-from allotment_cli.bench.core import CoreReport
-from allotment_cli.bench.gang import GangReport
-from allotment_cli.bench.report import UnsteadyError, find, holds_up, keep, publish, read
 from allotment_cli.errors import CliError
-from allotment_cli.percentiles import percentile
+from allotment_lab.bench import speed
+from allotment_lab.bench.core import CoreReport
+from allotment_lab.bench.gang import GangReport
+from allotment_lab.bench.report import UnsteadyError, find, holds_up, keep, publish, read
+from allotment_lab.percentiles import percentile
 
 CORE = CoreReport(
     bench="core",

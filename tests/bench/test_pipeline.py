@@ -6,9 +6,9 @@ from click.testing import CliRunner
 
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
-from allotment_cli.bench.processes import scores_compiled
 from allotment_cli.errors import CliError
 from allotment_cli.main import main
+from allotment_lab.processes import scores_compiled
 
 pytestmark = pytest.mark.slow
 SMALL = ["--nodes", "50", "--pods", "200", "--singles", "5", "--rate", "50", "--seconds", "0.5"]

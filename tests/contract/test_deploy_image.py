@@ -81,6 +81,20 @@ def test_what_is_copied_exists_and_the_build_may_see_it() -> None:
     assert {package.partition("/")[0] for package in packages} <= set(sources)
 
 
+def test_every_package_is_in_the_wheel() -> None:
+    """One that is forgotten works from a checkout and is missing where the product is installed."""
+    build = PROJECT["tool"]["hatch"]["build"]
+    found = {
+        str(door.parent.relative_to(ROOT))
+        for folder in build["dev-mode-dirs"]
+        for door in (ROOT / folder).glob("*/__init__.py")
+    }
+    assert set(build["targets"]["wheel"]["packages"]) == found
+    assert set(PROJECT["tool"]["importlinter"]["root_packages"]) == {
+        PurePosixPath(package).name for package in found
+    }
+
+
 def test_its_labels_say_what_it_is() -> None:
     (labels,) = arguments("LABEL")
     label = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))

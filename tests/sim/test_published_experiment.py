@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from allotment_cli.main import main
-from allotment_cli.simulate.policies import NAMES
+from allotment_lab.simulate.policies import NAMES
 
 TRACE = Path(__file__).parents[3] / "shared" / "data" / "openb"
 PUBLISHED = {

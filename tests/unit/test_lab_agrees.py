@@ -12,8 +12,8 @@ from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, Ranker
 from allotment.core.placement.policies import POLICIES
-from allotment.testing.lab import measures
-from allotment.testing.lab.engine import Simulation, Totals
+from allotment_lab import measures
+from allotment_lab.engine import Simulation, Totals
 from allotment_proto.events import NodeGone, NodeObserved
 from allotment_proto.facts import Inventory
 from tests.unit.test_lab_runs import NODES, come_and_go, experiment, made_up, policy

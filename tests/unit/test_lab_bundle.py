@@ -3,8 +3,8 @@
 import pytest
 
 from allotment.core.logport import Record
-from allotment.testing.lab.bundle import from_records
-from allotment.testing.lab.workload import WorkloadError
+from allotment_lab.bundle import from_records
+from allotment_lab.workload import WorkloadError
 from allotment_proto.facts import Policy
 from tests.recording import Recorder, busy_cluster, vgpu
 

@@ -4,7 +4,7 @@ import pytest
 
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.choosing import model_wanted
-from allotment.testing.lab.openb import (
+from allotment_lab.openb import (
     KNOWN_OF_PODS,
     MIB,
     NODE_COLUMNS,
@@ -12,7 +12,7 @@ from allotment.testing.lab.openb import (
     parse_pods,
     strange_columns,
 )
-from allotment.testing.lab.workload import WorkloadError
+from allotment_lab.workload import WorkloadError
 
 NODES = """sn,cpu_milli,memory_mib,gpu,model
 n0,64000,262144,2,V100M16

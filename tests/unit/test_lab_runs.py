@@ -15,13 +15,13 @@ from allotment.core.placement.cycle import Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.typical import PPM, cluster_fragmentation
 from allotment.core.replay.replay import Index, Replayer
-from allotment.testing.lab import measures, tuning
-from allotment.testing.lab.dice import Dice
-from allotment.testing.lab.engine import Simulation, Sink, Totals
-from allotment.testing.lab.openb import parse_nodes, parse_pods
-from allotment.testing.lab.runs import ComeAndGo, one_by_one
-from allotment.testing.lab.workload import Arrival
 from allotment.testing.memory_log import MemoryLogCore
+from allotment_lab import measures, tuning
+from allotment_lab.dice import Dice
+from allotment_lab.engine import Simulation, Sink, Totals
+from allotment_lab.openb import parse_nodes, parse_pods
+from allotment_lab.runs import ComeAndGo, one_by_one
+from allotment_lab.workload import Arrival
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope
 from allotment_proto.facts import Policy

@@ -8,9 +8,14 @@ from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.core.placement.devices.free import Free
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.base import DevicePolicy
+from allotment.core.placement.policies.comparison import (
+    BestFit,
+    DotProduct,
+    GpuClustering,
+    GpuPacking,
+)
 from allotment.core.placement.policies.fgd import STEPS_NANO, Fgd
 from allotment.core.placement.policies.headroom import Headroom
-from allotment.core.placement.policies.lab import BestFit, DotProduct, GpuClustering, GpuPacking
 from allotment.core.placement.policies.typical import (
     PPM,
     Fragmentation,

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from allotment.core.placement.policies.typical import SHAPES_MOST
 from allotment_cli.main import main
-from allotment_cli.simulate import curve
-from allotment_cli.simulate.policies import NAMES
+from allotment_lab.simulate import curve
+from allotment_lab.simulate.policies import NAMES
 from tests.recording import busy_cluster
 from tests.unit.test_simulate_recipe import TEXT
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allotment_cli.simulate.policies import choose
+from allotment_lab.simulate.policies import choose
 from tests.unit.test_simulate_command import NODES, PODS, simulate, trace
 from tests.unit.test_simulate_recipe import TEXT
 

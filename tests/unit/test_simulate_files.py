@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allotment_cli.errors import CliError
-from allotment_cli.simulate import command
+from allotment_lab.simulate import command
 from tests.unit.test_simulate_command import CONFIGURATION, NODES, PODS, simulate, trace
 from tests.unit.test_simulate_recipe import TEXT
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from allotment.testing.lab.workload import WorkloadError
-from allotment_cli.simulate.recipe import HOUR_S, parse_recipe
+from allotment_lab.simulate.recipe import HOUR_S, parse_recipe
+from allotment_lab.workload import WorkloadError
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "simulate"
 TEXT = """

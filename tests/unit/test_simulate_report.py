@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allotment.testing.lab.engine import Totals
-from allotment_cli.simulate.policies import shown
-from allotment_cli.simulate.report import RunReport, legend, lines, report
+from allotment_lab.engine import Totals
+from allotment_lab.simulate.policies import shown
+from allotment_lab.simulate.report import RunReport, legend, lines, report
 from tests.unit.test_simulate_command import CONFIGURATION, simulate, trace
 
 __all__ = ["trace"]

@@ -13,7 +13,7 @@ from allotment.adapters.kube.watch import Added, Identity, Modified, Synced, Und
 from allotment.adapters.log.recorder import Recorder
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, PodSource
-from allotment_cli.bench import big_cluster
+from allotment_lab.bench import big_cluster
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import device_config, selection

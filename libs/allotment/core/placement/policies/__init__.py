@@ -2,9 +2,14 @@
 
 from allotment.core.placement.policies.base import DevicePolicy
 from allotment.core.placement.policies.basic import Binpack, Spread, Unscored
+from allotment.core.placement.policies.comparison import (
+    BestFit,
+    DotProduct,
+    GpuClustering,
+    GpuPacking,
+)
 from allotment.core.placement.policies.fgd import Fgd
 from allotment.core.placement.policies.headroom import Headroom
-from allotment.core.placement.policies.lab import BestFit, DotProduct, GpuClustering, GpuPacking
 from allotment.core.placement.policies.valued import Valued
 from allotment_proto.facts import Policy
 

@@ -1,6 +1,0 @@
-"""The scheduling lab: recorded and made-up workloads, driven through the core in virtual time.
-
-`workload` says what a workload is, `openb` and `bundle` read recorded ones from text and records,
-`tuning` draws the published experiment's arrivals, `engine` schedules them with the core that the
-services run, and `measures` says how full and how fragmented the cluster became.
-"""

@@ -1,0 +1,29 @@
+"""`allot bench`: measure this machine, each bench in a module of its own."""
+
+from allotment_cli.lazy import LazyGroup
+
+bench = LazyGroup(
+    {
+        "core": ("allotment_lab.bench.core", "core", "Decisions of one core, under churn."),
+        "batch": (
+            "allotment_lab.bench.batch",
+            "batch",
+            "Cycles over queues and groups, most of which only run.",
+        ),
+        "gang": ("allotment_lab.bench.gang", "gang", "Batches placed whole or not at all."),
+        "pipeline": (
+            "allotment_lab.bench.pipeline",
+            "pipeline",
+            "Facts in the log to decisions in the log: three services and NATS.",
+        ),
+        "e2e": (
+            "allotment_lab.bench.e2e",
+            "e2e",
+            "Pods created to pods bound at an API server.",
+        ),
+        "replay": ("allotment_lab.bench.replay", "replay", "The log folded again, and starts."),
+        "watch": ("allotment_lab.bench.watch", "watch", "A large cluster listed and folded."),
+    },
+    name="bench",
+    help="Measure this machine. Compare only what was measured on one machine, in one sitting.",
+)

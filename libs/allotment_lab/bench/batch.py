@@ -1,0 +1,194 @@
+"""`allot bench batch`: cycles over groups and queues, most of which only run."""
+
+import time
+from typing import Any, NamedTuple
+
+import click
+
+from allotment.adapters.service.heap import freeze_heap
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.queues.round.rounds import Rounds
+from allotment.testing.groups import CARDS, Crowd, CrowdError
+from allotment_cli.errors import CliError
+from allotment_cli.output import note
+from allotment_filter.groups import Groups
+from allotment_lab.bench.report import Report, peak_rss_mib, publish, reporting
+from allotment_lab.percentiles import percentile
+
+PLAIN_CYCLES_MAX = 5
+TOO_MANY = CARDS + 1
+"""So many cards no node has."""
+
+
+class BatchReport(Report, frozen=True, kw_only=True):
+    """One run of `allot bench batch`. `rate_per_cpu_second` counts cycles, the filter's and the
+    scorer's part together; so do p50 and p99. `cpu_us` has them apart, and the fold's part.
+    """
+
+    groups: int
+    pending: int
+    size: int
+    queues: int
+    cycles: int
+    opened: float
+    """How many groups were looked at a cycle, filter and scorer together."""
+    hopeless_us: float
+    """From the arrival of a gang that can never fit to the decision that says so, p50."""
+
+
+class Cycle(NamedTuple):
+    """CPU µs of one cycle by stage, and whose pods were placed."""
+
+    filter_us: float
+    scorer_us: float
+    fold_us: float
+    placed: frozenset[str]
+
+    @property
+    def us(self) -> float:
+        return self.filter_us + self.scorer_us
+
+
+class Readers:
+    """A filter and a scorer on one state, as the services have them."""
+
+    def __init__(self, state: ClusterState, board: Board) -> None:
+        self.groups = Groups(state)
+        self.rounds = Rounds(state)
+        self.board = board
+
+    @property
+    def opened(self) -> int:
+        """How many jobs both looked at so far."""
+        return self.groups.rounds.views.made + self.rounds.views.made
+
+    def cycle(self, crowd: Crowd) -> Cycle | None:
+        """One cycle; None if no group is due."""
+        start = time.thread_time_ns()
+        found = self.groups.next_batch(())
+        filtered = time.thread_time_ns()
+        if found is None:
+            return None
+        outcome = self.rounds.run(found.batch.uids, self.board)
+        scored = time.thread_time_ns()
+        decided = crowd.decide(found.batch.uids, outcome)
+        self.groups.tried(found)
+        folded = time.thread_time_ns()
+        if len(decided.placements) != len(outcome.placements):
+            raise CliError("a placement did not stand: this would not measure cycles")
+        return Cycle(
+            (filtered - start) / 1000,
+            (scored - filtered) / 1000,
+            (folded - scored) / 1000,
+            frozenset(placed.uid for placed in decided.placements),
+        )
+
+    def settle(self, crowd: Crowd) -> None:
+        """Cycles until no group is due."""
+        while self.cycle(crowd) is not None:
+            pass
+
+
+@click.command()
+@click.option("--nodes", default=2_000, show_default=True, type=click.IntRange(1, 200_000))
+@click.option("--groups", default=5_000, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--pending", default=20, show_default=True, type=click.IntRange(0, 1_000_000))
+@click.option("--size", default=4, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--queues", default=16, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--cycles", default=100, show_default=True, type=click.IntRange(1, 1_000_000))
+@reporting
+def batch(
+    nodes: int, groups: int, pending: int, size: int, queues: int, cycles: int, **out: Any
+) -> None:
+    """One of many running groups ends and another comes, cycle after cycle; others wait in vain.
+
+    The oracle opens everything afresh for each cycle.
+    """
+    note(f"filling {nodes} nodes × {CARDS} cards with {groups} groups of {size} …")
+    try:
+        crowd = Crowd(nodes, queues, groups, size)
+    except CrowdError as error:
+        raise CliError(f"{error}: take more --nodes or fewer --groups") from None
+    board = Board(crowd.state)
+    readers = Readers(crowd.state, board)
+    crowd.arrive(pending, TOO_MANY)
+    readers.settle(crowd)
+    turn_over(crowd, readers)
+    freeze_heap()
+    before = readers.opened
+    measured = [turn_over(crowd, readers) for _ in range(cycles)]
+    opened = (readers.opened - before) / cycles
+    plain = [
+        turn_over(crowd, Readers(crowd.state, board)).us
+        for _ in range(min(cycles, PLAIN_CYCLES_MAX))
+    ]
+    hopeless = [in_vain(crowd, readers) for _ in range(cycles)]
+    ordered = sorted(cycle.us for cycle in measured)
+    mean_us = sum(ordered) / cycles
+    report = BatchReport(
+        bench="batch",
+        nodes=nodes,
+        shapes=1,
+        groups=groups,
+        pending=pending,
+        size=size,
+        queues=queues,
+        cycles=cycles,
+        rate_per_cpu_second=round(1e6 / mean_us, 1),
+        ratio_to_oracle=round(sum(plain) / len(plain) / mean_us, 1),
+        p50_us=percentile(ordered, 50),
+        p99_us=percentile(ordered, 99),
+        cpu_us={
+            "filter": round(sum(cycle.filter_us for cycle in measured) / cycles, 1),
+            "scorer": round(sum(cycle.scorer_us for cycle in measured) / cycles, 1),
+            "fold": round(sum(cycle.fold_us for cycle in measured) / cycles, 1),
+        },
+        opened=round(opened, 1),
+        hopeless_us=percentile(sorted(hopeless), 50),
+        rss_mib={"core": peak_rss_mib()},
+    )
+    title = f"batch: {groups} groups of {size} run, {pending} wait, {queues} queues, {nodes} nodes"
+    publish(report, title, _rows(report), **out)
+
+
+def turn_over(crowd: Crowd, readers: Readers) -> Cycle:
+    """The group that ran longest ends, another one comes and gets a place, in one cycle."""
+    crowd.end_oldest()
+    (key,) = crowd.arrive(1)
+    cycle = readers.cycle(crowd)
+    if cycle is None or not cycle.placed.issuperset(crowd.state.groups[key].members):
+        raise CliError(f"{key} came and was not placed at once: take fewer --pending")
+    crowd.runs(key)
+    return cycle
+
+
+def in_vain(crowd: Crowd, readers: Readers) -> float:
+    """A gang comes that can never fit; CPU µs until a decision says so. Then it goes."""
+    start = time.thread_time_ns()
+    (key,) = crowd.arrive(1, TOO_MANY)
+    readers.cycle(crowd)
+    took_us = (time.thread_time_ns() - start) / 1000
+    if crowd.state.groups[key].short is None:
+        raise CliError(f"{key} can never fit and was not told so at once: take fewer --pending")
+    crowd.end(key)
+    readers.settle(crowd)
+    return took_us
+
+
+def _rows(report: BatchReport) -> list[tuple[str, str]]:
+    return [
+        ("cycles per CPU-second", f"{report.rate_per_cpu_second:,}"),
+        ("ratio to opening everything afresh", f"{report.ratio_to_oracle:,}"),
+        ("a cycle, p50, p99 (CPU)", f"{_ms(report.p50_us)}, {_ms(report.p99_us)}"),
+        *((f"of it {name}", _ms(us)) for name, us in report.cpu_us.items() if name != "fold"),
+        ("the fold, beside it", _ms(report.cpu_us["fold"])),
+        ("groups looked at a cycle", f"{report.opened:,}"),
+        ("hopeless gang, arrival to refusal", _ms(report.hopeless_us)),
+        ("memory, peak", f"{report.rss_mib['core']} MiB"),
+        ("one turn of an empty loop", f"{report.calibration_ns} ns"),
+    ]
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1000:.1f} ms"

@@ -1,0 +1,76 @@
+"""A namespace and nodes for one run of `allot bench e2e`, and their end."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import anyio
+import msgspec
+
+from allotment.adapters.kube.client import KubeClient, Ok, Refused
+from allotment_cli.errors import CliError
+from allotment_cli.output import note
+from allotment_lab.bench import e2e_pods
+from allotment_lab.bench.e2e_load import BareClient
+
+NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
+GONE_WITHIN_S = 30.0
+_DELETE_NOW = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+_ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+
+
+@asynccontextmanager
+async def namespace(client: KubeClient, name: str) -> AsyncIterator[str]:
+    """A fresh namespace, deleted with all its pods and Events; the path of its pods."""
+    path = f"{NAMESPACES}/{name}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    _check(NAMESPACES, await client.create(NAMESPACES, body))
+    try:
+        # Where nobody makes one, admission would refuse every pod.
+        _check(path, await client.create(f"{path}/serviceaccounts", _ACCOUNT), 404, 409)
+        yield f"{path}/pods"
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _empty(client, name)
+
+
+async def _empty(client: KubeClient, name: str) -> None:
+    path = f"{NAMESPACES}/{name}"
+    events = f"/apis/events.k8s.io/v1/namespaces/{name}/events"
+    for what in (f"{path}/pods", events, f"{path}/serviceaccounts"):
+        await client.request("DELETE", what, body=_DELETE_NOW, timeout_s=120.0)
+    await client.delete(path)
+    with anyio.move_on_after(GONE_WITHIN_S):
+        while not isinstance(answer := await client.get(path), Refused):
+            if isinstance(answer, Ok):
+                # Where no controller empties namespaces, we did, and say so.
+                found = msgspec.json.decode(answer.body)
+                found["spec"]["finalizers"] = []
+                await client.replace(f"{path}/finalize", found)
+            await anyio.sleep(0.2)
+        return
+    note(f"namespace {name} is still being deleted")
+
+
+@asynccontextmanager
+async def nodes(bare: BareClient, count: int, run: str) -> AsyncIterator[Sequence[str]]:
+    """Node objects with cards on a cluster that has none of ours; deleted at the end."""
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    bodies = e2e_pods.node_bodies(count, run, now)
+    names = [body.name for body in bodies]
+    try:
+        await bare.create_all(NODES, bodies)
+        yield names
+    finally:
+        with anyio.CancelScope(shield=True):
+            try:
+                await bare.delete_all(NODES, names)
+            except* CliError as errors:
+                note(f"nodes {names[0]} to {names[-1]} may be left: {errors.exceptions[0]}")
+
+
+def _check(path: str, answer: object, *also: int) -> None:
+    if isinstance(answer, Ok) or (isinstance(answer, Refused) and answer.status in also):
+        return
+    raise CliError(f"{path}: {getattr(answer, 'message', answer)}")

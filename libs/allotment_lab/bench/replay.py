@@ -1,0 +1,235 @@
+"""`allot bench replay`: a long log rebuilt in bulk, from its journal, and folded; and starts.
+
+The records go through the codec and live in memory: reading them from NATS costs the same for every
+road and is not what is measured here. The journal and the snapshot are read from files.
+"""
+
+import hashlib
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import click
+
+from allotment.adapters.service.heap import freeze_heap
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState
+from allotment.core.replay.bulk import Picture, picture_of
+from allotment.testing.long_log import LongLog
+from allotment_cli.errors import CliError
+from allotment_cli.output import note
+from allotment_lab.bench.replay_roads import (
+    decoded,
+    folded,
+    from_journal,
+    kept_beside,
+    rebuilt,
+    restarted,
+    timed,
+)
+from allotment_lab.bench.report import (
+    REFERENCE_NS,
+    Report,
+    peak_rss_mib,
+    publish,
+    reporting,
+)
+from allotment_lab.percentiles import percentile
+
+MIB = 1 << 20
+
+
+class ReplayReport(Report, frozen=True, kw_only=True):
+    """One run of `allot bench replay`. Seconds are CPU seconds.
+
+    `rate_per_cpu_second` counts changes of the books in the bulk road: an allocation that was
+    booked, or released; percentiles are of one record in the bulk road. `ratio_to_oracle` is the
+    bulk road's speed against the ordinary fold's.
+
+    `journal_allocations_per_cpu_second` counts allocations that were booked, over reading and
+    checking all segments and adding up what everybody holds and what is free, in arrays;
+    `journal_objects_…` the same with every holder and every card made an object with its name.
+    `journal_write_percent` is what writing the journal adds to the ordinary fold.
+    """
+
+    seed: int
+    events: int
+    records: int
+    log_mib: int
+    live_pods: int
+    allocations: int
+    releases: int
+    allocations_per_cpu_second: int
+    bulk_events_per_cpu_second: int
+    fold_events_per_cpu_second: int
+    journal_allocations_per_cpu_second: int
+    journal_allocations_per_cpu_second_at_reference: int
+    journal_objects_allocations_per_cpu_second: int
+    journal_objects_allocations_per_cpu_second_at_reference: int
+    journal_segments: int
+    journal_mib: float
+    journal_write_percent: float
+    tail_events: int
+    start_seconds: float
+    start_with_snapshot_seconds: float
+    start_with_snapshot_seconds_at_reference: float
+    snapshot_mib: float
+    snapshot_write_seconds: float
+    state_sha256: str
+
+
+@click.command()
+@click.option("--events", default=200_000, show_default=True, type=click.IntRange(2_000))
+@click.option("--nodes", default=2_000, show_default=True, type=click.IntRange(10, 100_000))
+@click.option("--live", default=20_000, show_default=True, type=click.IntRange(1))
+@click.option("--tail", default=20_000, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=1, show_default=True)
+@reporting
+def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any) -> None:
+    """Rebuild who holds what from a log of EVENTS, and start a service on it.
+
+    Pods come until --live are there, then one goes for each that comes. The snapshot lies --tail
+    events before the end. The full size: --events 1000000 --nodes 10000 --live 100000.
+    """
+    made = LongLog(nodes, live, Random(seed), shapes=16)
+    note(f"making a log of {events:,} events …")
+    try:
+        before = list(made.entries(max(events - tail, 1)))
+        entries = before + list(made.entries(min(tail, events)))
+    except ValueError as error:
+        raise CliError(str(error)) from error
+    freeze_heap()
+    note("rebuilding in bulk …")
+    reading = decoded(entries)
+    latencies_us: list[float] = []
+    bulk, picture = timed(lambda: rebuilt(entries, made, latencies_us))
+    latencies_us.sort()
+    note("folding …")
+    fold, state = timed(lambda: folded(None, entries, 0))
+    _assert_same(picture, state, "the bulk road")
+    digest = hashlib.sha256(snapshot.encode(state)).hexdigest()
+    del picture
+    note("writing a journal, and rebuilding from it …")
+    kept = kept_beside(entries, len(before))
+    changes = made.placed + made.gone
+    with TemporaryDirectory(prefix="allot-bench-") as directory:
+        journal = anyio.run(from_journal, Path(directory), kept.segments, changes)
+        _assert_same(journal.picture, state, "the journal")
+        del state
+        note("starting from a snapshot …")
+        restart = anyio.run(restarted, Path(directory), entries, len(before), kept.image)
+    if not restart.digest == digest == kept.digest:
+        raise CliError("a start from a snapshot and one from nothing ended in different states")
+    journal_s = journal.books.seconds
+    objects_s = journal_s + journal.objects.seconds
+    slow = (bulk.loop_ns + fold.loop_ns + restart.start.loop_ns) / 3 / REFERENCE_NS
+    slow_journal = (journal.books.loop_ns + journal.objects.loop_ns) / 2 / REFERENCE_NS
+    report = ReplayReport(
+        bench="replay",
+        nodes=nodes,
+        shapes=16,
+        seed=seed,
+        rate_per_cpu_second=round(changes / bulk.seconds),
+        ratio_to_oracle=round(fold.seconds / bulk.seconds, 2),
+        p50_us=percentile(latencies_us, 50),
+        p99_us=percentile(latencies_us, 99),
+        cpu_us={
+            name: round(seconds * 1e6 / made.events, 2)
+            for name, seconds in (
+                ("bulk per event", bulk.seconds),
+                ("bulk decode per event", reading.bulk),
+                ("fold per event", fold.seconds),
+                ("fold decode per event", reading.fold),
+                ("journal per event", journal_s),
+                ("journal with objects per event", objects_s),
+                ("journal write per event", kept.journal_seconds),
+            )
+        },
+        rss_mib={"bench": peak_rss_mib()},
+        calibration_ns=round(slow * REFERENCE_NS, 1),
+        events=made.events,
+        records=len(entries),
+        log_mib=sum(len(entry.payload) for entry in entries) // MIB,
+        live_pods=made.placed - made.gone,
+        allocations=made.placed,
+        releases=made.gone,
+        allocations_per_cpu_second=round(made.placed / bulk.seconds),
+        bulk_events_per_cpu_second=round(made.events / bulk.seconds),
+        fold_events_per_cpu_second=round(made.events / fold.seconds),
+        journal_allocations_per_cpu_second=round(made.placed / journal_s),
+        journal_allocations_per_cpu_second_at_reference=round(
+            made.placed / journal_s * slow_journal
+        ),
+        journal_objects_allocations_per_cpu_second=round(made.placed / objects_s),
+        journal_objects_allocations_per_cpu_second_at_reference=round(
+            made.placed / objects_s * slow_journal
+        ),
+        journal_segments=len(kept.segments),
+        journal_mib=round(sum(map(len, kept.segments)) / MIB, 1),
+        journal_write_percent=round(100 * kept.journal_seconds / fold.seconds, 1),
+        tail_events=sum(entry.events for entry in entries[len(before) :]),
+        start_seconds=round(fold.seconds, 2),
+        start_with_snapshot_seconds=round(restart.start.seconds, 2),
+        start_with_snapshot_seconds_at_reference=round(
+            restart.start.seconds * REFERENCE_NS / restart.start.loop_ns, 2
+        ),
+        snapshot_mib=round(len(kept.image) / MIB, 1),
+        snapshot_write_seconds=round(kept.image_seconds, 2),
+        state_sha256=digest,
+    )
+    title = f"replay: {made.events:,} events, {nodes:,} nodes × 8 cards, {live:,} pods alive"
+    publish(report, title, _rows(report), **out)
+
+
+def _assert_same(picture: Picture, state: ClusterState, road: str) -> None:
+    if wrong := check(state):
+        raise CliError(f"the fold's books do not balance: {wrong[0]}")
+    if picture != picture_of(state):
+        raise CliError(f"{road} and the fold disagree about who holds what")
+
+
+def _rows(report: ReplayReport) -> list[tuple[str, str]]:
+    reference = f"where a loop's turn takes {REFERENCE_NS:.0f} ns"
+    return [
+        ("log", f"{report.records:,} records, {report.log_mib:,} MiB"),
+        ("journal: allocations per CPU-second", f"{report.journal_allocations_per_cpu_second:,}"),
+        (
+            f"the same {reference}",
+            f"{report.journal_allocations_per_cpu_second_at_reference:,}",
+        ),
+        (
+            "journal, holders and cards as objects",
+            f"{report.journal_objects_allocations_per_cpu_second:,}",
+        ),
+        (
+            f"the same {reference}",
+            f"{report.journal_objects_allocations_per_cpu_second_at_reference:,}",
+        ),
+        (
+            "journal on disk",
+            f"{report.journal_mib} MiB in {report.journal_segments} segments; "
+            f"writing it adds {report.journal_write_percent} % to a fold",
+        ),
+        ("bulk: bookings and releases per CPU-second", f"{report.rate_per_cpu_second:,}"),
+        ("bulk: allocations per CPU-second", f"{report.allocations_per_cpu_second:,}"),
+        ("bulk: events per CPU-second", f"{report.bulk_events_per_cpu_second:,}"),
+        ("fold: events per CPU-second", f"{report.fold_events_per_cpu_second:,}"),
+        ("bulk against fold", f"{report.ratio_to_oracle:,} ×"),
+        (
+            "decoding, of a bulk road's and of a fold's event",
+            f"{report.cpu_us['bulk decode per event']} of {report.cpu_us['bulk per event']} µs, "
+            f"{report.cpu_us['fold decode per event']} of {report.cpu_us['fold per event']} µs",
+        ),
+        ("start without a snapshot", f"{report.start_seconds} CPU-s"),
+        (
+            f"start with one, {report.tail_events:,} events behind",
+            f"{report.start_with_snapshot_seconds} CPU-s",
+        ),
+        (f"the same {reference}", f"{report.start_with_snapshot_seconds_at_reference} CPU-s"),
+        ("snapshot", f"{report.snapshot_mib} MiB, {report.snapshot_write_seconds} CPU-s to encode"),
+        ("memory, peak", f"{report.rss_mib['bench']:,} MiB"),
+        ("one turn of an empty loop, meanwhile", f"{report.calibration_ns} ns"),
+    ]

@@ -1,0 +1,183 @@
+"""The roads that `allot bench replay` measures: bulk, fold, journal, and a start from a snapshot.
+
+Seconds are CPU seconds. As in a service there is no garbage collection while something is folded.
+"""
+
+import gc
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from allotment.adapters.log.segments import SegmentDirectory
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.replay import bulk_events, journal
+from allotment.core.replay.bulk import Books, Picture
+from allotment.testing.long_log import Entry, LongLog
+from allotment_cli.errors import CliError
+from allotment_lab.bench.speed import look
+from allotment_proto import subjects
+from allotment_proto.codec import decode_envelope
+
+LOG = "bench"
+SEGMENT_EVENTS = 200_000
+
+T = TypeVar("T")
+
+
+class Timed(NamedTuple):
+    """CPU seconds, and the time of an empty loop's turn just before and after."""
+
+    seconds: float
+    loop_ns: float
+
+
+def timed(work: Callable[[], T]) -> tuple[Timed, T]:
+    loop, start = look(), time.process_time()
+    gc.disable()
+    try:
+        result = work()
+    finally:
+        gc.enable()
+    return Timed(time.process_time() - start, (loop + look()) / 2), result
+
+
+class Decoded(NamedTuple):
+    """CPU seconds for reading the records alone: what each road needs of them."""
+
+    bulk: float
+    fold: float
+
+
+def decoded(entries: Sequence[Entry]) -> Decoded:
+    def all_by(decode: Callable[[bytes], object]) -> float:
+        start = time.process_time()
+        for entry in entries:
+            decode(entry.payload)
+        return time.process_time() - start
+
+    return Decoded(all_by(bulk_events.decode), all_by(decode_envelope))
+
+
+def rebuilt(entries: Sequence[Entry], made: LongLog, latencies_us: list[float]) -> Picture:
+    """The bulk road: the records' own bytes, and arithmetic that is not the fold's."""
+    books = Books()
+    for seq, entry in enumerate(entries, start=1):
+        start = time.thread_time_ns()
+        books.take(seq, entry.payload)
+        latencies_us.append((time.thread_time_ns() - start) / 1000)
+    if (books.booked, books.released) != (made.placed, made.gone):
+        raise CliError(
+            f"{made.placed} pods were placed and {made.gone} ended, but {books.booked} were "
+            f"booked and {books.released} released"
+        )
+    return books.picture()
+
+
+def folded(state: ClusterState | None, entries: Sequence[Entry], after: int) -> ClusterState:
+    """Everything after the record `after`, on top of a state or of nothing."""
+    state = state or ClusterState()
+    for seq, entry in enumerate(entries[after:], start=after + 1):
+        envelope = decode_envelope(entry.payload)
+        apply_all(state, envelope.events, seq, is_decision=entry.subject == subjects.DECISION)
+    return state
+
+
+class Kept(NamedTuple):
+    """What a fold leaves beside the log: the journal, and a snapshot at the cut."""
+
+    segments: list[bytes]
+    journal_seconds: float
+    image: bytes
+    image_seconds: float
+    digest: str
+    """Of the state at the end: to see that writing a journal changes nothing."""
+
+
+def kept_beside(entries: Sequence[Entry], cut: int) -> Kept:
+    """Fold once more and keep what would be kept; only the keeping is timed."""
+    state = ClusterState()
+    writer = journal.Writer(state)
+    segments: list[bytes] = []
+    journal_seconds = image_seconds = 0.0
+    image, events = b"", 0
+    gc.disable()
+    for seq, entry in enumerate(entries, start=1):
+        envelope = decode_envelope(entry.payload)
+        apply_all(state, envelope.events, seq, is_decision=entry.subject == subjects.DECISION)
+        start = time.process_time()
+        writer.take(seq, envelope.at_ms, entry.payload, envelope.events)
+        events += entry.events
+        if events >= SEGMENT_EVENTS or seq == len(entries):
+            segments.append(journal.encode(writer.cut()))
+            events = 0
+        journal_seconds += time.process_time() - start
+        if seq == cut:
+            start = time.process_time()
+            image = snapshot.encode(state)
+            image_seconds = time.process_time() - start
+    gc.enable()
+    digest = hashlib.sha256(snapshot.encode(state)).hexdigest()
+    return Kept(segments, journal_seconds, image, image_seconds, digest)
+
+
+class FromJournal(NamedTuple):
+    """The journal's road, in two parts: every amount in arrays; then every holder and card as an
+    object with its name."""
+
+    books: Timed
+    objects: Timed
+    picture: Picture
+
+
+async def from_journal(directory: Path, segments: Sequence[bytes], changes: int) -> FromJournal:
+    """Read, check and put together all segments as a command does, and add up what they say."""
+    store = SegmentDirectory(directory, log_identity=LOG)
+    for segment in segments:
+        await store.save(journal.decode(segment))
+    loop, start = look(), time.process_time()
+    gc.disable()
+    whole = await store.load(sys.maxsize)
+    balance = whole.books()
+    gc.enable()
+    took = Timed(time.process_time() - start, (loop + look()) / 2)
+    if len(whole.entries) != changes:
+        raise CliError(
+            f"{changes} bookings and releases, but {len(whole.entries)} in the journal: "
+            f"{store.ignored}"
+        )
+    objects, picture = timed(balance.picture)
+    return FromJournal(took, objects, picture)
+
+
+class Restart(NamedTuple):
+    start: Timed
+    digest: str
+
+
+async def restarted(directory: Path, entries: Sequence[Entry], cut: int, image: bytes) -> Restart:
+    """Load a snapshot of `cut` as a service does, fold the tail, check the books."""
+    store = SnapshotDirectory(directory, log_identity=LOG)
+
+    async def digest_at(seq: int) -> str:
+        return hashlib.sha256(entries[seq - 1].payload).hexdigest()
+
+    await store.save(cut, image, await digest_at(cut))
+    loop, start = look(), time.process_time()
+    gc.disable()
+    found = await store.load(len(entries), digest_at)
+    if found is None:
+        raise CliError(f"the snapshot that was just written is passed over: {store.ignored}")
+    started = folded(snapshot.decode(found[1]), entries, found[0])
+    wrong = check(started)
+    gc.enable()
+    took = Timed(time.process_time() - start, (loop + look()) / 2)
+    if wrong:
+        raise CliError(f"the books of a start from a snapshot do not balance: {wrong[0]}")
+    digest = hashlib.sha256(snapshot.encode(started)).hexdigest()
+    return Restart(took, digest)

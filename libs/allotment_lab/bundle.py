@@ -1,0 +1,133 @@
+"""An exported log → the workload that it records: the same nodes, and the same pods again.
+
+Nodes are those that are there when the log ends, as they were last seen. Pods of ours come when
+they were created and run, once placed, as long as they did; those that never ran go when they were
+deleted. Where the log's decisions put them is left out, since that is what is decided anew. Pods
+that others placed, and those placed before the log began, take their room from when they were seen.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from allotment.core.ledger.state import ENDED
+from allotment.core.logport import Record
+from allotment_lab.workload import Arrival, Workload, WorkloadError
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import (
+    Decided,
+    Event,
+    MixLearned,
+    NodeGone,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+)
+from allotment_proto.facts import Policy
+
+
+def from_records(records: Iterable[Record], source: str) -> Workload:
+    """The workload of a log. Raises `WorkloadError` if it holds no nodes or no pods of ours.
+
+    Records that no release can read are passed over, as the services do.
+    """
+    reader = _Reader()
+    for record in records:
+        try:
+            envelope = decode_envelope(record.payload, record.subject)
+        except UndecodableError:
+            continue
+        for event in envelope.events:
+            reader.read(event, record.time_ns // 1_000_000_000)
+    if not reader.nodes or not reader.pods:
+        missing = "nodes" if not reader.nodes else "pods"
+        raise WorkloadError([f"{source}: holds no {missing}; wanted: a whole exported log"])
+    return reader.workload()
+
+
+class _Seen:
+    """One pod: as first seen, as placed by others, and its times."""
+
+    def __init__(self, fact: PodObserved, seen_s: int) -> None:
+        self.fact = fact
+        self.created_s = fact.created_ms // 1000 or seen_s
+        self.placed: PodObserved | None = None
+        self.placed_s = 0
+        self.ended_s: int | None = None
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.policy = Policy()
+        self.nodes: dict[str, NodeObserved] = {}
+        self.pods: dict[str, _Seen] = {}
+        self._decided_s: dict[str, int] = {}
+
+    def read(self, event: Event, seen_s: int) -> None:
+        match event:
+            case NodeObserved():
+                self.nodes[event.name] = event
+            case NodeGone():
+                self.nodes.pop(event.name, None)
+            case PolicyLoaded():
+                is_same = event.policy.device_policy == self.policy.device_policy
+                mix = self.policy.mix if is_same else ()
+                self.policy = msgspec.structs.replace(event.policy, mix=mix)
+            case MixLearned():
+                if event.policy == self.policy.device_policy:
+                    self.policy = msgspec.structs.replace(self.policy, mix=event.mix)
+            case PodObserved():
+                self._pod(event, seen_s)
+            case PodGone():
+                self._end(event.uid, seen_s)
+            case Decided():
+                self._decided_s.update((p.uid, seen_s) for p in event.placements)
+            case _:
+                pass
+
+    def _pod(self, fact: PodObserved, seen_s: int) -> None:
+        pod = self.pods.get(fact.uid)
+        if pod is None:
+            pod = self.pods[fact.uid] = _Seen(fact, seen_s)
+        if fact.node and pod.placed is None:
+            pod.placed, pod.placed_s = fact, seen_s
+        if fact.phase in ENDED:
+            self._end(fact.uid, seen_s)
+
+    def _end(self, uid: str, seen_s: int) -> None:
+        pod = self.pods.get(uid)
+        if pod is not None and pod.ended_s is None:
+            pod.ended_s = seen_s
+
+    def workload(self) -> Workload:
+        arrivals = [a for uid, pod in self.pods.items() if (a := self._arrival(uid, pod))]
+        start_s = min((arrival.created_s for arrival in arrivals), default=0)
+        return Workload(
+            tuple(self.nodes[name] for name in sorted(self.nodes)),
+            tuple(
+                Arrival(
+                    a.fact,
+                    a.created_s - start_s,
+                    None if a.deleted_s is None else max(a.deleted_s, a.created_s) - start_s,
+                    a.runs_s,
+                )
+                for a in arrivals
+            ),
+            self.policy,
+        )
+
+    def _arrival(self, uid: str, pod: _Seen) -> Arrival | None:
+        fact = pod.fact
+        decided_s = self._decided_s.get(uid)
+        is_ours = pod.placed is None and fact.scheduler in self.policy.scheduler_names
+        if decided_s is not None or is_ours:
+            again = msgspec.structs.replace(
+                fact, rv=1, node="", holdings=(), phase="Pending", deleting=False, gated=False
+            )
+            if decided_s is None or pod.ended_s is None:
+                return Arrival(again, pod.created_s, pod.ended_s)
+            return Arrival(again, pod.created_s, None, max(pod.ended_s - decided_s, 1))
+        if pod.placed is None or pod.placed.phase in ENDED:
+            return None
+        return Arrival(pod.placed, pod.placed_s, pod.ended_s)

@@ -1,0 +1,222 @@
+"""Virtual time over the production core: facts in, cycles, decisions, all through `apply`.
+
+Every step is an event with a sequence of its own, as the services would have written it, so that a
+run can be kept as a log: `allot replay --verify` then makes every decision again.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.placement.cycle import Outcome, Ranker, run_cycle, stamped
+from allotment.core.placement.policies.typical import Mix
+from allotment.core.placement.rules.predicates import STEPS
+from allotment_lab.measures import (
+    Wanted,
+    capacity_milli,
+    fragmented_milli,
+    idle_cards,
+    node_milli,
+)
+from allotment_lab.workload import Arrival
+from allotment_proto.events import (
+    Bound,
+    Decided,
+    Envelope,
+    Event,
+    NodeObserved,
+    PodGone,
+    PolicyLoaded,
+    Refusal,
+)
+from allotment_proto.facts import Policy
+from allotment_proto.registry import subject_of, version_of
+
+START_MS = 1_767_225_600_000
+"""Virtual time 0: 2026-01-01T00:00:00Z."""
+CURVE_POINTS = 400
+
+_STEP = {code: number for number, (_, codes) in enumerate(STEPS) for code in codes}
+
+Sink = Callable[[str, Envelope], None]
+"""Called with the subject and the content of every record, in order."""
+
+
+class Totals(NamedTuple):
+    """A run in milli-cards, pods and seconds.
+
+    `allocated_milli` is the state at the end, or the mean over time where pods come and go;
+    `fragmented_milli` likewise. `curve` holds (arrived, allocated) along the way, `trace_sha256` is
+    of every placement in order: pod, node, cards.
+    """
+
+    capacity_milli: int
+    arrived_milli: int
+    allocated_milli: int
+    peak_milli: int
+    fragmented_milli: int
+    idle_cards: int
+    arrived: int
+    placed: int
+    refused: int
+    refusals: dict[str, int]
+    waits_s: list[int]
+    decisions: int
+    trace_sha256: str
+    curve: list[tuple[int, int]]
+
+
+class Simulation:
+    """A cluster in virtual time. `observe`, `decide` and `leave` are all that can happen."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeObserved],
+        policy: Policy,
+        make_ranker: Callable[[ClusterState], Ranker],
+        *,
+        prelude: Iterable[Event] = (),
+        sink: Sink | None = None,
+    ) -> None:
+        """`prelude`: what the log says before the first node, after the policy."""
+        self.state = ClusterState()
+        self.now_s = 0
+        self.decisions = 0
+        self.arrived_milli = 0
+        self.allocated_milli = 0
+        self.peak_milli = 0
+        self.curve: list[tuple[int, int]] = []
+        self._sink = sink
+        self._trace = hashlib.sha256()
+        self._by_node: dict[str, int] = {}
+        self._waits_s: list[int] = []
+        self._arrived = 0
+        self._refused: dict[str, str] = {}
+        self._curve_step = 1
+        loaded = PolicyLoaded(policy=policy, source="simulation", text_sha256="")
+        for event in (loaded, *prelude):
+            self._emit(event)
+        for node in nodes:
+            self._emit(node)
+        self.wanted = Wanted(nodes)
+        self.capacity_milli = capacity_milli(nodes)
+        self.ranker = make_ranker(self.state)
+
+    def observe(self, arrival: Arrival) -> str:
+        """A pod appears; its uid. One that others placed takes its room at once."""
+        now_ms = START_MS + 1000 * self.now_s
+        fact = msgspec.structs.replace(arrival.fact, created_ms=now_ms)
+        self._emit(fact)
+        if fact.node:
+            self._weigh(fact.node)
+        else:
+            self._arrived += 1
+            self.arrived_milli += self.wanted.milli(fact.request)
+        return fact.uid
+
+    def decide(self, uid: str) -> bool:
+        """One cycle for one pod; whether it found a place."""
+        state = self.state
+        outcome = run_cycle(state, (uid,), self.ranker)
+        self.decisions += 1
+        basis = state.seq
+        placements = tuple(stamped(state, outcome.placements, START_MS // 1000 + self.now_s))
+        self._note(outcome)
+        if placements or outcome.refusals:
+            decided = Decided(
+                cycle=f"lab-{self.decisions}",
+                basis=basis,
+                checked=basis,
+                policy=state.policy_seq,
+                batch=(uid,),
+                placements=placements,
+                refusals=outcome.refusals,
+            )
+            self._emit(decided)
+        for refusal in outcome.refusals:
+            self._refused[uid] = last_obstacle(refusal)
+        for placement in placements:
+            assert uid not in state.voided, "nothing happened since it was chosen"
+            fact = state.pods[uid].fact
+            bound = Bound(
+                uid=uid,
+                namespace=fact.namespace,
+                name=fact.name,
+                node=placement.node,
+                decision=state.decision_seq,
+            )
+            self._emit(bound)
+            self._refused.pop(uid, None)
+            self._waits_s.append(self.now_s - (fact.created_ms - START_MS) // 1000)
+            self._weigh(placement.node)
+        return bool(placements)
+
+    def leave(self, uid: str) -> None:
+        """A pod is deleted, wherever it was."""
+        pod = self.state.pods[uid]
+        fact, held = pod.fact, pod.allocation
+        gone = PodGone(uid=uid, namespace=fact.namespace, name=fact.name, rv=fact.rv)
+        self._emit(gone)
+        if held is not None:
+            self._weigh(held.node)
+
+    def point(self, *, is_last: bool = False) -> None:
+        """Note where the curve is now; every so often, so that it has a few hundred points."""
+        if self._arrived % self._curve_step and not is_last:
+            return
+        self.curve.append((self.arrived_milli, self.allocated_milli))
+        if len(self.curve) > 2 * CURVE_POINTS:
+            del self.curve[1::2]
+            self._curve_step *= 2
+
+    def totals(self, mix: Mix) -> Totals:
+        """The run so far; the cluster as it is now."""
+        self.point(is_last=True)
+        return Totals(
+            capacity_milli=self.capacity_milli,
+            arrived_milli=self.arrived_milli,
+            allocated_milli=self.allocated_milli,
+            peak_milli=self.peak_milli,
+            fragmented_milli=fragmented_milli(self.state, mix),
+            idle_cards=idle_cards(self.state),
+            arrived=self._arrived,
+            placed=len(self._waits_s),
+            refused=self._arrived - len(self._waits_s),
+            refusals=dict(sorted(Counter(self._refused.values()).items())),
+            waits_s=sorted(self._waits_s),
+            decisions=self.decisions,
+            trace_sha256=self._trace.hexdigest(),
+            curve=self.curve,
+        )
+
+    def _emit(self, event: Event) -> None:
+        apply(self.state, event, self.state.seq + 1)
+        if self._sink is not None:
+            at_ms = START_MS + 1000 * self.now_s
+            record = Envelope(v=version_of((event,)), at_ms=at_ms, by="lab/0", events=(event,))
+            self._sink(subject_of(event), record)
+
+    def _weigh(self, name: str) -> None:
+        """Take over what a node's cards now have taken of them."""
+        node = self.state.nodes.get(name)
+        now = 0 if node is None else node_milli(node)
+        self.allocated_milli += now - self._by_node.get(name, 0)
+        self._by_node[name] = now
+        self.peak_milli = max(self.peak_milli, self.allocated_milli)
+
+    def _note(self, outcome: Outcome) -> None:
+        for placement in outcome.placements:
+            cards = [holding.card for holding in placement.holdings]
+            self._trace.update(msgspec.json.encode((placement.uid, placement.node, cards)))
+
+
+def last_obstacle(refusal: Refusal) -> str:
+    """The check at which the node failed that came furthest: what a pod is refused for, in one."""
+    if refusal.problem is not None:
+        return refusal.problem.code
+    furthest = max(refusal.reasons, key=lambda found: (_STEP[found[0]], found[1]), default=None)
+    return "NoNodes" if furthest is None else furthest[0]

@@ -1,0 +1,193 @@
+"""Allocation against arrived load as an SVG, one curve a policy, hand-made and self-contained.
+
+Colours are classes that a dark colour scheme gives other values, so that the picture can be read on
+either ground; curves also differ in their dashes, and each is named at its end.
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import pairwise
+
+import numpy as np
+
+from allotment_lab.simulate.report import Curve
+
+WIDTH, HEIGHT = 860, 480
+LEFT, RIGHT, TOP, BOTTOM = 64, 214, 44, 52
+GRID_POINTS = 240
+NAME_GAP = 17
+NAME_CHARS = 22
+"""Of a longer name the end is shown."""
+LIGHT = (
+    "#1f5fbf",
+    "#c2410c",
+    "#15803d",
+    "#7e22ce",
+    "#b91c5c",
+    "#0f766e",
+    "#92610a",
+    "#475569",
+    "#4d7c0f",
+    "#7f1d1d",
+)
+DARK = (
+    "#7db4ff",
+    "#ff9d5c",
+    "#6ee29a",
+    "#cf9bff",
+    "#ff86b6",
+    "#5fe0d3",
+    "#f2c14e",
+    "#b6c2d2",
+    "#b5d64a",
+    "#d9a38f",
+)
+DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "1 4", "12 4", "6 2 1 2", "3 6", "14 3 2 3 2 3")
+
+
+def svg(curves: Mapping[str, Sequence[Curve]], title: str) -> str:
+    """The picture of each policy's mean curve. Raises ValueError if there is nothing to draw."""
+    if not any(points for runs in curves.values() for points in runs):
+        raise ValueError("no curves")
+    means = {name: mean(runs) for name, runs in curves.items()}
+    most_x = max(x for points in means.values() for x, _ in points)
+    most_y = max(y for points in means.values() for _, y in points)
+    axes = _Axes(_top(most_x), _top(most_y))
+    body = [*_grid(axes), *_lines(means, axes), *_names(means, axes)]
+    return "\n".join((*_head(title), *body, "</svg>", ""))
+
+
+def mean(runs: Sequence[Curve]) -> Curve:
+    """The mean of several runs' curves, as far as all of them go."""
+    if len(runs) == 1:
+        return list(runs[0])
+    end = min(points[-1][0] for points in runs)
+    grid = np.linspace(0, end, GRID_POINTS)
+    columns = [np.array(points, np.float64).T for points in runs]
+    ys = np.mean([np.interp(grid, x, y) for x, y in columns], axis=0)
+    return list(zip(grid.tolist(), ys.tolist(), strict=True))
+
+
+class _Axes:
+    """Percent → pixels."""
+
+    def __init__(self, most_x: int, most_y: int) -> None:
+        self.most_x, self.most_y = most_x, most_y
+
+    def x(self, percent: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * percent / self.most_x
+
+    def y(self, percent: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * percent / self.most_y
+
+
+def _step(most: int) -> int:
+    """The distance of grid lines: 1, 2 or 5 with zeros, for four to ten of them."""
+    unit = 1
+    while True:
+        for digit in (1, 2, 5):
+            if most / (digit * unit) <= 8:
+                return digit * unit
+        unit *= 10
+
+
+def _top(most: float) -> int:
+    step = _step(max(int(most), 1))
+    return max(-(-int(np.ceil(most)) // step) * step, step)
+
+
+def _head(title: str) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{escape(title)}">',
+        "<style>",
+        "text{font:13px system-ui,sans-serif}",
+        ".title{font-size:15px;font-weight:600}",
+        ".curve{fill:none;stroke-width:2.2;stroke-linejoin:round}",
+        ".grid{stroke-width:1}",
+        ".ideal{stroke-width:1;stroke-dasharray:1 5;fill:none}",
+        ".name{font-weight:600}",
+        _colours("#ffffff", "#1c2430", "#5b6675", "#dde3ea", LIGHT),
+        "@media (prefers-color-scheme: dark){",
+        _colours("#12161c", "#e8edf3", "#a3afbd", "#2c3540", DARK),
+        "}",
+        "</style>",
+        f'<rect width="{WIDTH}" height="{HEIGHT}" class="ground"/>',
+        f'<text class="title" x="{LEFT}" y="26">{escape(title)}</text>',
+    ]
+
+
+def _colours(ground: str, ink: str, faint: str, grid: str, curves: Sequence[str]) -> str:
+    """The rules that give every class its colour."""
+    rules = [f".ground{{fill:{ground}}}text{{fill:{faint}}}.title{{fill:{ink}}}"]
+    rules.append(f".grid{{stroke:{grid}}}.ideal{{stroke:{faint}}}")
+    rules += [f".c{n}{{stroke:{c}}}.n{n}{{fill:{c}}}" for n, c in enumerate(curves)]
+    return "".join(rules)
+
+
+def _grid(axes: _Axes) -> list[str]:
+    right, bottom = axes.x(axes.most_x), axes.y(0)
+    out = []
+    for percent in range(0, axes.most_x + 1, _step(axes.most_x)):
+        x = axes.x(percent)
+        out.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom:.1f}"/>')
+        out.append(f'<text x="{x:.1f}" y="{bottom + 19:.1f}" text-anchor="middle">{percent}</text>')
+    for percent in range(0, axes.most_y + 1, _step(axes.most_y)):
+        y = axes.y(percent)
+        out.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>')
+        out.append(f'<text x="{LEFT - 9}" y="{y + 4.5:.1f}" text-anchor="end">{percent}</text>')
+    both = min(axes.most_x, axes.most_y, 100)
+    ideal = f"M{axes.x(0):.1f},{axes.y(0):.1f}L{axes.x(both):.1f},{axes.y(both):.1f}"
+    if both == 100:
+        ideal += f"L{right:.1f},{axes.y(100):.1f}"
+    middle = (LEFT + right) / 2
+    out += [
+        f'<path class="ideal" d="{ideal}"/>',
+        f'<text x="{middle:.1f}" y="{HEIGHT - 12}" text-anchor="middle">'
+        "arrived load, % of all cards (dotted: everything placed)</text>",
+        f'<text transform="translate(18 {(TOP + bottom) / 2:.1f}) rotate(-90)" '
+        'text-anchor="middle">allocated, % of all cards</text>',
+    ]
+    return out
+
+
+def _lines(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
+    out = []
+    for number, points in enumerate(means.values()):
+        path = "L".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
+        colour, dashes = _look(number)
+        dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+        out.append(f'<path class="curve c{colour}"{dash} d="M{path}"/>')
+    return out
+
+
+def _look(number: int) -> tuple[int, str]:
+    """A curve's colour and dashes: each of its own for all named policies; of more, two that share
+    a colour differ in their dashes.
+    """
+    rounds, colour = divmod(number, len(LIGHT))
+    return colour, DASHES[(number + rounds) % len(DASHES)]
+
+
+def _names(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
+    """The legend: each curve's name beside its end, pushed apart where they meet."""
+    ends = sorted(
+        (axes.y(points[-1][1]), n, name) for n, (name, points) in enumerate(means.items())
+    )
+    ys = [y for y, _, _ in ends]
+    for at, _ in enumerate(pairwise(ys), start=1):
+        ys[at] = max(ys[at], ys[at - 1] + NAME_GAP)
+    over = ys[-1] - (HEIGHT - BOTTOM)
+    if over > 0:
+        ys = [y - over for y in ys]
+    left, out = WIDTH - RIGHT + 14, []
+    for y, (_, number, name) in zip(ys, ends, strict=True):
+        colour, dashes = _look(number)
+        shown = name if len(name) <= NAME_CHARS else "…" + name[1 - NAME_CHARS :]
+        out.append(
+            f'<path class="curve c{colour}" stroke-dasharray="{dashes}" '
+            f'd="M{left},{y:.1f}h26"/>'
+            f'<text class="name n{colour}" x="{left + 33}" y="{y + 4.5:.1f}">'
+            f"{escape(shown)}</text>"
+        )
+    return out

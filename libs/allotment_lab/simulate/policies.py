@@ -1,0 +1,82 @@
+"""The policies that `--policy` names: words of the scheduler configuration, dice, or a file."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from allotment.core.config.policy import PolicyError, parse
+from allotment.core.placement.policies import POLICIES
+from allotment_cli.errors import CliError
+from allotment_cli.output import note
+from allotment_lab.simulate.texts import read_text
+from allotment_proto.facts import Policy
+
+RANDOM = "random"
+RECORDED = "recorded"
+DEFAULT = "binpack"
+NAMES = (*POLICIES, RANDOM)
+KEPT = (*NAMES, RECORDED)
+WORDS = f"{', '.join(NAMES)}, {RECORDED} (that of a log, with --file)"
+"""All that can be given beside a file, for messages."""
+
+
+class Chosen(NamedTuple):
+    """A policy by the name that the user gave it. `is_random`: dice choose among what fits."""
+
+    name: str
+    policy: Policy
+    is_random: bool = False
+
+
+def choose(words: tuple[str, ...], recorded: Policy | None) -> list[Chosen]:
+    """The policies of all `--policy` options; without any the recorded one, or binpack.
+
+    Raises `CliError` for a word that is neither a name nor a file.
+    """
+    given = words or ((RECORDED,) if recorded is not None else (DEFAULT,))
+    return [_choose(word, recorded) for word in dict.fromkeys(given)]
+
+
+def shown(names: Iterable[str]) -> dict[str, str]:
+    """Policies by name as tables and drawings show them: a file without the folders that it is in,
+    unless another policy is called the same.
+    """
+    short = {name: name if name in KEPT else Path(name).name for name in names}
+    taken = Counter([*KEPT, *(short[name] for name in short if name not in KEPT)])
+    return {name: word if taken[word] == 1 else name for name, word in short.items()}
+
+
+def _choose(word: str, recorded: Policy | None) -> Chosen:
+    names = Policy().scheduler_names if recorded is None else recorded.scheduler_names
+    if word == RECORDED and recorded is not None:
+        return Chosen(word, recorded)
+    if word in NAMES:
+        is_random = word == RANDOM
+        policy = Policy(
+            scheduler_names=names,
+            device_policy="none" if is_random else word,
+            device_weight=1,
+            host_policy="none",
+            host_weight=0,
+        )
+        return Chosen(word, policy, is_random)
+    return Chosen(word, _read(word, names))
+
+
+def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
+    if not os.path.exists(path):
+        if path == RECORDED:
+            raise CliError("--policy recorded is that of a log", "give --file")
+        raise CliError(
+            f"--policy {path!r} is neither a policy nor a file that can be read",
+            f"give one of {WORDS}, or a scheduler configuration like volcano-scheduler.conf",
+        )
+    try:
+        parsed = parse(read_text(Path(path)), path, scheduler_names)
+    except PolicyError as error:
+        raise CliError("\n".join(error.problems), "mend the configuration") from None
+    for warning in parsed.warnings:
+        note(f"warning: {warning}")
+    return parsed.policy

@@ -1,0 +1,225 @@
+"""What a run says of itself, on one line of JSON or in a table, and the mean of many runs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import msgspec
+
+from allotment.core.placement.policies.typical import CARD_MILLI
+from allotment_cli.output import table
+from allotment_lab.engine import Totals
+from allotment_lab.percentiles import percentile
+from allotment_lab.simulate.policies import shown
+
+Curve = list[tuple[float, float]]
+"""(arrived %, allocated %) along a run."""
+
+
+CPU_LEAST_S = 0.1
+"""Less CPU time than this says nothing: processes are counted in hundredths of a second."""
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. Percentages are of all cards of the cluster, and are rounded only where shown.
+
+    Where pods come and go, `allocation_percent`, `unallocated_cards` and `fragmentation_percent`
+    are means over the time in which pods arrive. `unallocated_cards` counts every part that nobody
+    holds, `idle_cards` whole cards that nobody holds a part of, at the end. `refusals` counts each
+    refused pod once, by the last obstacle on the node that came closest. Waits are those of the
+    pods that were placed: how long the refused would have waited nobody knows.
+    """
+
+    policy: str
+    seed: int
+    through: str
+    mode: str
+    nodes: int
+    cards: int
+    arrived: int
+    arrived_percent: float
+    allocation_percent: float
+    peak_allocation_percent: float
+    unallocated_cards: float
+    idle_cards: int
+    fragmentation_percent: float
+    placed: int
+    refused: int
+    refusals: dict[str, int]
+    wait_p50_s: int | None
+    wait_p99_s: int | None
+    decisions: int
+    decisions_per_cpu_second: int | None
+    """None if too little was decided to tell."""
+    trace_sha256: str
+
+
+def report(
+    totals: Totals, *, policy: str, seed: int, through: str, mode: str, nodes: int, cpu_s: float
+) -> RunReport:
+    """A run's totals in the units that people compare."""
+    capacity = max(totals.capacity_milli, 1)
+    waits = totals.waits_s if mode == "churn" else []
+
+    def percent(milli: int) -> float:
+        return 100 * milli / capacity
+
+    return RunReport(
+        policy=policy,
+        seed=seed,
+        through=through,
+        mode=mode,
+        nodes=nodes,
+        cards=totals.capacity_milli // CARD_MILLI,
+        arrived=totals.arrived,
+        arrived_percent=percent(totals.arrived_milli),
+        allocation_percent=percent(totals.allocated_milli),
+        peak_allocation_percent=percent(totals.peak_milli),
+        unallocated_cards=(totals.capacity_milli - totals.allocated_milli) / CARD_MILLI,
+        idle_cards=totals.idle_cards,
+        fragmentation_percent=percent(totals.fragmented_milli),
+        placed=totals.placed,
+        refused=totals.refused,
+        refusals=totals.refusals,
+        wait_p50_s=percentile(waits, 50) if waits else None,
+        wait_p99_s=percentile(waits, 99) if waits else None,
+        decisions=totals.decisions,
+        decisions_per_cpu_second=(
+            round(totals.decisions / cpu_s) if cpu_s >= CPU_LEAST_S else None
+        ),
+        trace_sha256=totals.trace_sha256,
+    )
+
+
+def curve(totals: Totals) -> Curve:
+    capacity = max(totals.capacity_milli, 1)
+    return [(100 * x / capacity, 100 * y / capacity) for x, y in totals.curve]
+
+
+def lines(reports: Sequence[RunReport]) -> list[str]:
+    """One row a run, the means of several seeds, then what was refused and why."""
+    out = _runs(reports)
+    if is_repeated(reports):
+        out += ["", *summary(reports)]
+    if refused := _refused(reports):
+        out += ["", *refused]
+    return out
+
+
+def is_repeated(reports: Sequence[RunReport]) -> bool:
+    """Whether there are runs of several seeds."""
+    return any(found.seed != reports[0].seed for found in reports)
+
+
+def _runs(reports: Sequence[RunReport]) -> list[str]:
+    first = reports[0]
+    headers = ["POLICY", "SEED", "ARRIVED %", "ALLOCATED %", "UNALLOCATED CARDS", "IDLE CARDS"]
+    headers += ["FRAGMENTED %", "PLACED", "REFUSED", "DECISIONS/CPU-S"]
+    is_churn = first.mode == "churn"
+    if is_churn:
+        headers += ["PEAK %", "WAIT P50", "WAIT P99"]
+    names = shown(_by_policy(reports))
+    rows = [[names[found.policy], *_row(found, is_churn)] for found in reports]
+    out = [f"{cluster(first)}; {_MODES[first.mode]}"]
+    return out + table(headers, rows, right=headers[1:])
+
+
+def _refused(reports: Sequence[RunReport]) -> list[str]:
+    """The reasons of a policy's refusals, of all its runs together."""
+    by_policy = _by_policy(reports)
+    names = shown(by_policy)
+    rows = []
+    for policy, runs in by_policy.items():
+        pods: Counter[str] = Counter()
+        for found in runs:
+            pods.update(found.refusals)
+        ranked = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
+        rows += [[names[policy], reason, f"{count:,}"] for reason, count in ranked]
+    together = ", all runs together" if is_repeated(reports) else ""
+    title = f"refused, by the last obstacle{together}:"
+    return [title, *table(["POLICY", "REASON", "PODS"], rows, right=["PODS"])] if rows else []
+
+
+def _by_policy(reports: Sequence[RunReport]) -> dict[str, list[RunReport]]:
+    runs: dict[str, list[RunReport]] = {}
+    for found in reports:
+        runs.setdefault(found.policy, []).append(found)
+    return runs
+
+
+_MODES = {
+    "arrivals": "pods arrive one at a time and stay, one that does not fit is dropped",
+    "churn": "pods come, wait and go; allocation and fragmentation are means over time, "
+    "waits are those of placed pods",
+}
+
+
+def cluster(found: RunReport) -> str:
+    """`1,523 nodes, 6,212 cards`."""
+    return f"{_counted(found.nodes, 'node')}, {_counted(found.cards, 'card')}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _row(found: RunReport, is_churn: bool) -> list[str]:
+    row = [
+        str(found.seed),
+        _percent(found.arrived_percent),
+        _percent(found.allocation_percent),
+        f"{found.unallocated_cards:,.1f}",
+        f"{found.idle_cards:,}",
+        _percent(found.fragmentation_percent),
+        f"{found.placed:,}",
+        f"{found.refused:,}",
+        "" if (rate := found.decisions_per_cpu_second) is None else f"{rate:,}",
+    ]
+    if is_churn:
+        row.append(_percent(found.peak_allocation_percent))
+        row += [_seconds(found.wait_p50_s), _seconds(found.wait_p99_s)]
+    return row
+
+
+def _percent(percent: float) -> str:
+    """As every table and drawing shows it."""
+    return f"{percent:.2f}"
+
+
+def _seconds(wait_s: int | None) -> str:
+    return "" if wait_s is None else f"{wait_s:,} s"
+
+
+def summary(reports: Sequence[RunReport]) -> list[str]:
+    """Mean and spread (sample standard deviation) of each policy's runs."""
+    by_policy = _by_policy(reports)
+    names = shown(by_policy)
+    rows = []
+    for policy, runs in by_policy.items():
+        allocated = [found.allocation_percent for found in runs]
+        rows.append(
+            [
+                names[policy],
+                f"{runs[0].seed}-{runs[-1].seed}",
+                _percent(fmean(allocated)),
+                _percent(stdev(allocated)),
+                _percent(min(allocated)),
+                _percent(max(allocated)),
+                f"{fmean(found.unallocated_cards for found in runs):,.1f}",
+                _percent(fmean(found.fragmentation_percent for found in runs)),
+                f"{fmean(found.refused for found in runs):,.0f}",
+            ]
+        )
+    headers = ["POLICY", "SEEDS", "ALLOCATED %", "STD DEV", "LEAST", "MOST"]
+    headers += ["UNALLOCATED CARDS", "FRAGMENTED %", "REFUSED"]
+    return ["mean of the runs:", *table(headers, rows, right=headers[1:])]
+
+
+def legend(reports: Sequence[RunReport]) -> dict[str, str]:
+    """Each policy as a drawing names it: with its part of the cards, as the tables have it."""
+    by_policy = _by_policy(reports)
+    names = shown(by_policy)
+    return {
+        policy: f"{names[policy]} {_percent(fmean(found.allocation_percent for found in runs))}"
+        for policy, runs in by_policy.items()
+    }

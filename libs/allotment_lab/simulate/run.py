@@ -1,0 +1,136 @@
+"""One run: draw the workload, schedule it in virtual time, measure."""
+
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from allotment.core.ledger.state import ClusterState
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Ranker
+from allotment.core.placement.policies.typical import Mix
+from allotment_cli.errors import CliError
+from allotment_lab import tuning
+from allotment_lab.dice import Dice
+from allotment_lab.engine import Simulation, Sink, Totals
+from allotment_lab.measures import Wanted, capacity_milli, learned, typical
+from allotment_lab.runs import ComeAndGo, Progress, one_by_one
+from allotment_lab.simulate.inputs import Source
+from allotment_lab.simulate.policies import Chosen
+from allotment_lab.simulate.report import Curve, RunReport, curve, report
+from allotment_lab.workload import Arrival, Workload
+from allotment_proto.events import MixLearned
+from allotment_proto.facts import PodRequest
+
+
+class Plan(NamedTuple):
+    """How workloads are run. `inflate`: load the cluster to so many times its cards."""
+
+    source: Source
+    inflate: float | None
+    churn: bool
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether dice are part of the workload, so that every seed is another run. Of pods that
+        come at their times, the order in which they are told makes no difference.
+        """
+        is_shuffled = not self.source.comes_and_goes and not self.churn
+        return self.source.is_made_up or self.inflate is not None or is_shuffled
+
+
+class Drawn(NamedTuple):
+    """One seed's pods in order, those of others, and the shapes that are typical of the source."""
+
+    workload: Workload
+    ours: Sequence[Arrival]
+    mix: Mix
+    requests: Sequence[PodRequest]
+    """What the source's pods ask for: all that a policy may learn from."""
+
+    def learned(self, chosen: Chosen) -> tuple[MixLearned, ...]:
+        """What the log says of the pods under a policy that looks ahead: for one that is called by
+        its name what its authors counted, for a configuration what the services would learn.
+        """
+        policy = chosen.policy
+        if policy.mix:  # recorded
+            pods = len(self.requests)
+            return (MixLearned(policy=policy.device_policy, mix=policy.mix, pods=pods),)
+        return learned(
+            policy.device_policy,
+            self.requests,
+            self.workload.nodes,
+            as_published=chosen.name == policy.device_policy,
+        )
+
+
+def draw(plan: Plan, seed: int) -> Drawn:
+    """The workload of a seed. Raises `CliError` if there are no cards, or too few pods that ask for
+    some to load them.
+    """
+    random = Random(seed)
+    workload = plan.source.draw(random)
+    ours: Sequence[Arrival] = workload.ours
+    requests = [arrival.fact.request for arrival in ours]
+    if not (cards_milli := capacity_milli(workload.nodes)):
+        raise CliError(
+            "the nodes have no cards, and nothing else is measured", "give nodes with cards"
+        )
+    mix = typical(requests, workload.nodes)
+    if plan.inflate is not None:
+        wanted = Wanted(workload.nodes)
+        target_milli = round(plan.inflate * cards_milli)
+        try:
+            ours = tuning.tuned(
+                tuning.shuffled(ours, random),
+                target_milli,
+                lambda arrival: wanted.milli(arrival.fact.request),
+                random,
+            )
+        except ValueError as error:
+            raise CliError(f"--inflate cannot load the cluster: {error}") from None
+    elif not plan.source.comes_and_goes:
+        ours = tuning.shuffled(ours, random)
+    return Drawn(workload, ours, mix, requests)
+
+
+def simulate(
+    plan: Plan, drawn: Drawn, chosen: Chosen, seed: int, progress: Progress, sink: Sink | None
+) -> tuple[RunReport, Curve]:
+    """Schedule a drawn workload under a policy, through the core in this process."""
+    random = Random(f"{seed}/placing")
+
+    def ranker(state: ClusterState) -> Ranker:
+        board = Board(state)
+        return Dice(state, board, random) if chosen.is_random else board
+
+    simulation = Simulation(
+        drawn.workload.nodes,
+        chosen.policy,
+        ranker,
+        prelude=drawn.learned(chosen),
+        sink=sink,
+    )
+    start = time.process_time()
+    totals = _run(plan, drawn, simulation, progress)
+    cpu_s = time.process_time() - start
+    found = report(
+        totals,
+        policy=chosen.name,
+        seed=seed,
+        through="core",
+        mode="churn" if plan.churn else "arrivals",
+        nodes=len(drawn.workload.nodes),
+        cpu_s=cpu_s,
+    )
+    return found, curve(totals)
+
+
+def _run(plan: Plan, drawn: Drawn, simulation: Simulation, progress: Progress) -> Totals:
+    fixed = drawn.workload.fixed
+    if plan.churn:
+        churn = ComeAndGo(simulation, drawn.mix)
+        churn.run([*fixed, *drawn.ours], progress)
+        return churn.totals()
+    one_by_one(simulation, drawn.ours, fixed, progress)
+    return simulation.totals(drawn.mix)
