@@ -9,10 +9,10 @@ from typing import Any, cast
 import anyio
 import msgspec
 from tests.build import pod as pod_fact
+from tests.contract.binder_loops import Api as Scripted
+from tests.contract.binder_loops import Bus, Lease, Scene, add
 from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import Api, running
-from tests.contract.test_binder_loops import Api as Scripted
-from tests.contract.test_binder_loops import Bus, Lease, Scene, add
 from tests.waiting import patience
 
 from allotment.adapters.kube.client import connect

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 from tests.build import decided, node, policy
+from tests.contract.binder_loops import Scene
 from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed, cluster, comes_to
 from tests.contract.kube_server import client_of, refuse, reply, scripted
-from tests.contract.test_binder_loops import Scene
 from tests.waiting import until
 
 from allotment.core.ledger.state import ClusterState

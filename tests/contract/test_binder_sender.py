@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 from tests.build import node, pod, policy
-from tests.contract.test_binder_loops import Api, at_work
+from tests.contract.binder_loops import Api, at_work
 from tests.waiting import until
 
 from allotment.core import reasons

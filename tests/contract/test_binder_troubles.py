@@ -7,7 +7,7 @@ import anyio
 import pytest
 from aiohttp import web
 from tests.build import card, decided, holding, node, placement, pod, policy, request, wants
-from tests.contract.test_binder_loops import Api, Scene, at_work
+from tests.contract.binder_loops import Api, Scene, at_work
 from tests.waiting import until
 
 from allotment.core import reasons

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.unit.test_simulate_command import NODES, PODS
+from tests.simulating import NODES, PODS
 from tests.waiting import PATIENCE_S, until_so
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import aiohttp
 import anyio
 import pytest
 import yaml
-from tests.contract.test_deploy_kubernetes import ROOT, SETTINGS, load_settings
+from tests.contract.manifests import ROOT, SETTINGS, load_settings
 from tests.waiting import patience
 
 from allotment.adapters.log.nats_users import PUBLIC_KEYS, USERS, seed_file, write_keys

@@ -6,7 +6,7 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
-from tests.contract.test_deploy_kubernetes import ROOT
+from tests.contract.manifests import ROOT
 
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text()
 BUILD_LOCK = ROOT / "deploy/requirements-build.lock"

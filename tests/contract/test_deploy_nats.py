@@ -1,20 +1,23 @@
 """The NATS configurations we ship, read and run by a real nats-server."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import yaml
-from tests.contract.test_deploy_kubernetes import ROOT
+from tests.contract.manifests import ROOT
+from tests.contract.nats_shipped import (
+    SINGLE,
+    admit,
+    on_loopback,
+    running,
+)
 from tests.waiting import patience
 
 from allotment.adapters.log.connection import Connection, connect
@@ -22,16 +25,13 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.monitor import check_synced
 from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_server import find_binary
-from allotment.adapters.log.nats_users import inbox_of, seed_file, write_keys
+from allotment.adapters.log.nats_users import inbox_of, seed_file
 from allotment.adapters.log.versions import check_server_version
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable
 from allotment_proto import subjects
 
-SINGLE = ROOT / "deploy/nats/nats.conf"
-RIGHTS = ROOT / "deploy/nats/authorization.conf"
 CLUSTER = ROOT / "deploy/overlays/default/cluster.conf"
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
-START_S = 20.0
 FORM_S = 30.0
 
 
@@ -110,67 +110,11 @@ async def open_when_formed(connection: Connection, monitor_url: str) -> JetStrea
             await anyio.sleep(0.2)
 
 
-def admit(folder: Path) -> Path:
-    """Put keys and rights beside the configuration, as they are in the container; the seeds."""
-    seeds = folder / "users"
-    (folder / "keys").symlink_to(write_keys(seeds).parent)
-    (folder / RIGHTS.name).write_bytes(RIGHTS.read_bytes())
-    return seeds
-
-
 def by_watcher(folder: Path) -> dict[str, Any]:
     """How to connect as the watcher, who may append facts."""
     seed = str(seed_file(folder / "users", "watcher"))
     credentials = Credentials(nkey_seed_file=seed)
     return {"credentials": credentials, "inbox_prefix": inbox_of("watcher")}
-
-
-def on_loopback(text: str, store: Path) -> str:
-    """The same configuration, on free loopback ports and with a store of the test's own."""
-    for shipped, here in (
-        ('"0.0.0.0:4222"', '"127.0.0.1:-1"'),
-        ('"0.0.0.0:8222"', '"127.0.0.1:-1"'),
-        ('"/data"', json.dumps(str(store))),
-    ):
-        assert text.count(shipped) == 1, shipped
-        text = text.replace(shipped, here)
-    return text
-
-
-@contextlib.contextmanager
-def running(texts: Sequence[str], folder: Path) -> Iterator[list[tuple[str, str]]]:
-    """A server for each configuration; (client, monitoring) addresses of each."""
-    with contextlib.ExitStack() as stack:
-        pids = []
-        for number, text in enumerate(texts):
-            conf = folder / f"server-{number}.conf"
-            conf.write_text(f"{text}\nports_file_dir: {json.dumps(str(folder))}\n")
-            process = subprocess.Popen(
-                [find_binary().path, "-c", conf, "--pid", folder / f"{number}.pid"],
-                env={**os.environ, "SERVER_NAME": f"nats-{number}"},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(end, process)
-            pids.append(process.pid)
-        yield [addresses_of(folder, pid) for pid in pids]
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-
-
-def addresses_of(folder: Path, pid: int) -> tuple[str, str]:
-    """What the server says that it listens on, once it does."""
-    ports = folder / f"nats-server_{pid}.ports"
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # not written yet
-            listed = json.loads(ports.read_text())
-            return listed["nats"][0], listed["monitoring"][0]
-        time.sleep(0.02)
-    raise AssertionError(f"the nats-server {pid} did not listen within {START_S} s")
 
 
 def pid_of(folder: Path, number: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from tests.contract.test_deploy_kubernetes import ROOT
+from tests.contract.manifests import ROOT
 
 from allotment.core.ledger.state import RESERVED, Allocation
 from allotment_binder.bindings import annotations

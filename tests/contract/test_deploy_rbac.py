@@ -19,14 +19,7 @@ import yaml
 from aiohttp import web
 from tests.build import decided, pod, state_of
 from tests.contract.kube_server import Script, client_of, scripted
-from tests.contract.test_deploy_kubernetes import (
-    KUSTOMIZATIONS,
-    ROOT,
-    Object,
-    needs_kubectl,
-    of_kind,
-    services,
-)
+from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl, of_kind, services
 from tests.waiting import patience, until
 
 from allotment.adapters.kube.client import KubeClient

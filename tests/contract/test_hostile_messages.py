@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.build import node, pod, policy
+from tests.contract.binder_loops import at_work
 from tests.contract.kube_server import client_of, scripted
-from tests.contract.test_binder_loops import at_work
 
 from allotment.adapters.kube.client import Refused, Unknown
 from allotment.adapters.log.bus import Message

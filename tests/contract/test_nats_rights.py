@@ -13,8 +13,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 import pytest
-from tests.contract.test_deploy_kubernetes import ROOT
-from tests.contract.test_deploy_nats import SINGLE, admit, on_loopback, running
+from tests.contract.manifests import ROOT
+from tests.contract.nats_shipped import SINGLE, admit, on_loopback, running
 from tests.waiting import patience
 
 from allotment.adapters.log.connection import Connection, NatsUnavailable, connect

@@ -14,6 +14,7 @@ from allotment.core.logport import Record
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import Event
 from tests.e2e.stack import Json, Stack
 
 ENDED = ("Succeeded", "Failed")
@@ -32,6 +33,11 @@ def fold(records: list[Record]) -> ClusterState:
         else:
             apply_all(state, envelope.events, record.seq)
     return state
+
+
+def events(stack: Stack) -> list[Event]:
+    """All events of the log."""
+    return [e for record in stack.records() for e in decode_envelope(record.payload).events]
 
 
 def replay(records: list[Record]) -> Report:

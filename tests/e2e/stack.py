@@ -29,6 +29,7 @@ from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import Landed, Record
+from allotment_local.definitions import read_definitions
 from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
@@ -36,6 +37,7 @@ ROLES = ("watcher", "filter", "scorer", "binder")
 KUBE_ROLES = ("watcher", "binder")
 POLL_S = 0.05
 ROOT = Path(__file__).parents[2]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Process:
@@ -224,6 +226,11 @@ class Stack:
         return time.monotonic() - begin
 
     # The cluster
+
+    def define(self) -> None:
+        """Bring the custom resources: queues, groups, jobs."""
+        for definition in read_definitions():
+            self.call("POST", DEFINITIONS, definition)
 
     def call(self, method: str, path: str, body: object = None, media: str = "") -> Json:
         """Ask the API server. Raises urllib's HTTPError for a refusal."""

@@ -13,7 +13,8 @@ import yaml
 
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.state import Pod
-from tests.e2e.audit import fold, replay
+from allotment_proto.events import NodeObserved
+from tests.e2e.audit import events, fold, replay
 from tests.e2e.stack import Json, Stack, vgpu
 
 NODES = """
@@ -137,9 +138,14 @@ class Cluster:
 
     def lose(self, node: str, text: str) -> None:
         """A fault of cards, seen by the scheduler."""
-        before = len(self.stack.records())
+        before = len(self.tellings(node))
         self.fault(node, text)
-        self.stack.until(lambda: len(self.stack.records()) > before, "the node is told anew")
+        self.stack.until(lambda: len(self.tellings(node)) > before, f"{node} is told anew")
+
+    def tellings(self, node: str) -> list[NodeObserved]:
+        """What the log holds of a node, one after another."""
+        told = (event for event in events(self.stack) if isinstance(event, NodeObserved))
+        return [event for event in told if event.name == node]
 
     def annotation(self, name: str, key: str) -> str:
         return str(self.stack.pod(name)["metadata"]["annotations"].get(key, ""))

@@ -15,10 +15,9 @@ import pytest
 
 from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.core.logport import Record
-from allotment_local.definitions import read_definitions
 from allotment_proto.codec import decode_envelope
-from allotment_proto.events import Decided, Event, Evicted
-from tests.e2e.audit import assert_not_oversold, assert_sound
+from allotment_proto.events import Decided, Evicted
+from tests.e2e.audit import assert_not_oversold, assert_sound, events
 from tests.e2e.stack import Stack, vgpu
 
 NODES = """
@@ -46,7 +45,6 @@ tiers:
 """
 GANGS, SIZE, FIT = 20, 8, 10
 AT_ONCE = 4
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
@@ -64,8 +62,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         **dict.fromkeys(("filter", "scorer", "binder"), keep),
     }
     with Stack(tmp_path, NODES, services=(), options=options) as running:
-        for definition in read_definitions():
-            running.call("POST", DEFINITIONS, definition)
+        running.define()
         services = ("watcher", "filter", "scorer", "binder", "controller")
         for name in services:
             running.start(name, wait=False)
@@ -101,10 +98,6 @@ def bound(stack: Stack) -> Counter[str]:
 def phases(stack: Stack) -> Counter[str]:
     items = stack.call("GET", GROUPS)["items"]
     return Counter((item.get("status") or {}).get("phase", "") for item in items)
-
-
-def events(stack: Stack) -> list[Event]:
-    return [e for record in stack.records() for e in decode_envelope(record.payload).events]
 
 
 def assert_never_partial(records: list[Record]) -> None:

@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from allotment_local.definitions import read_definitions
 from tests.e2e.audit import assert_sound, held
+from tests.e2e.jobs import JOBS, NODES, create
 from tests.e2e.stack import Json, Stack
 
-NODES = """
-- name: v
-  gpus: {model: Tesla T4, count: 2, memory_mib: 16000, slots: 10}
-  cpu: 32
-  memory: 128Gi
-"""
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -30,8 +22,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     kube = ["--kubeconfig", str(directory / "kubeconfig")]
     options = {"controller": [*kube, "--scheduler-names", "allotment,volcano"]}
     with Stack(directory, NODES, options=options) as running:
-        for definition in read_definitions():
-            running.call("POST", DEFINITIONS, definition)
+        running.define()
         running.start("controller")
         yield running
 
@@ -42,21 +33,6 @@ def _leave_it_empty(stack: Stack) -> Iterator[None]:
     for job in stack.call("GET", JOBS)["items"]:
         stack.call("DELETE", f"{JOBS}/{job['metadata']['name']}", {})
     stack.until(lambda: not stack.pods(), "all pods are gone")
-
-
-def create(stack: Stack, name: str, replicas: int = 3, **fields: object) -> None:
-    resources = {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 2000}}
-    container = {"name": "main", "image": "i:1", "resources": resources}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    spec = {
-        "schedulerName": "volcano",
-        "minAvailable": replicas,
-        "plugins": {"env": []},
-        "tasks": [{"name": "worker", "replicas": replicas, "template": template}],
-        **fields,
-    }
-    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
-    stack.call("POST", JOBS, {**body, "metadata": {"name": name}, "spec": spec})
 
 
 def command(stack: Stack, action: str, job: str) -> None:

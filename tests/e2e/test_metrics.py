@@ -9,9 +9,8 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from allotment_local.definitions import read_definitions
+from tests.e2e.jobs import NODES, create
 from tests.e2e.stack import ROOT, Stack, vgpu
-from tests.e2e.test_jobs import DEFINITIONS, NODES, create
 from tests.waiting import PATIENCE_S
 
 SERVICES = ("watcher", "filter", "scorer", "binder", "controller")
@@ -30,8 +29,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         "watcher": names,
     }
     with Stack(tmp_path, NODES, options=options) as running:
-        for definition in read_definitions():
-            running.call("POST", DEFINITIONS, definition)
+        running.define()
         running.start("controller")
         yield running
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from allotment_local.definitions import read_definitions
 from tests.e2e.audit import assert_sound
 from tests.e2e.stack import Json, Stack
 
@@ -33,7 +32,6 @@ tiers:
   - name: predicates
   - name: capacity
 """
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
 QUEUES = f"{SCHEDULING}/queues"
 GROUPS = f"{SCHEDULING}/namespaces/default/podgroups"
@@ -60,8 +58,7 @@ def starting(tmp_path: Path, policy: str) -> Iterator[Stack]:
     options = {"watcher": ["--policy-file", str(config)], "controller": kube}
     services = ("watcher", "filter", "scorer", "binder", "controller")
     with Stack(tmp_path, NODES, services=(), options=options) as running:
-        for definition in read_definitions():
-            running.call("POST", DEFINITIONS, definition)
+        running.define()
         for name in services:
             running.start(name, wait=False)
         for name in services:

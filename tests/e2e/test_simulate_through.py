@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from allotment_cli.main import main
-from tests.unit.test_simulate_command import NODES, PODS
+from tests.simulating import NODES, PODS
 
 
 @pytest.mark.timeout(240)

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from allotment_local.definitions import read_definitions
 from allotment_proto.events import Decided, PodObserved
-from tests.e2e.audit import replay
+from tests.e2e.audit import events, replay
 from tests.e2e.stack import ROLES, Json, Stack, vgpu
-from tests.e2e.test_gangs import DEFINITIONS, events
 
 NODES = """
 - prefix: v
@@ -43,8 +41,7 @@ def empty_stack(mode: str, tmp_path: Path) -> Iterator[Stack]:
     """A cluster with or without queues, and no service yet."""
     with Stack(tmp_path, NODES, services=()) as running:
         if mode == "by queues":
-            for definition in read_definitions():
-                running.call("POST", DEFINITIONS, definition)
+            running.define()
             running.call("POST", QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
         yield running
 

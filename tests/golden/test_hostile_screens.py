@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from allotment_cli import export
 from allotment_cli.main import main
-from tests.golden.test_screens import BATCH_COMMANDS, COMMANDS, PREEMPTION_COMMANDS
+from tests.golden.commands import BATCH_COMMANDS, COMMANDS, PREEMPTION_COMMANDS
 from tests.recording import Recorder, busy_cluster
 from tests.recording_batch import busy_queues, preempted
 

@@ -12,78 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from allotment_cli.main import main
+from tests.golden.commands import BATCH_COMMANDS, COMMANDS, PREEMPTION_COMMANDS
 from tests.recording import busy_cluster
 from tests.recording_batch import busy_queues, preempted
 
 SCREENS = Path(__file__).parent / "screens"
-COMMANDS = {
-    "get-nodes": "get nodes",
-    "get-nodes-wide": "get nodes -o wide",
-    "get-nodes-json": "get nodes -o json",
-    "get-pods": "get pods",
-    "get-pods-wide": "get pods -o wide",
-    "get-pods-json": "get pods -o json",
-    "get-pods-pending": "get pods --pending -n research",
-    "get-cards": "get cards",
-    "get-cards-wide": "get cards --node gpu-01 -o wide",
-    "get-cards-json": "get cards --node gpu-02 -o json",
-    "ledger": "ledger",
-    "ledger-before": "ledger --at 21~1 --node gpu-02",
-    "ledger-json": "ledger --node whole-01 -o json",
-    "usage": "usage",
-    "usage-part": "usage --by node --from 21 --to 30 -o json",
-    "log": "log",
-    "log-pod": "log --pod half",
-    "log-node": "log --node gpu-02 --type decided --type NodeObserved",
-    "log-card": "log --card gpu-01/2 --since 11",
-    "log-json": "log --pod half --type bound -o json",
-    "log-show": "log show 12",
-    "explain-scheduled": "explain pod big",
-    "explain-scheduled-json": "explain pod big -o json",
-    "explain-pending": "explain pod research/llama",
-    "explain-pending-json": "explain pod research/llama -o json",
-    "explain-pending-node": "explain pod research/llama --node gpu-02 --exit-code",
-    "explain-counted": "explain pod whole-more",
-    "explain-never": "explain pod research/never",
-    "explain-problem": "explain pod wrong",
-    "explain-gone": "explain pod half",
-    "explain-before": "explain pod half --at 10",
-    "explain-unknown": "explain pod halve",
-    "doctor": "doctor",
-    "replay": "replay --verify",
-    "replay-range": "replay --verify --from 12 --to 25 -o json",
-}
-BATCH_COMMANDS = {
-    "explain-gang-running": "explain gang llama",
-    "explain-gang-short": "explain gang big --exit-code",
-    "explain-gang-json": "explain gang big -o json",
-    "explain-gang-quota": "explain gang default/quota",
-    "explain-gang-few": "explain gang few",
-    "explain-gang-gate": "explain gang late",
-    "explain-gang-lost": "explain gang lost",
-    "explain-gang-never": "explain gang huge",
-    "explain-gang-unknown": "explain gang hugh",
-    "explain-pod-of-gang": "explain pod big-worker-0",
-    "get-pods-batch": "get pods",
-    "log-batch": "log --type decided --type GroupObserved",
-    "log-pod-of-gang": "log --pod big-worker-0",
-    "explain-queue": "explain queue default",
-    "explain-queue-quota": "explain queue training",
-    "explain-queue-json": "explain queue training -o json",
-    "explain-queue-closed": "explain queue closed",
-    "explain-queue-unknown": "explain queue train",
-}
-PREEMPTION_COMMANDS = {
-    "preemption-log": "log",
-    "preemption-gang": "explain gang urgent --at 23",
-    "preemption-gang-json": "explain gang urgent --at 23 -o json",
-    "preemption-gang-placed": "explain gang urgent",
-    "preemption-pod": "explain pod urgent-worker-0 --at 23",
-    "preemption-victim": "explain pod background-worker-2 --at 23",
-    "preemption-never": "explain gang patient --at 23",
-    "preemption-never-pod": "explain pod patient-worker-0 --at 23",
-    "preemption-replay": "replay --verify",
-}
 
 
 @pytest.fixture(scope="module")

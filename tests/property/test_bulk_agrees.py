@@ -14,7 +14,7 @@ from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import ENVELOPE_VERSION, BindFailed, Bound, Envelope
 from tests import build
 from tests.journaling import Journaled
-from tests.property.test_fold_stateful import Fold
+from tests.property.fold_machine import Fold
 
 
 class Bulk(Fold):

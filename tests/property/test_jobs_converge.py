@@ -17,7 +17,7 @@ from allotment.core.jobs.model import Job, JobStatus, PodGroup, PodView
 from allotment.core.jobs.policies import Happened
 from allotment.core.jobs.status import Moment
 from allotment.core.jobs.sync import Look, Plan, plan
-from tests.unit.test_jobs_examples import job, task
+from tests.unit.jobs_parts import job, task
 
 STEPS_MAX = 60
 WORKING = ("Pending", "Running")

@@ -10,7 +10,7 @@ from allotment_proto.events import Envelope, Event, PodGone, PodObserved
 from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.registry import version_of
 from tests import build
-from tests.unit.test_batch_rounds import World
+from tests.unit.rounds_world import World
 
 CAPACITY = Policy(tiers=((PluginUse("priority"), PluginUse("gang")), (PluginUse("capacity"),)))
 STARVING = PluginUse("gang", off=("enableReclaimable",))

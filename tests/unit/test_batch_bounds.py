@@ -3,43 +3,21 @@
 Every round is played on both roads (`World.round`).
 """
 
-from typing import Any
-
 import pytest
 
-from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.pod_views import pod_status
-from allotment.core.explain.schema import Explanation
 from allotment.core.reasons import refusal_text
 from allotment_proto.events import Decided, PodGone, QueueObserved, Refusal
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
-from tests.unit.test_batch_rounds import World, group
-from tests.unit.test_batch_victims import Contest
-
-LABEL = "volcano.sh/nodegroup-name"
+from tests.unit.contest import Contest
+from tests.unit.node_groups import LABEL, explained, in_group, job, tell_queue
+from tests.unit.rounds_world import World, group
 
 
 def policy(*, strict: bool = True, off: tuple[str, ...] = (), on: tuple[str, ...] = ()) -> Policy:
     nodegroup = PluginUse("nodegroup", off=off, on=on, arguments=(("strict", strict),))
     return Policy(tiers=((PluginUse("priority"), PluginUse("gang"), nodegroup),))
-
-
-def in_group(name: str, label: str = "", cards: int = 2, **labels: str) -> Any:
-    found = {**({LABEL: label} if label else {}), **labels}
-    return build.node(name, cards, labels=tuple(sorted(found.items())))
-
-
-def tell_queue(world: World, name: str, *groups: tuple[str, ...], **changes: Any) -> None:
-    """`groups`: required, preferred, anti-required, anti-preferred."""
-    known = (*groups, *[()] * (4 - len(groups))) if groups else None
-    world.tell(QueueObserved(uid=f"uid-{name}", name=name, rv=9, node_groups=known, **changes))
-
-
-def job(world: World, name: str, pods: int, queue: str, **changes: Any) -> list[str]:
-    world.tell(group(name, 1, queue=queue, **changes))
-    return world.pods(name, pods)
 
 
 def nodes_of(decided: Decided) -> dict[str, str]:
@@ -50,12 +28,6 @@ def refusal_of(world: World, uid: str) -> Refusal:
     found = world.state.pods[uid].refusal
     assert found is not None
     return found
-
-
-def explained(world: World, uid: str) -> Explanation:
-    story = PodStory("default", uid)
-    story.uid, story.fact = uid, world.state.pods[uid].fact
-    return explain(world.state, story, 0, node="n1")
 
 
 def test_a_required_group_decides_where_pods_go_and_what_they_are_told() -> None:

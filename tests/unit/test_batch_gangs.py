@@ -1,7 +1,5 @@
 """Corners of gangs: what is whole, what comes with it, what its pods are told."""
 
-from typing import Any
-
 import pytest
 
 from allotment.core.ledger.state import apply
@@ -10,10 +8,10 @@ from allotment.core.replay.bulk import picture_of
 from allotment_proto.events import (
     GroupGone,
 )
-from allotment_proto.facts import Expression, SubGroups
 from tests import build
 from tests.unit.batch_parts import NOTHING_ASKED, bound, bulk_of, gone, seen
-from tests.unit.test_batch_rounds import World, group
+from tests.unit.rounds_world import World, group
+from tests.unit.sub_groups import halves, in_parts
 
 
 class TestGangs:
@@ -111,27 +109,6 @@ def test_events_of_groups_never_raise() -> None:
     world.tell(build.decided(build.placement("ghost"), wholes=(("ghost", "phantom"),)))
     apply(world.state, gone("ghost"), world.seq + 1)
     assert world.placed() == set()
-
-
-def halves(size: int, least: int) -> tuple[SubGroups, ...]:
-    """As a Job's `partitionPolicy` becomes them."""
-    return (SubGroups("w", size, least, (Expression("role", "In", ("w",)),), ("part",)),)
-
-
-def in_parts(world: World, parts: str, mib: int = 16_000, **changes: Any) -> list[str]:
-    """A pod that fills a card for each letter of `parts`, in the partition that the letter says."""
-    for number, part in enumerate(parts):
-        world.tell(
-            build.pod(
-                f"a-w-{number}",
-                build.request(build.wants(mib, 0)),
-                name=f"a-w-{number}",
-                group="default/a",
-                labels=(("part", part), ("role", "w")),
-                **changes,
-            )
-        )
-    return [f"a-w-{number}" for number in range(len(parts))]
 
 
 class TestSubGroups:

@@ -7,8 +7,8 @@ import pytest
 from allotment_proto.events import PodGone, PriorityClassObserved, QueueObserved, Short
 from tests import build
 from tests.unit.batch_parts import gone
-from tests.unit.test_batch_rounds import World, group
-from tests.unit.test_filter_groups import Filtered
+from tests.unit.filtered import Filtered
+from tests.unit.rounds_world import World, group
 
 
 def full(cards: int = 2) -> World:

@@ -9,9 +9,9 @@ from allotment_proto.events import (
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
 from tests.unit.batch_parts import gone
-from tests.unit.test_batch_bounds import LABEL, in_group, job, tell_queue
-from tests.unit.test_batch_rounds import group
-from tests.unit.test_filter_groups import Filtered
+from tests.unit.filtered import Filtered
+from tests.unit.node_groups import LABEL, in_group, job, tell_queue
+from tests.unit.rounds_world import group
 
 
 class TestNews:

@@ -21,8 +21,8 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
-from tests.unit.test_batch_rounds import group
-from tests.unit.test_batch_victims import POLICY, Contest
+from tests.unit.contest import POLICY, Contest
+from tests.unit.rounds_world import group
 
 CAPACITY = Policy(
     tiers=((PluginUse("priority"), PluginUse("gang")), (PluginUse("capacity"),)),

@@ -5,8 +5,8 @@ import msgspec
 from allotment_proto.events import PodGone, PolicyLoaded
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
-from tests.unit.test_batch_rounds import group
-from tests.unit.test_batch_victims import POLICY, Contest
+from tests.unit.contest import POLICY, Contest
+from tests.unit.rounds_world import group
 
 HUNGRY = Policy(
     tiers=((PluginUse("priority"),), (PluginUse("gang"), PluginUse("proportion"))),

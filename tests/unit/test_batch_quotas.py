@@ -17,7 +17,7 @@ from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
 from tests.unit.batch_parts import CAPACITY, LIMITED, bound, gone, seen
-from tests.unit.test_batch_rounds import World, group
+from tests.unit.rounds_world import World, group
 
 
 class TestQuotas:

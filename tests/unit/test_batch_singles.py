@@ -16,30 +16,20 @@ from allotment_proto.events import (
     Event,
     GroupObserved,
     PodGone,
-    PodObserved,
     PriorityClassObserved,
-    QueueObserved,
 )
 from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.batch_parts import bound, gone, seen
-from tests.unit.test_batch_rounds import World, group
-from tests.unit.test_filter_groups import Filtered
+from tests.unit.filtered import Filtered
+from tests.unit.lone_pods import CPU, GATED, lone, queue
+from tests.unit.rounds_world import World, group
 
-GATED = Policy(
-    tiers=((PluginUse("priority"), PluginUse("gang")), (PluginUse("capacity"),)),
-    actions=("enqueue", "allocate", "preempt", "backfill"),
-)
 EVICTING = Policy(
     tiers=((PluginUse("priority"), PluginUse("gang", off=("enablePreemptable",))),),
     actions=("allocate", "preempt"),
 )
-CPU = build.request(cpu_milli=2_000, memory_bytes=0)
-
-
-def lone(uid: str, **changes: Any) -> PodObserved:
-    return build.pod(uid, CPU, **{"queue": "default", **changes})
 
 
 def made(uid: str, **changes: Any) -> GroupObserved:
@@ -53,10 +43,6 @@ def made(uid: str, **changes: Any) -> GroupObserved:
 def tied(world: World, uid: str) -> None:
     """The pod's annotation names its PodGroup."""
     seen(world, uid, group=f"default/podgroup-{uid}", queue="")
-
-
-def queue(name: str, **changes: Any) -> QueueObserved:
-    return QueueObserved(**{"uid": f"uid-{name}", "name": name, "rv": 2, **changes})
 
 
 def told(world: World, uid: str) -> str:

@@ -13,9 +13,9 @@ from allotment_filter.strays import orphans
 from allotment_proto.events import GroupGone, PodGone, QueueGone, QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
-from tests.unit.test_batch_bounds import explained, job
-from tests.unit.test_batch_rounds import TIERS, group
-from tests.unit.test_filter_groups import Filtered
+from tests.unit.filtered import Filtered
+from tests.unit.node_groups import explained, job
+from tests.unit.rounds_world import TIERS, group
 
 
 def told(world: Filtered, uid: str) -> str:

@@ -1,7 +1,5 @@
 """Preemption and reclaim: who goes, for whom, and that nobody goes in vain."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -12,59 +10,14 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import (
     Evicted,
     PodGone,
-    PodObserved,
     PolicyLoaded,
-    PriorityClassObserved,
     QueueObserved,
 )
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
 from tests.unit.batch_parts import CAPACITY, LIMITED, STARVING, bound, seen
-from tests.unit.test_batch_rounds import World, group
-
-TIERS = (
-    (PluginUse("priority"), PluginUse("gang"), PluginUse("conformance")),
-    (PluginUse("predicates"), PluginUse("proportion")),
-)
-POLICY = Policy(tiers=TIERS, actions=("enqueue", "allocate", "backfill", "preempt", "reclaim"))
-
-
-class Contest(World):
-    """A world with a high and a low priority class."""
-
-    def __init__(self, *nodes: Any) -> None:
-        super().__init__(*nodes, policy=POLICY)
-        for name, value in (("high", 100), ("low", 1)):
-            self.tell(PriorityClassObserved(uid=name, name=name, rv=1, value=value))
-
-    def job(
-        self,
-        name: str,
-        pods: int,
-        *,
-        priority: str = "low",
-        queue: str = "default",
-        members: int = 1,
-    ) -> list[str]:
-        self.tell(group(name, members, priority_class=priority, queue=queue))
-        return self.pods(name, pods)
-
-    def run(self, uids: list[str]) -> None:
-        """Their pods are seen running where they were put."""
-        for uid in uids:
-            pod = self.state.pods[uid]
-            assert pod.allocation is not None
-            held = pod.allocation
-            fact = PodObserved(
-                **{
-                    **{f: getattr(pod.fact, f) for f in pod.fact.__struct_fields__},
-                    "node": held.node,
-                    "holdings": held.holdings,
-                    "phase": "Running",
-                    "rv": pod.fact.rv + 1,
-                }
-            )
-            self.tell(fact)
+from tests.unit.contest import TIERS, Contest
+from tests.unit.rounds_world import group
 
 
 def test_a_high_job_takes_from_a_low_one_of_its_queue() -> None:

@@ -12,7 +12,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import Policy
 from tests import build
 from tests.unit.batch_parts import CAPACITY, bound, gone, seen
-from tests.unit.test_batch_rounds import TIERS, World
+from tests.unit.rounds_world import TIERS, World
 
 
 class TestKeptViews:

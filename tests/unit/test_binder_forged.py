@@ -35,10 +35,10 @@ from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.batch_parts import CAPACITY, LIMITED
-from tests.unit.test_batch_gangs import halves, in_parts
-from tests.unit.test_batch_rounds import group
-from tests.unit.test_batch_victims import Contest
-from tests.unit.test_replay import verify
+from tests.unit.contest import Contest
+from tests.unit.replaying import verify
+from tests.unit.rounds_world import group
+from tests.unit.sub_groups import halves, in_parts
 
 STAGE = StageTime("binder", "b", 1, 2)
 ENQUEUEING = msgspec.structs.replace(CAPACITY, actions=("enqueue", "allocate", "backfill"))

@@ -26,7 +26,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
-from tests.unit.test_batch_rounds import World
+from tests.unit.rounds_world import World
 
 STAGE = StageTime("binder", "b", 1, 2)
 

@@ -16,8 +16,8 @@ from allotment.core.queues.resources import Resources
 from allotment_binder.queue_status import QueueStatuses, QueueUse, quantities
 from allotment_proto.events import PodGone
 from tests import build
-from tests.unit.test_batch_rounds import World
-from tests.unit.test_batch_singles import GATED, lone, queue
+from tests.unit.lone_pods import GATED, lone, queue
+from tests.unit.rounds_world import World
 
 GIB = 1 << 30
 

@@ -13,7 +13,7 @@ from allotment_proto.events import PolicyLoaded, TimePassed
 from allotment_proto.facts import PluginUse, Policy
 from allotment_watcher.timekeeper import keep_time
 from tests import build
-from tests.unit.test_batch_rounds import World, group
+from tests.unit.rounds_world import World, group
 
 USUAL = PluginUse("sla", arguments=(("sla-waiting-time", 60_000),))
 

@@ -12,7 +12,7 @@ from allotment_cli.queue import QueueRow
 from allotment_proto.events import Decided, QueueObserved
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
-from tests.unit.test_batch_rounds import World, group
+from tests.unit.rounds_world import World, group
 
 TIERS = ((PluginUse("priority"), PluginUse("gang")), (PluginUse("capacity"),))
 WORKERS = {"distributed": 4, "three-workers": 3}

@@ -20,8 +20,8 @@ from allotment_proto.facts import Problem
 from tests import build
 from tests.build import node, pod, state_of
 from tests.unit.batch_parts import gone
-from tests.unit.test_batch_rounds import World, group
-from tests.unit.test_batch_singles import GATED, lone, queue
+from tests.unit.lone_pods import GATED, lone, queue
+from tests.unit.rounds_world import World, group
 
 NOW_MS = 1_060_000
 

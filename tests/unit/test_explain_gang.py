@@ -28,7 +28,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
-from tests.unit.test_batch_rounds import World, group
+from tests.unit.rounds_world import World, group
 
 NOW_MS = 1_000_000
 GATED = ("enqueue", "allocate", "backfill")

@@ -10,7 +10,7 @@ from allotment.core.placement.evaluator import Trial
 from allotment_proto.events import NodeObserved, Placement, PolicyLoaded
 from allotment_proto.facts import Geometry, Inventory, PodRequest, Policy, Profile, Selection
 from tests import build
-from tests.unit.test_shunned import chosen
+from tests.unit.both_rankers import chosen
 
 POINT = 1_000_000
 TABLE = (

@@ -15,7 +15,7 @@ from allotment.core.jobs.admission import (
 )
 from allotment.core.jobs.durations import parse_ms, show_s
 from allotment.core.jobs.model import JobSpec, Queue
-from tests.unit.test_jobs_examples import spec, task
+from tests.unit.jobs_parts import spec, task
 
 
 def fields(*tasks: Any, name: str = "j", **more: Any) -> list[str]:

@@ -9,7 +9,7 @@ from allotment.core.jobs import groups, queue_states
 from allotment.core.jobs.groups import for_pod, is_wanting, may_enqueue, name_for_pod, spec_changes
 from allotment.core.jobs.model import Meta, PodGroup, Queue
 from allotment.core.jobs.queue_states import Change, Denied, operate, settle
-from tests.unit.test_jobs_examples import at, group, job, task, template
+from tests.unit.jobs_parts import at, group, job, task, template
 
 RS = {
     "apiVersion": "apps/v1",

@@ -6,16 +6,7 @@ import pytest
 
 from allotment.core.jobs.machine import REACTIONS, Counts, Scope, count, react, settle
 from allotment.core.jobs.policies import ACTIONS
-from tests.unit.test_jobs_examples import (
-    at,
-    group,
-    job,
-    look,
-    phase_in,
-    pod,
-    spec,
-    task,
-)
+from tests.unit.jobs_parts import at, group, job, look, phase_in, pod, spec, task
 
 THREE = spec(task(replicas=3), minAvailable=3)
 

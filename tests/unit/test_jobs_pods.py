@@ -9,7 +9,7 @@ from allotment.core.jobs import plugins
 from allotment.core.jobs.model import Job
 from allotment.core.jobs.plugins import arguments, ssh
 from allotment.core.jobs.pods import build, claims
-from tests.unit.test_jobs_examples import at, job, task, template
+from tests.unit.jobs_parts import at, job, task, template
 
 
 def made(of: Job, role: str = "worker", index: int = 0) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from allotment.core.jobs.policies import Happened, answer, choose, due_actions, happenings
-from tests.unit.test_jobs_examples import NOW, at, job, look, phase_in, pod, spec, task
+from tests.unit.jobs_parts import NOW, at, job, look, phase_in, pod, spec, task
 
 
 def on(event: str, action: str, **more: Any) -> dict[str, Any]:

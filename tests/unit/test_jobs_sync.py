@@ -6,7 +6,7 @@ import pytest
 from allotment.core.jobs.model import Notice
 from allotment.core.jobs.seats import Seat
 from allotment.core.jobs.status import difference
-from tests.unit.test_jobs_examples import NOW, at, group, job, look, phase_in, pod, task
+from tests.unit.jobs_parts import NOW, at, group, job, look, phase_in, pod, task
 
 
 def seats(role: str, *indexes: int) -> tuple[Seat, ...]:

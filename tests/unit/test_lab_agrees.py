@@ -16,7 +16,7 @@ from allotment_lab import measures
 from allotment_lab.engine import Simulation, Totals
 from allotment_proto.events import NodeGone, NodeObserved
 from allotment_proto.facts import Inventory
-from tests.unit.test_lab_runs import NODES, come_and_go, experiment, made_up, policy
+from tests.unit.lab_parts import NODES, come_and_go, experiment, made_up, policy
 
 
 def knowing(name: str, ranker: Callable[[ClusterState], Ranker]) -> Simulation:

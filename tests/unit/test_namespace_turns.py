@@ -21,7 +21,7 @@ from allotment_filter.waiting import Waiting
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved, PolicyLoaded
 from allotment_proto.facts import Policy
 from tests import build
-from tests.unit.test_batch_rounds import TIERS, World, group
+from tests.unit.rounds_world import TIERS, World, group
 
 WHOLE = build.request(build.wants(16_000, 0))
 TURNS = Policy(tiers=TIERS, namespace_turns=True)

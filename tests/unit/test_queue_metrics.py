@@ -13,7 +13,7 @@ from allotment_proto.events import Evicted, Eviction
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
 from tests.unit.queues_parts import GPU, amounts, job, plugin, queue, session, statuses
-from tests.unit.test_batch_rounds import World
+from tests.unit.rounds_world import World
 
 
 def rows(gauges: list[Gauge], name: str) -> Any:

@@ -20,7 +20,7 @@ from allotment_proto.facts import (
 )
 from tests import build, chips
 from tests.strategies import MIG_TABLE
-from tests.unit.test_batch_rounds import group
+from tests.unit.rounds_world import group
 
 CHIP = "Ascend910B3"
 PODS_EACH = 3

@@ -6,22 +6,13 @@ import msgspec
 import pytest
 
 from allotment.core.logport import Record
-from allotment.core.replay.replay import Index, Replayer, Report
+from allotment.core.replay.replay import Index, Replayer
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Decided
 from allotment_proto.facts import Policy
 from tests.recording import Recorder, busy_cluster, vgpu
-
-
-def verify(records: list[Record], first: int = 1, last: int | None = None) -> Report:
-    index = Index(first, last)
-    for record in records:
-        index.feed(record)
-    replayer = Replayer(index.stops)
-    for record in records if last is None else records[:last]:
-        replayer.feed(record)
-    return replayer.report()
+from tests.unit.replaying import verify
 
 
 def tampered(records: list[Record], change: Callable[[Decided], Decided]) -> list[Record]:

@@ -11,7 +11,7 @@ from allotment.core.metrics.histograms import Histogram, spread
 from allotment.core.metrics.schedule import Laps, Schedules
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event, GroupGone, StageTime
 from tests import build
-from tests.unit.test_batch_rounds import World, group
+from tests.unit.rounds_world import World, group
 
 
 class Watched(World):

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from allotment.core.ledger.snapshot import decode, encode
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, careful, place, recheck, run_cycle
+from allotment.core.placement.cycle import Evaluator, careful, recheck, run_cycle
 from allotment.core.placement.evaluator import Trial
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import Holding, Inventory, Selection
 from tests.build import card, holding, node, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
+from tests.unit.both_rankers import chosen
 from tests.unit.device_books import World, adopted, instance, share_node
-from tests.unit.test_replay import verify
+from tests.unit.replaying import verify
 
 
 def failed(uid: str, on: str, card: str, owner: str = "rs") -> Any:
@@ -42,17 +43,6 @@ def shunning(*cards: tuple[str, str], nodes: int = 1) -> ClusterState:
         ended = msgspec.structs.replace(bound, rv=3, phase="Failed")
         apply(state, ended, state.seq + 1)
     return state
-
-
-def chosen(state: ClusterState, fact: Any) -> Placement | Refusal:
-    """Both rankers must say the same."""
-    plain = Evaluator(state)
-    plain.begin()
-    board = Board(state)
-    board.begin()
-    answer = place(fact, board)
-    assert answer == place(fact, plain)
-    return answer
 
 
 def card_of(answer: Placement | Refusal) -> str:

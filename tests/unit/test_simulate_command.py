@@ -6,32 +6,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from allotment.core.placement.policies.typical import SHAPES_MOST
 from allotment_cli.main import main
 from allotment_lab.simulate import curve
 from allotment_lab.simulate.policies import NAMES
 from tests.recording import busy_cluster
-from tests.unit.test_simulate_recipe import TEXT
+from tests.simulating import CONFIGURATION, NODES, TEXT, simulate
 
-NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
-    f"n{n},64000,262144,4,{'AB'[n % 2]}\n" for n in range(4)
-)
-PODS = (
-    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
-    + "".join(
-        f"p{n},2000,1024,{1 + n % 2},{(300, 1000)[n % 2]},{('', 'A', 'A|B')[n % 3]},{n},{n + 60}\n"
-        for n in range(40)
-    )
-)
-CONFIGURATION = """
-actions: allocate
-tiers:
-- plugins:
-  - name: deviceshare
-    arguments: {deviceshare.SchedulePolicy: spread, deviceshare.ScheduleWeight: 10}
-"""
 WANTED = (
     "policy",
     "seed",
@@ -42,19 +25,6 @@ WANTED = (
     "placed",
     "refused",
 )
-
-
-@pytest.fixture
-def trace(tmp_path: Path) -> list[str]:
-    (tmp_path / "nodes.csv").write_text(NODES)
-    (tmp_path / "pods.csv").write_text(PODS)
-    return ["--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv")]
-
-
-def simulate(*arguments: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["simulate", *arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def test_a_run_is_one_object_on_one_line(trace: list[str]) -> None:

@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 
 from allotment_lab.simulate.policies import choose
-from tests.unit.test_simulate_command import NODES, PODS, simulate, trace
-from tests.unit.test_simulate_recipe import TEXT
-
-__all__ = ["trace"]
+from tests.simulating import NODES, PODS, TEXT, simulate
 
 MEMORY = "volcano.sh/vgpu-memory: 8000"
 TOLERANT = """

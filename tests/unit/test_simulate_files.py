@@ -8,10 +8,7 @@ import pytest
 
 from allotment_cli.errors import CliError
 from allotment_lab.simulate import command
-from tests.unit.test_simulate_command import CONFIGURATION, NODES, PODS, simulate, trace
-from tests.unit.test_simulate_recipe import TEXT
-
-__all__ = ["trace"]
+from tests.simulating import CONFIGURATION, NODES, PODS, TEXT, simulate
 
 
 @pytest.mark.parametrize("output", ["--record", "--svg"])

@@ -7,29 +7,9 @@ import pytest
 
 from allotment_lab.simulate.recipe import HOUR_S, parse_recipe
 from allotment_lab.workload import WorkloadError
+from tests.simulating import TEXT
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "simulate"
-TEXT = """
-lasts: 100h
-nodes:
-  - prefix: a
-    count: 2
-    gpus: {model: A100, count: 8, memory_mib: 40960}
-pods:
-  - name: train
-    per_hour: 10
-    runs_for: 2h
-    priority: 5
-    limits: {cpu: 4, volcano.sh/vgpu-number: 2, volcano.sh/vgpu-memory: 8000}
-    annotations: {nvidia.com/use-gputype: A100}
-  - name: serve
-    per_hour: 0.5
-    runs_for_mean: 30m
-    limits: {cpu: 500m, memory: 1Gi}
-  - name: stay
-    per_hour: 1
-    limits: {cpu: 1}
-"""
 
 
 def test_pods_and_nodes_are_those_of_a_cluster() -> None:

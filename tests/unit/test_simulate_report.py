@@ -9,9 +9,7 @@ import pytest
 from allotment_lab.engine import Totals
 from allotment_lab.simulate.policies import shown
 from allotment_lab.simulate.report import RunReport, legend, lines, report
-from tests.unit.test_simulate_command import CONFIGURATION, simulate, trace
-
-__all__ = ["trace"]
+from tests.simulating import CONFIGURATION, simulate
 
 TOTALS = Totals(
     capacity_milli=1_000_000,

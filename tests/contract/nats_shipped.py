@@ -1,0 +1,74 @@
+"""The NATS configurations we ship, run on loopback."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.contract.manifests import ROOT
+
+from allotment.adapters.log.nats_server import find_binary
+from allotment.adapters.log.nats_users import write_keys
+
+SINGLE = ROOT / "deploy/nats/nats.conf"
+RIGHTS = ROOT / "deploy/nats/authorization.conf"
+START_S = 20.0
+
+
+def admit(folder: Path) -> Path:
+    """Put keys and rights beside the configuration, as they are in the container; the seeds."""
+    seeds = folder / "users"
+    (folder / "keys").symlink_to(write_keys(seeds).parent)
+    (folder / RIGHTS.name).write_bytes(RIGHTS.read_bytes())
+    return seeds
+
+
+def on_loopback(text: str, store: Path) -> str:
+    """The same configuration, on free loopback ports and with a store of the test's own."""
+    for shipped, here in (
+        ('"0.0.0.0:4222"', '"127.0.0.1:-1"'),
+        ('"0.0.0.0:8222"', '"127.0.0.1:-1"'),
+        ('"/data"', json.dumps(str(store))),
+    ):
+        assert text.count(shipped) == 1, shipped
+        text = text.replace(shipped, here)
+    return text
+
+
+@contextlib.contextmanager
+def running(texts: Sequence[str], folder: Path) -> Iterator[list[tuple[str, str]]]:
+    """A server for each configuration; (client, monitoring) addresses of each."""
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for number, text in enumerate(texts):
+            conf = folder / f"server-{number}.conf"
+            conf.write_text(f"{text}\nports_file_dir: {json.dumps(str(folder))}\n")
+            process = subprocess.Popen(
+                [find_binary().path, "-c", conf, "--pid", folder / f"{number}.pid"],
+                env={**os.environ, "SERVER_NAME": f"nats-{number}"},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(end, process)
+            pids.append(process.pid)
+        yield [addresses_of(folder, pid) for pid in pids]
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def addresses_of(folder: Path, pid: int) -> tuple[str, str]:
+    """What the server says that it listens on, once it does."""
+    ports = folder / f"nats-server_{pid}.ports"
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # not written yet
+            listed = json.loads(ports.read_text())
+            return listed["nats"][0], listed["monitoring"][0]
+        time.sleep(0.02)
+    raise AssertionError(f"the nats-server {pid} did not listen within {START_S} s")
