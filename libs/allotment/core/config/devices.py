@@ -23,6 +23,9 @@ _CONFIG_NAMESPACE = "deviceshare.KnownGeometriesCMNamespace"
 _RULES = "deviceshare.GPUExclusiveRules"
 KNOWN = (*SWITCHES, _LOCK, _POLICY, _WEIGHT, _CONFIG_NAME, _CONFIG_NAMESPACE, _RULES)
 
+FAMILY_NAMES = tuple(dict.fromkeys((*Policy().families, *FAMILIES)))
+"""In the order in which a policy lists them: that of the default, and then what is newer."""
+
 _OFF = Argument(Kind.BOOLEAN, False)
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
@@ -78,7 +81,7 @@ def _families(report: Report, switches: dict[str, Entry]) -> Fields:
                 "different books of the same cards; set one of them to false",
             )
     served = {SWITCHES[key][1].name for key in on}
-    fields: Fields = {"families": tuple(name for name in Policy().families if name in served)}
+    fields: Fields = {"families": tuple(name for name in FAMILY_NAMES if name in served)}
     for family in FAMILIES.values():
         fields.update(family.policy_fields(frozenset(on)))
     return fields

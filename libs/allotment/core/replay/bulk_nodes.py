@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.ledger.partitions import UNCONFIRMED
-from allotment.core.ledger.partitions.mindcluster import MINDCLUSTER, WHOLE
+from allotment.core.ledger.partitions import UNCONFIRMED, WHOLE, Cutter, holding_rules
 from allotment.core.replay.bulk_events import NodeObserved
 from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Holding
-from allotment_proto.volcano import mindcluster
 
 Sizes = dict[str, tuple[str, int]]
 NO_SIZES: Sizes = {}
@@ -44,7 +42,7 @@ class Card:
         self.sizes: Sizes = {}
         self.pieces: list[Holding] = []
         self.shares = 0
-        self.chip: CardFact | None = None
+        self.chip: tuple[Cutter, CardFact] | None = None
 
     def list(self, slots: int, memory_mib: int, cores_pct: int, sizes: Sizes) -> None:
         """Take over a new capacity; what is booked stays booked."""
@@ -67,7 +65,8 @@ class Card:
         """Whether its instance, if cards are cut, is nobody's and of the geometry in use."""
         if self.chip is not None:
             names = [piece.instance for piece in self.pieces] + [WHOLE] * self.shares
-            return MINDCLUSTER.admits(self.chip, (), names, (holding.instance,))
+            cutter, fact = self.chip
+            return cutter.admits(fact, (), names, (holding.instance,))
         if self.is_closed or not self.sizes:
             return not self.is_closed
         size = self.sizes.get(holding.instance)
@@ -140,8 +139,9 @@ class Node:
                 sizes = tables[listed.table] if known else NO_SIZES
                 card.list(listed.slots, listed.memory_mib, listed.cores_pct, sizes)
                 card.is_listed, card.is_closed = True, listed.table == NO_TABLE
-                is_chip = inventory.family == mindcluster.FAMILY and not card.is_closed
-                card.chip = CardFact(*msgspec.structs.astuple(listed)) if is_chip else None
+                cutter = None if card.is_closed else holding_rules(inventory.family).cutter
+                of_kind = CardFact(*msgspec.structs.astuple(listed))
+                card.chip = None if cutter is None else (cutter, of_kind)
         for cards in self.cards.values():
             for card in cards.values():
                 if not card.is_listed:

@@ -12,6 +12,7 @@ from allotment.core.ledger.partitions.base import (
     CLOSED,
     UNCONFIRMED,
     UNCUT,
+    WHOLE,
     Cutter,
     Piece,
     State,
@@ -24,6 +25,7 @@ from allotment_proto.facts import NO_TABLE, CardFact
 __all__ = [
     "UNCONFIRMED",
     "UNCUT",
+    "WHOLE",
     "Cutter",
     "Piece",
     "State",

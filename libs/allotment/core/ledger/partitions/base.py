@@ -11,6 +11,8 @@ State = tuple[int, ...]
 """What can still be had from a card."""
 UNCUT: State = ()
 """The state of a card from which nothing is cut, and of all cards that are never cut."""
+WHOLE = ""
+"""The piece that is all of a card."""
 UNCONFIRMED = "?"
 """Ends the name of a piece that somebody else gave and the device plugin did not report yet: until
 it does, its card gives nothing more."""

@@ -15,12 +15,10 @@ State: () for an uncut chip; (free cores, free CPUs, engine, pieces as far as th
 
 from collections.abc import Iterable, Sequence
 
-from allotment.core.ledger.partitions.base import UNCUT, Piece, State, Table
+from allotment.core.ledger.partitions.base import UNCUT, WHOLE, Piece, State, Table
 from allotment_proto.facts import CardFact, DeviceRequest
 from allotment_proto.volcano.mindcluster import TEMPLATES, Template
 
-WHOLE = ""
-"""The piece that is all of a chip."""
 ENGINE_FREE, ENGINE_SHARED, ENGINE_TAKEN = range(3)
 CLOSED: State = (0, 0, ENGINE_TAKEN, 0)
 GROUPED = "Ascend310P"
