@@ -76,7 +76,7 @@ class Dice:
         good = [
             card.fact
             for card in node.ledgers[ask.family].cards
-            if card.cutter is None and card_refusal(Free(card), ask, rules, family) is None
+            if card.partitioner is None and card_refusal(Free(card), ask, rules, family) is None
         ]
         return tuple(
             Holding(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.ledger.partitions import UNCUT
+from allotment.core.ledger.partitions import UNPARTITIONED
 from allotment.core.ledger.partitions.mig import LISTED, MIG, MUDDLED
 from allotment_proto.facts import CardFact, Geometry, Profile
 from tests import build
@@ -64,17 +64,17 @@ def test_every_profile_of_a_mixed_geometry_is_on_offer() -> None:
 
 def test_the_last_release_frees_the_geometry() -> None:
     """Upstream keeps it until the node changes (Q5)."""
-    assert MIG.state(CARD, A100, ()) == UNCUT
+    assert MIG.state(CARD, A100, ()) == UNPARTITIONED
 
 
 def test_least_stranded_prefers_the_geometry_that_serves_most_of_the_like() -> None:
     assert given(memory_mib=5000, order="least-stranded") == "group1-0"
     assert given(memory_mib=9000, order="least-stranded") == "group2-0"
     table = (A100[3], A100[2], A100[0])  # listed order would take the whole card
-    piece = MIG.piece(CARD, table, UNCUT, build.wants(5000, 0), "least-stranded")
+    piece = MIG.piece(CARD, table, UNPARTITIONED, build.wants(5000, 0), "least-stranded")
     assert piece is not None
     assert MIG.name(table, piece, ()) == "group1-0"
-    listed = MIG.piece(CARD, table, UNCUT, build.wants(5000, 0), LISTED)
+    listed = MIG.piece(CARD, table, UNPARTITIONED, build.wants(5000, 0), LISTED)
     assert listed is not None
     assert MIG.name(table, listed, ()) == "group4-0"
 
@@ -83,7 +83,7 @@ def test_a_whole_card_is_its_largest_instance() -> None:
     """Upstream wants all memory that is registered, which no instance of an 80 GB card has (Q6)."""
     smaller = (A100[0], Geometry("group4", (Profile("7g.80gb", 80896, 1),)))
     card = CardFact("GPU-b", 0, "NVIDIA-A100-SXM4-80GB", 10, 81920, 100, True, "mig", 0)
-    piece = MIG.piece(card, smaller, UNCUT, build.wants(0, 0, memory_pct=100), LISTED)
+    piece = MIG.piece(card, smaller, UNPARTITIONED, build.wants(0, 0, memory_pct=100), LISTED)
     assert piece is not None
     assert piece.memory_mib == 80896
     assert given(percent=100) == "group4-0"

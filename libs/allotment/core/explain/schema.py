@@ -156,7 +156,7 @@ class Held(_Fact, frozen=True, kw_only=True):
     compute_whole: int
     """What the whole card has: 100 if compute is percent, else its AI cores."""
     instance: str
-    """Which piece of the card, if it is cut: a MIG instance, a template."""
+    """Which piece of the card, if it is partitioned: a MIG instance, a template."""
 
 
 class Placed(_Sparse, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     phase: str
     seq: int
     instance: str = ""
-    """Which piece of the card, if it is cut: a MIG instance, a template."""
+    """Which piece of the card, if it is partitioned: a MIG instance, a template."""
 
 
 class CardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -32,7 +32,7 @@ def agrees(booked: tuple[Holding, ...], claimed: tuple[Holding, ...]) -> bool:
     """Whether a claim is what is booked, in any order.
 
     Two things may differ. An index annotation (`volcano.sh/gpu-index`) carries no amounts, so a
-    claim without memory agrees with any. And Huawei's device plugin confirms a piece that it cut
+    claim without memory agrees with any. And Huawei's device plugin confirms a piece that it gave
     (`huawei.com/AscendReal`), so the same piece agrees whether it is confirmed or not.
 
     The device plugins rewrite nothing else of what a claim is read from: they take entries out of

@@ -7,7 +7,7 @@ its holders; it takes nothing new, because every rule is "free ≥ need" with a 
 
 from collections.abc import Iterator, Sequence
 
-from allotment.core.ledger.partitions import UNCUT, Table, cutter_of, holding_rules
+from allotment.core.ledger.partitions import UNPARTITIONED, Table, holding_rules, partitioner_of
 from allotment_proto.facts import CardFact, Holding, Inventory
 
 EXCLUSIVE = "exclusive:"
@@ -22,18 +22,18 @@ others may give it several."""
 class Card:
     """One card and its holders. Changed only through `Ledger.charge` and `Ledger.release`.
 
-    `cutter` says how it is handed out in pieces, None if by amounts alone; `state` is what can
+    `partitioner` says how it is handed out in pieces, None if by amounts alone; `state` is what can
     still be had then. `tags` counts the holders of each tag that others may keep apart from.
     """
 
     __slots__ = (
-        "cutter",
         "fact",
         "family",
         "free_cores_pct",
         "free_memory_mib",
         "free_slots",
         "holders",
+        "partitioner",
         "slot",
         "state",
         "table",
@@ -46,12 +46,12 @@ class Card:
         """Its place among all cards of the node."""
         self.family = family
         self.table = table
-        self.cutter = cutter_of(family, fact, table)
+        self.partitioner = partitioner_of(family, fact, table)
         self.free_slots = fact.slots
         self.free_memory_mib = fact.memory_mib
         self.free_cores_pct = fact.cores_pct
         self.holders: dict[HolderKey, Holding] = {}
-        self.state = UNCUT
+        self.state = UNPARTITIONED
         self.tags: dict[str, int] = {}
 
     @property
@@ -61,22 +61,22 @@ class Card:
 
     def charged_mib(self, holding: Holding) -> int:
         """The memory that a holder is charged: what it asked for, or that of its piece."""
-        if self.cutter is None:
+        if self.partitioner is None:
             return holding.memory_mib
-        return self.cutter.charged_mib(self.table, holding.instance, holding.memory_mib)
+        return self.partitioner.charged_mib(self.table, holding.instance, holding.memory_mib)
 
     def admits(self, instances: Sequence[str]) -> bool:
         """Whether these pieces can be had next to those that are held."""
-        return self.cutter is None or self.cutter.admits(
+        return self.partitioner is None or self.partitioner.admits(
             self.fact, self.table, self.held, instances
         )
 
     def knows(self, holding: Holding) -> bool:
-        """Whether this is a piece that such a card can be cut into, or a share if it is not cut:
-        a node may change how its cards are shared.
+        """Whether this is a piece into which such a card can be partitioned, or a share of a card
+        that is not: a node may change how its cards are shared.
         """
-        if self.cutter is not None:
-            return self.cutter.admits(self.fact, self.table, (), (holding.instance,))
+        if self.partitioner is not None:
+            return self.partitioner.admits(self.fact, self.table, (), (holding.instance,))
         return holding_rules(self.family).is_share(holding.instance)
 
     @property
@@ -97,7 +97,7 @@ class Card:
 
     def copy(self) -> "Card":
         twin = Card.__new__(Card)
-        twin.fact, twin.table, twin.cutter = self.fact, self.table, self.cutter
+        twin.fact, twin.table, twin.partitioner = self.fact, self.table, self.partitioner
         twin.family, twin.slot = self.family, self.slot
         twin.state = self.state
         twin.tags = dict(self.tags)
@@ -140,11 +140,11 @@ class Ledger:
         card.holders[key] = holding
         card.free_slots -= 1
         card.free_cores_pct -= holding.cores_pct
-        if card.cutter is None:
+        if card.partitioner is None:
             card.free_memory_mib -= holding.memory_mib
         else:
             card.free_memory_mib -= card.charged_mib(holding)
-            card.state = card.cutter.state(card.fact, card.table, card.held)
+            card.state = card.partitioner.state(card.fact, card.table, card.held)
         if tags:
             for tag in self.counted(tags, holding):
                 card.tags[tag] = card.tags.get(tag, 0) + 1
@@ -161,11 +161,11 @@ class Ledger:
             return
         card.free_slots += 1
         card.free_cores_pct += booked.cores_pct
-        if card.cutter is None:
+        if card.partitioner is None:
             card.free_memory_mib += booked.memory_mib
         else:
             card.free_memory_mib += card.charged_mib(booked)
-            card.state = card.cutter.state(card.fact, card.table, card.held)
+            card.state = card.partitioner.state(card.fact, card.table, card.held)
         if tags:
             for tag in self.counted(tags, booked):
                 card.tags[tag] -= 1
@@ -215,7 +215,8 @@ def check(ledger: Ledger, place: str) -> Iterator[str]:
                 f"{place}/{card.fact.id}: free (slots, MiB, cores) is booked as {booked} "
                 f"but the holders leave {wanted}"
             )
-        if card.cutter is not None:
-            state = card.cutter.state(card.fact, card.table, card.held)
+        if card.partitioner is not None:
+            state = card.partitioner.state(card.fact, card.table, card.held)
             if card.state != state:
-                yield f"{place}/{card.fact.id}: is cut as {state} but booked as {card.state}"
+                booked_as = f"{state} but booked as {card.state}"
+                yield f"{place}/{card.fact.id}: is partitioned as {booked_as}"

@@ -107,7 +107,7 @@ def covers(node: Node, placement: Placement) -> bool:
         card = None if ledger is None else ledger.by_id.get(held.card)
         if card is None or card.free_slots < 1 or card.free_cores_pct < held.cores_pct:
             return False
-        if card.cutter is None:
+        if card.partitioner is None:
             if card.free_memory_mib < held.memory_mib:
                 return False
         elif card.free_memory_mib < card.charged_mib(held) or not card.admits((held.instance,)):

@@ -43,6 +43,6 @@ def _times(free: Free, wanted: DeviceRequest, rules: Rules) -> int:
     if wanted.cores_pct:
         bounds.append(free.cores_pct // wanted.cores_pct)
     card = free.card
-    if card.cutter is not None:
-        bounds.append(card.cutter.most(card.fact, card.table, card.state, wanted))
+    if card.partitioner is not None:
+        bounds.append(card.partitioner.most(card.fact, card.table, card.state, wanted))
     return min(bounds)

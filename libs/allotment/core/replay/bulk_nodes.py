@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.ledger.partitions import UNCONFIRMED, WHOLE, Cutter, holding_rules
+from allotment.core.ledger.partitions import UNCONFIRMED, WHOLE, Partitioner, holding_rules
 from allotment.core.replay.bulk_events import NodeObserved
 from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Holding
 
@@ -42,7 +42,7 @@ class Card:
         self.sizes: Sizes = {}
         self.pieces: list[Holding] = []
         self.shares = 0
-        self.chip: tuple[Cutter, CardFact] | None = None
+        self.chip: tuple[Partitioner, CardFact] | None = None
 
     def list(self, slots: int, memory_mib: int, cores_pct: int, sizes: Sizes) -> None:
         """Take over a new capacity; what is booked stays booked."""
@@ -65,8 +65,8 @@ class Card:
         """Whether its instance, if cards are cut, is nobody's and of the geometry in use."""
         if self.chip is not None:
             names = [piece.instance for piece in self.pieces] + [WHOLE] * self.shares
-            cutter, fact = self.chip
-            return cutter.admits(fact, (), names, (holding.instance,))
+            partitioner, fact = self.chip
+            return partitioner.admits(fact, (), names, (holding.instance,))
         if self.is_closed or not self.sizes:
             return not self.is_closed
         size = self.sizes.get(holding.instance)
@@ -139,9 +139,9 @@ class Node:
                 sizes = tables[listed.table] if known else NO_SIZES
                 card.list(listed.slots, listed.memory_mib, listed.cores_pct, sizes)
                 card.is_listed, card.is_closed = True, listed.table == NO_TABLE
-                cutter = None if card.is_closed else holding_rules(inventory.family).cutter
+                found = None if card.is_closed else holding_rules(inventory.family).partitioner
                 of_kind = CardFact(*msgspec.structs.astuple(listed))
-                card.chip = None if cutter is None else (cutter, of_kind)
+                card.chip = None if found is None else (found, of_kind)
         for cards in self.cards.values():
             for card in cards.values():
                 if not card.is_listed:

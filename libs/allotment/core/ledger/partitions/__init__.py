@@ -1,9 +1,9 @@
 """Cards that are handed out in pieces: where what is free is more than three amounts.
 
-A *cutter* knows one way to cut cards. All it needs to know of a card is its fact, its geometries
-and which pieces are held; what follows from that is the card's *state*, a tuple of integers that is
-equal for cards from which the same can still be had. The columns give every state a kind of its
-own, so that cut cards are compared by the same thresholds as all others.
+A *partitioner* knows one way to partition cards. All it needs to know of a card is its fact, its
+geometries and which pieces are held; what follows from that is the card's *state*, a tuple of
+integers that is equal for cards from which the same can still be had. The columns give every state
+a kind of its own, so that partitioned cards are compared by the same thresholds as all others.
 
 `holdings` says of each device family what the books must know of it.
 """
@@ -11,9 +11,9 @@ own, so that cut cards are compared by the same thresholds as all others.
 from allotment.core.ledger.partitions.base import (
     CLOSED,
     UNCONFIRMED,
-    UNCUT,
+    UNPARTITIONED,
     WHOLE,
-    Cutter,
+    Partitioner,
     Piece,
     State,
     Table,
@@ -24,19 +24,19 @@ from allotment_proto.facts import NO_TABLE, CardFact
 
 __all__ = [
     "UNCONFIRMED",
-    "UNCUT",
+    "UNPARTITIONED",
     "WHOLE",
-    "Cutter",
+    "Partitioner",
     "Piece",
     "State",
     "Table",
-    "cutter_of",
     "holding_rules",
+    "partitioner_of",
 ]
 
 
-def cutter_of(family: str, card: CardFact, table: Table) -> Cutter | None:
-    """How a card is cut; None for one that is shared by amounts alone."""
+def partitioner_of(family: str, card: CardFact, table: Table) -> Partitioner | None:
+    """How a card is partitioned; None for one that is shared by amounts alone."""
     if card.table == NO_TABLE:
         return CLOSED
-    return MIG if table else holding_rules(family).cutter
+    return MIG if table else holding_rules(family).partitioner

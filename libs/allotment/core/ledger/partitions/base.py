@@ -9,8 +9,8 @@ Table = tuple[Geometry, ...]
 """The geometries by which a card can be partitioned."""
 State = tuple[int, ...]
 """What can still be had from a card."""
-UNCUT: State = ()
-"""The state of a card from which nothing is cut, and of all cards that are never cut."""
+UNPARTITIONED: State = ()
+"""The state of a card of which no piece is held, and of all cards that are never partitioned."""
 WHOLE = ""
 """The piece that is all of a card."""
 UNCONFIRMED = "?"
@@ -19,7 +19,7 @@ it does, its card gives nothing more."""
 
 
 class Piece(NamedTuple):
-    """What a card would hand out. `kind` is the cutter's own, for naming it."""
+    """What a card would hand out. `kind` is the partitioner's own, for naming it."""
 
     kind: tuple[int, ...]
     memory_mib: int
@@ -33,8 +33,8 @@ class Piece(NamedTuple):
     """It will do, but something better was asked for."""
 
 
-class Cutter(Protocol):
-    """One way to cut cards. Stateless and total: whatever is asked, it answers."""
+class Partitioner(Protocol):
+    """One way to partition cards. Stateless and total: whatever is asked, it answers."""
 
     def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
         """What follows from the pieces that are held (`Holding.instance`), in any order."""
@@ -51,7 +51,7 @@ class Cutter(Protocol):
         """
 
     def most(self, card: CardFact, table: Table, state: State, wanted: DeviceRequest) -> int:
-        """How often such a request can be served at most from here on, whatever else is cut."""
+        """How often such a request can be served at most, whatever else is handed out."""
 
     def name(self, table: Table, piece: Piece, held: Sequence[str]) -> str:
         """The `Holding.instance` of the piece, next to those that are held."""
@@ -64,15 +64,16 @@ class Cutter(Protocol):
 
 
 class Closed:
-    """The cutter of cards with `CardFact.table` `NO_TABLE`: nobody configured how they are cut, or
-    their mode is another. They hand out nothing new; what is held of them stays booked.
+    """The partitioner of cards with `CardFact.table` `NO_TABLE`: nobody configured how they are
+    partitioned, or their mode is another. They hand out nothing new; what is held of them stays
+    booked.
     """
 
     def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
-        return UNCUT
+        return UNPARTITIONED
 
     def states(self, card: CardFact, table: Table) -> Iterable[State]:
-        return (UNCUT,)
+        return (UNPARTITIONED,)
 
     def piece(
         self, card: CardFact, table: Table, state: State, wanted: DeviceRequest, order: str

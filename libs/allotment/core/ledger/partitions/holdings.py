@@ -1,11 +1,11 @@
-"""What the books must know of a device family: how its cards are cut, and what `Holding.instance`
-means.
+"""What the books must know of a device family: how its cards are partitioned, and what
+`Holding.instance` means.
 
-A family that is not listed in `RULES` has plain shares: its cards are cut only where they have a
-table, and an instance says nothing.
+A family that is not listed in `RULES` has plain shares: its cards are partitioned only where they
+have a table, and an instance says nothing.
 """
 
-from allotment.core.ledger.partitions.base import UNCONFIRMED, Cutter
+from allotment.core.ledger.partitions.base import UNCONFIRMED, Partitioner
 from allotment.core.ledger.partitions.mindcluster import MINDCLUSTER
 from allotment_proto.facts import DeviceRequest
 from allotment_proto.volcano import ascend, mindcluster, vgpu
@@ -14,11 +14,11 @@ from allotment_proto.volcano import ascend, mindcluster, vgpu
 class HoldingRules:
     """The rules of a family with plain shares."""
 
-    cutter: Cutter | None = None
-    """How all its cards are cut that have no table."""
+    partitioner: Partitioner | None = None
+    """How all its cards are partitioned that have no table."""
 
     def is_share(self, instance: str) -> bool:
-        """Whether a card that is not cut can have given this."""
+        """Whether a card that is not partitioned can have given this."""
         return True
 
     def answers(self, instance: str, request: DeviceRequest) -> bool:
@@ -39,7 +39,7 @@ class _Vgpu(HoldingRules):
         return not instance
 
     def granted(self, instance: str, request: DeviceRequest) -> str:
-        """Which MIG instance a request gets depends on how the card is cut: each will do."""
+        """Which MIG instance a request gets depends on the card's other holders: each will do."""
         return instance
 
 
@@ -58,7 +58,7 @@ class _Ascend(HoldingRules):
 
 
 class _Mindcluster(HoldingRules):
-    cutter = MINDCLUSTER
+    partitioner = MINDCLUSTER
 
     def granted(self, instance: str, request: DeviceRequest) -> str:
         piece = mindcluster.TEMPLATES.get(instance.removesuffix(UNCONFIRMED))

@@ -1,4 +1,4 @@
-"""MIG: a card is cut by one geometry at a time, and an instance has one holder.
+"""MIG: a card is partitioned by one geometry at a time, and an instance has one holder.
 
 A geometry lists profiles with counts; positions count through them in the configuration's order.
 An instance is named ``<geometry>-<position>``. The smallest profile that will do is handed out, at
@@ -11,14 +11,14 @@ the rest of the card, that is, whose instances serve most of them; of equals the
 smaller instance for this pod, then the first in the configuration. With the order `listed` it is
 the first that will do, as in Volcano.
 
-State: () for an uncut card; (geometry, free count of each of its profiles); `MUDDLED` for a card
-whose holders contradict each other or the table, which hands out nothing.
+State: () for an unpartitioned card; (geometry, free count of each of its profiles); `MUDDLED` for
+a card whose holders contradict each other or the table, which hands out nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from allotment.core.ledger.partitions.base import UNCUT, Piece, State, Table
+from allotment.core.ledger.partitions.base import UNPARTITIONED, Piece, State, Table
 from allotment_proto.facts import CardFact, DeviceRequest, Geometry
 
 MUDDLED: State = (-1,)
@@ -26,11 +26,11 @@ LISTED = "listed"
 
 
 class Mig:
-    """The cutter of MIG cards; see `allotment.core.ledger.partitions.Cutter`."""
+    """The partitioner of MIG cards; see `allotment.core.ledger.partitions.Partitioner`."""
 
     def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
         if not held:
-            return UNCUT
+            return UNPARTITIONED
         found = [_place(table, instance) for instance in held]
         chosen = found[0]
         if chosen is None:
@@ -43,7 +43,7 @@ class Mig:
         return (number, *_free_counts(table[number], used))
 
     def states(self, card: CardFact, table: Table) -> Iterable[State]:
-        yield UNCUT
+        yield UNPARTITIONED
         yield MUDDLED
         for number, geometry in enumerate(table):
             counts = (range(profile.count + 1) for profile in geometry.profiles)
@@ -54,7 +54,7 @@ class Mig:
         self, card: CardFact, table: Table, state: State, wanted: DeviceRequest, order: str
     ) -> Piece | None:
         need_mib = need_on(card, table, wanted)
-        if state != UNCUT:
+        if state != UNPARTITIONED:
             if state == MUDDLED:
                 return None
             return _smallest(table, state, need_mib, wanted.cores_pct)
@@ -77,7 +77,7 @@ class Mig:
         if state == MUDDLED:
             return 0
         need_mib = need_on(card, table, wanted)
-        if state != UNCUT:
+        if state != UNPARTITIONED:
             return _adequate(table[state[0]], state[1:], need_mib)
         counts = (
             _adequate(geometry, [profile.count for profile in geometry.profiles], need_mib)
@@ -110,7 +110,7 @@ MIG = Mig()
 
 
 def largest_mib(table: Table) -> int:
-    """The memory of the largest instance that a card can be cut into."""
+    """The memory of the largest instance that a card can be partitioned into."""
     return max((p.memory_mib for g in table for p in g.profiles if p.count), default=0)
 
 
@@ -121,7 +121,7 @@ def most_mib(table: Table) -> int:
 
 def largest_left_mib(table: Table, state: State) -> int:
     """The memory of the largest instance that a card in this state can still give."""
-    if state == UNCUT:
+    if state == UNPARTITIONED:
         return largest_mib(table)
     if state == MUDDLED:
         return 0

@@ -1,21 +1,21 @@
-"""Ascend chips through MindCluster: whole, or cut by named templates.
+"""Ascend chips through MindCluster: whole, or partitioned by named templates.
 
 A template takes AI cores and AI CPUs of a chip, and says of the media engine (DVPP) that it takes
 it (``yes``), shares it (``null``) or does without (``no``). The 310P has four groups in which its
-pieces live: cut into three it gives no more pieces of four cores, cut into four only pieces of one.
+pieces live: in three pieces it gives no more pieces of four cores, in four only pieces of one.
 Which pieces share a group is Huawei's to choose, so each counts as a group of its own.
 
 What is left follows from the pieces that are held, whatever order they came in; each takes what its
 own template needs. Source: volcano `ascend310p/vnpu` (deviceshare 4.10, 7.4), with quirk Q24 done
 right.
 
-State: () for an uncut chip; (free cores, free CPUs, engine, pieces as far as they are counted);
-`CLOSED` for a chip that gives nothing.
+State: () for an unpartitioned chip; (free cores, free CPUs, engine, pieces as far as they are
+counted); `CLOSED` for a chip that gives nothing.
 """
 
 from collections.abc import Iterable, Sequence
 
-from allotment.core.ledger.partitions.base import UNCUT, WHOLE, Piece, State, Table
+from allotment.core.ledger.partitions.base import UNPARTITIONED, WHOLE, Piece, State, Table
 from allotment_proto.facts import CardFact, DeviceRequest
 from allotment_proto.volcano.mindcluster import TEMPLATES, Template
 
@@ -33,19 +33,19 @@ _NAMES = tuple(TEMPLATES)
 
 
 class Mindcluster:
-    """The cutter of MindCluster chips; see `allotment.core.ledger.partitions.Cutter`."""
+    """The partitioner of MindCluster chips; see `allotment.core.ledger.partitions.Partitioner`."""
 
     def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
-        state = UNCUT
+        state = UNPARTITIONED
         for name in held:
             template = TEMPLATES.get(name)
             state = CLOSED if template is None else _after(card, state, template)
         return state
 
     def states(self, card: CardFact, table: Table) -> Iterable[State]:
-        """Also those that only others bring about, who cut what should not have been cut."""
-        found: dict[State, None] = {UNCUT: None, CLOSED: None}
-        waiting = [UNCUT]
+        """Also those that only others bring about, who partition what should not have been."""
+        found: dict[State, None] = {UNPARTITIONED: None, CLOSED: None}
+        waiting = [UNPARTITIONED]
         while waiting:
             state = waiting.pop()
             for template in TEMPLATES.values():
@@ -60,7 +60,7 @@ class Mindcluster:
     ) -> Piece | None:
         """The first of the wanted templates that the chip gives; of equal chips the fullest."""
         if not wanted.templates:
-            is_whole = state == UNCUT and wanted.cores_pct == card.cores_pct
+            is_whole = state == UNPARTITIONED and wanted.cores_pct == card.cores_pct
             return Piece((), 0, wanted.cores_pct, CLOSED) if is_whole else None
         for number, name in enumerate(wanted.templates):
             template = TEMPLATES.get(name)
@@ -78,7 +78,7 @@ class Mindcluster:
 
     def most(self, card: CardFact, table: Table, state: State, wanted: DeviceRequest) -> int:
         if not wanted.templates:
-            return int(state == UNCUT and wanted.cores_pct == card.cores_pct)
+            return int(state == UNPARTITIONED and wanted.cores_pct == card.cores_pct)
         cores, cpu, *_ = _free(card, state)
         templates = [TEMPLATES[name] for name in wanted.templates if name in TEMPLATES]
         return max((min(cores // t.cores, cpu // t.cpu) for t in templates), default=0)
@@ -95,7 +95,7 @@ class Mindcluster:
         for name in new:
             template = TEMPLATES.get(name)
             if template is None:
-                if name != WHOLE or state != UNCUT:
+                if name != WHOLE or state != UNPARTITIONED:
                     return False
                 state = CLOSED
             elif _gives(card, state, template):
@@ -129,7 +129,7 @@ def _gives(card: CardFact, state: State, template: Template) -> bool:
 
 
 def _after(card: CardFact, state: State, template: Template) -> State:
-    """What is left once a piece is cut, also where it should not have been."""
+    """What is left once a piece is handed out, also where it should not have been."""
     cores, cpu, engine, pieces = _free(card, state)
     cores, cpu = cores - template.cores, cpu - template.cpu
     if state == CLOSED or cores < 1 or cpu < 1:

@@ -184,7 +184,7 @@ class Arrays:
     def _write_card(self, position: int, card: Card) -> None:
         at, size = position * self.depth + card.slot, card.fact
         free_mib, holders = card.free_memory_mib, size.slots - card.free_slots
-        if card.cutter is not None:
+        if card.partitioner is not None:
             self.cut[at] = card.held
             number = self.keys_view[at] & self.layout.kind_mask
             self.keys_view[at] += self.card_kinds.in_state(number, card.state) - number

@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import Node
-from allotment.core.ledger.partitions import UNCUT, Cutter, State, Table, cutter_of
+from allotment.core.ledger.partitions import (
+    UNPARTITIONED,
+    Partitioner,
+    State,
+    Table,
+    partitioner_of,
+)
 from allotment_proto.facts import NO_TABLE, CardFact
 
 
@@ -28,7 +34,7 @@ class CardKind(NamedTuple):
     table: Table = ()
     is_closed: bool = False
     """It hands out nothing; see `NO_TABLE`."""
-    state: State = UNCUT
+    state: State = UNPARTITIONED
     """What can still be had of a cut card: it is of another kind after every piece."""
 
     def fact(self) -> CardFact:
@@ -46,8 +52,8 @@ class CardKind(NamedTuple):
         )
 
     @property
-    def cutter(self) -> Cutter | None:
-        return cutter_of(self.family, self.fact(), self.table)
+    def partitioner(self) -> Partitioner | None:
+        return partitioner_of(self.family, self.fact(), self.table)
 
 
 NO_CARD = CardKind("", "", "", 0, 0, 0, False)
@@ -78,7 +84,7 @@ class Kinds:
 
     def __init__(self) -> None:
         self.known: list[CardKind] = []
-        self.cutters: list[tuple[Cutter | None, CardFact]] = []
+        self.partitioners: list[tuple[Partitioner | None, CardFact]] = []
         """Per kind how it is cut, and a card of it."""
         self._numbers: dict[CardKind, int] = {}
         self._siblings: list[dict[State, int]] = []
@@ -90,10 +96,10 @@ class Kinds:
         known = self._numbers.get(kind)
         if known is None:
             known = self._add(kind, {})
-            cutter, fact = self.cutters[known]
-            if cutter is not None:  # all that such a card can become, so that rows know it at once
+            partitioner, fact = self.partitioners[known]
+            if partitioner is not None:  # all that such a card can become: rows know it at once
                 siblings = self._siblings[known]
-                for state in cutter.states(fact, kind.table):
+                for state in partitioner.states(fact, kind.table):
                     if state not in siblings:
                         self._add(kind._replace(state=state), siblings)
         return known
@@ -109,7 +115,7 @@ class Kinds:
     def _add(self, kind: CardKind, siblings: dict[State, int]) -> int:
         number = self._numbers[kind] = siblings[kind.state] = len(self.known)
         self.known.append(kind)
-        self.cutters.append((kind.cutter, kind.fact()))
+        self.partitioners.append((kind.partitioner, kind.fact()))
         self._siblings.append(siblings)
         return number
 

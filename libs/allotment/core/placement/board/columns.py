@@ -114,15 +114,15 @@ class Columns(Arrays):
         """Note a piece that is taken or given back; gives the memory that it is charged."""
         number = self.keys_view[at] & self.layout.kind_mask
         kind, pieces = self.kinds[number], self.cut[at]
-        cutter, fact = self.card_kinds.cutters[number]
-        assert cutter is not None
+        partitioner, fact = self.card_kinds.partitioners[number]
+        assert partitioner is not None
         if sign > 0:
             pieces.append(held.instance)
         else:
             pieces.remove(held.instance)
-        state = cutter.state(fact, kind.table, pieces)
+        state = partitioner.state(fact, kind.table, pieces)
         self.keys_view[at] += self.card_kinds.in_state(number, state) - number
-        return cutter.charged_mib(kind.table, held.instance, held.memory_mib)
+        return partitioner.charged_mib(kind.table, held.instance, held.memory_mib)
 
     def _book_pod(self, position: int, fact: PodObserved, sign: int) -> None:
         self.crowd.assume(position, fact, sign)

@@ -46,11 +46,12 @@ class _Pieces:
             return _share(ask, kind, card)
         wanted, taken = ask.request, (columns.kinds[kind], columns.cut[at])
         card_kind, held = self._taken.get(at, taken)
-        cutter, fact = card_kind.cutter, card_kind.fact()
-        assert cutter is not None
-        piece = cutter.piece(fact, card_kind.table, card_kind.state, wanted, self._policy.mig_order)
+        partitioner, fact = card_kind.partitioner, card_kind.fact()
+        assert partitioner is not None
+        table, order = card_kind.table, self._policy.mig_order
+        piece = partitioner.piece(fact, table, card_kind.state, wanted, order)
         assert piece is not None, "a card is chosen only if it has a piece that will do"
-        name = cutter.name(card_kind.table, piece, held)
+        name = partitioner.name(table, piece, held)
         self._taken[at] = card_kind._replace(state=piece.after), [*held, name]
         need_mib = need_memory_mib(wanted, card_kind.memory_mib, card_kind.table)
         return Holding(wanted.family, wanted.container, card, need_mib, piece.cores_pct, name)

@@ -200,7 +200,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
     ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
     fits_micro = [
-        FULL_MICRO if kind.cutter is None else fit_share_micro(asked, taken)
+        FULL_MICRO if kind.partitioner is None else fit_share_micro(asked, taken)
         for kind, asked, taken in zip(kinds, memory_mib, charged, strict=True)
     ]
     charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])
@@ -216,7 +216,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         after=np.array([piece.after if piece else 0 for piece in pieces], np.int64),
         has_piece=has_piece,
         times=np.array([piece.times if piece else 0 for piece in pieces], np.int64),
-        is_cut=any(k.cutter is not None for k in kinds),
+        is_cut=any(k.partitioner is not None for k in kinds),
         each_once=family.each_once,
         is_wired=is_wired(wanted),
         is_chip=_flags(k.family == wanted.family and k.model == wanted.chip for k in kinds),
@@ -257,7 +257,7 @@ def _padded(field: Any, unused: int) -> Any:
 
 class _Piece(NamedTuple):
     """What a card of a kind would hand out: amounts, its kind then, how often at most; and the
-    last two of `cuts.Piece`."""
+    last two of `partitions.Piece`."""
 
     memory_mib: int
     cores_pct: int
@@ -271,18 +271,18 @@ def _piece(
     columns: Columns, number: int, wanted: DeviceRequest, selection: Selection, policy: Policy
 ) -> _Piece | None:
     kind = columns.kinds[number]
-    cutter = kind.cutter
-    if kind.family != wanted.family or cutter is None:
+    partitioner = kind.partitioner
+    if kind.family != wanted.family or partitioner is None:
         if kind.family == wanted.family and not small_enough(0, kind.table, selection):
             return None
         memory_mib = need_memory_mib(wanted, kind.memory_mib, kind.table)
         return _Piece(memory_mib, wanted.cores_pct, number, HUGE)
     fact = kind.fact()
-    piece = cutter.piece(fact, kind.table, kind.state, wanted, policy.mig_order)
+    piece = partitioner.piece(fact, kind.table, kind.state, wanted, policy.mig_order)
     if piece is None or not small_enough(piece.memory_mib, kind.table, selection):
         return None
     after = columns.card_kinds.in_state(number, piece.after)
-    times = cutter.most(fact, kind.table, kind.state, wanted)
+    times = partitioner.most(fact, kind.table, kind.state, wanted)
     return _Piece(piece.memory_mib, piece.cores_pct, after, times, piece.rank, piece.is_second_best)
 
 

@@ -1,9 +1,9 @@
 """Ascend chips through HAMi: by template, whole, or sliced softly.
 
 A node may have chips of several kinds, each known by its common word (`CardFact.model`), which a
-request names (`DeviceRequest.chip`). Without further word a pod gets a template that is cut from
-the chip, or the chip; with ``huawei.com/vnpu-mode: hami-core`` a slice that is held to its memory
-and compute by software, on nodes that slice softly. Templates are charged by their memory.
+request names (`DeviceRequest.chip`). Without further word a pod gets a template of the chip, or the
+chip; with ``huawei.com/vnpu-mode: hami-core`` a slice that is held to its memory and compute by
+software, on nodes that slice softly. Templates are charged by their memory.
 Source: volcano `ascend/hami` (deviceshare 2.6, 4.9), with quirks Q11, Q12, Q15 and Q23 done right.
 """
 

@@ -40,7 +40,7 @@ class Rules(NamedTuple):
     """Tags of holders with which the pod shares no card."""
     mig_order: str = Policy().mig_order
     by_amount: bool = False
-    """Whether a cut card counts as if it were shared by amounts: a rough view, for estimates."""
+    """Whether a partitioned card counts as if it were shared by amounts: a rough view."""
     node: str = ""
     """Whose cards are asked: cards are shunned by node, because an id may occur on several."""
 
@@ -73,7 +73,7 @@ def card_refusal(free: Free, request: DeviceRequest, rules: Rules, family: Famil
         return reasons.EXCLUSIVE_CONFLICT
     if free.memory_mib < need_memory_mib(request, fact.memory_mib, card.table):
         return reasons.INSUFFICIENT_GPU_MEMORY
-    if card.cutter is not None and not rules.by_amount:
+    if card.partitioner is not None and not rules.by_amount:
         piece = free.piece(request, rules.mig_order)
         if piece is None or free.memory_mib < piece.memory_mib:
             return reasons.NO_FITTING_INSTANCE
@@ -185,7 +185,7 @@ def choose_cards(
 
 def _gladly(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:
     """The good cards as their pieces are ranked (`Piece.rank`); equals stay as they are."""
-    if all(free.card.cutter is None for free in good):
+    if all(free.card.partitioner is None for free in good):
         return good
 
     def rank(free: Free) -> int:

@@ -23,12 +23,12 @@ class Free:
         """The pieces that are held once something was taken; None: those of the card."""
 
     def piece(self, wanted: DeviceRequest, order: str) -> Piece | None:
-        """What the card hands out; of a card that is not cut it is the amounts asked for."""
+        """What the card hands out; if it is not partitioned, the amounts asked for."""
         card = self.card
-        if card.cutter is None:
+        if card.partitioner is None:
             memory_mib = need_memory_mib(wanted, card.fact.memory_mib)
             return Piece((), memory_mib, wanted.cores_pct, self.state)
-        return card.cutter.piece(card.fact, card.table, self.state, wanted, order)
+        return card.partitioner.piece(card.fact, card.table, self.state, wanted, order)
 
     def charge(self, piece: Piece) -> None:
         """Take a piece's amounts."""
@@ -47,11 +47,11 @@ class Free:
         """Charge a piece that `piece` offered; gives the `Holding.instance` it is known by."""
         self.charge(piece)
         card = self.card
-        if card.cutter is None:
+        if card.partitioner is None:
             return share_name(wanted)
         if self.held is None:
             self.held = card.held
-        name = card.cutter.name(card.table, piece, self.held)
+        name = card.partitioner.name(card.table, piece, self.held)
         self.held.append(name)
         return name
 
@@ -73,7 +73,7 @@ CardOrder = Callable[[Sequence[Free], DeviceRequest], Sequence[Free]]
 
 
 def share_name(wanted: DeviceRequest) -> str:
-    """The `Holding.instance` of a share of a card that is not cut."""
+    """The `Holding.instance` of a share of a card that is not partitioned."""
     if not wanted.chip:
         return ""
     return f"{wanted.chip}/{wanted.templates[0] if wanted.templates else ''}"
@@ -82,7 +82,7 @@ def share_name(wanted: DeviceRequest) -> str:
 def need_memory_mib(request: DeviceRequest, capacity_mib: int, table: Table = ()) -> int:
     """The memory one card must have free: the amount, or the percentage of this card, floored.
 
-    Of a card that is cut by geometries its largest instance is as good as all of it.
+    Of a card that is partitioned by geometries its largest instance is as good as all of it.
     """
     if request.memory_pct:
         share_mib = capacity_mib * request.memory_pct // 100

@@ -1,6 +1,6 @@
 """Ascend 310P chips through MindCluster: whole, or pieces by AI cores.
 
-How they are cut: `ledger.partitions.mindcluster`.
+How they are partitioned: `ledger.partitions.mindcluster`.
 
 A card's and a holding's percent of compute counts AI cores here, and a card's slots its AI CPUs. A
 pod asks as a whole: its chips are written down once for all its containers, so one of them asks.

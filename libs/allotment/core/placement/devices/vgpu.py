@@ -1,7 +1,7 @@
 """vGPU: NVIDIA cards by share or by MIG instance, as the node's mode is.
 
 In mode `hami-core` a share is held to its memory and compute by software, in `mps` to its compute
-alone; in `mig` a card is cut into instances (`allotment.core.ledger.partitions.mig`).
+alone; in `mig` a card is partitioned into instances (`allotment.core.ledger.partitions.mig`).
 """
 
 from collections.abc import Mapping

@@ -78,7 +78,7 @@ def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:
 
 
 def _part_micro(pick: Pick, holding: Holding) -> int:
-    is_cut = pick.card.cutter is not None
+    is_cut = pick.card.partitioner is not None
     return fit_share_micro(holding.memory_mib, pick.charged_mib) if is_cut else FULL_MICRO
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allotment.core.ledger.partitions import cutter_of
+from allotment.core.ledger.partitions import partitioner_of
 from allotment.core.replay.bulk import Picture
 from allotment.core.replay.journal.segment import NONE, JournalError, Names, Rows, charging, on_card
 from allotment_proto.facts import NO_TABLE, CardFact, Holding
@@ -196,7 +196,7 @@ def _charge_pieces(
 def _piece_mib(names: Names, number: int, share: Holding) -> int:
     cut = names.cuts[number]
     card = CardFact("", 0, "", 0, 0, 0, True, "", NO_TABLE if cut.is_closed else NONE)
-    cutter = cutter_of(cut.family, card, cut.table)
-    if cutter is None:
+    partitioner = partitioner_of(cut.family, card, cut.table)
+    if partitioner is None:
         raise JournalError(f"cards of {cut.family} are not cut so")
-    return cutter.charged_mib(cut.table, share.instance, share.memory_mib)
+    return partitioner.charged_mib(cut.table, share.instance, share.memory_mib)

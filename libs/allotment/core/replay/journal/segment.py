@@ -73,7 +73,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What tells how a card is cut: see `cuts.cutter_of`. Only for cards that are."""
+    """What tells how a card is cut: see `partitions.partitioner_of`. Only for cards that are."""
 
     family: str
     is_closed: bool

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from allotment.core.ledger.model import Allocation, ClusterState
-from allotment.core.ledger.partitions import cutter_of
+from allotment.core.ledger.partitions import partitioner_of
 from allotment.core.replay.journal.segment import (
     CARD,
     ENTRY,
@@ -180,7 +180,7 @@ class Writer:
             for card in inventory.cards:
                 table = tables[card.table] if 0 <= card.table < len(tables) else ()
                 cut = NONE
-                if cutter_of(inventory.family, card, table) is not None:
+                if partitioner_of(inventory.family, card, table) is not None:
                     cut = self._cuts[Cut(inventory.family, card.table == NO_TABLE, table)]
                 place = self._places[node, family, card.id]
                 cards[place] = _card(place, cut, card.slots, card.memory_mib, card.cores_pct)
