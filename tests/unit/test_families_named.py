@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from allotment.core.placement.devices import FAMILIES
+
 ROOT = Path(__file__).parents[2]
 ROOTS = ("libs", "services")
 AT_HOME = (
@@ -15,13 +17,13 @@ AT_HOME = (
     "libs/allotment/testing",
     "libs/allotment_lab",
     "services/allotment_local",
-    "services/allotment_cli/bench",
-    "services/allotment_cli/compat",
 )
-"""Where families are made, and what plays cards, benches and compatibility vectors."""
+"""Where families are made, and what plays their cards and pods."""
 NAMED = re.compile(
-    r"(?<![a-z])(vgpu|gpushare|ascend|mindcluster|hami(?!.core))(?![a-z])", re.IGNORECASE
+    rf"(?<![a-z])({'|'.join(FAMILIES)}|hami(?!.core))(?![a-z])",
+    re.IGNORECASE,
 )
+"""``hami-core`` is a mode, which pods and nodes have."""
 
 
 def named_in(source: str) -> list[tuple[int, str]]:
