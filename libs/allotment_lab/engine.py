@@ -14,7 +14,7 @@ import msgspec
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.cycle import Outcome, Ranker, run_cycle, stamped
 from allotment.core.placement.policies.typical import Mix
-from allotment.core.placement.rules.predicates import STEPS
+from allotment.core.reasons import NO_NODES, STEP_NUMBER
 from allotment_lab.measures import (
     Wanted,
     capacity_milli,
@@ -39,8 +39,6 @@ from allotment_proto.registry import subject_of, version_of
 START_MS = 1_767_225_600_000
 """Virtual time 0: 2026-01-01T00:00:00Z."""
 CURVE_POINTS = 400
-
-_STEP = {code: number for number, (_, codes) in enumerate(STEPS) for code in codes}
 
 Sink = Callable[[str, Envelope], None]
 """Called with the subject and the content of every record, in order."""
@@ -218,5 +216,6 @@ def last_obstacle(refusal: Refusal) -> str:
     """The check at which the node failed that came furthest: what a pod is refused for, in one."""
     if refusal.problem is not None:
         return refusal.problem.code
-    furthest = max(refusal.reasons, key=lambda found: (_STEP[found[0]], found[1]), default=None)
-    return "NoNodes" if furthest is None else furthest[0]
+    by_step = ((STEP_NUMBER[code], count, code) for code, count in refusal.reasons)
+    furthest = max(by_step, key=lambda found: found[:2], default=None)
+    return NO_NODES if furthest is None else furthest[2]

@@ -35,9 +35,7 @@ from allotment.adapters.kube.client import (
     pod_path,
 )
 from allotment.core.explain.acknowledgement import (
-    DEVICES_UNKNOWN,
     LATE_AFTER_S,
-    MISDELIVERED,
     RECORDS,
     Age,
     Place,
@@ -49,6 +47,7 @@ from allotment.core.explain.acknowledgement import (
 from allotment.core.ledger.model import ACTIVE
 from allotment.core.ledger.state import ENDED, Allocation, ClusterState
 from allotment.core.placement.devices.base import Record
+from allotment.core.reasons import DEVICES_UNKNOWN, MISDELIVERED
 from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Corrected, PodObserved

@@ -10,13 +10,13 @@
 
 from collections import Counter
 
-from allotment.core.explain.acknowledgement import LATE_AFTER_S, WAITING, wait_text
+from allotment.core.explain.acknowledgement import LATE_AFTER_S, wait_text
 from allotment.core.explain.views import device_name
 from allotment.core.ledger.claims import mismatch
 from allotment.core.ledger.model import ENDED
 from allotment.core.ledger.pods import NOT_ADMITTED
 from allotment.core.ledger.state import ClusterState
-from allotment.core.reasons import CARDS_QUARANTINED, cut
+from allotment.core.reasons import CARDS_QUARANTINED, WAITING_FOR_PLUGIN, cut
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
@@ -109,7 +109,7 @@ class Troubles:
             waiting, ahead = state.pods.get(wait.uid), state.pods.get(wait.ahead)
             if waiting is not None and ahead is not None:
                 text = f"waits since {round(now_s - since_s)} s {wait_text(*wait.place, ahead)}"
-                self._put(waiting.fact, WAITING, "Binding", text)
+                self._put(waiting.fact, WAITING_FOR_PLUGIN, "Binding", text)
 
     def lock_wait(self, target: Target, text: str) -> None:
         """A pod has been waiting for a node lock for long."""

@@ -18,7 +18,7 @@ from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.jobs.plugins.env import INDEX
 from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
-from allotment.core.queues.answers import QUEUE_QUOTA
+from allotment.core.reasons import QUEUE_QUOTA
 from allotment_cli.apiserver import Access, open_cluster
 from allotment_cli.demo_apply import apply_examples
 from allotment_cli.demo_watch import POLL_S, held_text, upheld

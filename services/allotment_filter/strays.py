@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Pod
-from allotment.core.queues.answers import QUEUE_UNKNOWN
 from allotment.core.queues.model import WAITING, JobView
 from allotment.core.queues.round.findings import waiting_in
 from allotment.core.queues.round.views import SINGLE
 from allotment.core.queues.session import Session
-from allotment.core.reasons import GROUP_MISSING
+from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN
 
 
 class Stray(NamedTuple):

@@ -7,9 +7,10 @@ from allotment.core.explain.doctor import findings
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.story import Claims, line
 from allotment.core.ledger.check import check, oversold
-from allotment.core.ledger.claims import CLAIM_MISMATCH, agrees, difference, mismatch
+from allotment.core.ledger.claims import agrees, difference, mismatch
 from allotment.core.ledger.state import BOUND, RESERVED, ClusterState, apply
 from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.reasons import CLAIM_MISMATCH
 from allotment.core.replay.bulk import picture_of, rebuild
 from allotment_proto.codec import encode
 from allotment_proto.events import Bound, Corrected, Envelope, Event, PodObserved

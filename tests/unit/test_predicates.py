@@ -6,7 +6,7 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.ledger.state import ClusterState
-from allotment.core.placement.rules.predicates import STEPS, Fit, fits, term_matches, tolerates
+from allotment.core.placement.rules.predicates import Fit, fits, term_matches, tolerates
 from allotment_proto.facts import Constraints, Expression, NodeTerm, Policy, Taint, Toleration
 from tests import build
 
@@ -150,20 +150,3 @@ def test_affinity_terms() -> None:
 def test_constraints(constraints: Constraints, reason: str) -> None:
     node = build.node(labels=(("zone", "a"),))
     assert ask(node, build.request(build.wants(), constraints=constraints)) == reason
-
-
-def test_every_node_and_device_reason_has_one_step() -> None:
-    listed = [code for _, codes in STEPS for code in codes]
-    assert len(listed) == len(set(listed))
-    others = {
-        reasons.INVALID_REQUEST,
-        reasons.DISRUPTION_BUDGET,
-        reasons.GANG_INCOMPLETE,
-        reasons.POD_ENDED,
-        reasons.STALE_LEDGER,
-        reasons.BIND_CONFLICT,
-        reasons.API_ERROR,
-        reasons.POD_GONE,
-        reasons.VOLUME_NOT_READY,
-    }
-    assert set(listed) == set(reasons.EXPLANATIONS) - others

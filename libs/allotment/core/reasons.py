@@ -1,6 +1,12 @@
-"""Every "no" has a code from this closed list. Codes are stable: tools and alerts key on them."""
+"""Every "no" has a code from the table below. Codes are stable: tools and alerts key on them.
 
-from typing import Final
+The table says everything about a code: at which step of `predicates.fits` a node refuses with it,
+what ends it, and what its reader should know and do. Whatever sorts codes is derived from the
+table here, so that a new code is one constant and one row.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
 
 from allotment_proto.events import Refusal
 from allotment_proto.facts import Problem
@@ -24,17 +30,18 @@ POD_LIMIT_REACHED: Final = "PodLimitReached"
 INSUFFICIENT_CPU: Final = "InsufficientCPU"
 INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
 INSUFFICIENT_RESOURCE: Final = "InsufficientResource"
-NO_GPU: Final = "NoGPU"
 HELD_FOR_GANG: Final = "HeldForGang"
 KEPT_FOR_PREEMPTOR: Final = "KeptForPreemptor"
+NO_NODES: Final = "NoNodes"
 
 # Device
+NO_GPU: Final = "NoGPU"
+CARDS_QUARANTINED: Final = "CardsQuarantined"
 GPU_MODE_MISMATCH: Final = "GPUModeMismatch"
 NOT_ENOUGH_GPUS_ON_NODE: Final = "NotEnoughGPUsOnNode"
 GPU_NOT_SELECTED: Final = "GPUNotSelected"
 GPU_MODEL_MISMATCH: Final = "GPUModelMismatch"
 GPU_UNHEALTHY: Final = "GPUUnhealthy"
-CARDS_QUARANTINED: Final = "CardsQuarantined"
 CARD_KEPT_APART: Final = "CardKeptApart"
 SHARE_LIMIT_REACHED: Final = "ShareLimitReached"
 EXCLUSIVE_CONFLICT: Final = "ExclusiveConflict"
@@ -45,9 +52,32 @@ INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
 # Request
 INVALID_REQUEST: Final = "InvalidRequest"
 VOLUME_NOT_READY: Final = "VolumeNotReady"
+GATED: Final = "Gated"
+NOT_OURS: Final = "NotOurs"
+QUEUED: Final = "Queued"
 
-# Policy
+# Queue
+QUEUE_UNKNOWN: Final = "QueueUnknown"
+QUEUE_CLOSED: Final = "QueueClosed"
+QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
+QUEUE_OVERUSED: Final = "QueueOverused"
+QUEUE_QUOTA: Final = "QueueQuotaInsufficient"
+CLUSTER_OVERUSED: Final = "ClusterOverused"
+CLUSTER_INSUFFICIENT: Final = "ClusterInsufficient"
+EMPTY_CAPABILITY: Final = "EmptyQueueCapability"
+CPU_QUOTA: Final = "InsufficientCPUQuota"
+MEMORY_QUOTA: Final = "InsufficientMemoryQuota"
+SCALAR_QUOTA: Final = "InsufficientScalarQuota"
+CARD_UNREADABLE: Final = "GetTaskRequestResourceFailed"
+QUOTA_UNREADABLE: Final = "CardQuotaUnreadable"
+
+# Group
+GROUP_MISSING: Final = "GroupMissing"
 GANG_INCOMPLETE: Final = "GangIncomplete"
+NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
+NOT_ENOUGH_TASKS: Final = "NotEnoughTasks"
+NOT_ENOUGH_PODS_OF_TASK: Final = "NotEnoughPodsOfTask"
+SAME_ROLE_FAILED: Final = "SameRoleFailed"
 
 # Eviction
 DISRUPTION_BUDGET: Final = "DisruptionBudget"
@@ -59,107 +89,813 @@ BIND_CONFLICT: Final = "BindConflict"
 API_ERROR: Final = "APIError"
 POD_GONE: Final = "PodGone"
 
-LASTING: Final = frozenset(
-    (
+# Device plugin
+WAITING_FOR_PLUGIN: Final = "WaitingForDevicePlugin"
+NOT_ACKNOWLEDGED: Final = "NotAcknowledged"
+MISDELIVERED: Final = "Misdelivered"
+"""Of a `Corrected`: the pod was served with another one's record, and its devices are known."""
+DEVICES_UNKNOWN: Final = "DevicesUnknown"
+"""Of a `Corrected`: it was, but nobody knows with whose."""
+CLAIM_MISMATCH: Final = "ClaimMismatch"
+
+
+class Step(NamedTuple):
+    """One step of `predicates.fits`: its stable name, and the same for people."""
+
+    key: str
+    text: str
+    is_of_card: bool = False
+    """Whether each card is asked, not the node as a whole."""
+    is_rare: bool = False
+    """Whether few pods have it: an explanation leaves it out where it costs no node."""
+
+
+STEPS: Final = (
+    Step("nodeReady", "ready and not cordoned"),
+    Step("nodeConstraints", "taints, selector, affinity"),
+    Step("volumes", "its volumes can be reached", is_rare=True),
+    Step("queueNodes", "its queue may use the node", is_rare=True),
+    Step("otherPods", "rules about other pods", is_rare=True),
+    Step("volumeLimits", "its volumes can be attached", is_rare=True),
+    Step("hostRoom", "room on the host"),
+    Step("devices", "has such devices"),
+    Step("gpuModel", "a card that the pod accepts", is_of_card=True),
+    Step("sharing", "that card can be shared", is_of_card=True),
+    Step("gpuMemory", "with enough unreserved memory", is_of_card=True),
+    Step("gpuCompute", "with enough unreserved compute", is_of_card=True),
+    Step("otherResources", "other resources"),
+    Step("keptForOthers", "not kept for others", is_rare=True),
+)
+"""The steps in their order. A node is charged to the first that it fails."""
+
+
+class Cure(Enum):
+    """What ends a refusal."""
+
+    NODE = "the node changes"
+    POD = "the pod accepts other nodes"
+    EITHER = "the node or the pod changes"
+    ROOM = "a pod on the node ends"
+    PODS = "other pods start or end"
+    HOLD = "what is kept for others is taken or given up"
+    QUEUE = "a queue changes"
+    QUOTA = "others of the queue give something back"
+    GROUP = "the group gets its pods, or places for them"
+    PLUGIN = "the node's device plugin reports its devices"
+    SERVED = "the device plugin serves a pod"
+    DEVICE = "a card or its holder changes"
+    TEXT = "what somebody wrote is corrected"
+    SOURCE = "a configuration can be read where it is looked for"
+    RETRY = "it is tried again"
+    NOTHING = "nothing: it is over"
+
+
+FAR: Final = 4
+"""The distance of a node that the pod or the node excludes."""
+
+
+class Reason(NamedTuple):
+    """One code. The order of the rows is the order of the checks."""
+
+    code: str
+    cured_by: Cure
+    text: str
+    """What is the case."""
+    advice: str
+    """What its reader can do about it."""
+    step: str = ""
+    """The `Step` at which a node refuses with it; empty if nodes do not."""
+    distance: int = FAR
+    """How far such a node is from taking the pod, for those that no release cures: 1 is nearest."""
+    is_of_group: bool = False
+    """Whether it says why the whole group waits, so that its other members hear the same."""
+    is_error: bool = False
+    """Of a problem of a node: whether pods are refused or cards oversold because of it."""
+
+
+_HELD_BY_OTHERS = "wait until a pod on the card ends, or end one: allot explain names them"
+_SMALLER = "ask for less, or wait until a pod on the node ends"
+
+TABLE: Final = (
+    Reason(
         NODE_NOT_READY,
+        Cure.NODE,
+        "the node's Ready condition is not True",
+        "repair the node, or wait until its kubelet reports again",
+        step="nodeReady",
+    ),
+    Reason(
         NODE_CORDONED,
+        Cure.NODE,
+        "the node is marked unschedulable",
+        "run kubectl uncordon, if the node may take pods again",
+        step="nodeReady",
+    ),
+    Reason(
         TAINT_NOT_TOLERATED,
+        Cure.NODE,
+        "the node has a taint that the pod does not tolerate",
+        "add a toleration to the pod, or remove the taint from the node",
+        step="nodeConstraints",
+    ),
+    Reason(
         SELECTOR_MISMATCH,
+        Cure.POD,
+        "the node lacks a label of the pod's nodeSelector",
+        "correct the pod's nodeSelector, or label the node",
+        step="nodeConstraints",
+    ),
+    Reason(
         AFFINITY_MISMATCH,
+        Cure.POD,
+        "the node matches no term of the pod's required node affinity",
+        "correct the pod's node affinity, or label the node",
+        step="nodeConstraints",
+    ),
+    Reason(
         VOLUME_OUT_OF_REACH,
-        NO_GPU,
-        GPU_MODE_MISMATCH,
-        GPU_NOT_SELECTED,
-        GPU_MODEL_MISMATCH,
-    )
-)
-"""What no room on a node cures: only another fact about the node, or another wish of the pod."""
-
-EXPLANATIONS: Final[dict[str, str]] = {
-    NODE_NOT_READY: "the node's Ready condition is not True",
-    NODE_CORDONED: "the node is marked unschedulable",
-    TAINT_NOT_TOLERATED: "the node has a taint that the pod does not tolerate",
-    SELECTOR_MISMATCH: "the node lacks a label of the pod's nodeSelector",
-    AFFINITY_MISMATCH: "the node matches no term of the pod's required node affinity",
-    VOLUME_OUT_OF_REACH: "a volume of the pod cannot be reached from the node",
-    NODE_GROUP: "the pod's queue may not use the node's group",
-    CARD_WITHOUT_QUOTA: "the node has no card for which the pod's queue has quota",
-    HOST_PORT_TAKEN: "another pod on the node has a host port that the pod wants",
-    POD_AFFINITY_MISMATCH: "no pod that the pod must be near runs in the node's domain",
-    POD_ANTI_AFFINITY: "a pod that the pod must not be near runs in the node's domain",
-    REPELLED_BY_POD: "a pod in the node's domain must not be near the pod",
-    SPREAD_MISMATCH: "the node's domain would hold too many pods of a topology spread constraint",
-    VOLUME_LIMIT_REACHED: "the node cannot have so many volumes of a driver attached",
-    POD_LIMIT_REACHED: "the node already runs as many pods as it may",
-    INSUFFICIENT_CPU: "not enough unreserved CPU on the node",
-    INSUFFICIENT_MEMORY: "not enough unreserved memory on the node",
-    INSUFFICIENT_RESOURCE: "not enough of another resource the pod asks for",
-    NO_GPU: "the node offers no device of the kind the pod asks for",
-    HELD_FOR_GANG: "the node would do but is held for a group that was passed by too often",
-    KEPT_FOR_PREEMPTOR: "the node would do but is kept for a group until its victims are gone",
-    GPU_MODE_MISMATCH: "the node's sharing mode is not the one the pod demands",
-    NOT_ENOUGH_GPUS_ON_NODE: "a container asks for more cards than the node has, or than it "
-    "has left where cards are only counted",
-    GPU_NOT_SELECTED: "no card has an id or index that the pod selects",
-    GPU_MODEL_MISMATCH: "no card has a model that the pod accepts",
-    GPU_UNHEALTHY: "every otherwise suitable card is unhealthy",
-    CARDS_QUARANTINED: "a pod on the node holds devices that its annotations do not name readably",
-    CARD_KEPT_APART: "suitable cards are held by pods that this one must be kept apart from",
-    SHARE_LIMIT_REACHED: "suitable cards already have as many holders as they may",
-    EXCLUSIVE_CONFLICT: "a whole card is wanted but others hold a part of it, or the reverse",
-    INSUFFICIENT_GPU_MEMORY: "no suitable card has enough unreserved memory",
-    NO_FITTING_INSTANCE: "no suitable card can hand out another piece that is large enough",
-    INSUFFICIENT_GPU_COMPUTE: "no suitable card has enough unreserved compute",
-    VOLUME_NOT_READY: "a volume that the pod names does not exist or cannot be had yet",
-    INVALID_REQUEST: "the pod's request cannot be granted as it is written",
-    GANG_INCOMPLETE: "another member of the pod's group found no place",
-    DISRUPTION_BUDGET: "a disruption budget allows no eviction of the pod now",
-    POD_ENDED: "the pod ended by itself before it was evicted",
-    STALE_LEDGER: "something else took the place meanwhile; it is tried again",
-    BIND_CONFLICT: "the API server refused the Binding",
-    API_ERROR: "the API server could not be reached or answered with an error",
-    POD_GONE: "the pod was deleted before it could be bound",
-}
-"""One line each, for help pages and `allot explain`."""
-
-CODES = ("", *EXPLANATIONS)
-NUMBER = {code: number for number, code in enumerate(CODES)}
-"""Reason codes by number, so that they fit a column; number 0 is "none"."""
-
-GROUP_MISSING = "GroupMissing"
-CURED_BY_ROOM = frozenset(
-    (
+        Cure.EITHER,
+        "a volume of the pod cannot be reached from the node",
+        "use a volume that these nodes can reach, or let the pod run where its volume is",
+        step="volumes",
+    ),
+    Reason(
+        NODE_GROUP,
+        Cure.QUEUE,
+        "the queue may not use the node's group",
+        "submit to a queue that may use these nodes, or change the queue's node group affinity",
+        step="queueNodes",
+        is_of_group=True,
+    ),
+    Reason(
+        CARD_WITHOUT_QUOTA,
+        Cure.QUEUE,
+        "the node has no card for which the pod's queue has quota",
+        "accept another card model, or give the queue quota for this one",
+        step="queueNodes",
+    ),
+    Reason(
         HOST_PORT_TAKEN,
+        Cure.ROOM,
+        "another pod on the node has a host port that the pod wants",
+        "use another host port, or wait until the other pod ends",
+        step="otherPods",
+    ),
+    Reason(
+        POD_AFFINITY_MISMATCH,
+        Cure.PODS,
+        "no pod that the pod must be near runs in the node's domain",
+        "start the other pod first, or correct the pod affinity",
+        step="otherPods",
+    ),
+    Reason(
         POD_ANTI_AFFINITY,
+        Cure.ROOM,
+        "a pod that the pod must not be near runs in the node's domain",
+        "wait until the other pod ends, or relax the pod anti-affinity",
+        step="otherPods",
+    ),
+    Reason(
         REPELLED_BY_POD,
+        Cure.ROOM,
+        "a pod in the node's domain must not be near the pod",
+        "wait until the other pod ends, or relax that pod's anti-affinity",
+        step="otherPods",
+    ),
+    Reason(
         SPREAD_MISMATCH,
+        Cure.ROOM,
+        "the node's domain would hold too many pods of a topology spread constraint",
+        "raise maxSkew, or make room in the domains that hold fewer pods",
+        step="otherPods",
+    ),
+    Reason(
         VOLUME_LIMIT_REACHED,
+        Cure.ROOM,
+        "the node cannot have so many volumes of a driver attached",
+        "wait until a pod with such volumes ends, or use fewer volumes",
+        step="volumeLimits",
+    ),
+    Reason(
         POD_LIMIT_REACHED,
+        Cure.ROOM,
+        "the node already runs as many pods as it may",
+        "wait until a pod on the node ends, or raise the kubelet's maxPods",
+        step="hostRoom",
+    ),
+    Reason(
         INSUFFICIENT_CPU,
+        Cure.ROOM,
+        "not enough unreserved CPU on the node",
+        _SMALLER,
+        step="hostRoom",
+    ),
+    Reason(
         INSUFFICIENT_MEMORY,
-        INSUFFICIENT_RESOURCE,
+        Cure.ROOM,
+        "not enough unreserved memory on the node",
+        _SMALLER,
+        step="hostRoom",
+    ),
+    Reason(
+        NO_GPU,
+        Cure.EITHER,
+        "the node offers no device of the kind the pod asks for",
+        "ask for a device that nodes offer (allot ledger lists them), or deploy its device plugin",
+        step="devices",
+    ),
+    Reason(
+        CARDS_QUARANTINED,
+        Cure.DEVICE,
+        "a pod on the node holds devices that its annotations do not name readably",
+        "correct that pod's annotation, or delete that pod: allot doctor names it",
+        step="devices",
+        distance=1,
+    ),
+    Reason(
+        GPU_MODE_MISMATCH,
+        Cure.EITHER,
+        "the node's sharing mode is not the one the pod demands",
+        "change the sharing mode that the pod demands, or that of the node's device plugin",
+        step="devices",
+        distance=3,
+    ),
+    Reason(
         NOT_ENOUGH_GPUS_ON_NODE,
-        SHARE_LIMIT_REACHED,
-        EXCLUSIVE_CONFLICT,
-        INSUFFICIENT_GPU_MEMORY,
-        NO_FITTING_INSTANCE,
+        Cure.ROOM,
+        "a container asks for more cards than the node has, or than it "
+        "has left where cards are only counted",
+        "ask for fewer cards in one container, or wait until cards of the node are given back",
+        step="devices",
+    ),
+    Reason(
+        GPU_NOT_SELECTED,
+        Cure.EITHER,
+        "no card has an id or index that the pod selects",
+        "correct the pod's card selection: allot ledger lists the ids",
+        step="gpuModel",
+        distance=2,
+    ),
+    Reason(
+        GPU_MODEL_MISMATCH,
+        Cure.EITHER,
+        "no card has a model that the pod accepts",
+        "accept another card model: allot ledger lists what nodes have",
+        step="gpuModel",
+        distance=2,
+    ),
+    Reason(
+        GPU_UNHEALTHY,
+        Cure.DEVICE,
+        "every otherwise suitable card is unhealthy",
+        "repair the cards, or restart their device plugin: allot doctor names them",
+        step="gpuModel",
+        distance=1,
+    ),
+    Reason(
         CARD_KEPT_APART,
+        Cure.ROOM,
+        "suitable cards are held by pods that this one must be kept apart from",
+        _HELD_BY_OTHERS,
+        step="sharing",
+    ),
+    Reason(
+        SHARE_LIMIT_REACHED,
+        Cure.ROOM,
+        "suitable cards already have as many holders as they may",
+        _HELD_BY_OTHERS,
+        step="sharing",
+    ),
+    Reason(
+        EXCLUSIVE_CONFLICT,
+        Cure.ROOM,
+        "a whole card is wanted but others hold a part of it, or the reverse",
+        f"ask for a part of a card, or {_HELD_BY_OTHERS}",
+        step="sharing",
+    ),
+    Reason(
+        INSUFFICIENT_GPU_MEMORY,
+        Cure.ROOM,
+        "no suitable card has enough unreserved memory",
+        f"ask for less memory of a card, or {_HELD_BY_OTHERS}",
+        step="gpuMemory",
+    ),
+    Reason(
+        NO_FITTING_INSTANCE,
+        Cure.ROOM,
+        "no suitable card can hand out another piece that is large enough",
+        f"ask for a smaller piece of a card, or {_HELD_BY_OTHERS}",
+        step="gpuMemory",
+    ),
+    Reason(
         INSUFFICIENT_GPU_COMPUTE,
-    )
+        Cure.ROOM,
+        "no suitable card has enough unreserved compute",
+        f"ask for less compute of a card, or {_HELD_BY_OTHERS}",
+        step="gpuCompute",
+    ),
+    Reason(
+        INSUFFICIENT_RESOURCE,
+        Cure.ROOM,
+        "not enough of another resource the pod asks for",
+        _SMALLER,
+        step="otherResources",
+    ),
+    Reason(
+        HELD_FOR_GANG,
+        Cure.HOLD,
+        "the place or quota is held for a group that was passed by too often",
+        "wait until the group has started: allot explain names it",
+        step="keptForOthers",
+        is_of_group=True,
+    ),
+    Reason(
+        KEPT_FOR_PREEMPTOR,
+        Cure.HOLD,
+        "the place is kept for a group until the pods that it evicts are gone",
+        "wait until the group has started: allot explain names it",
+        step="keptForOthers",
+        is_of_group=True,
+    ),
+    Reason(
+        NO_NODES,
+        Cure.NODE,
+        "the cluster has no node",
+        "add a node, or see with allot status whether the watcher runs",
+    ),
+    Reason(
+        INVALID_REQUEST,
+        Cure.TEXT,
+        "the pod's request cannot be granted as it is written",
+        "correct the request at the place that the message names, and make the pod again",
+    ),
+    Reason(
+        VOLUME_NOT_READY,
+        Cure.RETRY,
+        "a volume that the pod names does not exist or cannot be had yet",
+        "create the PersistentVolumeClaim or the volume that the message names",
+    ),
+    Reason(
+        GATED,
+        Cure.POD,
+        "the pod has scheduling gates",
+        "remove the pod's schedulingGates, or wait for the controller that set them",
+    ),
+    Reason(
+        NOT_OURS,
+        Cure.POD,
+        "the pod names another scheduler",
+        "set the pod's schedulerName to one that Allotment serves",
+    ),
+    Reason(
+        QUEUED,
+        Cure.RETRY,
+        "the pod was not tried yet",
+        "wait; if it lasts, see with allot status whether filter, scorer and binder run",
+    ),
+    Reason(
+        QUEUE_UNKNOWN,
+        Cure.QUEUE,
+        "the group names a queue that does not exist",
+        "correct the queue's name, or create the queue",
+        is_of_group=True,
+    ),
+    Reason(
+        QUEUE_CLOSED,
+        Cure.QUEUE,
+        "the queue takes nothing new",
+        "open the queue, or submit to another one",
+        is_of_group=True,
+    ),
+    Reason(
+        QUEUE_NOT_LEAF,
+        Cure.QUEUE,
+        "the queue has queues below it, and only the lowest may take pods",
+        "submit to one of the queues below it",
+        is_of_group=True,
+    ),
+    Reason(
+        QUEUE_OVERUSED,
+        Cure.PODS,
+        "the queue already has what it deserves",
+        "wait until pods of the queue end, or raise what the queue deserves",
+        is_of_group=True,
+    ),
+    Reason(
+        QUEUE_QUOTA,
+        Cure.QUOTA,
+        "the queue, or one above it, has no quota left for the request",
+        "raise the queue's quota, or end what it holds: allot explain queue lists it",
+        is_of_group=True,
+    ),
+    Reason(
+        CLUSTER_OVERUSED,
+        Cure.PODS,
+        "groups that were let in before already ask for all of the cluster",
+        "wait until those groups end, or add nodes",
+        is_of_group=True,
+    ),
+    Reason(
+        CLUSTER_INSUFFICIENT,
+        Cure.PODS,
+        "the cluster has too little left for the request, whatever the quota",
+        "ask for less, wait until other pods end, or add nodes",
+        is_of_group=True,
+    ),
+    Reason(
+        EMPTY_CAPABILITY,
+        Cure.QUEUE,
+        "the queue has neither a capability nor a card quota, which allows nothing",
+        "give the queue a capability or a card quota",
+        is_of_group=True,
+    ),
+    Reason(
+        CPU_QUOTA,
+        Cure.QUOTA,
+        "the queue's CPU quota does not cover the request",
+        "raise the queue's CPU quota, or end what it holds: allot explain queue lists it",
+        is_of_group=True,
+    ),
+    Reason(
+        MEMORY_QUOTA,
+        Cure.QUOTA,
+        "the queue's memory quota does not cover the request",
+        "raise the queue's memory quota, or end what it holds: allot explain queue lists it",
+        is_of_group=True,
+    ),
+    Reason(
+        SCALAR_QUOTA,
+        Cure.QUOTA,
+        "the queue's quota of this card or resource does not cover the request",
+        "raise that quota of the queue, or end what it holds: allot explain queue lists it",
+        is_of_group=True,
+    ),
+    Reason(
+        CARD_UNREADABLE,
+        Cure.TEXT,
+        "the pod names a card that no node has, or does not ask for it properly",
+        "correct the pod's card name and request: allot ledger lists what nodes have",
+        is_of_group=True,
+    ),
+    Reason(
+        QUOTA_UNREADABLE,
+        Cure.TEXT,
+        "the queue's card quota cannot be read",
+        "correct the card quota annotation of the queue",
+        is_of_group=True,
+    ),
+    Reason(
+        GROUP_MISSING,
+        Cure.GROUP,
+        "the pod's PodGroup does not exist",
+        "create the PodGroup, or see whether the controller that makes it runs",
+    ),
+    Reason(
+        GANG_INCOMPLETE,
+        Cure.GROUP,
+        "other members of the group found no place",
+        "see what the other members lack: allot explain gang",
+        is_of_group=True,
+    ),
+    Reason(
+        NOT_ENOUGH_RESOURCES,
+        Cure.GROUP,
+        "the group's members do not all fit together",
+        "ask for less per pod, lower minMember, or wait until other pods end",
+        is_of_group=True,
+    ),
+    Reason(
+        NOT_ENOUGH_TASKS,
+        Cure.GROUP,
+        "the group has fewer pods than it needs to start",
+        "create the missing pods, or lower minMember",
+        is_of_group=True,
+    ),
+    Reason(
+        NOT_ENOUGH_PODS_OF_TASK,
+        Cure.GROUP,
+        "one role of the group has fewer pods than it needs to start",
+        "create the missing pods of the role, or lower its minTaskMember",
+        is_of_group=True,
+    ),
+    Reason(
+        SAME_ROLE_FAILED,
+        Cure.GROUP,
+        "another pod of the same role found no place in this round",
+        "see what the other pod lacks: allot explain gang",
+        is_of_group=True,
+    ),
+    Reason(
+        DISRUPTION_BUDGET,
+        Cure.RETRY,
+        "a disruption budget allows no eviction of the pod now",
+        "wait until the budget allows it, or relax the PodDisruptionBudget",
+    ),
+    Reason(
+        POD_ENDED,
+        Cure.NOTHING,
+        "the pod ended by itself before it was evicted",
+        "do nothing: its room is free",
+    ),
+    Reason(
+        STALE_LEDGER,
+        Cure.RETRY,
+        "something else took the place meanwhile; it is tried again",
+        "do nothing: it is tried again at once",
+    ),
+    Reason(
+        BIND_CONFLICT,
+        Cure.RETRY,
+        "the API server refused the Binding",
+        "see whether another scheduler has the same schedulerName",
+    ),
+    Reason(
+        API_ERROR,
+        Cure.RETRY,
+        "the API server could not be reached or answered with an error",
+        "see whether the API server answers, and whether the binder has its rights",
+    ),
+    Reason(
+        POD_GONE,
+        Cure.NOTHING,
+        "the pod was deleted before it could be bound",
+        "do nothing: the pod is gone",
+    ),
+    Reason(
+        WAITING_FOR_PLUGIN,
+        Cure.SERVED,
+        "the device plugin has to serve another pod of the node first",
+        "wait; if that pod does not start, delete it",
+    ),
+    Reason(
+        NOT_ACKNOWLEDGED,
+        Cure.SERVED,
+        "the pod is bound, and its device plugin has not served it yet",
+        "see whether the device plugin of the node runs; if the pod does not start, delete it",
+    ),
+    Reason(
+        MISDELIVERED,
+        Cure.DEVICE,
+        "the device plugin gave the pod the devices of another one",
+        "delete the pod: it uses devices that were meant for another one",
+    ),
+    Reason(
+        DEVICES_UNKNOWN,
+        Cure.DEVICE,
+        "the device plugin gave the pod devices that nobody knows",
+        "delete the pod: it uses devices that were meant for another one",
+    ),
+    Reason(
+        CLAIM_MISMATCH,
+        Cure.TEXT,
+        "the pod's annotations claim other devices than it was given",
+        "find out who changed the annotations, and delete the pod if it may use what it claims",
+    ),
+    Reason(
+        "BrokenAssignment",
+        Cure.TEXT,
+        "an annotation that assigns devices to the pod cannot be read",
+        "delete the pod, or correct the annotation that the message names",
+    ),
+    Reason(
+        "BrokenMigId",
+        Cure.TEXT,
+        "the id of a MIG instance cannot be read",
+        "delete the pod, or correct the annotation that the message names",
+    ),
+    Reason(
+        "InvalidSelection",
+        Cure.TEXT,
+        "an annotation by which the pod selects cards cannot be read",
+        "correct the annotation that the message names, and make the pod again",
+    ),
+    Reason(
+        "InvalidExclusiveRule",
+        Cure.TEXT,
+        "a rule for pods that share no card cannot be read",
+        "correct the rule at the place that the message names",
+    ),
+    Reason(
+        "InvalidAmount",
+        Cure.TEXT,
+        "an amount of a PodGroup, Job or Queue cannot be read",
+        "correct the amount that the message names; it counts as not given",
+    ),
+    Reason(
+        "UnreadableObject",
+        Cure.TEXT,
+        "an object of Kubernetes cannot be read",
+        "correct the object that the message names",
+    ),
+    Reason(
+        "CardUnhealthy",
+        Cure.DEVICE,
+        "a device plugin reports a card as unhealthy",
+        "look after the card; it takes nothing new",
+    ),
+    Reason(
+        "CardOversold",
+        Cure.DEVICE,
+        "more of a card is held than it has",
+        "end one of its holders, or wait until one ends",
+        is_error=True,
+    ),
+    Reason(
+        "InstancesContradict",
+        Cure.DEVICE,
+        "the pieces held of a card are not of one geometry",
+        "end the card's holders, or add the geometry to the device configuration",
+    ),
+    Reason(
+        "NotAllocatable",
+        Cure.PLUGIN,
+        "the node registers devices that kubelet does not list",
+        "is the device plugin running? kubelet lists no such devices",
+        is_error=True,
+    ),
+    Reason(
+        "NotRegistered",
+        Cure.PLUGIN,
+        "kubelet lists devices that the node does not register",
+        "deploy the whole device plugin: nothing can be scheduled on the node's cards",
+        is_error=True,
+    ),
+    Reason(
+        "BrokenRegister",
+        Cure.PLUGIN,
+        "the annotation by which a node registers its devices cannot be read",
+        "look after the device plugin: its register annotation cannot be read",
+        is_error=True,
+    ),
+    Reason(
+        "BrokenNpuNode",
+        Cure.PLUGIN,
+        "what a node says about its NPUs cannot be read",
+        "look after the device plugin: its labels and annotations on the node cannot be read",
+    ),
+    Reason(
+        "BrokenDeviceInfo",
+        Cure.DEVICE,
+        "the ConfigMap with a node's NPUs cannot be read",
+        "look after the device plugin that writes the ConfigMap",
+    ),
+    Reason(
+        "NodeSeparated",
+        Cure.NODE,
+        "the node is separated: its NPUs take nothing new",
+        "repair the node; its fault is in the ConfigMap of its device plugin",
+    ),
+    Reason(
+        "UnknownLevel",
+        Cure.TEXT,
+        "a vNPU level is not one that is known, and is read as low",
+        "correct the level that the message names, and make the pod again",
+    ),
+    Reason(
+        "OverCapacity",
+        Cure.DEVICE,
+        "pods hold more of a card than it has",
+        "end one of its holders, or wait until one ends",
+    ),
+    Reason(
+        "DeviceConfigMismatch",
+        Cure.TEXT,
+        "a node's cards are not as the device configuration says",
+        "make device configuration, device plugin and node agree",
+    ),
+    Reason(
+        "BrokenCapacity",
+        Cure.NODE,
+        "the amount of a device resource on the node cannot be read",
+        "look after the device plugin: correct the amount that the node reports",
+    ),
+    Reason(
+        "BrokenQuantity",
+        Cure.NODE,
+        "an amount in the node's status cannot be read",
+        "correct the amount that the node reports",
+    ),
+    Reason(
+        "BrokenIndexList",
+        Cure.TEXT,
+        "a list of card indexes cannot be read",
+        "write the card indexes as numbers with commas between them",
+    ),
+    Reason(
+        "UnhealthyCardUnknown",
+        Cure.TEXT,
+        "an unhealthy card is named that the node does not have",
+        "write the card's index as the node's device plugin counts cards",
+    ),
+    Reason(
+        "NoMigTable",
+        Cure.TEXT,
+        "a card's model has no table of MIG geometries",
+        "add the model to knownMigGeometries of the device configuration",
+    ),
+    Reason(
+        "InvalidMigTable",
+        Cure.TEXT,
+        "a table of MIG geometries cannot be used",
+        "correct the table in the device configuration",
+    ),
+    Reason(
+        "UnknownFamily",
+        Cure.NODE,
+        "the node has devices of a family that this release does not know",
+        "update Allotment, or leave those devices alone",
+    ),
+    Reason(
+        "NodeGone",
+        Cure.NODE,
+        "the node is gone, and pods still hold parts of it",
+        "delete the pods that still hold parts of it",
+    ),
+    Reason(
+        "BrokenNodeLock",
+        Cure.TEXT,
+        "the lock annotation of a node cannot be read",
+        "remove the lock annotation that the message names",
+    ),
+    Reason(
+        "InvalidSchedulerConfig",
+        Cure.TEXT,
+        "a line of the scheduler configuration cannot be followed",
+        "correct or remove the line that the message names",
+    ),
+    Reason(
+        "InvalidDeviceConfig",
+        Cure.TEXT,
+        "a line of the device configuration cannot be followed",
+        "correct or remove the line that the message names",
+    ),
+    Reason(
+        "ConfigWithoutEffect",
+        Cure.TEXT,
+        "a line of the configuration has no effect",
+        "correct or remove the line that the message names",
+    ),
+    Reason(
+        "ConfigNotFound",
+        Cure.SOURCE,
+        "the ConfigMap with the configuration does not exist",
+        "make the ConfigMap, or name the one that exists",
+    ),
+    Reason(
+        "ConfigNotRead",
+        Cure.SOURCE,
+        "a configuration is there that nobody reads",
+        "let one place say the configuration",
+    ),
+    Reason(
+        "UnreadableConfig",
+        Cure.SOURCE,
+        "the watcher may not read the configuration",
+        "give the watcher the right, or name another place",
+    ),
+    Reason(
+        "UnreadableDeviceConfig",
+        Cure.SOURCE,
+        "the watcher may not read the device configuration",
+        "give the watcher the right, or name another place",
+    ),
 )
+"""All codes; those at which nodes refuse are in the order of the checks."""
 
-KEPT_BACK = frozenset((HELD_FOR_GANG, KEPT_FOR_PREEMPTOR))
+REASONS: Final = {reason.code: reason for reason in TABLE}
+
+CODES: Final = ("", *REASONS)
+NUMBER: Final = {code: number for number, code in enumerate(CODES)}
+"""Reason codes by number, so that they fit a column; number 0 is "none". Columns are thrown away
+with the process, so numbers mean nothing outside it."""
+
+
+def _cured(*cures: Cure) -> frozenset[str]:
+    return frozenset(reason.code for reason in TABLE if reason.cured_by in cures)
+
+
+CODES_AT: Final = {
+    step.key: tuple(reason.code for reason in TABLE if reason.step == step.key) for step in STEPS
+}
+"""By step, the codes with which a node refuses there, in the order of the checks."""
+STEP_NUMBER: Final = {code: n for n, step in enumerate(STEPS) for code in CODES_AT[step.key]}
+"""At which step a node refuses with a code, counted from 0."""
+REFUSAL_ORDER: Final = tuple(c for step in STEPS if step.is_of_card for c in CODES_AT[step.key])
+"""The order of a card's checks. A node is charged to the reason of the card that got furthest."""
+LASTING: Final = _cured(Cure.NODE, Cure.POD, Cure.EITHER).intersection(STEP_NUMBER)
+"""What no room on a node cures: only another fact about the node, or another wish of the pod."""
+CURED_BY_ROOM: Final = _cured(Cure.ROOM)
+BUSY: Final = CURED_BY_ROOM.intersection(REFUSAL_ORDER)
+"""What a card lacks that a release can give it."""
+KEPT_BACK: Final = _cured(Cure.HOLD)
 """What nodes answer that would take the pod but are there for somebody else."""
-
-EXCLUDED_BY_POD = frozenset((SELECTOR_MISMATCH, AFFINITY_MISMATCH))
-BEFORE_THE_POD = frozenset((NODE_NOT_READY, NODE_CORDONED, TAINT_NOT_TOLERATED))
+EXCLUDED_BY_POD: Final = _cured(Cure.POD).intersection(STEP_NUMBER)
+BEFORE_THE_POD: Final = _cured(Cure.NODE).intersection(STEP_NUMBER)
 """What is asked of a node before whether the pod accepts it."""
-_NEAR = (
-    (GPU_UNHEALTHY, CARDS_QUARANTINED),
-    (GPU_MODEL_MISMATCH, GPU_NOT_SELECTED),
-    (GPU_MODE_MISMATCH,),
-)
-"""What nodes answer that have such devices, the nearest first."""
+QUOTA_CODES: Final = _cured(Cure.QUOTA)
+"""Refusals that end when others in the queue give something back."""
+OF_GROUP: Final = frozenset(reason.code for reason in TABLE if reason.is_of_group)
+"""What the other members of a group are told as it is: it holds for all of them."""
 
 
 def shown_cause(counted: tuple[tuple[str, int], ...]) -> str:
@@ -179,7 +915,7 @@ def main_cause(counted: tuple[tuple[str, int], ...]) -> str:
     In a mixed cluster most nodes are of another kind, and that is not why the pod waits.
     """
     if not counted:
-        return "NoNodes"
+        return NO_NODES
     code, _ = min(counted, key=lambda item: (_distance(item[0]), -item[1], item[0]))
     return code
 
@@ -189,7 +925,8 @@ def _distance(code: str) -> int:
         return -1
     if code in CURED_BY_ROOM:
         return 0
-    return next((far for far, codes in enumerate(_NEAR, 1) if code in codes), len(_NEAR) + 1)
+    reason = REASONS.get(code)
+    return FAR if reason is None else reason.distance
 
 
 MESSAGE_CHARS_MAX = 1000

@@ -49,7 +49,7 @@ def _too_large(shape: PodShape, state: ClusterState) -> Iterator[str]:
             return
         codes[answer] += 1
     code = last_obstacle(refuse(state, shape.fact, request, len(state.nodes), tuple(codes.items())))
-    why = f"{code}, {reasons.EXPLANATIONS[code]}{_asked(code, request)}"
+    why = f"{code}, {reasons.REASONS[code].text}{_asked(code, request)}"
     yield f"no node could hold even one when empty; last obstacle: {why}"
 
 

@@ -5,19 +5,7 @@ Texts are Volcano's own and reason codes are ours; what is compared is whether b
 
 from allotment.core import reasons
 
-SHORTAGE = frozenset(
-    (
-        reasons.GPU_MODEL_MISMATCH,
-        reasons.GPU_NOT_SELECTED,
-        reasons.GPU_UNHEALTHY,
-        reasons.CARD_KEPT_APART,
-        reasons.SHARE_LIMIT_REACHED,
-        reasons.EXCLUSIVE_CONFLICT,
-        reasons.INSUFFICIENT_GPU_MEMORY,
-        reasons.INSUFFICIENT_GPU_COMPUTE,
-        reasons.NO_FITTING_INSTANCE,
-    )
-)
+SHORTAGE = frozenset(reasons.REFUSAL_ORDER)
 ANY_SHORTAGE = SHORTAGE | {reasons.NOT_ENOUGH_GPUS_ON_NODE}
 SAYS = (
     ("pod required sharing mode", frozenset((reasons.GPU_MODE_MISMATCH,))),

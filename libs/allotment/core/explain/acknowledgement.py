@@ -15,12 +15,6 @@ from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding
 from allotment_proto.volcano import keys
 
-WAITING = "WaitingForDevicePlugin"
-NOT_ACKNOWLEDGED = "NotAcknowledged"
-MISDELIVERED = "Misdelivered"
-"""Of a `Corrected`: the pod was served with another one's record, and its devices are known."""
-DEVICES_UNKNOWN = "DevicesUnknown"
-"""Of a `Corrected`: it was, but nobody knows with whose."""
 LATE_AFTER_S = 150
 """A plugin serves a pod within a second or two of its Binding. But a kubelet that has to list its
 pods afresh, as after every restart of the API server, may come to a pod a minute and a half later:

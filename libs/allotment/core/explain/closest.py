@@ -15,29 +15,18 @@ from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, mode_fits, rules_of
 from allotment.core.placement.devices.free import Free, need_cores_pct, need_memory_mib
-from allotment.core.placement.rules.predicates import accepts
+from allotment.core.placement.rules.predicates import accepts, extended_lack
 from allotment.core.placement.rules.switches import switches_of
 from allotment_proto.facts import DeviceRequest, PodRequest
 
 CLOSEST_SHOWN = 3
-BUSY = frozenset(
-    (
-        reasons.SHARE_LIMIT_REACHED,
-        reasons.EXCLUSIVE_CONFLICT,
-        reasons.INSUFFICIENT_GPU_MEMORY,
-        reasons.NO_FITTING_INSTANCE,
-        reasons.CARD_KEPT_APART,
-        reasons.INSUFFICIENT_GPU_COMPUTE,
-    )
-)
-"""The obstacles that a release can remove."""
 
 
 def closest(state: ClusterState, request: PodRequest) -> list[Closest]:
     """The cards that lack least, in permille of the card; for counted resources the nodes."""
     ranked: list[tuple[int, str, int, Closest]] = []
     for node, card, wanted, code in _cards(state, request):
-        if code in BUSY:
+        if code in reasons.BUSY:
             distance, entry = _lack(state, node, card, wanted, code)
             ranked.append((distance, node.name, card.fact.index, entry))
     if not request.devices:
@@ -50,7 +39,7 @@ def fragmentation(state: ClusterState, request: PodRequest) -> Fragmentation | N
     """None unless the free memory of suitable cards would do if it were in one piece."""
     free, largest, needed = 0, 0, 0
     for _, card, wanted, code in _cards(state, request):
-        if wanted is not request.devices[0] or not (code is None or code in BUSY):
+        if wanted is not request.devices[0] or not (code is None or code in reasons.BUSY):
             continue
         memory_mib = max(card.free_memory_mib, 0)
         free += memory_mib
@@ -143,7 +132,8 @@ def _counted(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, st
             continue
         for name, amount in request.extended:
             free = node.extended_free.get(name)
-            if free is None or free >= amount:
+            code = extended_lack(node, name, amount)
+            if free is None or code is None:
                 continue
             holding = [
                 Holder(
@@ -163,9 +153,7 @@ def _counted(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, st
                 Closest(
                     node=node.name,
                     device=name,
-                    reason=reasons.NOT_ENOUGH_GPUS_ON_NODE
-                    if name.endswith("/gpu")
-                    else reasons.INSUFFICIENT_RESOURCE,
+                    reason=code,
                     free_count=free,
                     short={"count": amount - free},
                     holders=tuple(holding),

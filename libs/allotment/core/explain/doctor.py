@@ -9,7 +9,6 @@ import msgspec
 
 from allotment.core.explain.acknowledgement import (
     LATE_AFTER_S,
-    NOT_ACKNOWLEDGED,
     is_acknowledged,
     standing_record,
     standing_text,
@@ -24,7 +23,7 @@ from allotment.core.ledger.claims import mismatch
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.unserved import unserved
-from allotment.core.queues.answers import QUEUE_QUOTA
+from allotment.core.reasons import NOT_ACKNOWLEDGED, QUEUE_QUOTA, REASONS, Cure
 from allotment.core.units import age_text
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
 from allotment_proto.facts import PodRequest
@@ -45,25 +44,8 @@ HOLDERS_SHOWN = 5
 NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
 
 
-ERRORS = frozenset(("CardOversold", "BrokenRegister", "NotAllocatable", "NotRegistered"))
-REMEDIES = {
-    "CardUnhealthy": "look after the card; it takes nothing new",
-    "CardOversold": "end one of its holders, or wait until one ends",
-    "NotAllocatable": "is the device plugin running? kubelet lists no such devices",
-    "NotRegistered": "deploy the whole device plugin: nothing can be scheduled on the node's cards",
-    "BrokenRegister": "look after the device plugin: its register annotation cannot be read",
-    "DeviceConfigMismatch": "make device configuration, device plugin and node agree",
-    "UnhealthyCardUnknown": "write the card's index as the node's device plugin counts cards",
-    "NoMigTable": "add the model to knownMigGeometries of the device configuration",
-}
 FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in family.own_problems}
 """Problems of a node that are about one family of devices."""
-WARNINGS = {
-    NO_CONFIG: "make the ConfigMap, or name the one that exists",
-    "ConfigNotRead": "let one place say the configuration",
-    "UnreadableConfig": "give the watcher the right, or name another place",
-}
-"""What to do about warnings that are not about a line of a text."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -160,9 +142,17 @@ def _of_configuration(state: ClusterState) -> Iterator[Finding]:
                 code=warning.code,
                 subject=subject,
                 message=f"{warning.place} {warning.message}",
-                remedy=WARNINGS.get(warning.code, "mend or remove that line; the rest is followed"),
+                remedy=_config_advice(warning.code),
                 seq=seq,
             )
+
+
+def _config_advice(code: str) -> str:
+    """What to do about a warning: some are not about a line of a text."""
+    reason = REASONS.get(code)
+    if reason is not None and reason.cured_by is Cure.SOURCE:
+        return reason.advice
+    return "mend or remove that line; the rest is followed"
 
 
 def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
@@ -170,12 +160,13 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
     for problem in node_problems(node):
         if FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
             continue  # nobody is scheduled by it, so its device plugin may well be absent
+        reason = REASONS.get(problem.code)
         yield Finding(
-            severity=ERROR if problem.code in ERRORS else WARNING,
+            severity=ERROR if reason is not None and reason.is_error else WARNING,
             code=problem.code,
             subject=subject,
             message=f"{problem.place}: {problem.message}",
-            remedy=REMEDIES.get(problem.code, f"allot ledger --node {node.name}"),
+            remedy=f"allot ledger --node {node.name}" if reason is None else reason.advice,
         )
     for uid in sorted(node.broken):
         pod = state.pods[uid].fact

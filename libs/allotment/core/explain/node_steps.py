@@ -1,5 +1,7 @@
 """Every step on one node, for a pod: each check of the host, and each card's first lack."""
 
+from collections.abc import Iterator
+
 from allotment.core import reasons
 from allotment.core.explain.closest import holders
 from allotment.core.explain.funnel import FITS
@@ -9,14 +11,21 @@ from allotment.core.ledger.state import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.choosing import card_refusal, rules_of
 from allotment.core.placement.devices.free import Free
-from allotment.core.placement.rules.attachments import attached, new_volumes
+from allotment.core.placement.rules.attachments import attaching
 from allotment.core.placement.rules.bounds import bounds_of, kept_back, texts_of
 from allotment.core.placement.rules.counted_cards import models_text
-from allotment.core.placement.rules.interpod import Around, company_refusal, look_around
-from allotment.core.placement.rules.predicates import accepts, fits
+from allotment.core.placement.rules.interpod import Around, look_around
+from allotment.core.placement.rules.predicates import (
+    HOST_CHECKS,
+    Question,
+    extended_lack,
+    family_lack,
+    fits,
+)
 from allotment.core.placement.rules.switches import switches_of
 from allotment.core.placement.unserved import switched_off
 from allotment.core.units import cpu_text, mib_text
+from allotment_proto.events import NodeObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy
 
 
@@ -58,74 +67,70 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
     )
 
 
-def _constraints_text(node: Node, request: PodRequest, refused: str | None) -> str:
-    if refused == reasons.GPU_MODEL_MISMATCH and node.fact is not None:
-        return f"model of its cards: {models_text(node.fact, node.labels, request)}"
-    return "cordon, taints, selector, affinity" + (", queue" if bounds_of(request).always else "")
-
-
-def _host_steps(node: Node, request: PodRequest, policy: Policy, around: Around) -> list[HostStep]:
-    fact, switches = node.fact, switches_of(policy)
+def _host_steps(
+    node: Node, request: PodRequest, policy: Policy, around: Around
+) -> Iterator[HostStep]:
+    """Every check that `fits` asks of the node itself, in the same order: the checks are its own,
+    only the words are made here.
+    """
+    fact = node.fact
     if fact is None:
-        return [HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")]
-    refused = accepts(node, request, switches)
-    crowded = company_refusal(node, request, around, switches)
-    back = kept_back(request, node.name)
-    rows = [
-        ("nodeReady", not fact.ready, reasons.NODE_NOT_READY, "Ready condition"),
-        (
-            "nodeConstraints",
-            refused is not None,
-            refused or "",
-            _constraints_text(node, request, refused),
-        ),
-        (
-            "pods",
-            node.pods_free < 1,
-            reasons.POD_LIMIT_REACHED,
-            f"{node.pods_free} of {fact.pods} pods free",
-        ),
-        (
-            "cpu",
-            bool(request.cpu_milli) and node.cpu_milli_free < request.cpu_milli,
-            reasons.INSUFFICIENT_CPU,
-            f"{cpu_text(request.cpu_milli)} wanted, {cpu_text(node.cpu_milli_free)} free",
-        ),
-        (
-            "memory",
-            bool(request.memory_bytes) and node.memory_bytes_free < request.memory_bytes,
-            reasons.INSUFFICIENT_MEMORY,
-            f"{mib_text(request.memory_bytes // MIB)} wanted, "
-            f"{mib_text(node.memory_bytes_free // MIB)} free",
-        ),
-    ]
-    if request.company != ALONE:
-        rules = "host ports, affinity, anti-affinity, spread"
-        rows.insert(2, ("otherPods", crowded is not None, crowded or "", rules))
-    limits = dict(fact.volume_limits)
-    for driver, number in sorted(new_volumes(node, request).items()):
-        if driver in limits:
-            has = attached(node, driver)
-            bad = switches.limits and 0 < number > limits[driver] - has
-            detail = f"{number} to attach, {has} of {limits[driver]} attached"
-            rows.append((f"volumes of {driver}", bad, reasons.VOLUME_LIMIT_REACHED, detail))
-    for name, amount in request.extended:
-        free = node.extended_free.get(name, 0)
-        short = reasons.NOT_ENOUGH_GPUS_ON_NODE if name.endswith("/gpu") else ""
-        code = short or reasons.INSUFFICIENT_RESOURCE
-        if name.endswith("/gpu") and name not in node.extended_free:
-            code = reasons.NO_GPU
-        rows.append((name, free < amount, code, f"{amount} wanted, {free} free"))
+        yield HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")
+        return
+    question = Question(node, request, switches_of(policy), around)
+    for name, check in HOST_CHECKS.items():
+        if name == "volumeLimits":
+            yield from _volume_steps(question)
+        elif name != "otherPods" or request.company != ALONE:
+            code = check(question)
+            yield _step(name, code, _detail(name, node, fact, request, code))
     for family, asks in by_family(request).items():
         switch = switched_off(policy, asks[0])
         ledger = node.ledgers.get(family)
         found = f"has no {family} devices" if ledger is None else f"{len(ledger.cards)} cards"
         detail = f"{switch.argument} is not set: {family} is not served" if switch else found
-        lacks = switch is not None or ledger is None
-        rows.append((f"{family} devices", lacks, reasons.NO_GPU, detail))
+        yield _step(f"{family} devices", family_lack(node, family, policy), detail)
+    for name, amount in request.extended:
+        detail = f"{amount} wanted, {node.extended_free.get(name, 0)} free"
+        yield _step(name, extended_lack(node, name, amount), detail)
+    back = kept_back(request, node.name)
     if back is not None:
-        rows.append(("keptForOthers", True, back, "; ".join(texts_of(request, [(back, 1)]))))
-    return [
-        HostStep(step=step, verdict=code if bad else FITS, detail=detail)
-        for step, bad, code, detail in rows
-    ]
+        yield _step("keptForOthers", back, "; ".join(texts_of(request, [(back, 1)])))
+
+
+def _step(name: str, code: str | None, detail: str) -> HostStep:
+    return HostStep(step=name, verdict=FITS if code is None else code, detail=detail)
+
+
+def _volume_steps(question: Question) -> Iterator[HostStep]:
+    """One for each driver for which the node names a limit."""
+    for driver in sorted(attaching(question.node, question.request)):
+        is_over = question.switches.limits and driver.is_too_much
+        detail = f"{driver.new} to attach, {driver.attached} of {driver.limit} attached"
+        code = reasons.VOLUME_LIMIT_REACHED if is_over else None
+        yield _step(f"volumes of {driver.driver}", code, detail)
+
+
+def _detail(
+    name: str, node: Node, fact: NodeObserved, request: PodRequest, refused: str | None
+) -> str:
+    """What a check looked at; of one without words of its own, what is the case if it refuses."""
+    match name:
+        case "nodeReady":
+            return "Ready condition"
+        case "nodeConstraints":
+            if refused == reasons.GPU_MODEL_MISMATCH:
+                return f"model of its cards: {models_text(fact, node.labels, request)}"
+            queue = ", queue" if bounds_of(request).always else ""
+            return f"cordon, taints, selector, affinity{queue}"
+        case "otherPods":
+            return "host ports, affinity, anti-affinity, spread"
+        case "pods":
+            return f"{node.pods_free} of {fact.pods} pods free"
+        case "cpu":
+            return f"{cpu_text(request.cpu_milli)} wanted, {cpu_text(node.cpu_milli_free)} free"
+        case "memory":
+            wanted, free = request.memory_bytes // MIB, node.memory_bytes_free // MIB
+            return f"{mib_text(wanted)} wanted, {mib_text(free)} free"
+        case _:
+            return reasons.REASONS[refused].text if refused is not None else ""

@@ -3,15 +3,13 @@
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.explain.acknowledgement import NOT_ACKNOWLEDGED, WAITING, ahead_of, is_awaited
+from allotment.core.explain.acknowledgement import ahead_of, is_awaited
 from allotment.core.explain.views import MIB, compute_whole, device_name, plain
 from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import ACTIVE, SINGLE
 from allotment.core.ledger.state import ENDED, RESERVED, ClusterState, Pod
+from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
 from allotment_proto.facts import Amounts, DeviceRequest
-
-NOT_OURS = "NotOurs"
-QUEUED = "Queued"
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -76,7 +74,7 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
         return "Terminating", ""
     if held is not None:
         if held.phase == RESERVED:
-            return "Reserved", WAITING if ahead_of(state, pod) is not None else ""
+            return "Reserved", WAITING_FOR_PLUGIN if ahead_of(state, pod) is not None else ""
         if fact.phase == ACTIVE:
             awaited = fact.node == held.node and is_awaited(pod, state.nodes[held.node])
             return "Bound", NOT_ACKNOWLEDGED if awaited else ""
@@ -84,12 +82,12 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
     if fact.problem is not None:
         return "Pending", fact.problem.code
     if fact.gated:
-        return "Pending", "Gated"
+        return "Pending", reasons.GATED
     if fact.scheduler not in state.policy.scheduler_names:
-        return "Pending", NOT_OURS
+        return "Pending", reasons.NOT_OURS
     refusal = pod.refusal
     if refusal is None:
-        return "Pending", group_cause(state, pod)[0] or QUEUED
+        return "Pending", group_cause(state, pod)[0] or reasons.QUEUED
     if refusal.problem is not None:
         return "Pending", refusal.problem.code
     return "Pending", reasons.shown_cause(refusal.reasons)

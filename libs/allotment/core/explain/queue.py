@@ -21,7 +21,7 @@ from allotment.core.explain.session import (
     place_of_queue,
 )
 from allotment.core.ledger.model import ClusterState
-from allotment.core.queues.answers import QUOTA_CODES, closed
+from allotment.core.queues.answers import closed
 from allotment.core.queues.model import OPEN, ROOT, WAITING
 from allotment.core.queues.plugins.capacity import Capacity
 from allotment.core.queues.plugins.card import CapacityCard
@@ -32,6 +32,7 @@ from allotment.core.queues.round.views import SINGLE
 from allotment.core.queues.session import Session
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
+from allotment.core.reasons import QUOTA_CODES
 from allotment.core.units import rfc3339
 
 FIRST = (CPU, MEMORY)

@@ -20,10 +20,10 @@ import msgspec
 
 from allotment.core.ledger.model import BOUND, Pod
 from allotment.core.ledger.partitions import UNCONFIRMED, holding_rules
+from allotment.core.reasons import CLAIM_MISMATCH
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import DeviceRequest, Holding, Problem
 
-CLAIM_MISMATCH = "ClaimMismatch"
 SHOWN_MAX = 4
 NO_CARD = "no card"
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from allotment.core.queues.answers import NOT_ENOUGH_RESOURCES
 from allotment.core.queues.model import (
     COMPLETED_SET,
     SCHEDULED_SET,
@@ -13,6 +12,7 @@ from allotment.core.queues.model import (
 from allotment.core.queues.plugins.gang import invalid, is_ready
 from allotment.core.queues.texts import SCHEDULED_REASON, Attempt, gang_unschedulable
 from allotment.core.queues.work import Job
+from allotment.core.reasons import NOT_ENOUGH_RESOURCES
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"

@@ -33,11 +33,12 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from allotment.core.placement.rules.bounds import Barred
-from allotment.core.queues.answers import HELD_FOR_GANG, KEPT_FOR_PREEMPTOR, No
+from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import ROOT, Status, Task
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
+from allotment.core.reasons import HELD_FOR_GANG, KEPT_FOR_PREEMPTOR
 
 T = TypeVar("T")
 

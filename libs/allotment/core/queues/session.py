@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.queues import votes
-from allotment.core.queues.answers import QUEUE_UNKNOWN, No
+from allotment.core.queues.answers import No
 from allotment.core.queues.limits import CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
 from allotment.core.queues.plugins.base import Order, Plugin
@@ -17,6 +17,7 @@ from allotment.core.queues.plugins.registry import Configured
 from allotment.core.queues.timings import PLUGIN, Lap, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
+from allotment.core.reasons import QUEUE_UNKNOWN
 
 
 class _Entry(NamedTuple):

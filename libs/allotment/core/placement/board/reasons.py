@@ -13,9 +13,8 @@ from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.board.rows import Row, best_cards, good_cards, kept_apart, take
 from allotment.core.placement.board.shapes import Ask
-from allotment.core.placement.devices.choosing import REFUSAL_ORDER
 from allotment.core.placement.policies.base import DevicePolicy, View
-from allotment.core.reasons import NUMBER
+from allotment.core.reasons import NUMBER, REFUSAL_ORDER
 
 _STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}
 _CARD_NUMBERS = np.array([NUMBER[code] for code in REFUSAL_ORDER])

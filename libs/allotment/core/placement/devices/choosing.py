@@ -14,21 +14,10 @@ from allotment.core.ledger.ledger import Card, Ledger
 from allotment.core.ledger.partitions import Table
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT, Family
 from allotment.core.placement.devices.free import CardOrder, Free, need_cores_pct, need_memory_mib
+from allotment.core.reasons import REFUSAL_ORDER
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Policy, Selection
 from allotment_proto.volcano import keys
 
-REFUSAL_ORDER = (
-    reasons.GPU_NOT_SELECTED,
-    reasons.GPU_MODEL_MISMATCH,
-    reasons.GPU_UNHEALTHY,
-    reasons.CARD_KEPT_APART,
-    reasons.SHARE_LIMIT_REACHED,
-    reasons.EXCLUSIVE_CONFLICT,
-    reasons.INSUFFICIENT_GPU_MEMORY,
-    reasons.NO_FITTING_INSTANCE,
-    reasons.INSUFFICIENT_GPU_COMPUTE,
-)
-"""The order of a card's checks. A node is charged to the reason of the card that got furthest."""
 _PROGRESS = {code: step for step, code in enumerate(REFUSAL_ORDER)}
 
 

@@ -11,6 +11,7 @@ Source: Kubernetes' `nodevolumelimits`. `crowd` has the same on columns.
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,24 +19,36 @@ from allotment.core.ledger.model import ClusterState, Node
 from allotment_proto.facts import Attachment, PodRequest
 
 
-def exceeds_limits(node: Node, request: PodRequest) -> bool:
-    """Whether the node cannot have all volumes attached that it would need for the pod.
+class Attaching(NamedTuple):
+    """What one driver of a node would have to attach for a pod, and what it has attached."""
 
-    A pod whose volumes all are there already needs nothing.
-    """
+    driver: str
+    new: int
+    attached: int
+    limit: int
+
+    @property
+    def is_too_much(self) -> bool:
+        """A pod whose volumes all are there already needs nothing."""
+        return 0 < self.new > self.limit - self.attached
+
+
+def attaching(node: Node, request: PodRequest) -> list[Attaching]:
+    """What the pod needs of each driver for which the node names a limit."""
     fact = node.fact
     if fact is None or not fact.volume_limits or not request.attachments:
-        return False
+        return []
     limits = dict(fact.volume_limits)
-    return any(
-        number > 0 and driver in limits and number > limits[driver] - attached(node, driver)
+    return [
+        Attaching(driver, number, len(node.attached.get(driver, ())), limits[driver])
         for driver, number in new_volumes(node, request).items()
-    )
+        if driver in limits
+    ]
 
 
-def attached(node: Node, driver: str) -> int:
-    """How many volumes of the driver the node has attached."""
-    return len(node.attached.get(driver, ()))
+def exceeds_limits(node: Node, request: PodRequest) -> bool:
+    """Whether the node cannot have all volumes attached that it would need for the pod."""
+    return any(found.is_too_much for found in attaching(node, request))
 
 
 def new_volumes(node: Node, request: PodRequest) -> Mapping[str, int]:

@@ -4,6 +4,7 @@ The checks run in a fixed order and a node is charged to the first that it fails
 refusal add up to the number of nodes. `fits` answers with the chosen cards, or with a reason code.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from allotment.core import reasons
@@ -27,81 +28,87 @@ from allotment.core.placement.rules.selectors import (
 from allotment.core.placement.rules.switches import ALL, Switches, switches_of
 from allotment_proto.facts import ALONE, PodRequest, Policy, Taint
 
-__all__ = ["STEPS", "Fit", "accepts", "fits", "term_matches", "tolerates"]
+__all__ = [
+    "HOST_CHECKS",
+    "Fit",
+    "Question",
+    "accepts",
+    "extended_lack",
+    "family_lack",
+    "fits",
+    "term_matches",
+    "tolerates",
+]
 
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
-
-STEPS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("ready and not cordoned", frozenset((reasons.NODE_NOT_READY, reasons.NODE_CORDONED))),
-    (
-        "taints, selector, affinity",
-        frozenset(
-            (reasons.TAINT_NOT_TOLERATED, reasons.SELECTOR_MISMATCH, reasons.AFFINITY_MISMATCH)
-        ),
-    ),
-    ("its volumes can be reached", frozenset((reasons.VOLUME_OUT_OF_REACH,))),
-    (
-        "its queue may use the node",
-        frozenset((reasons.NODE_GROUP, reasons.CARD_WITHOUT_QUOTA)),
-    ),
-    (
-        "rules about other pods",
-        frozenset(
-            (
-                reasons.HOST_PORT_TAKEN,
-                reasons.POD_AFFINITY_MISMATCH,
-                reasons.POD_ANTI_AFFINITY,
-                reasons.REPELLED_BY_POD,
-                reasons.SPREAD_MISMATCH,
-            )
-        ),
-    ),
-    ("its volumes can be attached", frozenset((reasons.VOLUME_LIMIT_REACHED,))),
-    (
-        "room on the host",
-        frozenset(
-            (reasons.POD_LIMIT_REACHED, reasons.INSUFFICIENT_CPU, reasons.INSUFFICIENT_MEMORY)
-        ),
-    ),
-    (
-        "has such devices",
-        frozenset(
-            (
-                reasons.NO_GPU,
-                reasons.CARDS_QUARANTINED,
-                reasons.GPU_MODE_MISMATCH,
-                reasons.NOT_ENOUGH_GPUS_ON_NODE,
-            )
-        ),
-    ),
-    (
-        "a card that the pod accepts",
-        frozenset((reasons.GPU_NOT_SELECTED, reasons.GPU_MODEL_MISMATCH, reasons.GPU_UNHEALTHY)),
-    ),
-    (
-        "that card can be shared",
-        frozenset(
-            (reasons.CARD_KEPT_APART, reasons.SHARE_LIMIT_REACHED, reasons.EXCLUSIVE_CONFLICT)
-        ),
-    ),
-    (
-        "with enough unreserved memory",
-        frozenset((reasons.INSUFFICIENT_GPU_MEMORY, reasons.NO_FITTING_INSTANCE)),
-    ),
-    ("with enough unreserved compute", frozenset((reasons.INSUFFICIENT_GPU_COMPUTE,))),
-    ("other resources", frozenset((reasons.INSUFFICIENT_RESOURCE,))),
-    (
-        "not kept for others",
-        frozenset((reasons.HELD_FOR_GANG, reasons.KEPT_FOR_PREEMPTOR)),
-    ),
-)
-"""The same order in words, for the funnel of an explanation."""
 
 
 class Fit(NamedTuple):
     """The cards a node would give, per family in request order."""
 
     chosen: tuple[Chosen, ...]
+
+
+class Question(NamedTuple):
+    """What one node is asked for one pod."""
+
+    node: Node
+    request: PodRequest
+    switches: Switches
+    around: Around | None
+    """What the request's rules about other pods find; None: they are asked on this node alone."""
+
+
+Check = Callable[[Question], str | None]
+"""One check of a node: the reason code with which it refuses, or None."""
+
+
+def _ready(ask: Question) -> str | None:
+    return None if ask.node.fact is not None and ask.node.fact.ready else reasons.NODE_NOT_READY
+
+
+def _accepted(ask: Question) -> str | None:
+    return accepts(ask.node, ask.request, ask.switches)
+
+
+def _other_pods(ask: Question) -> str | None:
+    if ask.request.company == ALONE:
+        return None
+    around = look_around((ask.node,), ask.request) if ask.around is None else ask.around
+    return company_refusal(ask.node, ask.request, around, ask.switches)
+
+
+def _volumes(ask: Question) -> str | None:
+    is_over = ask.switches.limits and exceeds_limits(ask.node, ask.request)
+    return reasons.VOLUME_LIMIT_REACHED if is_over else None
+
+
+def _pods(ask: Question) -> str | None:
+    return reasons.POD_LIMIT_REACHED if ask.node.pods_free < 1 else None
+
+
+def _cpu(ask: Question) -> str | None:
+    need = ask.request.cpu_milli
+    return reasons.INSUFFICIENT_CPU if need and ask.node.cpu_milli_free < need else None
+
+
+def _memory(ask: Question) -> str | None:
+    need = ask.request.memory_bytes
+    return reasons.INSUFFICIENT_MEMORY if need and ask.node.memory_bytes_free < need else None
+
+
+HOST_CHECKS: dict[str, Check] = {
+    "nodeReady": _ready,
+    "nodeConstraints": _accepted,
+    "otherPods": _other_pods,
+    "volumeLimits": _volumes,
+    "pods": _pods,
+    "cpu": _cpu,
+    "memory": _memory,
+}
+"""The checks of the node itself in their order, by the name that an explanation gives them. A
+check may rely on those before it: without a fact of the node, only the first is asked.
+"""
 
 
 def fits(
@@ -116,48 +123,49 @@ def fits(
     With `only` the cards are given and the question is whether they still do. `around` is what the
     request's rules about other pods find; without it they are asked on this node alone.
     """
-    fact = node.fact
-    if fact is None or not fact.ready:
-        return reasons.NODE_NOT_READY
-    switches = switches_of(policy)
-    code = accepts(node, request, switches)
-    if code is None and request.company != ALONE:
-        around = look_around((node,), request) if around is None else around
-        code = company_refusal(node, request, around, switches)
-    if code is None and switches.limits and exceeds_limits(node, request):
-        code = reasons.VOLUME_LIMIT_REACHED
-    if code is not None:
-        return code
-    if node.pods_free < 1:
-        return reasons.POD_LIMIT_REACHED
-    if request.cpu_milli and node.cpu_milli_free < request.cpu_milli:
-        return reasons.INSUFFICIENT_CPU
-    if request.memory_bytes and node.memory_bytes_free < request.memory_bytes:
-        return reasons.INSUFFICIENT_MEMORY
+    question = Question(node, request, switches_of(policy), around)
+    for check in HOST_CHECKS.values():
+        code = check(question)
+        if code is not None:
+            return code
     chosen: list[Chosen] = []
     if any(wanted.family not in FAMILIES for wanted in request.devices):
         return reasons.NO_GPU
     for family, wanted in by_family(request).items():
-        ledger = node.ledgers.get(family)
-        if ledger is None or family not in policy.families:
-            return reasons.NO_GPU
+        code = family_lack(node, family, policy)
+        if code is not None:
+            return code
         sort = _card_order(node, request, FAMILIES[family], policy)
         rules = rules_of(request, policy, node.name)
-        cards = choose_cards(ledger, wanted, rules, FAMILIES[family], sort, only)
+        cards = choose_cards(node.ledgers[family], wanted, rules, FAMILIES[family], sort, only)
         if isinstance(cards, str):
             return cards
         chosen.append(cards)
     for name, amount in request.extended:
-        if amount > max(node.extended_free.get(name, 0), 0):
-            listed = name in node.extended_free
-            gpu = name.endswith("/gpu")
-            if gpu and not listed:
-                return reasons.NO_GPU
-            return reasons.NOT_ENOUGH_GPUS_ON_NODE if gpu else reasons.INSUFFICIENT_RESOURCE
+        code = extended_lack(node, name, amount)
+        if code is not None:
+            return code
     code = kept_back(request, node.name)
     if code is not None:
         return code
     return Fit(tuple(chosen))
+
+
+def family_lack(node: Node, family: str, policy: Policy) -> str | None:
+    """Why the node has no cards of a family to give, if it has none."""
+    is_served = family in node.ledgers and family in policy.families
+    return None if is_served else reasons.NO_GPU
+
+
+def extended_lack(node: Node, name: str, amount: int) -> str | None:
+    """Why the node cannot give so much of an extended resource; GPUs that are only counted are
+    among these.
+    """
+    if amount <= max(node.extended_free.get(name, 0), 0):
+        return None
+    if not name.endswith("/gpu"):
+        return reasons.INSUFFICIENT_RESOURCE
+    return reasons.NOT_ENOUGH_GPUS_ON_NODE if name in node.extended_free else reasons.NO_GPU
 
 
 def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy) -> CardOrder:

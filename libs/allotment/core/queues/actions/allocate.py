@@ -15,20 +15,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from allotment.core.queues.answers import (
-    GANG_INCOMPLETE,
-    NOT_ENOUGH_PODS_OF_TASK,
-    NOT_ENOUGH_TASKS,
-    QUOTA_CODES,
-    SAME_ROLE_FAILED,
-    No,
-)
+from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import READY_SET, WAITING, Status, Task
 from allotment.core.queues.plugins.base import Order
 from allotment.core.queues.reservations import Fence, Hold, fence
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
+from allotment.core.reasons import (
+    GANG_INCOMPLETE,
+    NOT_ENOUGH_PODS_OF_TASK,
+    NOT_ENOUGH_TASKS,
+    QUOTA_CODES,
+    SAME_ROLE_FAILED,
+)
 
 A = TypeVar("A")
 

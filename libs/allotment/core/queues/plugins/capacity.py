@@ -12,14 +12,7 @@ from typing import ClassVar
 
 import msgspec
 
-from allotment.core.queues.answers import (
-    PERMIT,
-    QUEUE_NOT_LEAF,
-    No,
-    Vote,
-    closed,
-    quota_insufficient,
-)
+from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.plugins.proportion import real_capability, refused_at_gate
@@ -33,6 +26,7 @@ from allotment.core.queues.resources import (
 )
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
+from allotment.core.reasons import QUEUE_NOT_LEAF
 
 UNDESERVING = Fraction(1)
 """The share of a queue that deserves nothing in particular: it comes last."""

@@ -37,17 +37,7 @@ from typing import ClassVar
 import msgspec
 
 from allotment.core.placement.rules.card_names import ALTERNATIVES, alternatives
-from allotment.core.queues.answers import (
-    CPU_QUOTA,
-    EMPTY_CAPABILITY,
-    MEMORY_QUOTA,
-    PERMIT,
-    QUOTA_UNREADABLE,
-    SCALAR_QUOTA,
-    No,
-    Vote,
-    closed,
-)
+from allotment.core.queues.answers import PERMIT, No, Vote, closed
 from allotment.core.queues.limits import CardPoints
 from allotment.core.queues.model import CHARGED_SET, OPEN, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
@@ -62,6 +52,13 @@ from allotment.core.queues.resources import (
 )
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
+from allotment.core.reasons import (
+    CPU_QUOTA,
+    EMPTY_CAPABILITY,
+    MEMORY_QUOTA,
+    QUOTA_UNREADABLE,
+    SCALAR_QUOTA,
+)
 
 FIRST_CARD_MICRO = 100_000_000
 """What a node with the first card of several is worth, in millionths of a point."""

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.placement.rules.card_names import Card
-from allotment.core.queues.answers import CARD_UNREADABLE, No
+from allotment.core.queues.answers import No
 from allotment.core.queues.model import Share, Task
 from allotment.core.queues.resources import MILLI, Resources
+from allotment.core.reasons import CARD_UNREADABLE
 from allotment.core.units import QuantityError
 from allotment.core.units import milli as read_milli
 

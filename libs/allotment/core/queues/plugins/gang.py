@@ -15,17 +15,11 @@ from typing import ClassVar
 
 import msgspec
 
-from allotment.core.queues.answers import (
-    GANG_INCOMPLETE,
-    NOT_ENOUGH_PODS_OF_TASK,
-    NOT_ENOUGH_TASKS,
-    PERMIT,
-    No,
-    Vote,
-)
+from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import READY_SET, VALID_SET, Status, Task
 from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.work import Job, World
+from allotment.core.reasons import GANG_INCOMPLETE, NOT_ENOUGH_PODS_OF_TASK, NOT_ENOUGH_TASKS
 
 PROMISED_SET = READY_SET | {Status.PIPELINED}
 

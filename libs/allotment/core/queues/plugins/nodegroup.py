@@ -14,11 +14,11 @@ from typing import ClassVar
 
 import msgspec
 
-from allotment.core.queues.answers import NODE_GROUP
 from allotment.core.queues.limits import NodePoints, NodeRule
 from allotment.core.queues.model import NodeGroups, QueueView
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.work import World
+from allotment.core.reasons import NODE_GROUP
 
 LABEL = "volcano.sh/nodegroup-name"
 POINT_MICRO = 1_000_000

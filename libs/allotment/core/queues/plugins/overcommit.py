@@ -10,13 +10,14 @@ from typing import ClassVar
 
 import msgspec
 
-from allotment.core.queues.answers import CLUSTER_OVERUSED, PERMIT, No, Vote
+from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import Phase
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.reckoning import Share
 from allotment.core.queues.resources import NOTHING, Resources, total_of
 from allotment.core.queues.shares import is_still_to_come
 from allotment.core.queues.work import Job, World
+from allotment.core.reasons import CLUSTER_OVERUSED
 
 FACTOR_USUAL = Fraction(6, 5)
 

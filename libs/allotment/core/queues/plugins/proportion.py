@@ -20,7 +20,6 @@ import msgspec
 
 from allotment.core.queues.answers import (
     PERMIT,
-    QUEUE_OVERUSED,
     No,
     Vote,
     closed,
@@ -40,6 +39,7 @@ from allotment.core.queues.resources import (
 )
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
+from allotment.core.reasons import QUEUE_OVERUSED
 
 
 class Arguments(msgspec.Struct, frozen=True):

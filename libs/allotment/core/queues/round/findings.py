@@ -14,13 +14,13 @@ from allotment.core.queues.actions.allocate import (
     cause_of,
 )
 from allotment.core.queues.actions.enqueue import Enqueued
-from allotment.core.queues.answers import EXPLANATIONS, GANG_INCOMPLETE, QUOTA_CODES, No
+from allotment.core.queues.answers import No
 from allotment.core.queues.model import JobView, Status
 from allotment.core.queues.round.oracle import Places
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job
-from allotment.core.reasons import GROUP_MISSING
+from allotment.core.reasons import GANG_INCOMPLETE, GROUP_MISSING, OF_GROUP, QUOTA_CODES, REASONS
 from allotment_proto.events import Admission, Held, PodObserved, Refusal, Short
 from allotment_proto.facts import Problem
 
@@ -77,7 +77,7 @@ class Findings:
         if turn.no is not None:
             no = turn.no
             if turn.ending == INVALID:  # its message counts the group's pods, as they come
-                no = No(no.code, EXPLANATIONS[no.code])
+                no = No(no.code, REASONS[no.code].text)
             self._refuse((task.uid, no) for task in self._session.due_tasks(job))
 
     def take_refused(self, found: Enqueued, heard: Collection[str]) -> None:
@@ -133,11 +133,10 @@ class Findings:
         if cause is None or not job.view.is_precise:
             return
         found_none = {uid for uid, _ in turn.refused}
-        why = EXPLANATIONS.get(cause.code)
         no = (
-            No(GANG_INCOMPLETE, f"{EXPLANATIONS[GANG_INCOMPLETE]}: {cause.code}")
-            if why is None
-            else No(cause.code, why, cause.queue)
+            No(cause.code, REASONS[cause.code].text, cause.queue)
+            if cause.code in OF_GROUP
+            else No(GANG_INCOMPLETE, f"{REASONS[GANG_INCOMPLETE].text}: {cause.code}")
         )
         others = (t.uid for t in self._session.due_tasks(job) if t.uid not in found_none)
         self._refuse((uid, no) for uid in others)

@@ -16,7 +16,6 @@ from allotment.core.placement.capacity import node_holds_at_most
 from allotment.core.placement.rules.attachments import merged
 from allotment.core.placement.rules.bounds import bounded
 from allotment.core.placement.rules.predicates import fits
-from allotment.core.queues.answers import QUOTA_CODES
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING
 from allotment.core.queues.reservations import Candidate, Hold, Rule, Wait, renew
@@ -24,6 +23,7 @@ from allotment.core.queues.round.books import placement_of
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
+from allotment.core.reasons import QUOTA_CODES
 from allotment_proto.events import Held, NodeObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy
 

@@ -16,11 +16,11 @@ from allotment.core.placement.rules.attachments import merged
 from allotment.core.placement.rules.bounds import OPEN, Bounds, bounded
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.actions.allocate import Hopeless, Placed
-from allotment.core.queues.answers import NOT_ENOUGH_RESOURCES, No
+from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import Task
 from allotment.core.queues.round.bounding import Bounding
-from allotment.core.reasons import main_cause, refusal_text
+from allotment.core.reasons import NOT_ENOUGH_RESOURCES, main_cause, refusal_text
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
 

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.rules.bounds import Barred
-from allotment.core.queues.answers import KEPT_FOR_PREEMPTOR
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import EVICTABLE_SET, WAITING, Status, Task
 from allotment.core.queues.plugins.gang import is_pipelined, surplus
@@ -38,6 +37,7 @@ from allotment.core.queues.round.oracle import Places
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, Lap, untimed
 from allotment.core.queues.work import Job
+from allotment.core.reasons import KEPT_FOR_PREEMPTOR
 from allotment_proto.events import Eviction, Nomination
 
 PREEMPT, RECLAIM = "preempt", "reclaim"
