@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import click
 
-from allotment.core.explain.gang import BLOCKED, explain_gang
+from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.session import (
     AHEAD_SHOWN,
     GangExplanation,
@@ -16,6 +16,7 @@ from allotment.core.explain.session import (
     Reason,
 )
 from allotment.core.ledger.state import ClusterState
+from allotment.core.queues.round.verdict import BLOCKED
 from allotment.core.units import age_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.explain.asked import asked_for
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.ledger.volumes import taken
@@ -17,6 +16,7 @@ from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.local_volumes import choice
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.queues.order import is_due
+from allotment.core.queues.round.verdict import verdict
 from allotment_proto.events import BindFailed, Event, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Expression, LocalClaim, LocalVolume, NodeTerm
 from allotment_proto.registry import version_of
@@ -148,7 +148,7 @@ def tell(state: ClusterState, event: Event) -> None:
 def test_an_explanation_asks_for_the_volumes_as_well() -> None:
     state = build.state_of(host("n1"), host("n2"), wants("a", D1), wants("b", D1))
     tell(state, build.decided(*decide(state, "a").placements))
-    (asked,) = asked_for(state, state.pods["b"].fact)
+    (asked,) = verdict(state, state.pods["b"].fact).tries
     codes = [fits(node, asked.request, state.policy) for node in state.nodes.values()]
     assert codes == [reasons.VOLUME_OUT_OF_REACH] * 2
 

@@ -84,7 +84,7 @@ def _used() -> Iterator[tuple[str, str]]:
     """The codes that product code raises, each with a place."""
     files = [
         path
-        for part in ("libs/allotment", "proto/allotment_proto", "services")
+        for part in ("libs/allotment", "libs/allotment_lab", "proto/allotment_proto", "services")
         for path in sorted((ROOT / part).rglob("*.py"))
         if not OTHERS.intersection(path.parts)
     ]

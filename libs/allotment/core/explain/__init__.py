@@ -1,0 +1,12 @@
+"""Why a pod, a group or a queue is where it is, and what is wrong in the cluster.
+
+What others may use:
+
+* `pod.explain`, `gang.explain_gang`, `queue.explain_queue`: the explanations.
+* `doctor`: what somebody should look at.
+* `story`, `pod_story`: records in words. `views`, `pod_views`: nodes, cards and pods as plain rows.
+* `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.
+
+Everything else is inner. Nothing is decided here. What is asked of nodes is asked of
+`predicates.fits` and its checks; what is asked of the queues, at `queues.round.verdict`.
+"""

@@ -1,6 +1,5 @@
 """Who else would have taken a pod when it was placed, and what made the winner win."""
 
-from allotment.core.explain.asked import asked_for
 from allotment.core.explain.funnel import FITS, funnel
 from allotment.core.explain.pod_story import Attempt
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
@@ -9,6 +8,7 @@ from allotment.core.ledger.state import ClusterState, Node
 from allotment.core.placement.cycle import Evaluator, Place, Trial, careful, proposed
 from allotment.core.placement.instances import smallest
 from allotment.core.placement.rules.interpod import situated
+from allotment.core.queues.round.verdict import verdict
 from allotment_proto.events import Decided, PodObserved
 
 CANDIDATES_SHOWN = 8
@@ -23,7 +23,7 @@ def competition(
     for placement in proposed(placed.decided):
         if placement.uid in earlier and placement.node in before.nodes:
             trial.assume(placement)
-    for asked in asked_for(before, fact):
+    for asked in verdict(before, fact).tries:
         request = careful(asked, before)
         verdicts = evaluator.verdicts(request, trial)
         if not any(isinstance(v, Place) for v in verdicts.values()):

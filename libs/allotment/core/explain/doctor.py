@@ -14,8 +14,6 @@ from allotment.core.explain.acknowledgement import (
     standing_text,
     waiting_for,
 )
-from allotment.core.explain.queue import holders, waiting_for_quota
-from allotment.core.explain.session import QueueHolder, name_of, open_bench
 from allotment.core.explain.story import corrected_text
 from allotment.core.explain.views import device_name, node_problems
 from allotment.core.ledger.check import check
@@ -23,6 +21,7 @@ from allotment.core.ledger.claims import mismatch
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.unserved import unserved
+from allotment.core.queues.round.verdict import Holder, quota_waits
 from allotment.core.reasons import NOT_ACKNOWLEDGED, QUEUE_QUOTA, REASONS, Cure
 from allotment.core.units import age_text
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
@@ -321,9 +320,8 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
     """Queues whose quota pods wait for, and who has it."""
     if not state.is_batched:
         return
-    bench = open_bench(state)
-    for name, jobs in sorted(waiting_for_quota(bench).items()):
-        has = holders(bench, name)
+    for name, wait in quota_waits(state).items():
+        jobs, has = wait
         idle = sum(1 for holder in has if not holder.pods)
         shown = [_holder_text(holder) for holder in has[:HOLDERS_SHOWN]]
         shown += [f"{len(has) - len(shown)} more"] if len(has) > len(shown) else []
@@ -333,14 +331,14 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
             severity=WARNING,
             code=QUEUE_QUOTA,
             subject=f"queue {name}",
-            message=f"{name_of(jobs[0])}{more} for its quota"
+            message=f"{jobs[0]}{more} for its quota"
             + (f", which is held by {', '.join(shown)}{said}" if has else f"; {NOBODY_HAS_IT}"),
             remedy=f"raise the queue's quota, or {'end what it holds' if has else 'ask for less'}: "
             f"allot explain queue {name}",
         )
 
 
-def _holder_text(holder: QueueHolder) -> str:
+def _holder_text(holder: Holder) -> str:
     name = f"{'pod ' * holder.is_pod}{holder.namespace}/{holder.name}"
     if not holder.pods:
         return f"{name} (promised, no pods)"

@@ -19,7 +19,6 @@ from allotment.core.explain.acknowledgement import (
     standing_text,
     wait_text,
 )
-from allotment.core.explain.asked import asked_for
 from allotment.core.explain.closest import closest, fragmentation
 from allotment.core.explain.competition import competition, decided_by
 from allotment.core.explain.funnel import FITS, codes, funnel
@@ -45,12 +44,12 @@ from allotment.core.explain.timeline import timeline
 from allotment.core.explain.views import MIB, compute_whole, device_name, piece_name, plain
 from allotment.core.ledger.state import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
+from allotment.core.placement.devices import cards_asked
 from allotment.core.placement.rules.bounds import unbarred
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import unserved
-from allotment.core.queues.eligible import is_never
-from allotment.core.queues.round.holds import cards_of
+from allotment.core.queues.round.verdict import PodVerdict, verdict
 from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, problem_text
 from allotment.core.units import rfc3339
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
@@ -76,7 +75,8 @@ def explain(
     pod = state.pods.get(story.uid)
     waits = pod is not None and pod.allocation is None and fact.uid in state.pending
     placed = story.placed
-    asked = situated(asked_for(state, fact)[-1], state)
+    ruled = verdict(state, fact)
+    asked = situated(ruled.tries[-1], state)
     answers = codes(state, asked)
     steps = tuple(funnel(answers))
     candidates: tuple[Candidate, ...] = ()
@@ -85,7 +85,7 @@ def explain(
         steps, candidates, total = competition(before, placed, fact)
     elif not waits or fact.problem is not None:
         steps = ()
-    status = _status(state, story, pod, as_of_ms, asked, answers)
+    status = _status(state, story, pod, as_of_ms, ruled, asked, answers)
     short_of_room = waits and fact.problem is None and steps[-1].left == 0
     one_day = short_of_room and status.fits_empty_cluster is True
     return Explanation(
@@ -121,7 +121,7 @@ def request_of(request: PodRequest) -> Request:
     chosen = request.selection
     first = request.devices[0] if request.devices else None
     return Request(
-        gpus=cards_of(request),
+        gpus=cards_asked(request),
         memory_bytes=first.memory_mib * MIB if first else 0,
         memory_percent=first.memory_pct if first else 0,
         compute_percent=first.cores_pct if first else 0,
@@ -195,6 +195,7 @@ def _status(
     story: PodStory,
     pod: Pod | None,
     as_of_ms: int,
+    ruled: PodVerdict,
     asked: PodRequest,
     answers: Sequence[str],
 ) -> Status:
@@ -221,7 +222,7 @@ def _status(
         waits=_waits(state, pod),
         nominated=next((n.nodes[fact.uid] for n in nominated if fact.uid in n.nodes), ""),
         evicted_for="" if eviction is None else preemptor_name(state, eviction.preemptor),
-        never_preempts=waits and is_never(state, fact),
+        never_preempts=waits and ruled.never_preempts,
         node=_where(story, pod),
         since_seconds=max(as_of_ms - first_ms, 0) // 1000,
         attempts=story.attempts_total,

@@ -5,20 +5,12 @@ These structs are the JSON (camelCase, integers only). Amounts are Volcano's: `c
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from allotment.core.explain.schema import AsOf, Subject
-from allotment.core.ledger.model import ClusterState
-from allotment.core.queues.model import WAITING
+from allotment.core.queues.answers import No
 from allotment.core.queues.reservations import Hold
-from allotment.core.queues.round.holds import holds_now
-from allotment.core.queues.round.rounds import Rounds
-from allotment.core.queues.round.victims import keeping
-from allotment.core.queues.round.views import SINGLE
-from allotment.core.queues.session import Session
-from allotment.core.queues.work import Job
 
 GANG_SCHEMA = "allotment.dev/explain-gang/v1"
 QUEUE_SCHEMA = "allotment.dev/explain-queue/v1"
@@ -225,27 +217,8 @@ class QueueExplanation(_Sparse, frozen=True, kw_only=True):
     """Who has its quota, the largest part in front; only if somebody waits for some of it."""
 
 
-class Bench(NamedTuple):
-    """The plugins opened on a state, what is kept for whom, and who waits."""
-
-    state: ClusterState
-    session: Session
-    holds: tuple[Hold, ...]
-    waiting: dict[str, list[Job]]
-    """By queue, in the order in which they come."""
-
-
-def open_bench(state: ClusterState) -> Bench:
-    session = Rounds(state).session()
-    holds = (*holds_now(state, session), *keeping(state))
-    waiting: dict[str, list[Job]] = {}
-    for job in session.jobs.values():
-        if session.due_tasks(job) or job.phase in WAITING:
-            waiting.setdefault(job.queue, []).append(job)
-    for name, jobs in waiting.items():
-        waiting[name] = session.in_job_order(jobs)
-    known = tuple(hold for hold in holds if hold.job in session.jobs)
-    return Bench(state, session, known, waiting)
+def reason_of(no: No) -> Reason:
+    return Reason(code=no.code, message=no.message, queue=no.queue)
 
 
 def kept_of(holds: Sequence[Hold]) -> tuple[Kept, ...]:
@@ -254,20 +227,8 @@ def kept_of(holds: Sequence[Hold]) -> tuple[Kept, ...]:
     )
 
 
-def place_of_queue(bench: Bench, name: str) -> Place | None:
-    """Where a queue comes among those with somebody waiting."""
-    names = sorted(bench.waiting, key=bench.session.queue_key)
-    return place_among(names, name)
-
-
 def place_among(names: Sequence[str], name: str) -> Place | None:
     if name not in names:
         return None
     at = names.index(name)
     return Place(position=at + 1, length=len(names), ahead=tuple(names[:at][:AHEAD_SHOWN]))
-
-
-def name_of(job: Job) -> str:
-    """``namespace/name``, of a pod without a group ``pod namespace/name``."""
-    pod = "pod " if job.uid.startswith(SINGLE) else ""
-    return f"{pod}{job.view.namespace}/{job.view.name}"

@@ -40,3 +40,10 @@ def by_family(request: PodRequest) -> dict[str, list[DeviceRequest]]:
         if wanted:
             groups[name] = wanted
     return groups
+
+
+def cards_asked(request: PodRequest) -> int:
+    """How many cards a pod asks for."""
+    return sum(ask.count for ask in request.devices) + sum(
+        amount for name, amount in request.extended if name.endswith("/gpu")
+    )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from allotment.core.ledger.model import ClusterState, Group, Node
 from allotment.core.ledger.state import allocation_of
 from allotment.core.placement.capacity import node_holds_at_most
+from allotment.core.placement.devices import cards_asked
 from allotment.core.placement.rules.attachments import merged
 from allotment.core.placement.rules.bounds import bounded
 from allotment.core.placement.rules.predicates import fits
@@ -80,14 +81,7 @@ def _could_start(state: ClusterState, session: Session, job: Job) -> bool:
 def _pieces(state: ClusterState, session: Session, job: Job) -> int:
     """What a job needs at once: its pods, each as often as it asks for cards."""
     pods = (state.pods[task.uid].fact for task in session.due_tasks(job)[: _needed(job)])
-    return sum(max(cards_of(pod.request), 1) for pod in pods)
-
-
-def cards_of(request: PodRequest) -> int:
-    """How many cards a pod asks for."""
-    return sum(ask.count for ask in request.devices) + sum(
-        amount for name, amount in request.extended if name.endswith("/gpu")
-    )
+    return sum(max(cards_asked(pod.request), 1) for pod in pods)
 
 
 def _needed(job: Job) -> int:

@@ -1,0 +1,537 @@
+"""What a round that began now would say of a pod, a group or a queue: the door for explanations.
+
+Each function opens the plugins on the state as a round does, asks them, and hands out plain values.
+Order, quota and places are those of the plugins and of the board that decide, so an explanation
+cannot differ from the decision. Nothing is decided here and nothing stays assumed.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.volumes import taken
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
+from allotment.core.placement.rules.local_volumes import within
+from allotment.core.queues.actions.allocate import try_places
+from allotment.core.queues.answers import No, closed
+from allotment.core.queues.eligible import is_never
+from allotment.core.queues.limits import Limits
+from allotment.core.queues.model import (
+    COMPLETED_SET,
+    OPEN,
+    ROOT,
+    WAITING,
+    JobView,
+    QueueView,
+    Status,
+    Task,
+)
+from allotment.core.queues.plugins.capacity import Capacity
+from allotment.core.queues.plugins.card import CapacityCard
+from allotment.core.queues.plugins.proportion import Proportion
+from allotment.core.queues.reckoning import QueueBook
+from allotment.core.queues.reservations import Hold, fence
+from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, largest_share
+from allotment.core.queues.round.bounding import Bounding
+from allotment.core.queues.round.holds import holds_now
+from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.round.rounds import Rounds, best_effort
+from allotment.core.queues.round.victims import keeping
+from allotment.core.queues.round.views import SINGLE
+from allotment.core.queues.session import Session, unknown_queue
+from allotment.core.queues.shares import open_books, share_of
+from allotment.core.queues.work import Job
+from allotment.core.reasons import QUOTA_CODES
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import PodRequest
+
+PLACEABLE, BLOCKED, GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"
+"""How a member stands that waits."""
+FIRST = (CPU, MEMORY)
+EXPLAINED = "explained"
+"""Under this name the books are kept that no plugin counts."""
+
+
+class PodVerdict(NamedTuple):
+    """What a round would ask for a pod."""
+
+    tries: tuple[PodObserved, ...]
+    """The pod as its round looks for a place: once for each choice of cards that it may have, the
+    preferred first, and first on the node that it was promised; on nodes from which it can reach a
+    volume for each of its claims. As it is, if neither queues nor volumes have a say."""
+    never_preempts: bool
+    """Whether nobody is evicted for it because of a `preemptionPolicy`."""
+
+
+class MemberVerdict(NamedTuple):
+    """A pod of a group: how it stands, where it is or would go now, or what refuses it."""
+
+    name: str
+    role: str
+    state: str
+    node: str = ""
+    no: No | None = None
+    reasons: tuple[tuple[str, int], ...] = ()
+    """The nodes counted by what they lack."""
+
+
+class Outside(NamedTuple):
+    """A group that has no part in the order: its queue does not exist (`no`), or none does."""
+
+    no: No | None
+    never_preempts: bool
+
+
+class GroupVerdict(NamedTuple):
+    """What a round would say of a group, every member that waits tried on top of those before."""
+
+    counts: Mapping[str, int]
+    """Its pods by status."""
+    priority: int
+    never_preempts: bool
+    """Whether nobody is evicted for some of its waiting pods, because of a `preemptionPolicy`."""
+    is_let_in: bool
+    gate: No | None
+    """What its gate answers now, while it is not let in."""
+    members: tuple[MemberVerdict, ...]
+    wanted: int
+    """How many more pods must have a place at once."""
+    invalid: No | None
+    """Why it has too few pods ever to start."""
+    is_completed: bool
+    is_ready: bool
+    asked: tuple[PodRequest, ...]
+    """What its waiting members ask for, each request once, within the bounds of its queue."""
+    waiting: tuple[str, ...]
+    """Who waits in its queue, in order."""
+    queues: tuple[str, ...]
+    """The queues with somebody waiting, in order."""
+    holds: tuple[Hold, ...]
+    """What is kept for it."""
+    in_the_way: tuple[Hold, ...]
+    """What is kept for others, of what it would otherwise be given."""
+
+
+class WaitingJob(NamedTuple):
+    """A group, or a pod without one, that waits in a queue."""
+
+    view: JobView
+    is_pod: bool
+    phase: str
+    due: int
+    """How many of its pods want a place."""
+    passed: int
+    """How many pods of others were placed since it was first found short."""
+    no: No | None
+    """What was last said of it, or what its gate says now."""
+
+
+class Holder(NamedTuple):
+    """A group, or a pod without one, that has a part of a queue's quota."""
+
+    queue: str
+    namespace: str
+    name: str
+    is_pod: bool
+    phase: str
+    pods: int
+    allocated: dict[str, int]
+    promised: dict[str, int]
+
+
+class ResourceLimit(NamedTuple):
+    """One resource of a queue, as the plugin that is in force counts it. `most` None: no limit."""
+
+    resource: str
+    allocated: int
+    promised: int
+    request: int
+    deserved: int | None
+    most: int | None
+    capability: int | None
+    guarantee: int | None
+    card_quota: int | None
+
+
+class QueueVerdict(NamedTuple):
+    """What a queue may have, has, and whom it keeps waiting."""
+
+    view: QueueView
+    parent: str
+    children: tuple[str, ...]
+    plugin: str
+    """The first plugin that limits it; empty if none does."""
+    refuses: No | None
+    phases: Mapping[str, int]
+    """Its groups by phase; pods without a group are none."""
+    queues: tuple[str, ...]
+    limits: tuple[ResourceLimit, ...]
+    waiting: tuple[WaitingJob, ...]
+    holds: tuple[Hold, ...]
+    holders: tuple[Holder, ...]
+    """Who has its quota, the largest part in front; only if somebody waits for some of it."""
+
+
+class QuotaWait(NamedTuple):
+    """Who waits for the quota of a queue, by name and in order, and who has it."""
+
+    waiting: tuple[str, ...]
+    holders: tuple[Holder, ...]
+
+
+class _Opened(NamedTuple):
+    """The plugins opened on a state, what is kept for whom, and who waits."""
+
+    state: ClusterState
+    session: Session
+    holds: tuple[Hold, ...]
+    waiting: dict[str, list[Job]]
+    """By queue, in the order in which they come."""
+
+
+class _Reckoned(NamedTuple):
+    """What the plugin in force makes of a queue."""
+
+    plugin: str
+    book: QueueBook
+    request: Resources
+    most: Resources | None = None
+    """None: nothing is limited."""
+    deserved: Resources | None = None
+    is_strict: bool = False
+    """CPU and memory that nobody named are limited to nothing, other names not at all."""
+
+
+def verdict(state: ClusterState, fact: PodObserved) -> PodVerdict:
+    """What a round on this state would ask for the pod."""
+    return PodVerdict(_tries(state, fact), is_never(state, fact))
+
+
+def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
+    """What a round would say of the group ``<namespace>/<name>``, whose PodGroup is known."""
+    opened = _open(state)
+    session = opened.session
+    job = session.jobs.get(key)
+    pending = (uid for uid in state.groups[key].members if uid in state.pending)
+    never_preempts = any(is_never(state, state.pods[uid].fact) for uid in pending)
+    if job is None:
+        no = unknown_queue(session.unplaced[key]) if state.is_batched else None
+        return Outside(no, never_preempts)
+    is_let_in = job.phase not in WAITING
+    gate = None if is_let_in else session.job_enqueueable(job)
+    members = tuple(_members(opened, job))
+    fact = state.groups[key].fact
+    queue = job.queue if fact is None else fact.queue
+    bounds = Bounding(state).bounds(Limits(rules=session.node_rules(job)))
+    due = (state.pods[task.uid].fact.request for task in session.due_tasks(job))
+    return GroupVerdict(
+        counts={status.value: number for status, number in job.counts.items()},
+        priority=job.view.priority,
+        never_preempts=never_preempts,
+        is_let_in=is_let_in,
+        gate=None if job.view.min_resources is None else gate,
+        members=members,
+        wanted=max(job.view.min_member - job.ready_count, 0),
+        invalid=session.job_valid(job),
+        is_completed=job.counts.total() > 0
+        and all(status in COMPLETED_SET for status in job.status.values()),
+        is_ready=session.job_ready(job),
+        asked=tuple(dict.fromkeys(bounded(request, bounds) for request in due)),
+        waiting=tuple(_name_of(each) for each in opened.waiting.get(queue, ())),
+        queues=_queues(opened),
+        holds=tuple(hold for hold in opened.holds if hold.job == key),
+        in_the_way=tuple(_in_the_way(opened, job)),
+    )
+
+
+def queue_verdict(state: ClusterState, name: str) -> QueueVerdict:
+    """What a round would say of a queue that the state knows."""
+    opened = _open(state)
+    session = opened.session
+    queue = session.queue(name)
+    refuses = session.overused(name) if opened.waiting.get(name) else None
+    if queue.state != OPEN:
+        refuses = closed(name, queue.state)
+    is_short = bool(_waiting_for_quota(opened).get(name))
+    jobs = session.jobs
+    return QueueVerdict(
+        view=queue,
+        parent="" if name == ROOT else queue.parent,
+        children=tuple(sorted(session.world.children.get(name, ()))),
+        plugin=_reckoned(session, name).plugin,
+        refuses=refuses,
+        phases=_phases(session, name),
+        queues=_queues(opened),
+        limits=_limits(session, name),
+        waiting=tuple(_waiting(opened, job) for job in opened.waiting.get(name, ())),
+        holds=tuple(h for h in opened.holds if name in (h.queue, jobs[h.job].queue)),
+        holders=_holders(session, name) if is_short else (),
+    )
+
+
+def quota_waits(state: ClusterState) -> dict[str, QuotaWait]:
+    """By queue, who waits until somebody gives back some of its quota."""
+    opened = _open(state)
+    return {
+        name: QuotaWait(tuple(map(_name_of, jobs)), _holders(opened.session, name))
+        for name, jobs in sorted(_waiting_for_quota(opened).items())
+    }
+
+
+def _open(state: ClusterState) -> _Opened:
+    session = Rounds(state).session()
+    holds = (*holds_now(state, session), *keeping(state))
+    waiting: dict[str, list[Job]] = {}
+    for job in session.jobs.values():
+        if session.due_tasks(job) or job.phase in WAITING:
+            waiting.setdefault(job.queue, []).append(job)
+    for name, jobs in waiting.items():
+        waiting[name] = session.in_job_order(jobs)
+    known = tuple(hold for hold in holds if hold.job in session.jobs)
+    return _Opened(state, session, known, waiting)
+
+
+def _queues(opened: _Opened) -> tuple[str, ...]:
+    return tuple(sorted(opened.waiting, key=opened.session.queue_key))
+
+
+def _name_of(job: Job) -> str:
+    """``namespace/name``, of a pod without a group ``pod namespace/name``."""
+    pod = "pod " if job.uid.startswith(SINGLE) else ""
+    return f"{pod}{job.view.namespace}/{job.view.name}"
+
+
+def _tries(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]:
+    if fact.uid not in state.pending:
+        return (fact,)
+    if fact.local_claims:
+        request = within(fact.request, fact, state, taken(state))
+        fact = msgspec.structs.replace(fact, request=request)
+    if not state.is_batched:
+        return (fact,)
+    opened = _open(state)
+    session = opened.session
+    job = session.jobs.get(fact.group or SINGLE + fact.uid)
+    if job is None or fact.uid not in job.tasks:
+        return (fact,)
+    task = job.tasks[fact.uid]
+    fenced = fence(session, opened.holds)
+    anywhere = fenced.limits(job)
+    if fenced.allocatable(job, task) is None:
+        anywhere = fenced.limits_of(job, task, anywhere)
+    promised = fenced.node_of(job, task)
+    bounding = Bounding(state)
+    return tuple(
+        _within(fact, bounding.bounds(limits, cards))
+        for limits in ((anywhere._replace(node=promised), anywhere) if promised else (anywhere,))
+        for cards in limits.choices
+    )
+
+
+def _within(fact: PodObserved, bounds: Bounds) -> PodObserved:
+    always = (*bounds_of(fact.request).always, *bounds.always)
+    request = bounded(fact.request, bounds._replace(always=always))
+    return msgspec.structs.replace(fact, request=request)
+
+
+def _members(opened: _Opened, job: Job) -> Iterator[MemberVerdict]:
+    tried = {member.name: member for member in _tried(opened, job)}
+    free = {task.uid for task in best_effort(job)}
+    for task in sorted(job.tasks.values(), key=opened.session.task_key):
+        status = job.status[task.uid]
+        if task.name in tried:
+            yield tried[task.name]
+        elif status is Status.PENDING:
+            state = GATED if task.gated else ANYWHERE if task.uid in free else status.value
+            yield MemberVerdict(task.name, task.role, state)
+        else:
+            yield MemberVerdict(task.name, task.role, status.value, task.node)
+
+
+def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
+    """Every member that wants a place, tried on top of those before it: unlike in a round all are
+    tried, so that each can be told what it lacks. Nothing stays assumed.
+    """
+    session, board = opened.session, Board(opened.state)
+    fenced = fence(session, opened.holds)
+    no_part, limits = fenced.closed(job) or session.overused(job.queue), fenced.limits(job)
+    mark = session.mark()
+    found = []
+    board.begin()
+    try:
+        places = Places(opened.state, board)
+        for task in fenced.in_turn(job, session.due_tasks(job)):
+            no = no_part or fenced.allocatable(job, task)
+            if no is not None:
+                found.append(_blocked(task, no))
+                continue
+            asked = fenced.limits_of(job, task, limits)
+            answer = try_places(places.try_place, fenced, job, task, asked)
+            if isinstance(answer, No):
+                refusal = places.refusals.get(task.uid)
+                found.append(_blocked(task, answer, refusal.reasons if refusal else ()))
+                continue
+            card = answer.card or (asked.cards[0] if asked.cards else "")
+            session.assume(job, task, Status.ALLOCATED, card)
+            found.append(MemberVerdict(task.name, task.role, PLACEABLE, answer.node))
+    finally:
+        board.end()
+        session.undo(mark)
+    return found
+
+
+def _blocked(task: Task, no: No, reasons: tuple[tuple[str, int], ...] = ()) -> MemberVerdict:
+    return MemberVerdict(task.name, task.role, BLOCKED, no=no, reasons=reasons)
+
+
+def _in_the_way(opened: _Opened, job: Job) -> Iterator[Hold]:
+    for hold in opened.holds:
+        alone = fence(opened.session, [hold])
+        if alone.nodes(job) or alone.closed(job) is not None:
+            yield hold
+
+
+def _phases(session: Session, name: str) -> dict[str, int]:
+    counts = Counter(
+        job.phase.value or "Pending"
+        for job in session.world.jobs_of(name)
+        if not job.uid.startswith(SINGLE)
+    )
+    return dict(sorted(counts.items()))
+
+
+def _waiting(opened: _Opened, job: Job) -> WaitingJob:
+    group = opened.state.groups.get(job.uid)
+    return WaitingJob(
+        view=job.view,
+        is_pod=group is None,
+        phase=job.phase.value,
+        due=len(opened.session.due_tasks(job)),
+        passed=0 if group is None else group.passed,
+        no=_why(opened, job),
+    )
+
+
+def _why(opened: _Opened, job: Job) -> No | None:
+    """What was last said of a job, or what its gate says now."""
+    state, session = opened.state, opened.session
+    group = state.groups.get(job.uid)
+    if group is None:
+        refusal = state.pods[job.uid.removeprefix(SINGLE)].refusal
+        if refusal is None:
+            return None
+        if refusal.problem is not None:
+            return No(refusal.problem.code, refusal.problem.message)
+        return No((refusal.reasons or (("", 0),))[0][0], "")
+    if job.phase in WAITING:
+        return None if job.view.min_resources is None else session.job_enqueueable(job)
+    invalid = session.job_valid(job)
+    if invalid is not None:
+        return No(invalid.code, invalid.message)
+    short = group.short
+    if short is not None:
+        fit = f"{short.together} of {short.wanted} that it needs at once fit together"
+        return No(short.code, fit, short.queue)
+    return None
+
+
+def _waiting_for_quota(opened: _Opened) -> dict[str, list[Job]]:
+    found: dict[str, list[Job]] = {}
+    for jobs in opened.waiting.values():
+        for job in jobs:
+            no = _why(opened, job)
+            if no is not None and no.code in QUOTA_CODES:
+                found.setdefault(no.queue or job.queue, []).append(job)
+    return found
+
+
+def _holders(session: Session, name: str) -> tuple[Holder, ...]:
+    """Who has the quota of a queue, or of those below it: the largest part of it in front."""
+    most = _reckoned(session, name).most or session.world.cluster.total
+    found: list[tuple[Fraction, str, Holder]] = []
+    for job in session.jobs.values():
+        share = share_of(job)
+        has = share.allocated.plus(share.inqueue)
+        if (share.allocated or share.inqueue) and name in session.world.chain(job.queue):
+            holder = Holder(
+                queue=job.queue,
+                namespace=job.view.namespace,
+                name=job.view.name,
+                is_pod=job.uid.startswith(SINGLE),
+                phase=job.phase.value,
+                pods=job.allocated_count,
+                allocated=_whole(share.allocated),
+                promised=_whole(share.inqueue),
+            )
+            found.append((-Fraction(largest_share(has, most)), job.uid, holder))
+    return tuple(holder for _, _, holder in sorted(found, key=lambda entry: entry[:2]))
+
+
+def _whole(amounts: Resources) -> dict[str, int]:
+    named = sorted(amounts.named, key=lambda name: (name not in FIRST, name))
+    return {name: int(amounts[name]) for name in named if amounts[name] and name != PODS}
+
+
+def _reckoned(session: Session, name: str) -> _Reckoned:
+    """The books of a queue, and the limits of the first plugin that sets some."""
+    asked = open_books(session.world, EXPLAINED)[name]
+    capacity, card = session.plugin("capacity"), session.plugin("capacity-card")
+    proportion = session.plugin("proportion")
+    if isinstance(capacity, Capacity):
+        tree, book = capacity.tree, capacity.books[name]
+        return _Reckoned(
+            capacity.name, book, asked.request, tree.capability[name], tree.deserved[name]
+        )
+    if isinstance(card, CapacityCard):
+        queue, book = session.queue(name), card.books[name]
+        deserved = queue.deserved.plus(queue.card_quota or NOTHING)
+        return _Reckoned(
+            card.name, book, book.request, card.capability[name], deserved, is_strict=True
+        )
+    if isinstance(proportion, Proportion):
+        book, due = proportion.books[name], proportion.deserved.get(name, NOTHING)
+        return _Reckoned(proportion.name, book, book.request, proportion.capability[name], due)
+    return _Reckoned("", asked, asked.request)
+
+
+def _limits(session: Session, name: str) -> tuple[ResourceLimit, ...]:
+    queue, found = session.queue(name), _reckoned(session, name)
+    quota = queue.card_quota or NOTHING
+    book = found.book
+    configured = {*queue.capability, *queue.deserved, *queue.guarantee, *quota}
+    used = {*book.allocated.named, *found.request.named, *book.inqueue.named} - {PODS}
+    names = sorted(configured | used, key=lambda n: (n not in FIRST, n))
+    held = book.allocated.plus(found.request).plus(book.inqueue)
+    limited = {*FIRST, *configured, *session.world.listed(name, held)}
+    return tuple(
+        ResourceLimit(
+            resource=n,
+            allocated=int(book.allocated.amount(n)),
+            promised=int(book.inqueue.amount(n)),
+            request=int(found.request.amount(n)),
+            deserved=None if found.deserved is None else _of(found.deserved, n, found.is_strict),
+            most=None if n not in limited else _most(found, n, quota),
+            capability=_of(queue.capability, n),
+            guarantee=_of(queue.guarantee, n),
+            card_quota=_of(quota, n),
+        )
+        for n in names
+    )
+
+
+def _most(found: _Reckoned, name: str, quota: Resources) -> int | None:
+    """Card quotas limit CPU, memory and cards; other plugins what the cluster has."""
+    if found.most is None:
+        return None
+    if found.is_strict and name not in (*FIRST, *quota):
+        return None
+    return int(found.most.amount(name))
+
+
+def _of(amounts: Resources, name: str, is_strict: bool = False) -> int | None:
+    return int(amounts[name]) if name in amounts else 0 if is_strict and name in FIRST else None
