@@ -13,7 +13,9 @@ from allotment.core.ledger.volumes import taken
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.rules.local_volumes import choice
+from allotment.core.placement.rules import selectors
+from allotment.core.placement.rules.bounds import bounds_of
+from allotment.core.placement.rules.local_volumes import choice, within
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.queues.order import is_due
 from allotment.core.queues.round.verdict import verdict
@@ -217,3 +219,66 @@ def test_a_volume_stays_given_while_the_pod_that_has_it_changes() -> None:
     tell(state, build.decided(*decide(state, "a").placements))
     tell(state, build.pod("a", build.request(cpu_milli=7), node="n1", rv=2))
     assert taken(state) == {"d1": "default/a"}
+
+
+def reach(state: ClusterState, pod: PodObserved, given: dict[str, str]) -> tuple[str, ...]:
+    """The nodes that the bound of a pod's volumes names."""
+    (bound,) = bounds_of(within(pod.request, pod, state, given)).always
+    return tuple(name for term in bound.terms for e in term.fields for name in e.values)
+
+
+def test_looking_for_a_volume_costs_what_the_volumes_can_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """256 volumes on 8 of 1,000 nodes: each node is asked about its own terms, once."""
+    asked: list[str] = []
+    plain = selectors.term_matches
+
+    def counting(term: NodeTerm, labels: dict[str, str], name: str) -> bool:
+        asked.append(name)
+        return plain(term, labels, name)
+
+    monkeypatch.setattr(selectors, "term_matches", counting)
+    disks = tuple(disk(f"d{number}", f"n{number % 8}") for number in range(256))
+    pod = wants("a", *disks)
+    state = build.state_of(*(host(f"n{number}") for number in range(1000)), pod)
+    assert reach(state, pod, {}) == tuple(f"n{number}" for number in range(8))
+    assert sorted(asked) == [f"n{number}" for number in range(8)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_nodes_within_reach_are_those_on_which_volumes_are_found(seed: int) -> None:
+    dice = random.Random(seed)
+    nodes = [
+        build.node(
+            f"n{number}",
+            0,
+            labels=tuple((key, dice.choice("xyz")) for key in "ab" if dice.random() < 0.8),
+        )
+        for number in range(6)
+    ]
+
+    def expression() -> Expression:
+        operator = dice.choice(("In", "In", "In", "NotIn", "Exists"))
+        values = tuple(dice.sample("xyz", dice.randint(1, 2))) if operator != "Exists" else ()
+        return Expression(dice.choice("ab"), operator, values)
+
+    def term() -> NodeTerm:
+        fields: tuple[Expression, ...] = ()
+        if dice.random() < 0.2:
+            fields = (Expression("metadata.name", "In", (f"n{dice.randrange(6)}",)),)
+        return NodeTerm(tuple(expression() for _ in range(dice.randint(0, 2))), fields)
+
+    disks = [
+        LocalVolume(f"d{number}", tuple(term() for _ in range(dice.randint(0, 2))))
+        for number in range(8)
+    ]
+    claims = tuple(
+        LocalClaim(f"c{number}", tuple(dice.sample(disks, dice.randint(1, 5))))
+        for number in range(dice.randint(1, 3))
+    )
+    given = {f"d{n}": dice.choice(("default/c0", "other/x")) for n in range(8) if n % 3 == seed % 3}
+    pod = build.pod("a", build.request(), local_claims=claims)
+    state = build.state_of(*nodes, pod)
+    one_by_one = [n.name for n in nodes if choice(pod, dict(n.labels), n.name, given) is not None]
+    assert list(reach(state, pod, given)) == one_by_one

@@ -7,15 +7,15 @@ so that no other pod of the batch, or placed before, gets the same. The binder b
 Source: Kubernetes' `volumebinding`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from allotment.core import reasons
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.volumes import Pairs, clashes
 from allotment.core.placement.rules.bounds import Bound, bounded, bounds_of
 from allotment.core.placement.rules.selectors import affinity_matches
 from allotment_proto.events import Placement, PodObserved
-from allotment_proto.facts import Expression, NodeTerm, PodRequest
+from allotment_proto.facts import Expression, LocalVolume, NodeTerm, PodRequest
 
 NO_NODE = NodeTerm(())
 """A term without expressions matches nothing."""
@@ -27,13 +27,7 @@ def within(
     """The request, for nodes from which the pod can reach a volume of its own for each claim."""
     if not pod.local_claims:
         return request
-    names = tuple(
-        sorted(
-            node.name
-            for node in state.nodes.values()
-            if choice(pod, node.labels, node.name, given) is not None
-        )
-    )
+    names = tuple(sorted(_reaching(pod, state, given)))
     there = NodeTerm((), (Expression("metadata.name", "In", names),))
     claims = ", ".join(wanted.claim for wanted in pod.local_claims)
     text = f"no volume that is free and large enough for claim {claims} can be reached from others"
@@ -42,23 +36,99 @@ def within(
     return bounded(request, bounds._replace(always=(*bounds.always, bound)))
 
 
+def _reaching(pod: PodObserved, state: ClusterState, given: Mapping[str, str]) -> Iterator[str]:
+    """The nodes on which `choice` finds a volume for each claim.
+
+    Nodes are looked up by what the terms of the volumes name, once for all volumes with the same
+    terms. To ask every node about every volume costs a pod 0.15 s where 1,000 nodes have 256
+    volumes.
+    """
+    lookup = _NodeLookup(state.nodes)
+    there: dict[str, list[list[str]]] = {}
+    for number, volumes in enumerate(_free_for(pod, given)):
+        for volume in volumes:
+            for node in lookup.matching(volume.terms):
+                found = there.setdefault(node, [])
+                if len(found) == number:  # a volume for each claim before, none yet for this one
+                    found.append([])
+                if len(found) == number + 1:
+                    found[number].append(volume.name)
+    for node, found in there.items():
+        if len(found) == len(pod.local_claims) and _apart(found) is not None:
+            yield node
+
+
+class _NodeLookup:
+    """Which nodes match terms. Keeps its answers: make a new one for each look at a state."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+        self._by_label: dict[str, dict[str, list[Node]]] = {}
+        self._matching: dict[tuple[NodeTerm, ...], tuple[str, ...]] = {}
+
+    def matching(self, terms: tuple[NodeTerm, ...]) -> tuple[str, ...]:
+        """The names of the nodes that match one of the terms, or of all if there are none."""
+        found = self._matching.get(terms)
+        if found is None:
+            found = self._matching[terms] = tuple(
+                node.name
+                for node in self._candidates(terms)
+                if affinity_matches(terms, node.labels, node.name)
+            )
+        return found
+
+    def _candidates(self, terms: tuple[NodeTerm, ...]) -> Iterable[Node]:
+        """No fewer than the nodes that match; those with a label that each term names, if it does.
+
+        A term of a local volume nearly always names its node by one label.
+        """
+        found: dict[str, Node] = {}
+        for term in terms:
+            named = next((e for e in term.labels if e.operator == "In"), None)
+            if named is None:
+                return self._nodes.values()
+            by_value = self._having(named.key)
+            found.update(
+                (node.name, node) for value in named.values for node in by_value.get(value, ())
+            )
+        return found.values() if terms else self._nodes.values()
+
+    def _having(self, key: str) -> dict[str, list[Node]]:
+        """The nodes that have a label, by its value."""
+        by_value = self._by_label.get(key)
+        if by_value is None:
+            by_value = self._by_label[key] = {}
+            for node in self._nodes.values():
+                if key in node.labels:
+                    by_value.setdefault(node.labels[key], []).append(node)
+        return by_value
+
+
+def _free_for(pod: PodObserved, given: Mapping[str, str]) -> list[list[LocalVolume]]:
+    """For each claim of a pod the volumes that it can still have, from whichever node."""
+    has = {claim: volume for volume, claim in given.items()}
+    free = []
+    for wanted in pod.local_claims:
+        key = f"{pod.namespace}/{wanted.claim}"
+        free.append(
+            [
+                volume
+                for volume in wanted.volumes
+                if given.get(volume.name, key) == key and has.get(key, volume.name) == volume.name
+            ]
+        )
+    return free
+
+
 def choice(
     pod: PodObserved, labels: Mapping[str, str], node: str, given: Mapping[str, str]
 ) -> Pairs | None:
     """A volume of its own for each of the pod's claims on a node, the better ones first; None if
     there is none for some claim.
     """
-    has = {claim: volume for volume, claim in given.items()}
     there = []
-    for wanted in pod.local_claims:
-        key = f"{pod.namespace}/{wanted.claim}"
-        names = [
-            volume.name
-            for volume in wanted.volumes
-            if given.get(volume.name, key) == key
-            and has.get(key, volume.name) == volume.name
-            and affinity_matches(volume.terms, labels, node)
-        ]
+    for volumes in _free_for(pod, given):
+        names = [volume.name for volume in volumes if affinity_matches(volume.terms, labels, node)]
         if not names:
             return None
         there.append(names)
