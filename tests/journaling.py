@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from allotment.core.ledger.state import ClusterState
-from allotment.core.replay.bulk import Picture, picture_of
 from allotment.core.replay.journal import Journal, Usage, Writer, decode, encode, usage
+from allotment.core.replay.picture import Picture, picture_of
 from allotment_proto.events import Event
 
 CUT_EVERY = 4

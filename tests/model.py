@@ -1,11 +1,16 @@
 """The dumb twin of the fold: a list of shares, every question answered by looping over all of it.
 
-No ledgers, no free amounts, no caches, and not a line shared with `allotment.core`. What it says
-about who holds what must be what the fold says, at every sequence.
+No ledgers, no free amounts, no caches, and no rule shared with `allotment.core` but one: which
+pieces a MindCluster chip gives, which Huawei's table of templates says. What it says about who
+holds what must be what the fold says, at every sequence.
 """
 
 from typing import NamedTuple
 
+from msgspec import structs
+
+from allotment.core.ledger.partitions.mindcluster import MINDCLUSTER
+from allotment.core.replay.picture import Picture
 from allotment_proto.events import (
     BindFailed,
     Bound,
@@ -19,10 +24,12 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
 )
-from allotment_proto.facts import NO_TABLE, Amounts, CardFact, Holding
+from allotment_proto.facts import NO_TABLE, Amounts, CardFact, Holding, Inventory
 
 CardKey = tuple[str, str, str]
 """(node, family, card)"""
+UNCONFIRMED = "?"
+"""Ends the name of a piece that Huawei's plugin did not report yet."""
 
 
 class Share(NamedTuple):
@@ -66,9 +73,7 @@ class Model:
             case PolicyLoaded():
                 self.names = event.policy.scheduler_names
             case Decided():
-                for placement in event.placements:
-                    if self._is_waiting(placement.uid) and self._covers(placement):
-                        self._place(placement, seq)
+                self._decide(event, seq)
             case Bound():
                 share = self.share_of(event.uid)
                 if share is not None and share.decision == event.decision:
@@ -100,19 +105,55 @@ class Model:
         return {
             (name, inventory.family, card.id): card
             for name, fact in self.nodes.items()
-            for inventory in fact.inventories
+            for inventory in inventories(fact)
             for card in inventory.cards
         }
+
+    def picture(self) -> Picture:
+        """Who holds what and what is free, in the words of the fold's picture."""
+        on = {name: [s for s in self.shares if s.node == name] for name in self.nodes}
+        cards: dict[str, dict[str, tuple[int, int, int]]] = {name: {} for name in self.nodes}
+        for key, card in self.cards().items():
+            node, family, _ = key
+            slots, memory_mib, cores_pct = self.used(key)
+            free = card.slots - slots, card.memory_mib - memory_mib, card.cores_pct - cores_pct
+            cards[node][f"{family}/{card.id}"] = free
+        return Picture(
+            holders={
+                s.uid: (s.node, s.holdings, s.cpu_milli, s.memory_bytes, s.extended)
+                for s in self.shares
+            },
+            cards=cards,
+            hosts={
+                name: (
+                    fact.cpu_milli - sum(s.cpu_milli for s in on[name]),
+                    fact.memory_bytes - sum(s.memory_bytes for s in on[name]),
+                    fact.pods - len(on[name]),
+                )
+                for name, fact in self.nodes.items()
+            },
+            extended={
+                name: {
+                    resource: has - sum(dict(s.extended).get(resource, 0) for s in on[name])
+                    for resource, has in fact.extended
+                }
+                for name, fact in self.nodes.items()
+            },
+        )
 
     def pieces(self, key: CardKey) -> dict[str, tuple[str, int]]:
         """Every MIG instance of a card: its geometry, and the MiB that its holder is charged."""
         node, family, _ = key
         card = self.cards()[key]
-        tables = next(i.tables for i in self.nodes[node].inventories if i.family == family)
+        tables = next(i.tables for i in inventories(self.nodes[node]) if i.family == family)
         if not 0 <= card.table < len(tables):
             return {}
         found: dict[str, tuple[str, int]] = {}
+        seen: set[str] = set()
         for geometry in tables[card.table]:
+            if geometry.name in seen:
+                continue
+            seen.add(geometry.name)
             sizes = [p.memory_mib for p in geometry.profiles for _ in range(p.count)]
             for position, memory_mib in enumerate(sizes):
                 found[f"{geometry.name}-{position}"] = geometry.name, memory_mib
@@ -120,21 +161,13 @@ class Model:
 
     def used(self, key: CardKey) -> tuple[int, int, int]:
         """Slots, MiB and cores that are held of a card."""
-        node, family, card = key
-        seen: set[tuple[str, int, str]] = set()
         pieces = self.pieces(key)
-        slots = memory_mib = cores_pct = 0
-        for share in self.shares:
-            for held in share.holdings:
-                if share.node != node or (held.family, held.card) != (family, card):
-                    continue
-                if (share.uid, held.container, held.instance) in seen:
-                    continue
-                seen.add((share.uid, held.container, held.instance))
-                slots += 1
-                memory_mib += pieces.get(held.instance, ("", held.memory_mib))[1]
-                cores_pct += held.cores_pct
-        return slots, memory_mib, cores_pct
+        held = self._held(key)
+        return (
+            len(held),
+            sum(pieces.get(h.instance, ("", h.memory_mib))[1] for h in held),
+            sum(h.cores_pct for h in held),
+        )
 
     def excess(self) -> dict[CardKey, tuple[int, int, int]]:
         """Cards that owe more than they have → by how much (slots, MiB, cores)."""
@@ -145,6 +178,40 @@ class Model:
             if max(over) > 0:
                 found[key] = over
         return found
+
+    def _held(self, key: CardKey) -> list[Holding]:
+        """What is held of a card. A container that names one piece of it twice holds it once."""
+        node, family, card = key
+        found: dict[tuple[str, int, str], Holding] = {}
+        for share in self.shares:
+            for held in share.holdings:
+                if share.node == node and (held.family, held.card) == (family, card):
+                    found.setdefault((share.uid, held.container, held.instance), held)
+        return list(found.values())
+
+    def _decide(self, event: Decided, seq: int) -> None:
+        """Placements of a whole take effect together or not at all, and what is given to the same
+        group beyond its whole does not without it.
+        """
+        whole_of = {uid: number for number, whole in enumerate(event.wholes) for uid in whole}
+        pods = [self.pods[p.uid] for p in event.placements if p.uid in self.pods]
+        whole_of_group = {p.group: whole_of[p.uid] for p in pods if p.group and p.uid in whole_of}
+        for pod in pods:
+            if pod.uid not in whole_of and pod.group in whole_of_group:
+                whole_of[pod.uid] = whole_of_group[pod.group]
+        needed = {uid for whole in event.wholes for uid in whole}
+        broken: set[int] = set()
+        for placement in event.placements:
+            number = whole_of.get(placement.uid)
+            if number in broken:
+                continue
+            if self._is_waiting(placement.uid) and self._covers(placement):
+                self._place(placement, seq)
+            elif number is not None and placement.uid in needed:
+                broken.add(number)
+                for share in list(self.shares):
+                    if share.decision == seq and whole_of.get(share.uid) == number:
+                        self._drop(share.uid)
 
     def _pod(self, event: PodObserved) -> None:
         known = self.pods.get(event.uid)
@@ -158,14 +225,27 @@ class Model:
             if share is None or share.node != event.node:
                 self._adopt(event)
             elif share.decision:
-                if (
-                    _same(share.holdings, event.annotated or event.holdings)
-                    and event.broken is None
-                ):
-                    self._drop(event.uid)
-                    self.shares.append(share._replace(is_bound=True))
+                is_as_decided = event.broken is None and _same(
+                    share.holdings, event.annotated or event.holdings
+                )
+                self._hold(share._replace(is_bound=share.is_bound or is_as_decided), event)
             elif not share.holdings or event.uid in self.unread:
                 self._adopt(event)
+            else:
+                confirmed = _confirmed(share.holdings, event.holdings)
+                self._hold(share._replace(holdings=confirmed), event)
+
+    def _hold(self, share: Share, event: PodObserved) -> None:
+        """The pod keeps its cards; of its host it takes what it asks for now."""
+        self._drop(event.uid)
+        wanted = event.request
+        self.shares.append(
+            share._replace(
+                cpu_milli=wanted.cpu_milli,
+                memory_bytes=wanted.memory_bytes,
+                extended=wanted.extended,
+            )
+        )
 
     def _adopt(self, event: PodObserved) -> None:
         """Others bound the pod: it holds what it claims."""
@@ -239,16 +319,14 @@ class Model:
 
     def _gives(self, key: CardKey, wanted: list[str]) -> bool:
         """Whether these instances are nobody's, and of the one geometry that the card is cut by."""
-        node, family, card = key
-        pieces = self.pieces(key)
+        card, pieces = self.cards()[key], self.pieces(key)
+        held = [holding.instance for holding in self._held(key)]
+        if card.table == NO_TABLE:
+            return False
+        if key[1] == "mindcluster":
+            return MINDCLUSTER.admits(card, (), held, wanted)
         if not pieces:
-            return self.cards()[key].table != NO_TABLE
-        held = [
-            holding.instance
-            for share in self.shares
-            for holding in share.holdings
-            if (share.node, holding.family, holding.card) == (node, family, card)
-        ]
+            return True
         geometries = {pieces.get(name, ("", 0))[0] for name in (*held, *wanted)}
         is_new = len(set(wanted)) == len(wanted) and not set(wanted) & set(held)
         return is_new and len(geometries) == 1 and "" not in geometries
@@ -268,12 +346,18 @@ class Model:
         )
 
 
+def inventories(fact: NodeObserved) -> list[Inventory]:
+    """One of each family: the last."""
+    return list({inventory.family: inventory for inventory in fact.inventories}.values())
+
+
 def _same(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
-    """The same cards; an index annotation does not say how much memory."""
+    """The same cards; an index annotation does not say how much memory, and a piece may not be
+    confirmed on one side."""
     if len(ours) != len(seen):
         return False
-    left = list(seen)
-    for held in ours:
+    left = [_plain(held) for held in seen]
+    for held in map(_plain, ours):
         for other in left:
             without = Holding(
                 held.family, held.container, held.card, 0, held.cores_pct, held.instance
@@ -284,3 +368,17 @@ def _same(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> bool:
         else:
             return False
     return True
+
+
+def _confirmed(ours: tuple[Holding, ...], seen: tuple[Holding, ...]) -> tuple[Holding, ...]:
+    """Ours; a piece that is seen without the mark of the unconfirmed loses it."""
+    names = {(h.family, h.container, h.card, h.instance) for h in seen}
+    return tuple(
+        plain if (plain.family, plain.container, plain.card, plain.instance) in names else held
+        for held in ours
+        for plain in (_plain(held),)
+    )
+
+
+def _plain(held: Holding) -> Holding:
+    return structs.replace(held, instance=held.instance.removesuffix(UNCONFIRMED))

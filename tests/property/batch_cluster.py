@@ -23,6 +23,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from tests import build
 from tests.journaling import Journaled
+from tests.model import Model
 
 FIRST = (PluginUse("priority"), PluginUse("gang"), PluginUse("conformance"))
 ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
@@ -50,13 +51,14 @@ class Cluster:
     """A state, and what may happen to it: whatever the numbers are, the log may tell of it."""
 
     def __init__(self) -> None:
-        self.state, self.seq = ClusterState(), 0
+        self.state, self.model, self.seq = ClusterState(), Model(), 0
         self.journaled = Journaled(self.state, every=10)
         self.made = 0
 
     def tell(self, event: Event) -> None:
         self.seq += 1
         apply(self.state, event, self.seq)
+        self.model.observe(event, self.seq)
         self.journaled.took(self.seq, (event,))
 
     def node(self, a: int, b: int, c: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from allotment.core.ledger import snapshot
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.views import Views
-from allotment.core.replay.bulk import picture_of
+from allotment.core.replay.picture import picture_of
 from allotment_proto.events import PodGone, PolicyLoaded, QueueObserved
 from tests import build
 from tests.property.batch_cluster import POLICIES, QUEUES
@@ -62,6 +62,7 @@ def test_groups_through_a_life(steps: list[Op]) -> None:
     for op, a, b, c in steps:
         OPS[op](world, a, b, c)
         assert world.views.view() == Views(world.state).view()
+        assert world.model.picture() == picture_of(world.state)
     image = snapshot.encode(world.state)
     restored = snapshot.decode(image)
     assert snapshot.encode(restored) == image

@@ -1,7 +1,7 @@
 """MIG nodes whose tables and modes change under pods, with strangers who give instances twice.
 
 Whatever comes: what is offered is covered by the books, the board answers as the evaluator, the
-bulk road ends in the same books, and so does a restart from a snapshot.
+dumb list of shares ends in the same books, and so does a restart from a snapshot.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.core.placement.policies import POLICIES
-from allotment.core.replay.bulk import Books, picture_of
-from allotment_proto.codec import encode
-from allotment_proto.events import BindFailed, Envelope, Event, NodeObserved, PodGone, PolicyLoaded
+from allotment.core.replay.picture import picture_of
+from allotment_proto.events import BindFailed, Event, NodeObserved, PodGone, PolicyLoaded
 from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Policy, Problem, Profile
 from tests import build
 from tests.journaling import Journaled
+from tests.model import Model
 from tests.strategies import MIG_TABLE, SMALL_TABLE
 
 NODES = ("n1", "n2")
@@ -95,7 +95,7 @@ class World:
     """A state and everything that follows it."""
 
     def __init__(self) -> None:
-        self.state, self.books, self.seq = ClusterState(), Books(), 0
+        self.state, self.model, self.seq = ClusterState(), Model(), 0
         self.board = Board(self.state)
         self.journaled = Journaled(self.state)
 
@@ -103,7 +103,7 @@ class World:
         self.seq += 1
         apply(self.state, event, self.seq)
         self.journaled.took(self.seq, (event,))
-        self.books.take(self.seq, encode(Envelope(v=1, at_ms=0, by="test", events=(event,))))
+        self.model.observe(event, self.seq)
 
     def place(self, batch: list[str]) -> None:
         wanted = run_cycle(self.state, batch, Evaluator(self.state))
@@ -133,7 +133,7 @@ class World:
 
     def audit(self) -> None:
         assert check(self.state) == []
-        assert self.books.picture() == picture_of(self.state)
+        assert self.model.picture() == picture_of(self.state)
         image = snapshot.encode(self.state)
         again = snapshot.decode(image)
         assert snapshot.encode(again) == image

@@ -12,12 +12,13 @@ from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.core.placement.policies import POLICIES
-from allotment.core.replay.bulk import Books, picture_of
+from allotment.core.replay.picture import picture_of
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded
 from allotment_proto.facts import DeviceRequest, Inventory, Policy
 from tests import build
 from tests.journaling import Journaled
+from tests.model import Model
 from tests.strategies import MIG_TABLE, SMALL_TABLE
 
 pytestmark = pytest.mark.usefixtures("scoring")
@@ -59,7 +60,7 @@ class World:
     """A state, everything that was told to it, and the board that follows it."""
 
     def __init__(self, policy: Policy) -> None:
-        self.state, self.books, self.seq = ClusterState(), Books(), 0
+        self.state, self.model, self.seq = ClusterState(), Model(), 0
         self.board = Board(self.state)
         self.journaled = Journaled(self.state)
         self.tell(PolicyLoaded(policy=policy, source="test", text_sha256=""))
@@ -68,7 +69,7 @@ class World:
         self.seq += 1
         apply(self.state, event, self.seq)
         payload = encode(Envelope(v=3, at_ms=1, by="test", events=(event,)))
-        self.books.take(self.seq, payload)
+        self.model.observe(event, self.seq)
         self.journaled.took(self.seq, (event,), payload)
 
     def place(self, batch: list[str]) -> None:
@@ -80,7 +81,7 @@ class World:
 
     def audit(self) -> None:
         assert check(self.state) == []
-        assert self.books.picture() == picture_of(self.state)
+        assert self.model.picture() == picture_of(self.state)
         for node in self.state.nodes.values():
             for card in node.ledgers["vgpu"].cards:
                 held = Counter(card.held)

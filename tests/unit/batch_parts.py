@@ -4,12 +4,10 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.replay.bulk import Books
-from allotment_proto.codec import encode
-from allotment_proto.events import Envelope, Event, PodGone, PodObserved
+from allotment_proto.events import Event, PodGone, PodObserved
 from allotment_proto.facts import PluginUse, Policy
-from allotment_proto.registry import version_of
 from tests import build
+from tests.model import Model
 from tests.unit.rounds_world import World
 
 CAPACITY = Policy(tiers=((PluginUse("priority"), PluginUse("gang")), (PluginUse("capacity"),)))
@@ -39,12 +37,11 @@ def bound(world: World, *uids: str) -> None:
         seen(world, uid, node=held.node, holdings=held.holdings, phase="Running")
 
 
-def bulk_of(world: World, *events: Event) -> Books:
-    """The bulk road's books of the nodes and pods as they are, and then of these events."""
-    books = Books()
+def model_of(world: World, *events: Event) -> Model:
+    """The model of the nodes and pods as they are, and then of these events."""
+    model = Model()
     nodes = [node.fact for node in world.state.nodes.values() if node.fact is not None]
     pods = [pod.fact for pod in world.state.pods.values()]
     for seq, event in enumerate((*nodes, *pods, *events), start=1):
-        envelope = Envelope(v=version_of((event,)), at_ms=0, by="test", events=(event,))
-        books.take(seq, encode(envelope))
-    return books
+        model.observe(event, seq)
+    return model

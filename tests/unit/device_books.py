@@ -6,11 +6,11 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, run_cycle
-from allotment.core.replay.bulk import picture_of, rebuild
-from allotment_proto.codec import encode
-from allotment_proto.events import Envelope, Event, NodeObserved, PodObserved
+from allotment.core.replay.picture import picture_of
+from allotment_proto.events import Event, NodeObserved, PodObserved
 from allotment_proto.facts import Geometry, Holding, Inventory, Profile
 from tests import build
+from tests.model import Model
 
 TABLE = (
     Geometry("g1", (Profile("1g", 2_000, 7),)),
@@ -47,14 +47,15 @@ class World:
 
     def __init__(self, *events: Event) -> None:
         self.state = ClusterState()
-        self.payloads: list[bytes] = []
+        self.model = Model()
         self.board = Board(self.state)
         self.tell(*events)
 
     def tell(self, *events: Event) -> None:
         for event in events:
-            self.payloads.append(encode(Envelope(v=1, at_ms=0, by="test", events=(event,))))
-            apply(self.state, event, len(self.payloads))
+            seq = self.state.seq + 1
+            self.model.observe(event, seq)
+            apply(self.state, event, seq)
 
     def place(self, *uids: str) -> list[str]:
         """Decides on these pods; gives the instances they got. Nothing of it may be void."""
@@ -67,8 +68,7 @@ class World:
 
     def audit(self) -> None:
         assert check(self.state) == []
-        books = rebuild(enumerate(self.payloads, start=1))
-        assert books.picture() == picture_of(self.state)
+        assert self.model.picture() == picture_of(self.state)
 
     def blocked(self) -> str | None:
         node = self.state.nodes["n1"]

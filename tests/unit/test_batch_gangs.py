@@ -4,12 +4,12 @@ import pytest
 
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import recheck_all
-from allotment.core.replay.bulk import picture_of
+from allotment.core.replay.picture import picture_of
 from allotment_proto.events import (
     GroupGone,
 )
 from tests import build
-from tests.unit.batch_parts import NOTHING_ASKED, bound, bulk_of, gone, seen
+from tests.unit.batch_parts import NOTHING_ASKED, bound, gone, model_of, seen
 from tests.unit.rounds_world import World, group
 from tests.unit.sub_groups import halves, in_parts
 
@@ -73,10 +73,10 @@ class TestGangs:
             kept, dropped, wholes = recheck_all(world.state, placements, made.wholes)
             assert {d.placement.uid for d in dropped} == set(uids)
             assert (kept, wholes) == ((), ())
-        books = bulk_of(world, build.decided(*kept, wholes=wholes))
+        model = model_of(world, build.decided(*kept, wholes=wholes))
         world.tell(build.decided(*kept, wholes=wholes))
         assert world.placed() == {"x"}
-        assert books.picture() == picture_of(world.state)
+        assert model.picture() == picture_of(world.state)
 
     def test_a_recreated_group_passes_the_gate_again(self) -> None:
         """Its name is taken over while pods of the earlier one still end."""

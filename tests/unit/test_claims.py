@@ -11,11 +11,12 @@ from allotment.core.ledger.claims import agrees, difference, mismatch
 from allotment.core.ledger.state import BOUND, RESERVED, ClusterState, apply
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.core.reasons import CLAIM_MISMATCH
-from allotment.core.replay.bulk import picture_of, rebuild
+from allotment.core.replay.picture import picture_of
 from allotment_proto.codec import encode
 from allotment_proto.events import Bound, Corrected, Envelope, Event, PodObserved
 from allotment_proto.facts import Holding, Problem
 from tests import build
+from tests.model import Model
 from tests.unit.kube_json import Json, container, pod_json, seen
 
 GARBLED = Problem("BrokenAssignment", "annotation volcano.sh/vgpu-ids-new", "is 'x'")
@@ -26,19 +27,21 @@ ALL_CARDS = "".join(f"GPU-{n},NVIDIA,16000,100:" for n in range(4))
 
 
 class Log:
-    """Events in order, their state, and what a second reader makes of the same bytes."""
+    """Events in order, their state, and what a dumb list of shares makes of them."""
 
     def __init__(self, *events: Event) -> None:
         self.state = ClusterState()
         self.payloads: list[bytes] = []
+        self.model = Model()
         self.tell(*events)
 
     def tell(self, *events: Event) -> None:
         for event in events:
             self.payloads.append(encode(Envelope(v=1, at_ms=0, by="test", events=(event,))))
             apply(self.state, event, len(self.payloads))
+            self.model.observe(event, len(self.payloads))
             assert check(self.state) == []
-            assert rebuild(enumerate(self.payloads, 1)).picture() == picture_of(self.state)
+            assert self.model.picture() == picture_of(self.state)
 
     def held(self, uid: str = "a") -> tuple[Holding, ...]:
         allocation = self.state.pods[uid].allocation
@@ -93,7 +96,10 @@ def test_an_edit_that_is_seen_before_the_binding_is_known_moves_nothing(
 ) -> None:
     log = a_decided_pod()
     del log.payloads[-1]
-    log.state = build.state_of(*[e for p in log.payloads for e in events_of(p)])
+    before = [event for payload in log.payloads for event in events_of(payload)]
+    log.state, log.model = build.state_of(*before), Model()
+    for seq, event in enumerate(before, 1):
+        log.model.observe(event, seq)
     log.tell(edited)
     allocation = log.state.pods["a"].allocation
     assert allocation is not None

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from allotment.core.ledger import model
 from allotment.core.logport import Record
-from allotment.core.replay.bulk import picture_of
 from allotment.core.replay.journal import Journal
+from allotment.core.replay.picture import picture_of
 from allotment_cli import journaling
 from allotment_cli.journaling import journal_of
 from allotment_cli.main import main

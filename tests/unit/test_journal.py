@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from allotment.core.ledger.state import ClusterState, apply_all
-from allotment.core.replay.bulk import picture_of
 from allotment.core.replay.journal import Journal, JournalError, Segment, Writer, decode, encode
 from allotment.core.replay.journal.segment import CARD, ENTRY, HOLDING, HOST, Cut
+from allotment.core.replay.picture import picture_of
 from allotment_proto.events import Event, NodeGone, PodGone
 from allotment_proto.facts import Geometry, Holding, Inventory, Profile
 from tests import build

@@ -66,7 +66,7 @@ def test_every_state_that_pieces_can_bring_about_is_known_beforehand() -> None:
     ("template", "fits"),
     [("vir01", False), ("vir04_3c_ndvpp", True), ("vir04_4c_dvpp", False), ("", False)],
 )
-def test_the_bulk_road_knows_which_pieces_a_chip_gives(template: str, fits: bool) -> None:
+def test_the_books_know_which_pieces_a_chip_gives(template: str, fits: bool) -> None:
     world = World(npu_node(), *odd("x", 0, "vir04_4c_dvpp"), build.pod("a", build.request()))
     piece = Holding("mindcluster", 0, "0", 0, 1, template)
     world.tell(build.decided(build.placement("a", "n1", piece)))

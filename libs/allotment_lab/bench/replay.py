@@ -1,4 +1,4 @@
-"""`allot bench replay`: a long log rebuilt in bulk, from its journal, and folded; and starts.
+"""`allot bench replay`: a long log folded, and rebuilt from its journal; and starts.
 
 The records go through the codec and live in memory: reading them from NATS costs the same for every
 road and is not what is measured here. The journal and the snapshot are read from files.
@@ -16,8 +16,7 @@ import click
 from allotment.adapters.service.heap import freeze_heap
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState
-from allotment.core.replay.bulk import Picture, picture_of
+from allotment.core.replay.picture import picture_of
 from allotment.testing.long_log import LongLog
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
@@ -26,7 +25,6 @@ from allotment_lab.bench.replay_roads import (
     folded,
     from_journal,
     kept_beside,
-    rebuilt,
     restarted,
     timed,
 )
@@ -45,9 +43,9 @@ MIB = 1 << 20
 class ReplayReport(Report, frozen=True, kw_only=True):
     """One run of `allot bench replay`. Seconds are CPU seconds.
 
-    `rate_per_cpu_second` counts changes of the books in the bulk road: an allocation that was
-    booked, or released; percentiles are of one record in the bulk road. `ratio_to_oracle` is the
-    bulk road's speed against the ordinary fold's.
+    `rate_per_cpu_second` counts changes of the books in the fold: an allocation that was booked, or
+    released; percentiles are of one record, decoded and folded. `ratio_to_oracle` is the journal's
+    speed against the fold's.
 
     `journal_allocations_per_cpu_second` counts allocations that were booked, over reading and
     checking all segments and adding up what everybody holds and what is free, in arrays;
@@ -63,7 +61,6 @@ class ReplayReport(Report, frozen=True, kw_only=True):
     allocations: int
     releases: int
     allocations_per_cpu_second: int
-    bulk_events_per_cpu_second: int
     fold_events_per_cpu_second: int
     journal_allocations_per_cpu_second: int
     journal_allocations_per_cpu_second_at_reference: int
@@ -102,22 +99,26 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
     except ValueError as error:
         raise CliError(str(error)) from error
     freeze_heap()
-    note("rebuilding in bulk …")
-    reading = decoded(entries)
-    latencies_us: list[float] = []
-    bulk, picture = timed(lambda: rebuilt(entries, made, latencies_us))
-    latencies_us.sort()
     note("folding …")
-    fold, state = timed(lambda: folded(None, entries, 0))
-    _assert_same(picture, state, "the bulk road")
+    reading_s = decoded(entries)
+    latencies_us: list[float] = []
+    fold, state = timed(lambda: folded(None, entries, 0, latencies_us))
+    latencies_us.sort()
+    if wrong := check(state):
+        raise CliError(f"the fold's books do not balance: {wrong[0]}")
+    if (alive := len(state.pods)) != made.placed - made.gone or state.voided:
+        raise CliError(
+            f"{made.placed} pods were placed and {made.gone} ended, but {alive} are there and "
+            f"{len(state.voided)} placements did not hold"
+        )
     digest = hashlib.sha256(snapshot.encode(state)).hexdigest()
-    del picture
     note("writing a journal, and rebuilding from it …")
     kept = kept_beside(entries, len(before))
     changes = made.placed + made.gone
     with TemporaryDirectory(prefix="allot-bench-") as directory:
         journal = anyio.run(from_journal, Path(directory), kept.segments, changes)
-        _assert_same(journal.picture, state, "the journal")
+        if journal.picture != picture_of(state):
+            raise CliError("the journal and the fold disagree about who holds what")
         del state
         note("starting from a snapshot …")
         restart = anyio.run(restarted, Path(directory), entries, len(before), kept.image)
@@ -125,24 +126,22 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
         raise CliError("a start from a snapshot and one from nothing ended in different states")
     journal_s = journal.books.seconds
     objects_s = journal_s + journal.objects.seconds
-    slow = (bulk.loop_ns + fold.loop_ns + restart.start.loop_ns) / 3 / REFERENCE_NS
+    slow = (fold.loop_ns + restart.start.loop_ns) / 2 / REFERENCE_NS
     slow_journal = (journal.books.loop_ns + journal.objects.loop_ns) / 2 / REFERENCE_NS
     report = ReplayReport(
         bench="replay",
         nodes=nodes,
         shapes=16,
         seed=seed,
-        rate_per_cpu_second=round(changes / bulk.seconds),
-        ratio_to_oracle=round(fold.seconds / bulk.seconds, 2),
+        rate_per_cpu_second=round(changes / fold.seconds),
+        ratio_to_oracle=round(fold.seconds / journal_s, 2),
         p50_us=percentile(latencies_us, 50),
         p99_us=percentile(latencies_us, 99),
         cpu_us={
             name: round(seconds * 1e6 / made.events, 2)
             for name, seconds in (
-                ("bulk per event", bulk.seconds),
-                ("bulk decode per event", reading.bulk),
                 ("fold per event", fold.seconds),
-                ("fold decode per event", reading.fold),
+                ("fold decode per event", reading_s),
                 ("journal per event", journal_s),
                 ("journal with objects per event", objects_s),
                 ("journal write per event", kept.journal_seconds),
@@ -156,8 +155,7 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
         live_pods=made.placed - made.gone,
         allocations=made.placed,
         releases=made.gone,
-        allocations_per_cpu_second=round(made.placed / bulk.seconds),
-        bulk_events_per_cpu_second=round(made.events / bulk.seconds),
+        allocations_per_cpu_second=round(made.placed / fold.seconds),
         fold_events_per_cpu_second=round(made.events / fold.seconds),
         journal_allocations_per_cpu_second=round(made.placed / journal_s),
         journal_allocations_per_cpu_second_at_reference=round(
@@ -184,13 +182,6 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
     publish(report, title, _rows(report), **out)
 
 
-def _assert_same(picture: Picture, state: ClusterState, road: str) -> None:
-    if wrong := check(state):
-        raise CliError(f"the fold's books do not balance: {wrong[0]}")
-    if picture != picture_of(state):
-        raise CliError(f"{road} and the fold disagree about who holds what")
-
-
 def _rows(report: ReplayReport) -> list[tuple[str, str]]:
     reference = f"where a loop's turn takes {REFERENCE_NS:.0f} ns"
     return [
@@ -213,14 +204,12 @@ def _rows(report: ReplayReport) -> list[tuple[str, str]]:
             f"{report.journal_mib} MiB in {report.journal_segments} segments; "
             f"writing it adds {report.journal_write_percent} % to a fold",
         ),
-        ("bulk: bookings and releases per CPU-second", f"{report.rate_per_cpu_second:,}"),
-        ("bulk: allocations per CPU-second", f"{report.allocations_per_cpu_second:,}"),
-        ("bulk: events per CPU-second", f"{report.bulk_events_per_cpu_second:,}"),
+        ("fold: bookings and releases per CPU-second", f"{report.rate_per_cpu_second:,}"),
+        ("fold: allocations per CPU-second", f"{report.allocations_per_cpu_second:,}"),
         ("fold: events per CPU-second", f"{report.fold_events_per_cpu_second:,}"),
-        ("bulk against fold", f"{report.ratio_to_oracle:,} ×"),
+        ("journal against fold", f"{report.ratio_to_oracle:,} ×"),
         (
-            "decoding, of a bulk road's and of a fold's event",
-            f"{report.cpu_us['bulk decode per event']} of {report.cpu_us['bulk per event']} µs, "
+            "decoding, of an event folded",
             f"{report.cpu_us['fold decode per event']} of {report.cpu_us['fold per event']} µs",
         ),
         ("start without a snapshot", f"{report.start_seconds} CPU-s"),

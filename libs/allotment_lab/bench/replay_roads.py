@@ -1,4 +1,4 @@
-"""The roads that `allot bench replay` measures: bulk, fold, journal, and a start from a snapshot.
+"""The roads that `allot bench replay` measures: fold, journal, and a start from a snapshot.
 
 Seconds are CPU seconds. As in a service there is no garbage collection while something is folded.
 """
@@ -16,9 +16,9 @@ from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.state import ClusterState, apply_all
-from allotment.core.replay import bulk_events, journal
-from allotment.core.replay.bulk import Books, Picture
-from allotment.testing.long_log import Entry, LongLog
+from allotment.core.replay import journal
+from allotment.core.replay.picture import Picture
+from allotment.testing.long_log import Entry
 from allotment_cli.errors import CliError
 from allotment_lab.bench.speed import look
 from allotment_proto import subjects
@@ -47,44 +47,28 @@ def timed(work: Callable[[], T]) -> tuple[Timed, T]:
     return Timed(time.process_time() - start, (loop + look()) / 2), result
 
 
-class Decoded(NamedTuple):
-    """CPU seconds for reading the records alone: what each road needs of them."""
-
-    bulk: float
-    fold: float
-
-
-def decoded(entries: Sequence[Entry]) -> Decoded:
-    def all_by(decode: Callable[[bytes], object]) -> float:
-        start = time.process_time()
-        for entry in entries:
-            decode(entry.payload)
-        return time.process_time() - start
-
-    return Decoded(all_by(bulk_events.decode), all_by(decode_envelope))
+def decoded(entries: Sequence[Entry]) -> float:
+    """CPU seconds for reading the records alone."""
+    start = time.process_time()
+    for entry in entries:
+        decode_envelope(entry.payload)
+    return time.process_time() - start
 
 
-def rebuilt(entries: Sequence[Entry], made: LongLog, latencies_us: list[float]) -> Picture:
-    """The bulk road: the records' own bytes, and arithmetic that is not the fold's."""
-    books = Books()
-    for seq, entry in enumerate(entries, start=1):
-        start = time.thread_time_ns()
-        books.take(seq, entry.payload)
-        latencies_us.append((time.thread_time_ns() - start) / 1000)
-    if (books.booked, books.released) != (made.placed, made.gone):
-        raise CliError(
-            f"{made.placed} pods were placed and {made.gone} ended, but {books.booked} were "
-            f"booked and {books.released} released"
-        )
-    return books.picture()
-
-
-def folded(state: ClusterState | None, entries: Sequence[Entry], after: int) -> ClusterState:
+def folded(
+    state: ClusterState | None,
+    entries: Sequence[Entry],
+    after: int,
+    latencies_us: list[float] | None = None,
+) -> ClusterState:
     """Everything after the record `after`, on top of a state or of nothing."""
     state = state or ClusterState()
     for seq, entry in enumerate(entries[after:], start=after + 1):
+        start = time.thread_time_ns()
         envelope = decode_envelope(entry.payload)
         apply_all(state, envelope.events, seq, is_decision=entry.subject == subjects.DECISION)
+        if latencies_us is not None:
+            latencies_us.append((time.thread_time_ns() - start) / 1000)
     return state
 
 

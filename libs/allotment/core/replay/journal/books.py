@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allotment.core.ledger.partitions import partitioner_of
-from allotment.core.replay.bulk import Picture
 from allotment.core.replay.journal.segment import NONE, JournalError, Names, Rows, charging, on_card
+from allotment.core.replay.picture import Picture
 from allotment_proto.facts import NO_TABLE, CardFact, Holding
 
 Numbers = NDArray[np.int64]
@@ -43,7 +43,7 @@ class Balance(NamedTuple):
     cores_pct: Numbers
 
     def picture(self) -> Picture:
-        """The same with names and objects, to hold it against `bulk.picture_of` a fold's state."""
+        """The same with names and objects, to hold it against `picture_of` a fold's state."""
         names, nodes = self.names, self.names.nodes
         shares = charging(self.holdings["share"]).tolist()
         places = self.holdings["place"].tolist()
