@@ -289,7 +289,7 @@ def _what_stands(
         uid = placement.uid
         number = minimum.get(uid, surplus.get(uid))
         if number is not None and (together := parts.pop(number, [])):
-            mark = trial.mark({p.node for p in together})
+            mark = trial.mark()
             codes = [recheck(state, trial, p) for p in together]
             if not any(codes):
                 kept += together

@@ -13,6 +13,7 @@ import msgspec
 
 from allotment.core.ledger.state import ClusterState, Node, allocation_of
 from allotment.core.placement.capacity import node_holds_at_most
+from allotment.core.placement.overlay import Overlay
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.rules.relative import relative_micro
@@ -40,7 +41,7 @@ Verdict = Place | str
 class Mark(NamedTuple):
     """How a trial was before something was tried; see `Trial.mark`."""
 
-    forks: Mapping[str, Node | None]
+    nodes: int
     changes: int
     placed: frozenset[str]
     local: int
@@ -51,44 +52,36 @@ class Trial:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.forks: dict[str, Node] = {}
+        self._overlay = Overlay(state)
         self.changes: list[Node] = []
-        """The forks in the order in which they were charged."""
+        """The copies in the order in which they were charged."""
         self.placed: set[str] = set()
         """The pods that were placed on them."""
         self.local: list[Placement] = []
         """The placements that give volumes which are there already."""
 
-    def mark(self, names: Iterable[str]) -> "Mark":
-        """The books of these nodes as they are now, for `undo`."""
-        known = self.forks
-        forks = {name: known[name].fork() if name in known else None for name in names}
-        return Mark(forks, len(self.changes), frozenset(self.placed), len(self.local))
+    def node(self, name: str) -> Node | None:
+        return self._overlay.node(name)
 
-    def undo(self, mark: "Mark") -> None:
-        """Forget what was assumed on the mark's nodes since then; nothing else was in between."""
-        for name, fork in mark.forks.items():
-            if fork is None:
-                self.forks.pop(name, None)
-            else:
-                self.forks[name] = fork
+    def nodes(self) -> list[Node]:
+        """All nodes that are there, with what is assumed."""
+        return self._overlay.nodes()
+
+    def mark(self) -> Mark:
+        """What is assumed now, for `undo`."""
+        placed = frozenset(self.placed)
+        return Mark(self._overlay.mark(), len(self.changes), placed, len(self.local))
+
+    def undo(self, mark: Mark) -> None:
+        """Forget what was assumed since the mark."""
+        self._overlay.undo(mark.nodes)
         del self.changes[mark.changes :]
         self.placed = set(mark.placed)
         del self.local[mark.local :]
 
-    def node(self, name: str) -> Node | None:
-        return self.forks.get(name) or self.state.nodes.get(name)
-
-    def nodes(self) -> list[Node]:
-        """All nodes that are there, with what is assumed."""
-        found = (self.forks.get(name, node) for name, node in self.state.nodes.items())
-        return [node for node in found if node.fact is not None]
-
     def assume(self, placement: Placement) -> Node:
         """Charge a placement on a copy of its node."""
-        node = self.forks.get(placement.node)
-        if node is None:
-            node = self.forks[placement.node] = self.state.nodes[placement.node].fork()
+        node = self._overlay.change(placement.node)
         pod = self.state.pods.get(placement.uid)
         fact = None if pod is None else pod.fact
         tags = () if fact is None else fact.tags

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import allocation_of
+from allotment.core.placement.overlay import Overlay
 from allotment.core.placement.rules.bounds import kept_back
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import Fit, fits
@@ -34,22 +35,23 @@ class Books:
 
     def __init__(self, state: ClusterState, assumed: Iterable[Placement]) -> None:
         self._state = state
-        self._forks: dict[str, Node] = {}
+        self._nodes = Overlay(state)
         self._freed: set[str] = set()
         """Nodes on which somebody goes."""
         for placement in assumed:
-            self._fork(placement.node).charge(allocation_of(placement, 0))
+            self._nodes.change(placement.node).charge(allocation_of(placement, 0))
         for pod in state.pods.values():
             held = pod.allocation
             if held is not None and (pod.fact.deleting or pod.fact.uid in state.evicting):
-                self._fork(held.node).release(held)
+                self._nodes.change(held.node).release(held)
                 self._freed.add(held.node)
 
-    def mark(self) -> tuple[dict[str, Node], set[str]]:
-        return {name: node.fork() for name, node in self._forks.items()}, set(self._freed)
+    def mark(self) -> tuple[int, frozenset[str]]:
+        return self._nodes.mark(), self.freed()
 
-    def undo(self, mark: tuple[dict[str, Node], set[str]]) -> None:
-        self._forks, self._freed = mark
+    def undo(self, mark: tuple[int, frozenset[str]]) -> None:
+        self._nodes.undo(mark[0])
+        self._freed = set(mark[1])
 
     def is_freed(self, name: str) -> bool:
         return name in self._freed
@@ -66,7 +68,7 @@ class Books:
                 node = self._peek(name)
                 found = fits(node, request, self._state.policy, around=around(node))
                 if isinstance(found, Fit):
-                    self._fork(name).charge(
+                    self._nodes.change(name).charge(
                         allocation_of(placement_of(task.uid, name, request, found), 0)
                     )
                     return name
@@ -74,7 +76,7 @@ class Books:
 
     def put(self, placement: Placement) -> None:
         """The task has a place that is free now."""
-        self._fork(placement.node).charge(allocation_of(placement, 0))
+        self._nodes.change(placement.node).charge(allocation_of(placement, 0))
 
     def cheapest(
         self,
@@ -102,7 +104,7 @@ class Books:
         found = fits(node, request, self._state.policy, around=self._surroundings(request)(node))
         assert isinstance(found, Fit), "victims were chosen so that it fits"
         node.charge(allocation_of(placement_of(task.uid, node.name, request, found), 0))
-        self._forks[node.name] = node
+        self._nodes.put(node)
         self._freed.add(node.name)
 
     def _try(
@@ -146,8 +148,7 @@ class Books:
         """What the request's rules about other pods find, if one node is as it is given."""
         if request.company == ALONE:
             return lambda node: None
-        nodes = [self._peek(node.name) for node in self._state.nodes.values()]
-        everywhere = look_around([node for node in nodes if node.fact is not None], request)
+        everywhere = look_around(self._nodes.nodes(), request)
 
         def look(node: Node) -> Around:
             was = look_around((self._peek(node.name),), request)
@@ -156,13 +157,7 @@ class Books:
         return look
 
     def _peek(self, name: str) -> Node:
-        return self._forks.get(name) or self._state.nodes[name]
-
-    def _fork(self, name: str) -> Node:
-        node = self._forks.get(name)
-        if node is None:
-            node = self._forks[name] = self._state.nodes[name].fork()
-        return node
+        return self._nodes.node(name) or self._state.nodes[name]
 
 
 Look = Callable[[Node], Around | None]
