@@ -13,7 +13,7 @@ import msgspec
 
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.session import GangExplanation, QueueExplanation
+from allotment.core.explain.schema import GangExplanation, QueueExplanation
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.jobs.plugins.env import INDEX
 from allotment.core.ledger.state import ClusterState

@@ -7,7 +7,7 @@ import anyio
 import click
 
 from allotment.core.explain.gang import explain_gang
-from allotment.core.explain.session import (
+from allotment.core.explain.schema import (
     AHEAD_SHOWN,
     GangExplanation,
     Kept,

@@ -8,7 +8,7 @@ import anyio
 import click
 
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.session import Limit, QueueExplanation, QueueGroup, QueueHolder
+from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder
 from allotment.core.units import age_text, bytes_text, cpu_text
 from allotment_cli.errors import CliError
 from allotment_cli.explain_gang import kept_text, place_text, reason_text

@@ -9,8 +9,7 @@ from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import Status
-from allotment.core.explain.session import GangExplanation, Member, QueueExplanation
+from allotment.core.explain.schema import GangExplanation, Member, QueueExplanation, Status
 from allotment.core.ledger.state import ClusterState, apply
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import amount_text, queue_lines

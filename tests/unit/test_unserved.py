@@ -7,7 +7,7 @@ import pytest
 
 from allotment.core.config.policy import parse
 from allotment.core.explain.doctor import findings
-from allotment.core.explain.node_steps import node_steps
+from allotment.core.explain.nodes import node_steps
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.state import ClusterState
 from allotment.core.placement.devices import FAMILIES

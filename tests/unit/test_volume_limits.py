@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core import reasons
-from allotment.core.explain.node_steps import node_steps
+from allotment.core.explain.nodes import node_steps
 from allotment.core.ledger.check import check
 from allotment.core.ledger.snapshot import decode, encode
 from allotment.core.ledger.state import ClusterState, apply

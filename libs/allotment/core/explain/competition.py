@@ -1,6 +1,6 @@
 """Who else would have taken a pod when it was placed, and what made the winner win."""
 
-from allotment.core.explain.funnel import FITS, funnel
+from allotment.core.explain.nodes import FITS, funnel
 from allotment.core.explain.pod_story import Attempt
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
 from allotment.core.explain.views import MIB, device_name

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from allotment.core.explain.pod import fits_empty_cluster
-from allotment.core.explain.schema import AsOf, Subject
-from allotment.core.explain.session import (
+from allotment.core.explain.schema import (
     GANG_SCHEMA,
+    AsOf,
     GangExplanation,
     GangStatus,
     Gate,
@@ -17,6 +17,7 @@ from allotment.core.explain.session import (
     Member,
     Reason,
     Said,
+    Subject,
     kept_of,
     place_among,
     reason_of,

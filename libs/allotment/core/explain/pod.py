@@ -19,10 +19,8 @@ from allotment.core.explain.acknowledgement import (
     standing_text,
     wait_text,
 )
-from allotment.core.explain.closest import closest, fragmentation
 from allotment.core.explain.competition import competition, decided_by
-from allotment.core.explain.funnel import FITS, codes, funnel
-from allotment.core.explain.node_steps import node_steps
+from allotment.core.explain.nodes import FITS, closest, codes, fragmentation, funnel, node_steps
 from allotment.core.explain.pod_story import Attempt, PodStory
 from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.explain.schema import (

@@ -3,14 +3,15 @@
 The limits are those of the plugin that is in force: the same books that decide are shown.
 """
 
-from allotment.core.explain.schema import AsOf, Subject
-from allotment.core.explain.session import (
+from allotment.core.explain.schema import (
     QUEUE_SCHEMA,
+    AsOf,
     Limit,
     QueueExplanation,
     QueueGroup,
     QueueHolder,
     Reason,
+    Subject,
     kept_of,
     place_among,
     reason_of,

@@ -1,0 +1,321 @@
+"""What the nodes answer for a pod: where they were lost, every step on one, what nearly takes it.
+
+Nodes and cards are asked by the checks that decide (`predicates`, `choosing`); here are only words.
+For the closest cards those count alone that the pod accepts (selected, of a wanted model, healthy),
+on nodes that accept the pod: on others no release would help.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from allotment.core import reasons
+from allotment.core.explain.schema import (
+    CardStep,
+    Closest,
+    Fragmentation,
+    Holder,
+    HostStep,
+    NodeSteps,
+    Step,
+)
+from allotment.core.explain.views import MIB, card_name, holders_of, whole_of
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.state import ClusterState, Node
+from allotment.core.placement.devices import FAMILIES, by_family
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT
+from allotment.core.placement.devices.choosing import card_refusal, mode_fits, rules_of
+from allotment.core.placement.devices.free import Free, need_cores_pct, need_memory_mib
+from allotment.core.placement.rules.attachments import attaching
+from allotment.core.placement.rules.bounds import bounds_of, kept_back, texts_of
+from allotment.core.placement.rules.counted_cards import models_text
+from allotment.core.placement.rules.interpod import Around, look_around
+from allotment.core.placement.rules.predicates import (
+    HOST_CHECKS,
+    Question,
+    accepts,
+    extended_lack,
+    family_lack,
+    fits,
+)
+from allotment.core.placement.rules.switches import switches_of
+from allotment.core.placement.unserved import switched_off
+from allotment.core.reasons import CODES_AT, STEP_NUMBER, STEPS
+from allotment.core.units import cpu_text, mib_text
+from allotment_proto.events import NodeObserved
+from allotment_proto.facts import ALONE, DeviceRequest, PodRequest, Policy
+
+FITS = "fits"
+OTHER = reasons.Step("other", "everything else")
+CLOSEST_SHOWN = 3
+
+
+def codes(state: ClusterState, request: PodRequest) -> list[str]:
+    """Every present node's first obstacle, or `FITS`."""
+    nodes = [node for node in state.nodes.values() if node.fact is not None]
+    around = look_around(nodes, request)
+    answers = (fits(node, request, state.policy, around=around) for node in nodes)
+    return [answer if isinstance(answer, str) else FITS for answer in answers]
+
+
+def funnel(answers: Iterable[str]) -> list[Step]:
+    counts = Counter(answers)
+    left = counts.total()
+    counts.pop(FITS, None)
+    steps = [Step(step="all", text="all nodes", left=left, lost=0, reasons={})]
+    named = [(step, CODES_AT[step.key]) for step in STEPS]
+    if unnamed := tuple(counts.keys() - STEP_NUMBER.keys()):
+        named.append((OTHER, unnamed))
+    for step, found in named:
+        here = sorted(((c, counts[c]) for c in found if counts[c]), key=lambda i: (-i[1], i[0]))
+        lost = sum(count for _, count in here)
+        if not lost and step.is_rare:
+            continue
+        left -= lost
+        steps.append(Step(step=step.key, text=step.text, left=left, lost=lost, reasons=dict(here)))
+    return steps
+
+
+def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeSteps:
+    """Every step on one node, and for each of its cards the first thing that it lacks."""
+    around = look_around(list(state.nodes.values()), request)
+    answer = fits(node, request, state.policy, around=around)
+    rules = rules_of(request, state.policy, node.name)
+    cards = []
+    for family, wanted in by_family(request).items():
+        ledger = node.ledgers.get(family)
+        for card in ledger.cards if ledger is not None else ():
+            codes = [card_refusal(Free(card), ask, rules, FAMILIES[family]) for ask in wanted]
+            refused = [code for code in codes if code is not None]
+            cards.append(
+                CardStep(
+                    device=card_name(card),
+                    id=card.fact.id,
+                    model=card.fact.model,
+                    family=family,
+                    free_slots=card.free_slots,
+                    memory_bytes=card.fact.memory_mib * MIB,
+                    free_memory_bytes=card.free_memory_mib * MIB,
+                    compute_whole=whole_of(card),
+                    free_compute_percent=card.free_cores_pct,
+                    verdict=reasons.NO_GPU
+                    if family not in state.policy.families
+                    else refused[0]
+                    if len(refused) == len(codes)
+                    else FITS,
+                    holders=holders(state, card),
+                )
+            )
+    return NodeSteps(
+        node=node.name,
+        verdict=answer if isinstance(answer, str) else FITS,
+        host=tuple(_host_steps(node, request, state.policy, around)),
+        cards=tuple(cards),
+    )
+
+
+def _host_steps(
+    node: Node, request: PodRequest, policy: Policy, around: Around
+) -> Iterator[HostStep]:
+    """Every check that `fits` asks of the node itself, in the same order: the checks are its own,
+    only the words are made here.
+    """
+    fact = node.fact
+    if fact is None:
+        yield HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")
+        return
+    question = Question(node, request, switches_of(policy), around)
+    for name, check in HOST_CHECKS.items():
+        if name == "volumeLimits":
+            yield from _volume_steps(question)
+        elif name != "otherPods" or request.company != ALONE:
+            code = check(question)
+            yield _step(name, code, _detail(name, node, fact, request, code))
+    for family, asks in by_family(request).items():
+        switch = switched_off(policy, asks[0])
+        ledger = node.ledgers.get(family)
+        found = f"has no {family} devices" if ledger is None else f"{len(ledger.cards)} cards"
+        detail = f"{switch.argument} is not set: {family} is not served" if switch else found
+        yield _step(f"{family} devices", family_lack(node, family, policy), detail)
+    for name, amount in request.extended:
+        detail = f"{amount} wanted, {node.extended_free.get(name, 0)} free"
+        yield _step(name, extended_lack(node, name, amount), detail)
+    back = kept_back(request, node.name)
+    if back is not None:
+        yield _step("keptForOthers", back, "; ".join(texts_of(request, [(back, 1)])))
+
+
+def _step(name: str, code: str | None, detail: str) -> HostStep:
+    return HostStep(step=name, verdict=FITS if code is None else code, detail=detail)
+
+
+def _volume_steps(question: Question) -> Iterator[HostStep]:
+    """One for each driver for which the node names a limit."""
+    for driver in sorted(attaching(question.node, question.request)):
+        is_over = question.switches.limits and driver.is_too_much
+        detail = f"{driver.new} to attach, {driver.attached} of {driver.limit} attached"
+        code = reasons.VOLUME_LIMIT_REACHED if is_over else None
+        yield _step(f"volumes of {driver.driver}", code, detail)
+
+
+def _detail(
+    name: str, node: Node, fact: NodeObserved, request: PodRequest, refused: str | None
+) -> str:
+    """What a check looked at; of one without words of its own, what is the case if it refuses."""
+    match name:
+        case "nodeReady":
+            return "Ready condition"
+        case "nodeConstraints":
+            if refused == reasons.GPU_MODEL_MISMATCH:
+                return f"model of its cards: {models_text(fact, node.labels, request)}"
+            queue = ", queue" if bounds_of(request).always else ""
+            return f"cordon, taints, selector, affinity{queue}"
+        case "otherPods":
+            return "host ports, affinity, anti-affinity, spread"
+        case "pods":
+            return f"{node.pods_free} of {fact.pods} pods free"
+        case "cpu":
+            return f"{cpu_text(request.cpu_milli)} wanted, {cpu_text(node.cpu_milli_free)} free"
+        case "memory":
+            wanted, free = request.memory_bytes // MIB, node.memory_bytes_free // MIB
+            return f"{mib_text(wanted)} wanted, {mib_text(free)} free"
+        case _:
+            return reasons.REASONS[refused].text if refused is not None else ""
+
+
+def closest(state: ClusterState, request: PodRequest) -> list[Closest]:
+    """The cards that lack least, in permille of the card; for counted resources the nodes."""
+    ranked: list[tuple[int, str, int, Closest]] = []
+    for node, card, wanted, code in _cards(state, request):
+        if code in reasons.BUSY:
+            distance, entry = _lack(state, node, card, wanted, code)
+            ranked.append((distance, node.name, card.fact.index, entry))
+    if not request.devices:
+        ranked += [(lack, node, 0, entry) for lack, node, entry in _counted(state, request)]
+    ranked.sort(key=lambda item: item[:3])
+    return [entry for *_, entry in ranked[:CLOSEST_SHOWN]]
+
+
+def fragmentation(state: ClusterState, request: PodRequest) -> Fragmentation | None:
+    """None unless the free memory of suitable cards would do if it were in one piece."""
+    free, largest, needed = 0, 0, 0
+    for _, card, wanted, code in _cards(state, request):
+        if wanted is not request.devices[0] or not (code is None or code in reasons.BUSY):
+            continue
+        memory_mib = max(card.free_memory_mib, 0)
+        free += memory_mib
+        enough_compute = card.free_cores_pct >= max(wanted.cores_pct, 1) and card.free_slots > 0
+        if enough_compute:
+            largest = max(largest, memory_mib)
+        need = need_memory_mib(wanted, card.fact.memory_mib)
+        needed = min(needed, need) if needed else need
+    if not needed or free < needed or largest >= needed:
+        return None
+    return Fragmentation(
+        free_bytes=free * MIB, largest_usable_bytes=largest * MIB, needed_bytes=needed * MIB
+    )
+
+
+def holders(state: ClusterState, card: Card) -> tuple[Holder, ...]:
+    return tuple(
+        Holder(
+            namespace=h.namespace,
+            name=h.name,
+            memory_bytes=h.memory_bytes,
+            compute_percent=h.compute_percent,
+            instance=h.instance,
+        )
+        for h in holders_of(state, card)
+    )
+
+
+def _cards(
+    state: ClusterState, request: PodRequest
+) -> Iterator[tuple[Node, Card, DeviceRequest, str | None]]:
+    """Every card of every node that accepts the pod, with what it answers to each container."""
+    switches = switches_of(state.policy)
+    for node in state.nodes.values():
+        fact = node.fact
+        if fact is None or not fact.ready or accepts(node, request, switches):
+            continue
+        rules = rules_of(request, state.policy, node.name)
+        for family, asks in by_family(request).items():
+            ledger = node.ledgers.get(family)
+            if ledger is None or ledger.blocked or not mode_fits(request.selection, ledger.mode):
+                continue
+            for card in ledger.cards:
+                for wanted in asks:
+                    code = card_refusal(Free(card), wanted, rules, FAMILIES[family])
+                    yield node, card, wanted, code
+
+
+def _lack(
+    state: ClusterState, node: Node, card: Card, wanted: DeviceRequest, code: str
+) -> tuple[int, Closest]:
+    fact = card.fact
+    memory_mib = need_memory_mib(wanted, fact.memory_mib, card.table) - card.free_memory_mib
+    cores_pct = need_cores_pct(wanted, fact.cores_pct) - card.free_cores_pct
+    short: dict[str, int] = {}
+    if memory_mib > 0:
+        short["memoryBytes"] = memory_mib * MIB
+    if cores_pct > 0:
+        short["computePercent"] = cores_pct
+    if card.free_slots < 1:
+        short["slots"] = 1 - card.free_slots
+    if code == reasons.NO_FITTING_INSTANCE and not short:
+        short["instances"] = 1
+    if wanted.cores_pct == CORES_WHOLE_PCT and card.holders:
+        short["otherHolders"] = len(card.holders)
+    distance = (
+        max(memory_mib, 0) * 1000 // max(fact.memory_mib, 1)
+        + max(cores_pct, 0) * 10
+        + (1000 if card.free_slots < 1 else 0)
+    )
+    return distance, Closest(
+        node=node.name,
+        device=card_name(card),
+        reason=code,
+        free_memory_bytes=card.free_memory_mib * MIB,
+        free_compute_percent=card.free_cores_pct,
+        compute_whole=whole_of(card),
+        free_slots=card.free_slots,
+        short=short,
+        holders=holders(state, card),
+    )
+
+
+def _counted(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, str, Closest]]:
+    """Nodes that list a counted resource but have too little of it left."""
+    switches = switches_of(state.policy)
+    for node in state.nodes.values():
+        fact = node.fact
+        if fact is None or not fact.ready or accepts(node, request, switches):
+            continue
+        for name, amount in request.extended:
+            free = node.extended_free.get(name)
+            code = extended_lack(node, name, amount)
+            if free is None or code is None:
+                continue
+            holding = [
+                Holder(
+                    namespace=state.pods[a.uid].fact.namespace,
+                    name=state.pods[a.uid].fact.name,
+                    memory_bytes=0,
+                    compute_percent=0,
+                    instance="",
+                )
+                for a in node.allocations.values()
+                if name in dict(a.extended)
+            ]
+            holding.sort(key=lambda h: (h.namespace, h.name))
+            yield (
+                amount - free,
+                node.name,
+                Closest(
+                    node=node.name,
+                    device=name,
+                    reason=code,
+                    free_count=free,
+                    short={"count": amount - free},
+                    holders=tuple(holding),
+                ),
+            )
