@@ -42,7 +42,7 @@ class CardPoints(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What the oracle must heed for a task, besides what fits."""
+    """What the port must heed for a task, besides what fits."""
 
     cards: tuple[str, ...] | None = None
     """Only nodes with one of these cards, and on that card; None: any."""

@@ -7,7 +7,7 @@ have their minimum). A job that does not become ready gives everything back, unl
 ready once promised resources are free: then it keeps its promises for the rest of the round.
 A job that did not get its minimum is not tried again in this round, nor is any task.
 
-Where a task goes is not decided here: an `Oracle` is asked. It sees what was placed before.
+Where a task goes is not decided here: an `PlacementPort` is asked. It sees what was placed before.
 """
 
 import heapq
@@ -54,7 +54,7 @@ class Hopeless(NamedTuple):
     no: No
 
 
-class Oracle(Protocol):
+class PlacementPort(Protocol):
     """Who knows where things fit. Its books follow `try_place`, and `undo` gives back exactly."""
 
     def mark(self) -> int: ...
@@ -101,7 +101,7 @@ class Turn(NamedTuple):
 
 def allocate(
     session: Session,
-    oracle: Oracle,
+    port: PlacementPort,
     *,
     holds: Sequence[Hold] = (),
     wanted: Collection[str] | None = None,
@@ -116,7 +116,7 @@ def allocate(
     """
     fenced = fence(session, holds)
     tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
-    round_ = _Round(session, oracle, fenced, tried, pending_too=pending_too)
+    round_ = _Round(session, port, fenced, tried, pending_too=pending_too)
     yield from round_.invalid
     order = [(session.queue_key(name), name) for name in round_.queues]
     heapq.heapify(order)
@@ -144,14 +144,14 @@ class _Round:
     def __init__(
         self,
         session: Session,
-        oracle: Oracle,
+        port: PlacementPort,
         fenced: Fence,
         wanted: Collection[str],
         *,
         pending_too: bool,
     ) -> None:
         self.session = session
-        self.oracle = oracle
+        self.port = port
         self.fence = fenced
         self.queues: dict[str, list[tuple[Order, str]]] = {}
         self.invalid: list[Turn] = []
@@ -205,13 +205,13 @@ class _Round:
                 untried=tuple(task.uid for task in waiting[-2::-1]),
                 together=hopeless.together,
             )
-        mark, oracle_mark = self.session.mark(), self.oracle.mark()
+        mark, port_mark = self.session.mark(), self.port.mark()
         was_ready = self.session.job_ready(job)
         placed, refused = self._try(job, waiting)
         ending = self._ending(job)
         if ending == DISCARDED:
             self.session.undo(mark)
-            self.oracle.undo(oracle_mark)
+            self.port.undo(port_mark)
         elif ending == COMMITTED and waiting:
             heapq.heappush(self.queues[job.queue], (self._key(job), job.uid))
         return Turn(
@@ -231,7 +231,7 @@ class _Round:
             return None
         if len(waiting) < needed:
             return Hopeless(len(waiting), _kept_back(needed, len(waiting)))
-        return self.oracle.hopeless(waiting[::-1], needed, self.fence.limits(job))
+        return self.port.hopeless(waiting[::-1], needed, self.fence.limits(job))
 
     def _ending(self, job: Job) -> str:
         if self.session.job_ready(job):
@@ -250,7 +250,7 @@ class _Round:
             if lacking is not None:
                 refused += [(task.uid, lacking) for task in unit]
                 continue
-            mark, oracle_mark = self.session.mark(), self.oracle.mark()
+            mark, port_mark = self.session.mark(), self.port.mark()
             found: list[tuple[str, Placed | Promised]] = []
             is_tried, no = True, None
             for task in unit:
@@ -261,7 +261,7 @@ class _Round:
                     is_tried = False
                     break
                 asked = self.fence.limits_of(job, task, limits)
-                answer = try_places(self.oracle.try_place, self.fence, job, task, asked)
+                answer = try_places(self.port.try_place, self.fence, job, task, asked)
                 if isinstance(answer, No):
                     no = answer
                     break
@@ -277,7 +277,7 @@ class _Round:
             # of a sub group all find a place or none
             if found:
                 self.session.undo(mark)
-                self.oracle.undo(oracle_mark)
+                self.port.undo(port_mark)
             short = unit[len(found)]
             refused.append((short.uid, no))
             refused += [(one.uid, beside(short, no)) for one in unit if one is not short]

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from allotment.core.queues.actions.allocate import (
     COMMITTED,
     DISCARDED,
-    Oracle,
     Placed,
+    PlacementPort,
     Promised,
     Turn,
 )
@@ -26,7 +26,7 @@ from allotment.core.queues.work import Job
 
 def backfill(
     session: Session,
-    oracle: Oracle,
+    port: PlacementPort,
     *,
     holds: Sequence[Hold] = (),
     wanted: Collection[str] | None = None,
@@ -50,7 +50,7 @@ def backfill(
             continue
         tasks = _without_request(session, job)
         if tasks and session.job_valid(job) is None:
-            yield _turn(session, oracle, job, tasks, fenced.limits(job))
+            yield _turn(session, port, job, tasks, fenced.limits(job))
 
 
 def _without_request(session: Session, job: Job) -> list[Task]:
@@ -62,14 +62,14 @@ def _without_request(session: Session, job: Job) -> list[Task]:
 
 
 def _turn(
-    session: Session, oracle: Oracle, job: Job, tasks: Sequence[Task], limits: Limits
+    session: Session, port: PlacementPort, job: Job, tasks: Sequence[Task], limits: Limits
 ) -> Turn:
-    mark, oracle_mark = session.mark(), oracle.mark()
+    mark, port_mark = session.mark(), port.mark()
     before = job.ready_count
     placed: list[tuple[str, Placed | Promised]] = []
     refused: list[tuple[str, No]] = []
     for task in tasks:
-        answer = oracle.try_place(task, limits)
+        answer = port.try_place(task, limits)
         if isinstance(answer, No):
             refused.append((task.uid, answer))
             continue
@@ -79,7 +79,7 @@ def _turn(
     ready = session.job_ready(job) and (before > 0 or job.ready_count >= job.view.min_member)
     if not ready:
         session.undo(mark)
-        oracle.undo(oracle_mark)
+        port.undo(port_mark)
     return Turn(
         job.uid,
         job.queue,

@@ -16,7 +16,7 @@ from allotment.core.queues.actions.allocate import (
 from allotment.core.queues.actions.enqueue import Enqueued
 from allotment.core.queues.answers import No
 from allotment.core.queues.model import JobView, Status
-from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.round.places import Places
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job

@@ -25,7 +25,7 @@ from allotment.core.queues.plugins.registry import HIERARCHY_SWITCH, PLUGINS, Co
 from allotment.core.queues.reservations import Hold, fence
 from allotment.core.queues.round.findings import Findings, waiting_in
 from allotment.core.queues.round.holds import Emptied, holds_now, told
-from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import Hunt, keeping
 from allotment.core.queues.round.views import SINGLE, Views
 from allotment.core.queues.session import Session

@@ -39,7 +39,7 @@ from allotment.core.queues.reservations import Hold, fence
 from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, largest_share
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
-from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.rounds import Rounds, best_effort
 from allotment.core.queues.round.victims import keeping
 from allotment.core.queues.round.views import SINGLE

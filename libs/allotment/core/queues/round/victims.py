@@ -33,7 +33,7 @@ from allotment.core.queues.model import EVICTABLE_SET, WAITING, Status, Task
 from allotment.core.queues.plugins.gang import is_pipelined, surplus
 from allotment.core.queues.reservations import Fence, Hold
 from allotment.core.queues.round.books import Books, Choice, Rank
-from allotment.core.queues.round.oracle import Places
+from allotment.core.queues.round.places import Places
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, Lap, untimed
 from allotment.core.queues.work import Job
