@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.queues.model import WAITING, JobView
-from allotment.core.queues.round.findings import waiting_in
+from allotment.core.queues.round.outcome import waiting_in
 from allotment.core.queues.round.views import SINGLE
 from allotment.core.queues.session import Session
 from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN

@@ -11,7 +11,7 @@ What others may use:
   values; explanations ask nothing else of the queues.
 * `objections.objection`: why an outcome of a round may not be written any more.
 * `deadlines.has_passed`: whether a group has waited as long as it may.
-* `members.phase_of`: the phase of a group. `findings.waiting_in`: the pods of a job that wait.
+* `members.phase_of`: the phase of a group. `outcome.waiting_in`: the pods of a job that wait.
 
 The views, totals, holds, books and victims of a round are its own.
 """

@@ -23,8 +23,8 @@ from allotment.core.queues.model import WAITING, Status, Task, View
 from allotment.core.queues.plugins.base import SWITCHES
 from allotment.core.queues.plugins.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, fence
-from allotment.core.queues.round.findings import Findings, waiting_in
 from allotment.core.queues.round.holds import Emptied, holds_now, told
+from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import Hunt, keeping
 from allotment.core.queues.round.views import SINGLE, Views
@@ -124,7 +124,7 @@ class Rounds:
         ranker.begin()
         try:
             places = Places(state, ranker)
-            made = Findings(state, session, places)
+            made = OutcomeBuilder(state, session, places)
             made.take_refused(admitted, wanted.union(said.group for said in admissions))
             for key in sorted(wanted):
                 self._take_stray(made, session, key, batch)
@@ -151,7 +151,9 @@ class Rounds:
             outcome, evictions=victims.evictions, nominations=victims.nominations
         )
 
-    def _take_stray(self, made: Findings, session: Session, key: str, batch: Sequence[str]) -> None:
+    def _take_stray(
+        self, made: OutcomeBuilder, session: Session, key: str, batch: Sequence[str]
+    ) -> None:
         """A group that has no part in the order: its queue or its PodGroup does not exist."""
         state = self.state
         view = session.unplaced.get(key)

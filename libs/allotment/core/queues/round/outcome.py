@@ -45,16 +45,16 @@ def _is_in_sub_group(job: Job, uid: str) -> bool:
     return any(rule.name == name and rule.size > 1 for rule in job.view.sub_groups)
 
 
-class Findings:
+class OutcomeBuilder:
     """What a round amounts to for the log, collected turn by turn."""
 
     def __init__(self, state: ClusterState, session: Session, places: Places) -> None:
         self._state = state
         self._session = session
         self._places = places
-        self._wholes: dict[str, tuple[str, ...]] = {}
+        self._gangs: dict[str, tuple[str, ...]] = {}
         """By group: what makes up its minimum, pods that ask for nothing included."""
-        self._shorts: dict[str, Short] = {}
+        self._waiting_gangs: dict[str, Short] = {}
         self._refusals: dict[str, Refusal] = {}
         self._started: set[str] = set()
 
@@ -67,7 +67,7 @@ class Findings:
             uids = tuple(uid for uid, _ in turn.placed)
             is_of_minimum = not turn.was_ready and job.view.min_member > 1
             if is_of_minimum or any(_is_in_sub_group(job, uid) for uid in uids):
-                self._wholes[turn.job] = self._wholes.get(turn.job, ()) + uids
+                self._gangs[turn.job] = self._gangs.get(turn.job, ()) + uids
             self._started.add(turn.job)
         elif turn.ending in (DISCARDED, INVALID, OVERUSED) and turn.job not in self._started:
             self._short(turn, job)
@@ -95,7 +95,7 @@ class Findings:
         self._refuse((uid, no) for uid in waiting)
         if view.uid not in self._state.groups:
             return  # a pod without a group is told by its refusal
-        self._shorts[view.uid] = Short(
+        self._waiting_gangs[view.uid] = Short(
             group=view.uid,
             code=no.code,
             message=no.message,
@@ -114,7 +114,7 @@ class Findings:
         if turn.job not in self._state.groups:
             return  # a pod without a group is told by its refusal
         no = cause_of(turn)
-        self._shorts[turn.job] = Short(
+        self._waiting_gangs[turn.job] = Short(
             group=turn.job,
             code=no.code if no is not None else "",
             message=gang_unschedulable(job, attempt_of([turn])),
@@ -167,10 +167,10 @@ class Findings:
                 if uid not in placed and not same_refusal(pods[uid].refusal, refusal)
             ),
             tuple(told_before),
-            tuple(self._wholes.values()),
+            tuple(self._gangs.values()),
             tuple(
                 short
-                for key, short in self._shorts.items()
+                for key, short in self._waiting_gangs.items()
                 if self._state.groups[key].short != short
             ),
             admissions,
