@@ -22,8 +22,8 @@ from allotment.core.placement.board.board import Board
 from allotment_filter.batches import Batch, Round, next_round
 from allotment_filter.groups import Groups
 from allotment_filter.looks import Looks
+from allotment_filter.orphans import without_group
 from allotment_filter.settings import FilterSettings
-from allotment_filter.strays import orphans
 from allotment_filter.waiting import Waiting
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
@@ -158,7 +158,7 @@ class Filter:
 
     def _give_time(self, state: ClusterState) -> None:
         """A pod may be heard of before its PodGroup: it is not told at once that there is none."""
-        missing = set(orphans(state))
+        missing = set(without_group(state))
         for uid in self._awaited - missing:
             self.held_back.pop(uid, None)
         for uid in missing - self._awaited:

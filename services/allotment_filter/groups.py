@@ -23,7 +23,7 @@ from allotment.core.queues.round.views import SINGLE
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
 from allotment_filter.lines import Lines
-from allotment_filter.strays import strays
+from allotment_filter.orphans import orphans
 
 TURN_PART = 4
 """One in so many of a full batch is for groups that had no turn yet since all had one."""
@@ -63,12 +63,12 @@ class Groups:
         is_held_back = False
         jobs: list[str] = []
         uids: list[str] = []
-        for stray in strays(state, session, self._tried):
-            if any(uid in held_back for uid in stray.pods):
+        for orphan in orphans(state, session, self._tried):
+            if any(uid in held_back for uid in orphan.pods):
                 is_held_back = True
             elif len(uids) < max(batch_max // TURN_PART, 1):
-                jobs.append(stray.key)
-                uids += stray.pods
+                jobs.append(orphan.key)
+                uids += orphan.pods
         self._woken_seq = max(state.room_seq, state.order_seq)
         self._followed = state.jobs_trail.end
         self.lines.follow(session, self._woken_seq)

@@ -26,7 +26,7 @@ from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.votes import poll
 from allotment.core.queues.work import Job
 from allotment_filter.groups import TURN_PART
-from allotment_filter.strays import strays
+from allotment_filter.orphans import orphans
 from allotment_proto.events import PolicyLoaded
 from allotment_proto.facts import PluginUse, Policy
 from tests.property.batch_cluster import ACTIONS, FIRST
@@ -86,17 +86,17 @@ class PlainGroups:
         self.had_a_turn: set[str] = set()
 
     def next_batch(self, batch_max: int = BATCH_MAX) -> tuple[list[str], list[str]]:
-        """The jobs and strays that come next, and the pods."""
+        """The jobs and orphans that come next, and the pods."""
         session = Rounds(self.state).session()
         due = self._in_turns(session)
         if all(job.uid in self.had_a_turn for job in due):
             self.had_a_turn.clear()
         jobs: list[str] = []
         uids: list[str] = []
-        for stray in strays(self.state, session, self.tried):
+        for orphan in orphans(self.state, session, self.tried):
             if len(uids) < max(batch_max // TURN_PART, 1):
-                jobs.append(stray.key)
-                uids += stray.pods
+                jobs.append(orphan.key)
+                uids += orphan.pods
         again, again_most = 0, batch_max - batch_max // TURN_PART
         for job in due:
             tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]

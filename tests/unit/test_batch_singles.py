@@ -10,7 +10,7 @@ from allotment.core.queues.model import Phase
 from allotment.core.queues.order import due
 from allotment.core.queues.round.members import is_made_for_pods
 from allotment.core.queues.round.views import SINGLE, Views
-from allotment_filter.strays import strays
+from allotment_filter.orphans import orphans
 from allotment_proto.events import (
     ENVELOPE_VERSION,
     Event,
@@ -130,7 +130,7 @@ def test_a_missing_queue_is_said_with_and_without_a_gate(actions: tuple[str, ...
     assert decided.shorts == ()
     assert told(world, "lost") == "QueueUnknown"
     session = world.rounds.session()
-    assert list(strays(world.state, session, {SINGLE + "lost": world.seq})) == []
+    assert list(orphans(world.state, session, {SINGLE + "lost": world.seq})) == []
 
 
 def test_a_lone_pods_priority_is_that_of_its_class() -> None:

@@ -127,7 +127,7 @@ class Rounds:
             made = OutcomeBuilder(state, session, places)
             made.take_refused(admitted, wanted.union(said.group for said in admissions))
             for key in sorted(wanted):
-                self._take_stray(made, session, key, batch)
+                self._take_orphan(made, session, key, batch)
             pending_too = "enqueue" not in actions
             turns = allocate(session, places, holds=holds, wanted=wanted, pending_too=pending_too)
             for turn in turns:
@@ -151,7 +151,7 @@ class Rounds:
             outcome, evictions=victims.evictions, nominations=victims.nominations
         )
 
-    def _take_stray(
+    def _take_orphan(
         self, made: OutcomeBuilder, session: Session, key: str, batch: Sequence[str]
     ) -> None:
         """A group that has no part in the order: its queue or its PodGroup does not exist."""

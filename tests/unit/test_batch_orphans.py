@@ -9,7 +9,7 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment.core.reasons import refusal_text
 from allotment_binder.gang_notices import waits_because
 from allotment_filter.groups import Groups
-from allotment_filter.strays import orphans
+from allotment_filter.orphans import without_group
 from allotment_proto.events import GroupGone, PodGone, QueueGone, QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
@@ -100,7 +100,7 @@ def test_a_new_pod_of_a_group_without_its_queue_is_told_too() -> None:
 def test_a_pod_without_its_podgroup_is_told_and_placed_when_it_comes() -> None:
     world = Filtered(build.node("n1", 2))
     (uid,) = world.pods("ghost", 1)
-    assert list(orphans(world.state)) == [uid]
+    assert list(without_group(world.state)) == [uid]
     assert world.next(uid) is None, "given time"
     assert world.cycle() == [uid]
     assert told(world, uid) == (
@@ -113,7 +113,7 @@ def test_a_pod_without_its_podgroup_is_told_and_placed_when_it_comes() -> None:
         "GroupMissing",
         "PodGroup default/ghost does not exist",
     )
-    assert list(orphans(world.state)) == []
+    assert list(without_group(world.state)) == []
     assert world.cycle() is None, "told once"
     (late,) = world.pods("ghost", 1, start=3)
     assert world.cycle() == [late]
@@ -147,17 +147,17 @@ def test_pods_whose_podgroup_was_deleted_after_its_queue_are_told_of_the_podgrou
     assert told(world, waits).startswith("GroupMissing: PodGroup default/g does not exist")
 
 
-def test_many_strays_leave_room_for_others() -> None:
+def test_many_orphans_leave_room_for_others() -> None:
     world = Filtered(build.node("n1", 2))
-    strays = world.pods("ghost", 12)
+    orphans = world.pods("ghost", 12)
     ready = world.gang("a", 2)
     first = world.next(most=8)
-    assert first == [*strays[:2], *ready]
+    assert first == [*orphans[:2], *ready]
     seen: set[str] = set()
     while (batch := world.cycle()) is not None:
         seen.update(batch)
-    assert seen == {*strays, *ready}
-    assert all(told(world, uid) for uid in strays)
+    assert seen == {*orphans, *ready}
+    assert all(told(world, uid) for uid in orphans)
 
 
 def test_a_service_that_starts_anew_tells_nobody_twice() -> None:

@@ -15,14 +15,14 @@ from allotment.core.queues.session import Session
 from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN
 
 
-class Stray(NamedTuple):
+class Orphan(NamedTuple):
     """A group or single pod to tell, by the name of its job, and its pods that hear it."""
 
     key: str
     pods: tuple[str, ...]
 
 
-def strays(state: ClusterState, session: Session, tried: Mapping[str, int]) -> Iterator[Stray]:
+def orphans(state: ClusterState, session: Session, tried: Mapping[str, int]) -> Iterator[Orphan]:
     """Whom to tell; `tried` is at which sequence jobs were last in a batch."""
     if not state.is_batched:
         return  # pods are placed one by one, whatever group they name
@@ -31,14 +31,14 @@ def strays(state: ClusterState, session: Session, tried: Mapping[str, int]) -> I
             yield from _without_queue(state, key, view, tried.get(key, 0))
         elif view.is_single:
             yield from _single_without_queue(state, key, view, tried.get(key, 0))
-    for uid in orphans(state):
+    for uid in without_group(state):
         pod, key = state.pods[uid], SINGLE + uid
         changed_seq = max(pod.changed_seq, state.groups[pod.fact.group].changed_seq)
         if not tried.get(key) or tried[key] < changed_seq:
-            yield Stray(key, (uid,))
+            yield Orphan(key, (uid,))
 
 
-def orphans(state: ClusterState) -> Iterator[str]:
+def without_group(state: ClusterState) -> Iterator[str]:
     """Pods that wait for a PodGroup that does not exist, and were not told so."""
     for key in state.unseen:
         for uid in state.groups[key].members:
@@ -46,7 +46,9 @@ def orphans(state: ClusterState) -> Iterator[str]:
                 yield uid
 
 
-def _without_queue(state: ClusterState, key: str, view: JobView, tried_seq: int) -> Iterator[Stray]:
+def _without_queue(
+    state: ClusterState, key: str, view: JobView, tried_seq: int
+) -> Iterator[Orphan]:
     """At the gate the group itself is told, later those of its pods that wait; who runs, runs."""
     group, pods = state.groups[key], tuple(waiting_in(view))
     known_seq = tried_seq
@@ -59,17 +61,17 @@ def _without_queue(state: ClusterState, key: str, view: JobView, tried_seq: int)
     else:
         known_seq = max(tried_seq, group.short_basis)
     if known_seq < max(state.order_seq, group.changed_seq):
-        yield Stray(key, pods)
+        yield Orphan(key, pods)
 
 
 def _single_without_queue(
     state: ClusterState, key: str, view: JobView, tried_seq: int
-) -> Iterator[Stray]:
+) -> Iterator[Orphan]:
     """A pod without a group whose queue does not exist."""
     for uid in waiting_in(view):
         pod = state.pods[uid]
         if max(tried_seq, pod.refused_basis) < max(state.order_seq, pod.changed_seq):
-            yield Stray(key, (uid,))
+            yield Orphan(key, (uid,))
 
 
 def _is_told(pod: Pod) -> bool:
