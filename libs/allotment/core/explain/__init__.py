@@ -2,7 +2,7 @@
 
 What others may use:
 
-* `pod.explain`, `gang.explain_gang`, `queue.explain_queue`: the explanations; `schema`: their shapes.
+* `pod.explain`, `gang.explain_gang`, `queue.explain_queue`: explanations; `schema`: their shapes.
 * `doctor`: what somebody should look at.
 * `story`, `pod_story`: records in words. `views`, `pod_views`: nodes, cards and pods as plain rows.
 * `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.

@@ -209,12 +209,12 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
             )
         found = state.corrected.get(fact.uid)
         if found is not None:
-            at, told = found
+            at, corrected = found
             yield Finding(
                 severity=ERROR,
-                code=told.code,
+                code=corrected.code,
                 subject=who,
-                message=corrected_text(told),
+                message=corrected_text(corrected),
                 remedy="delete the pod: it uses devices that were meant for another one",
                 seq=at,
             )

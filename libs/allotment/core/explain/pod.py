@@ -203,7 +203,7 @@ def _status(
     first_ms = story.first.time_ms if story.first is not None else as_of_ms
     waits = phase == "Pending" and pod is not None
     is_asked = waits and fact.problem is None
-    told = list(answers) if is_asked else []
+    counted = list(answers) if is_asked else []
     refused, eviction = story.refused, state.evicting.get(fact.uid)
     nominated = state.nominated.values() if waits else ()
     is_gang = _is_gang(state, fact.group)
@@ -229,10 +229,10 @@ def _status(
         ),
         latency_ms=None if story.placed is None else max(story.placed.time_ms - first_ms, 0),
         bound_ms=None if story.bound is None else max(story.bound.time_ms - first_ms, 0),
-        nodes=len(told),
-        fits_now=sum(code == FITS for code in told),
+        nodes=len(counted),
+        fits_now=sum(code == FITS for code in counted),
         fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
-        notes=notes_of(state, asked, Counter(told).items())
+        notes=notes_of(state, asked, Counter(counted).items())
         + (unserved(state, asked) if is_asked else ()),
     )
 

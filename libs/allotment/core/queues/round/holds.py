@@ -61,7 +61,7 @@ def holds_now(
     )
 
 
-def told(holds: Sequence[Hold]) -> tuple[Held, ...]:
+def recorded(holds: Sequence[Hold]) -> tuple[Held, ...]:
     """The same as the log says it."""
     return tuple(Held(hold.job, hold.since, hold.nodes, hold.queue) for hold in holds)
 

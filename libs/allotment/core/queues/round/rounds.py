@@ -23,7 +23,7 @@ from allotment.core.queues.model import WAITING, Status, Task, View
 from allotment.core.queues.plugins.base import SWITCHES
 from allotment.core.queues.plugins.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, fence
-from allotment.core.queues.round.holds import Emptied, holds_now, told
+from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import Hunt, keeping
@@ -87,7 +87,7 @@ class Rounds:
         held = holds_now(self.state, session, self._emptied)
         kept = (hold for hold in keeping(self.state) if hold.job in session.jobs)
         admissions = self._admissions(admitted)
-        return Opening(session, wanted, admitted, admissions, told(held), (*held, *kept))
+        return Opening(session, wanted, admitted, admissions, recorded(held), (*held, *kept))
 
     def _follow(self) -> World:
         """The world of the last session brought up to date, or another one."""
@@ -176,12 +176,12 @@ class Rounds:
             *(
                 Admission(uid, no.code, no.message)
                 for uid, no in found.refused
-                if uid in groups and not _is_told(groups[uid].gate, no)
+                if uid in groups and not _is_recorded(groups[uid].gate, no)
             ),
         )
 
 
-def _is_told(gate: Admission | None, no: No) -> bool:
+def _is_recorded(gate: Admission | None, no: No) -> bool:
     """Whether this was the last that was said of a group at its gate."""
     return gate is not None and (gate.code, gate.message) == (no.code, no.message)
 
