@@ -3,7 +3,8 @@
 import pytest
 
 from allotment.core.config import policy
-from allotment.core.plugin_arguments import PLUGINS, plugin
+from allotment.core.config.known import PLUGINS
+from allotment.core.plugin_arguments import plugin
 from allotment_proto.facts import PluginUse
 
 

@@ -16,10 +16,11 @@ from allotment.core.queues.model import (
     Task,
     View,
 )
-from allotment.core.queues.plugins.registry import Configured, configure
+from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import World
+from allotment_proto.facts import PluginUse
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -71,13 +72,14 @@ def queue(name: str = "q", **changes: Any) -> QueueView:
 
 
 def plugin(
-    name: str, switches: Mapping[str, bool] | None = None, **arguments: object
+    name: str, switches: Mapping[str, bool] | None = None, **arguments: int | bool | str
 ) -> Configured:
-    configured, unused = configure(
-        name, {key.replace("__", "."): value for key, value in arguments.items()}, switches
-    )
-    assert not unused
-    return configured
+    """A plugin with arguments in the units of a policy (thousandths, milliseconds)."""
+    off = tuple(word for word, is_on in (switches or {}).items() if not is_on)
+    on = tuple(word for word, is_on in (switches or {}).items() if is_on)
+    told = tuple((key.replace("__", "."), value) for key, value in arguments.items())
+    assert {key for key, _ in told} <= PLUGINS[name].declared.keys()
+    return configure(PluginUse(name, off, on, told))
 
 
 def session(

@@ -2,8 +2,9 @@
 
 import pytest
 
-from allotment.core.plugin_arguments import PLUGINS, Kind, argument, by_prefix, flag, number, plugin
-from allotment_proto.facts import PluginUse, Policy
+from allotment.core.config.known import PLUGINS
+from allotment.core.plugin_arguments import Kind, argument, by_prefix, number, plugin
+from allotment_proto.facts import Policy
 from tests.unit.config_files import file_of, own_arguments, parsed, problems, use_of, warning
 
 
@@ -29,26 +30,27 @@ def test_every_argument_is_read_in_its_own_type() -> None:
 
 
 def test_defaults_are_those_of_the_specification() -> None:
-    nodeorder, binpack = PluginUse("nodeorder"), PluginUse("binpack")
-    assert [number(nodeorder, key) for key in PLUGINS["nodeorder"]] == [1, 0, 2, 2, 1, 3, 1, 2, 36]
-    assert [number(binpack, key) for key in PLUGINS["binpack"]] == [1, 1, 1]
-    assert number(PluginUse("overcommit"), "overcommit-factor") == 1_200
-    assert not flag(PluginUse("capacity-card"), "cardUnlimitedCpuMemory")
-    assert flag(PluginUse("predicates"), "predicate.NodePortsEnable")
-    assert not flag(PluginUse("predicates"), "predicate.CacheEnable")
-    assert number(PluginUse("sla"), "sla-waiting-time") == 0
-    assert flag(PluginUse("nodegroup"), "strict")
-    assert number(PluginUse("resource-strategy-fit"), "resourceStrategyFitWeight") == 10
+    def defaults(name: str) -> list[int | bool]:
+        return [argument.default for argument in PLUGINS[name].values() if argument.is_used]
+
+    assert defaults("nodeorder") == [1, 0, 2, 2, 1, 3, 1, 2, 36]
+    assert defaults("binpack") == [1, 1, 1]
+    assert defaults("overcommit") == [1_200]
+    assert defaults("capacity-card") == [False, 1_000, True]
+    assert defaults("predicates") == [True] * 8 + [False]
+    assert defaults("sla") == [0]
+    assert defaults("nodegroup") == [True]
+    assert defaults("resource-strategy-fit") == [10]
 
 
 def test_what_is_given_goes_before_the_default() -> None:
     use = use_of("nodeorder", "leastrequested.weight: 0")
-    assert number(use, "leastrequested.weight") == 0
-    assert number(use, "imagelocality.weight") == 1
+    assert number(use, PLUGINS["nodeorder"], "leastrequested.weight") == 0
+    assert number(use, PLUGINS["nodeorder"], "imagelocality.weight") == 1
     assert argument(use, "leastrequested.weight", 5) == 0
     assert argument(use, "leastrequested.weight", "text") == "text"
     with pytest.raises(KeyError):
-        number(use, "nodeorder.weight")
+        number(use, PLUGINS["nodeorder"], "nodeorder.weight")
     assert plugin(Policy(tiers=((use,),)), "binpack") is None
 
 
@@ -182,7 +184,7 @@ def test_binpack_weighs_the_resources_that_are_listed() -> None:
     )
     resources = (("example.com/foo", 1), ("nvidia.com/gpu", 2))
     assert by_prefix(use, "binpack.resources.") == resources
-    assert number(use, "binpack.weight") == 10
+    assert number(use, PLUGINS["binpack"], "binpack.weight") == 10
 
 
 def test_a_resource_strategy_has_a_direction_and_a_weight() -> None:
@@ -194,7 +196,7 @@ def test_a_resource_strategy_has_a_direction_and_a_weight() -> None:
         "  cpu: {type: LeastAllocated}",
         "  example.com/*: {weight: 3}",
     )
-    assert number(use, "resourceStrategyFitWeight") == 5
+    assert number(use, PLUGINS["resource-strategy-fit"], "resourceStrategyFitWeight") == 5
     assert by_prefix(use, "most.") == (("nvidia.com/gpu", 2),)
     assert by_prefix(use, "least.") == (("cpu", 1), ("example.com/*", 3))
 

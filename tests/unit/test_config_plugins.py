@@ -2,14 +2,8 @@
 
 import pytest
 
-from allotment.core.plugin_arguments import (
-    OFF_BY_DEFAULT,
-    ON_BY_DEFAULT,
-    PLUGINS,
-    PLUGINS_WITHOUT_EFFECT,
-    is_on,
-    plugin,
-)
+from allotment.core.config.known import PLUGINS, PLUGINS_WITHOUT_EFFECT
+from allotment.core.plugin_arguments import OFF_BY_DEFAULT, ON_BY_DEFAULT, is_on, plugin
 from allotment_proto.facts import PluginUse
 from tests.unit.config_files import own_arguments, parsed, problems, use_of, warning
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from allotment.core.config.document import DocumentError, Mapping, Scalar, load
-from allotment.core.plugin_arguments import configuration, flag
+from allotment.core.plugin_arguments import is_configured
 from allotment_proto.facts import BUILT_IN_TIERS, Policy
 from tests.unit.config_files import parsed, problems
 
@@ -62,13 +62,12 @@ configurations:
     found = parsed(text)
     policy = found.policy
     assert [use.name for use in policy.configurations] == ["allocate", "init-params", "preempt"]
-    assert not flag(configuration(policy, "allocate"), "predicateErrorCacheEnable")
-    assert not flag(configuration(policy, "preempt"), "predicateErrorCacheEnable")
-    assert flag(configuration(policy, "backfill"), "predicateErrorCacheEnable")
-    init = configuration(policy, "init-params")
-    assert flag(init, "presetVirtualDevice")
-    assert flag(init, "useClusterInfoManager")
-    assert not flag(init, "self-maintain-available-card")
+    assert not is_configured(policy, "allocate", "predicateErrorCacheEnable")
+    assert not is_configured(policy, "preempt", "predicateErrorCacheEnable")
+    assert is_configured(policy, "backfill", "predicateErrorCacheEnable")
+    assert is_configured(policy, "init-params", "presetVirtualDevice")
+    assert is_configured(policy, "init-params", "useClusterInfoManager")
+    assert not is_configured(policy, "init-params", "self-maintain-available-card")
     assert found.warnings == (
         "conf:4:51: minCandidateNodesAbsolute of configuration preempt: read, has no effect",
     )
@@ -179,4 +178,4 @@ def test_a_place_is_counted_from_one() -> None:
 
 
 def test_a_policy_without_configurations_has_the_defaults() -> None:
-    assert flag(configuration(Policy(), "allocate"), "predicateErrorCacheEnable")
+    assert is_configured(Policy(), "allocate", "predicateErrorCacheEnable")

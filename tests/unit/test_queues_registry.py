@@ -3,75 +3,57 @@
 from fractions import Fraction
 from typing import Any
 
-import msgspec
 import pytest
 
 from allotment.core.queues.model import NodeGroups
-from allotment.core.queues.plugins import card, nodegroup, overcommit, sla
+from allotment.core.queues.plugins import nodegroup, overcommit, sla
 from allotment.core.queues.plugins.base import SWITCHES
-from allotment.core.queues.plugins.capacity import Arguments as CapacityArguments
+from allotment.core.queues.plugins.capacity import Settings as CapacitySettings
 from allotment.core.queues.plugins.nodegroup import LABEL, is_allowed, points_micro
-from allotment.core.queues.plugins.registry import HIERARCHY_SWITCH, PLUGINS, configure
+from allotment.core.queues.plugins.registry import HIERARCHY, PLUGINS, configure
 from allotment.core.queues.plugins.sla import DurationError, waiting_ms
 from allotment.core.queues.round.rounds import tiers_of
+from allotment_proto.facts import PluginUse
 from tests.unit.config_files import file_of, parsed
 from tests.unit.queues_parts import job, plugin, queue, session
 
 
 def test_every_plugin_opens_with_its_defaults() -> None:
     for name, entry in PLUGINS.items():
-        configured, unused = configure(name)
-        assert (configured.points, unused) == (entry.points, ())
+        configured = configure(PluginUse(name))
+        assert configured.points == entry.points
         assert session(job("j"), tiers=[[configured]]).plugin(name) is not None
+
+
+def test_every_field_of_the_settings_has_an_argument() -> None:
+    for entry in PLUGINS.values():
+        fields = {argument.field for argument in entry.declared.values() if argument.field}
+        assert fields == set(entry.settings.__struct_fields__) - {HIERARCHY}
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("capacity-card", {"cardUnlimitedCpuMemory": "true"}, card.Arguments(True)),
-        ("capacity-card", {"cardUnlimitedCpuMemory": "T"}, card.Arguments(True)),
-        ("capacity-card", {"allotment.shareQuota": False}, card.Arguments(False, False)),
-        ("overcommit", {"overcommit-factor": 1.3}, overcommit.Arguments(Fraction(13, 10))),
-        ("overcommit", {"overcommit-factor": 2}, overcommit.Arguments(Fraction(2))),
-        ("sla", {"sla-waiting-time": "1h30m"}, sla.Arguments(5_400_000)),
-        ("nodegroup", {"strict": False}, nodegroup.Arguments(False)),
-        ("nodegroup", {"enableHierarchy": True}, nodegroup.Arguments(True, True)),
+        ("overcommit", (("overcommit-factor", 500),), overcommit.Settings(Fraction(6, 5))),
+        ("overcommit", (("overcommit-factor", "1.5"),), overcommit.Settings(Fraction(6, 5))),
+        ("nodegroup", (("strict", 0),), nodegroup.Settings(strict=True, hierarchy=False)),
+        ("sla", (("sla-waiting-time", -5),), sla.Settings(None)),
+        ("sla", (("unknown", 1),), sla.Settings(None)),
     ],
 )
-def test_arguments(name: str, arguments: Any, expected: object) -> None:
-    configured, unused = configure(name, arguments)
-    assert (configured.arguments, unused) == (expected, ())
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "value", "part"),
-    [
-        ("capacity-card", "cardUnlimitedCpuMemory", "yes", "true or false"),
-        ("capacity-card", "cardUnlimitedCpuMemory", 1, "true or false"),
-        ("capacity-card", "typo", 1, "cardUnlimitedCpuMemory"),
-        ("overcommit", "overcommit-factor", "1.5", "not in quotes"),
-        ("overcommit", "overcommit-factor", 0.5, "at least 1"),
-        ("overcommit", "overcommit-factor", True, "not in quotes"),
-        ("overcommit", "overcommit-factor", float("inf"), "finite"),
-        ("sla", "sla-waiting-time", "soon", "time span"),
-        ("sla", "sla-waiting-time", 5, "1h30m"),
-        ("drf", "namespaceWeight", 1, "drf knows: none"),
-    ],
-)
-def test_arguments_without_effect_are_said(name: str, key: str, value: object, part: str) -> None:
-    configured, (unused,) = configure(name, {key: value})
-    assert configured.arguments == PLUGINS[name].arguments()
-    assert (unused.key, part in unused.message) == (key, True)
+def test_what_a_log_says_wrongly_counts_as_the_default(
+    name: str, arguments: Any, expected: object
+) -> None:
+    assert configure(PluginUse(name, arguments=arguments)).arguments == expected
 
 
 def test_switches() -> None:
-    configured, _ = configure("gang", None, {"enablePreemptable": False, "enableJobOrder": True})
+    configured = plugin("gang", {"enablePreemptable": False, "enableJobOrder": True})
     assert PLUGINS["gang"].points - configured.points == {"preemptable"}
-    capacity, _ = configure("capacity", None, {"enableHierarchy": True})
-    assert capacity.arguments == CapacityArguments(True)
+    assert plugin("capacity", {"enableHierarchy": True}).arguments == CapacitySettings(True)
     assert SWITCHES["overused"] == "enabledOverused"
     everything_off = dict.fromkeys(SWITCHES.values(), False)
-    assert configure("gang", None, everything_off)[0].points == {"job_valid"}
+    assert plugin("gang", everything_off).points == {"job_valid"}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +124,7 @@ def test_node_groups_come_from_the_nearest_queue_above() -> None:
         queue("team", parent="top"),
         queue("q", parent="team"),
     ]
-    inherits = plugin("nodegroup", None, enableHierarchy=True)
+    inherits = plugin("nodegroup", {"enableHierarchy": True})
     found = session(job("j"), queues=queues, tiers=[[inherits]])
     assert found.node_rules(found.jobs["j"])[0].allows({LABEL: "a"})
     alone = session(job("j"), queues=queues, tiers=[["nodegroup"]])
@@ -163,35 +145,33 @@ def test_sla_orders_by_deadline_and_keeps_promises_of_the_late() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "text", "arguments"),
+    ("name", "key", "text", "field", "value"),
     [
-        ("capacity-card", "cardUnlimitedCpuMemory", "true", card.Arguments(True)),
-        ("capacity-card", "allotment.shareQuota", "false", card.Arguments(share_quota=False)),
-        (
-            "capacity-card",
-            "nodeOrderWeight",
-            "2.5",
-            card.Arguments(node_order_weight=Fraction(5, 2)),
-        ),
-        ("overcommit", "overcommit-factor", "1.3", overcommit.Arguments(Fraction(13, 10))),
-        ("nodegroup", "strict", "'false'", nodegroup.Arguments(False)),
-        ("sla", "sla-waiting-time", ".5h", sla.Arguments(1_800_000)),
+        ("capacity-card", "cardUnlimitedCpuMemory", "true", "unlimited_cpu_memory", True),
+        ("capacity-card", "allotment.shareQuota", "false", "share_quota", False),
+        ("capacity-card", "nodeOrderWeight", "2.5", "node_order_weight", Fraction(5, 2)),
+        ("overcommit", "overcommit-factor", "1.3", "factor", Fraction(13, 10)),
+        ("nodegroup", "strict", "'false'", "strict", False),
+        ("sla", "sla-waiting-time", ".5h", "waiting_most_ms", 1_800_000),
     ],
 )
 def test_every_argument_reaches_its_plugin_from_a_text(
-    name: str, key: str, text: str, arguments: msgspec.Struct
+    name: str, key: str, text: str, field: str, value: object
 ) -> None:
     found = parsed(file_of(name, f"{key}: {text}"))
     assert found.warnings == ()
     ((configured,),) = tiers_of(found.policy)
-    recorded = {"node_order_weight": Fraction(1)} if name == "capacity-card" else {}
-    if key != "nodeOrderWeight":
-        arguments = msgspec.structs.replace(arguments, **recorded)
-    assert configured.arguments == arguments != PLUGINS[name].arguments(**recorded)
+    assert getattr(configured.arguments, field) == value
+    assert getattr(configure(PluginUse(name)).arguments, field) != value
 
 
 def test_the_test_above_knows_every_argument() -> None:
     (mark,) = getattr(test_every_argument_reaches_its_plugin_from_a_text, "pytestmark", [])
-    tested = {(name, key) for name, key, _, _ in mark.args[1]}
-    declared = {(name, key) for name, entry in PLUGINS.items() for key in entry.keys}
-    assert declared - {("nodegroup", HIERARCHY_SWITCH)} == tested
+    tested = {(name, key) for name, key, *_ in mark.args[1]}
+    declared = {
+        (name, key)
+        for name, entry in PLUGINS.items()
+        for key, argument in entry.declared.items()
+        if argument.field
+    }
+    assert declared == tested

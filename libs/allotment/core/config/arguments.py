@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from allotment.core.config.document import Entry, Mark, Scalar, Value, is_text, show
+from allotment.core.config.known import ELSEWHERE, NO_EFFECT, PLUGINS
 from allotment.core.config.report import Report, hint
-from allotment.core.plugin_arguments import ELSEWHERE, NO_EFFECT, PLUGINS, Argument, Kind
+from allotment.core.plugin_arguments import Argument, Kind
+from allotment.core.plugin_arguments import Arguments as Declared
 from allotment.core.units import duration_ms
 
 Plain = int | bool | str
@@ -20,9 +22,7 @@ _DIGITS_MOST = 15
 _TOO_MUCH = 1_000_000_000_000_000
 
 
-def read_known(
-    report: Report, owner: str, entries: Iterable[Entry], known: dict[str, Argument]
-) -> Arguments:
+def read_known(report: Report, owner: str, entries: Iterable[Entry], known: Declared) -> Arguments:
     """The arguments of a table, those that are given and usable; every other is said."""
     found: Arguments = {}
     for entry in entries:

@@ -1,8 +1,8 @@
 """What is only wrong in combination."""
 
+from allotment.core.config.known import QUOTA_PLUGINS
 from allotment.core.config.plugins import Used
 from allotment.core.config.report import Report
-from allotment.core.plugin_arguments import QUOTA_PLUGINS
 
 _VOTE = "enableJobEnqueued"
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from allotment.core.config.arguments import Arguments, read, read_known, unknown
 from allotment.core.config.document import Entry, Mapping, Scalar, Value, is_empty, is_text
+from allotment.core.config.known import NO_EFFECT, PLUGINS
 from allotment.core.config.report import Report
-from allotment.core.plugin_arguments import NO_EFFECT, PLUGINS, Argument, Kind
+from allotment.core.plugin_arguments import Argument, Kind
 
 LISTED = "binpack.resources"
 BY_RESOURCE = f"{LISTED}."

@@ -5,17 +5,11 @@ from typing import NamedTuple
 from allotment.core.config.arguments import Arguments, read_known
 from allotment.core.config.devices import Fields, read_deviceshare
 from allotment.core.config.document import Entry, Mapping, Mark, Scalar, Value, is_empty, is_text
+from allotment.core.config.known import NO_EFFECT, PLUGINS, PLUGINS_WITHOUT_EFFECT
 from allotment.core.config.named import read_binpack, read_strategy
 from allotment.core.config.own import read_allotment
 from allotment.core.config.report import Report, hint
-from allotment.core.plugin_arguments import (
-    NO_EFFECT,
-    OFF_BY_DEFAULT,
-    ON_BY_DEFAULT,
-    PLUGINS,
-    PLUGINS_WITHOUT_EFFECT,
-    SWITCHES,
-)
+from allotment.core.plugin_arguments import OFF_BY_DEFAULT, ON_BY_DEFAULT, SWITCHES
 from allotment_proto.facts import PluginUse
 
 _KEYS = ("name", "arguments", *SWITCHES)

@@ -2,13 +2,9 @@
 
 from allotment.core.config.arguments import read_known
 from allotment.core.config.document import Mapping, Scalar, Value, is_empty, is_text
+from allotment.core.config.known import ACTIONS, ACTIONS_NOT_SUPPORTED, NO_EFFECT
 from allotment.core.config.report import Report, hint
-from allotment.core.plugin_arguments import (
-    ACTIONS,
-    ACTIONS_NOT_SUPPORTED,
-    CONFIGURATIONS,
-    NO_EFFECT,
-)
+from allotment.core.plugin_arguments import CONFIGURATIONS
 from allotment_proto.facts import PluginUse
 
 

@@ -24,7 +24,7 @@ from allotment.core.placement.devices.base import (
     PodSource,
     Switch,
 )
-from allotment.core.plugin_arguments import INIT_PARAMS, configuration, flag
+from allotment.core.plugin_arguments import INIT_PARAMS, is_configured
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import DeviceRequest, Holding, Inventory, Policy, Problem
 from allotment_proto.volcano import keys
@@ -56,7 +56,7 @@ class MindclusterInfo(DeviceInfo):
     def place(self, policy: Policy) -> InfoPlace | None:
         if wire.FAMILY not in policy.families:
             return None
-        if flag(configuration(policy, INIT_PARAMS), "useClusterInfoManager"):
+        if is_configured(policy, INIT_PARAMS, "useClusterInfoManager"):
             return InfoPlace(keys.MINDX_NAMESPACE, keys.LABEL_CLUSTER_INFO)
         return InfoPlace(keys.MINDX_NODE_NAMESPACE, keys.LABEL_NODE_INFO)
 

@@ -6,7 +6,7 @@ a failed pod. Readiness, cordons, amounts and cards are always checked.
 
 from typing import NamedTuple
 
-from allotment.core.plugin_arguments import flag, is_on, plugin
+from allotment.core.plugin_arguments import UNUSED, Arguments, boolean, flag, is_on, plugin
 from allotment_proto.facts import Policy
 
 _ARGUMENTS = {
@@ -18,6 +18,19 @@ _ARGUMENTS = {
     "volumes": "predicate.VolumeBindingEnable",
     "limits": "predicate.NodeVolumeLimitsEnable",
 }
+
+ARGUMENTS: Arguments = {
+    **{argument: boolean(True) for argument in _ARGUMENTS.values()},
+    "predicate.VolumeZoneEnable": boolean(True),
+    "predicate.CacheEnable": boolean(False),
+    "predicate.DynamicResourceAllocationEnable": boolean(False, is_used=False),
+    "volumebinding.bindTimeoutSeconds": UNUSED,
+    "volumebinding.shape": UNUSED,
+    "volumebinding.weight": UNUSED,
+    "dynamicresources.filterTimeoutSeconds": UNUSED,
+}
+"""What the plugin `predicates` can be told. Zones of volumes are part of where a volume can be
+reached from, and nothing is cached between pods, so those two change nothing."""
 
 
 class Switches(NamedTuple):
@@ -54,4 +67,6 @@ def _switches(policy: Policy) -> Switches:
         return ALL
     if not is_on(use, "enablePredicate"):
         return Switches(*(False for _ in _ARGUMENTS))
-    return Switches(**{name: flag(use, argument) for name, argument in _ARGUMENTS.items()})
+    return Switches(
+        **{name: flag(use, ARGUMENTS, argument) for name, argument in _ARGUMENTS.items()}
+    )

@@ -9,7 +9,16 @@ A plugin that is not in any tier, or whose `enableNodeOrder` is off, adds nothin
 from typing import NamedTuple
 
 from allotment.core.placement.rules.points import FULL_MICRO
-from allotment.core.plugin_arguments import by_prefix, is_on, number, plugin
+from allotment.core.plugin_arguments import (
+    Argument,
+    Arguments,
+    Kind,
+    by_prefix,
+    is_on,
+    number,
+    plugin,
+    weight,
+)
 from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy
 
 CPU = "cpu"
@@ -18,6 +27,26 @@ SWITCH = "enableNodeOrder"
 BALANCED_COMPARES_SINCE = 33
 """The minor version of Kubernetes from which on `balanced` compares a node with itself before.
 It was so in 1.36 and not in 1.32; between them it is not known."""
+
+
+NODEORDER: Arguments = {
+    "leastrequested.weight": weight(1),
+    "mostrequested.weight": weight(0),
+    "nodeaffinity.weight": weight(2),
+    "podaffinity.weight": weight(2),
+    "balancedresource.weight": weight(1),
+    "tainttoleration.weight": weight(3),
+    "imagelocality.weight": weight(1),
+    "podtopologyspread.weight": weight(2),
+    "balancedresource.kubernetesMinor": Argument(Kind.INTEGER, 36),
+}
+BINPACK: Arguments = {
+    "binpack.weight": weight(1),
+    "binpack.cpu": weight(1),
+    "binpack.memory": weight(1),
+}
+RESOURCE_STRATEGY_FIT: Arguments = {"resourceStrategyFitWeight": weight(10)}
+"""What the three plugins can be told; a policy that says nothing has these defaults."""
 
 
 class NodeOrder(NamedTuple):
@@ -114,31 +143,31 @@ def _active(policy: Policy, name: str) -> PluginUse | None:
 
 def _nodeorder(use: PluginUse) -> NodeOrder:
     return NodeOrder(
-        least=number(use, "leastrequested.weight"),
-        most=number(use, "mostrequested.weight"),
-        balanced=number(use, "balancedresource.weight"),
-        affinity=number(use, "nodeaffinity.weight"),
-        taints=number(use, "tainttoleration.weight"),
-        pods=number(use, "podaffinity.weight"),
-        spread=number(use, "podtopologyspread.weight"),
-        images=number(use, "imagelocality.weight"),
-        balanced_compares=number(use, "balancedresource.kubernetesMinor")
+        least=number(use, NODEORDER, "leastrequested.weight"),
+        most=number(use, NODEORDER, "mostrequested.weight"),
+        balanced=number(use, NODEORDER, "balancedresource.weight"),
+        affinity=number(use, NODEORDER, "nodeaffinity.weight"),
+        taints=number(use, NODEORDER, "tainttoleration.weight"),
+        pods=number(use, NODEORDER, "podaffinity.weight"),
+        spread=number(use, NODEORDER, "podtopologyspread.weight"),
+        images=number(use, NODEORDER, "imagelocality.weight"),
+        balanced_compares=number(use, NODEORDER, "balancedresource.kubernetesMinor")
         >= BALANCED_COMPARES_SINCE,
     )
 
 
 def _binpack(use: PluginUse) -> Binpack | None:
-    weight = number(use, "binpack.weight")
+    weight = number(use, BINPACK, "binpack.weight")
     listed = {
-        CPU: number(use, "binpack.cpu"),
-        MEMORY: number(use, "binpack.memory"),
+        CPU: number(use, BINPACK, "binpack.cpu"),
+        MEMORY: number(use, BINPACK, "binpack.memory"),
         **dict(by_prefix(use, "binpack.resources.")),
     }
     return Binpack(weight, listed) if weight else None
 
 
 def _fit(use: PluginUse) -> StrategyFit | None:
-    weight = number(use, "resourceStrategyFitWeight")
+    weight = number(use, RESOURCE_STRATEGY_FIT, "resourceStrategyFitWeight")
     found: dict[str, Strategy] = {}
     for prefix, most in (("most.", True), ("least.", False)):
         for name, each in by_prefix(use, prefix):

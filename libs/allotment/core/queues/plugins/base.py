@@ -7,12 +7,15 @@ as comparing pair by pair and cheaper.
 
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import msgspec
+
+from allotment.core.plugin_arguments import Arguments
 from allotment.core.queues.answers import ABSTAIN, No, Vote
 from allotment.core.queues.limits import CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import QueueView, Task
-from allotment.core.queues.work import Job
+from allotment.core.queues.work import Job, World
 
 Key = tuple[int | Fraction | str, ...]
 """What one plugin orders by."""
@@ -41,11 +44,21 @@ SWITCHES: dict[str, str] = {
 ALWAYS = frozenset(("job_valid",))
 
 
+class NoArguments(msgspec.Struct, frozen=True):
+    """Of a plugin that can be told nothing."""
+
+
 class Plugin:
     """The base of all plugins: answers nothing by itself."""
 
     name: ClassVar[str]
     points: ClassVar[frozenset[str]] = frozenset()
+    declared: ClassVar[Arguments] = {}
+    """What the configuration can tell it, by key, each with its field of `settings`."""
+    settings: ClassVar[type[msgspec.Struct]] = NoArguments
+
+    def __init__(self, arguments: Any, world: World) -> None:
+        """Opened on a round's working copies, with an instance of `settings`."""
 
     def queue_key(self, queue: QueueView) -> Key:
         return ()

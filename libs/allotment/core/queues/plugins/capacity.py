@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import msgspec
 
+from allotment.core.plugin_arguments import Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
@@ -32,8 +33,10 @@ UNDESERVING = Fraction(1)
 """The share of a queue that deserves nothing in particular: it comes last."""
 
 
-class Arguments(msgspec.Struct, frozen=True):
-    hierarchy: bool = False
+class Settings(msgspec.Struct, frozen=True):
+    """Whether queues stand one below the other (`enableHierarchy`)."""
+
+    hierarchy: bool
 
 
 class Tree:
@@ -115,8 +118,14 @@ class Capacity(Plugin):
     points: ClassVar[frozenset[str]] = frozenset(
         ("queue_order", "allocatable", "preemptive", "reclaimable", "job_enqueueable")
     )
+    declared: ClassVar[Arguments] = {
+        "ancestorReclaimLevel": Argument(Kind.INTEGER, 0),
+        "capacity.DynamicResourceAllocationEnable": boolean(False, is_used=False),
+        "capacity.DRAConsumableCapacityEnable": boolean(False, is_used=False),
+    }
+    settings: ClassVar[type[msgspec.Struct]] = Settings
 
-    def __init__(self, arguments: Arguments, world: World) -> None:
+    def __init__(self, arguments: Settings, world: World) -> None:
         self._world = world
         hierarchy = arguments.hierarchy
         by = f"{self.name}/{hierarchy}"

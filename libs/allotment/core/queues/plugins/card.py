@@ -37,6 +37,7 @@ from typing import ClassVar
 import msgspec
 
 from allotment.core.placement.rules.card_names import ALTERNATIVES, alternatives
+from allotment.core.plugin_arguments import WEIGHT_MAX, Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed
 from allotment.core.queues.limits import CardPoints
 from allotment.core.queues.model import CHARGED_SET, OPEN, QueueView, Task
@@ -64,13 +65,13 @@ FIRST_CARD_MICRO = 100_000_000
 """What a node with the first card of several is worth, in millionths of a point."""
 
 
-class Arguments(msgspec.Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True):
     """`cardUnlimitedCpuMemory`, `nodeOrderWeight` (None: a strict preference), and our
     `allotment.shareQuota`.
     """
 
-    unlimited_cpu_memory: bool = False
-    share_quota: bool = True
+    unlimited_cpu_memory: bool
+    share_quota: bool
     node_order_weight: Fraction | None = None
 
 
@@ -90,8 +91,21 @@ class CapacityCard(Plugin):
     points: ClassVar[frozenset[str]] = frozenset(
         ("queue_order", "allocatable", "job_enqueueable", "node_order")
     )
+    declared: ClassVar[Arguments] = {
+        "cardUnlimitedCpuMemory": boolean(False, field="unlimited_cpu_memory"),
+        "nodeOrderWeight": Argument(
+            Kind.DECIMAL,
+            1_000,
+            least=1,
+            most=WEIGHT_MAX * 1_000,
+            is_recorded=True,
+            field="node_order_weight",
+        ),
+        "allotment.shareQuota": boolean(True, field="share_quota"),
+    }
+    settings: ClassVar[type[msgspec.Struct]] = Settings
 
-    def __init__(self, arguments: Arguments, world: World) -> None:
+    def __init__(self, arguments: Settings, world: World) -> None:
         self._arguments = arguments
         self._world = world
         self._cards = {card.name: card for card in world.cluster.cards}

@@ -3,18 +3,12 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
-
 from allotment.core.queues.model import Task
-from allotment.core.queues.plugins.base import Plugin
+from allotment.core.queues.plugins.base import NoArguments, Plugin
 from allotment.core.queues.work import World
 
 CRITICAL_CLASSES = frozenset(("system-cluster-critical", "system-node-critical"))
 SYSTEM_NAMESPACE = "kube-system"
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """It takes none."""
 
 
 def may_be_evicted(task: Task) -> bool:
@@ -25,7 +19,7 @@ class Conformance(Plugin):
     name: ClassVar[str] = "conformance"
     points: ClassVar[frozenset[str]] = frozenset(("preemptable", "reclaimable"))
 
-    def __init__(self, _: Arguments, world: World) -> None:
+    def __init__(self, _: NoArguments, world: World) -> None:
         pass
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:

@@ -8,18 +8,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar
 
-import msgspec
-
 from allotment.core.queues.model import Task
-from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.resources import Resources, largest_share
 from allotment.core.queues.work import Job, World
 
 SHARE_TOLERANCE = Fraction(1, 1_000_000)
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """It takes none; the hierarchical mode is not offered."""
 
 
 def dominant_share(allocated: Resources, total: Resources) -> Fraction:
@@ -31,7 +25,7 @@ class Drf(Plugin):
     name: ClassVar[str] = "drf"
     points: ClassVar[frozenset[str]] = frozenset(("job_order", "preemptable"))
 
-    def __init__(self, _: Arguments, world: World) -> None:
+    def __init__(self, _: NoArguments, world: World) -> None:
         self._total = world.cluster.total.only(world.cluster.total.named)
         self._job_of = world.job_of
 

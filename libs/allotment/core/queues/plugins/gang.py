@@ -13,19 +13,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
-import msgspec
-
 from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import READY_SET, VALID_SET, Status, Task
-from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import GANG_INCOMPLETE, NOT_ENOUGH_PODS_OF_TASK, NOT_ENOUGH_TASKS
 
 PROMISED_SET = READY_SET | {Status.PIPELINED}
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """It takes none."""
 
 
 def has_role_minima(job: Job) -> bool:
@@ -144,7 +138,7 @@ class Gang(Plugin):
         )
     )
 
-    def __init__(self, _: Arguments, world: World) -> None:
+    def __init__(self, _: NoArguments, world: World) -> None:
         self._job_of = world.job_of
 
     def job_key(self, job: Job) -> Key:

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
+from allotment.core.plugin_arguments import Arguments, boolean
 from allotment.core.queues.limits import NodePoints, NodeRule
 from allotment.core.queues.model import NodeGroups, QueueView
 from allotment.core.queues.plugins.base import Plugin
@@ -27,9 +28,11 @@ PREFERRED_POINTS_MICRO = 50 * POINT_MICRO
 AVOIDED_POINTS_MICRO = -POINT_MICRO
 
 
-class Arguments(msgspec.Struct, frozen=True):
-    strict: bool = True
-    hierarchy: bool = False
+class Settings(msgspec.Struct, frozen=True):
+    """`strict`, and whether queues take over the groups of those above them (`enableHierarchy`)."""
+
+    strict: bool
+    hierarchy: bool
 
 
 def is_allowed(groups: NodeGroups, group: str) -> bool:
@@ -54,8 +57,13 @@ def named(groups: NodeGroups) -> list[str]:
 class NodeGroup(Plugin):
     name: ClassVar[str] = "nodegroup"
     points: ClassVar[frozenset[str]] = frozenset(("predicate", "node_order"))
+    declared: ClassVar[Arguments] = {
+        "strict": boolean(True, field="strict"),
+        "enablePreferredOrder": boolean(False, is_used=False),
+    }
+    settings: ClassVar[type[msgspec.Struct]] = Settings
 
-    def __init__(self, arguments: Arguments, world: World) -> None:
+    def __init__(self, arguments: Settings, world: World) -> None:
         self._strict = arguments.strict
         self._groups = {
             name: next(

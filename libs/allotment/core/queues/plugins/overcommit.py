@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
+from allotment.core.plugin_arguments import Argument, Arguments, Kind
 from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import Phase
 from allotment.core.queues.plugins.base import Plugin
@@ -22,20 +23,25 @@ from allotment.core.reasons import CLUSTER_OVERUSED
 FACTOR_USUAL = Fraction(6, 5)
 
 
-class Arguments(msgspec.Struct, frozen=True):
-    """`factor` (`overcommit-factor`) below 1 counts as the usual 1.2."""
+class Settings(msgspec.Struct, frozen=True):
+    """How much of the cluster may be let in (`overcommit-factor`)."""
 
-    factor: Fraction = FACTOR_USUAL
+    factor: Fraction
 
 
 class Overcommit(Plugin):
     name: ClassVar[str] = "overcommit"
     points: ClassVar[frozenset[str]] = frozenset(("job_enqueueable",))
+    declared: ClassVar[Arguments] = {
+        "overcommit-factor": Argument(
+            Kind.DECIMAL, 1_200, least=1_000, most=1_000_000, field="factor"
+        ),
+    }
+    settings: ClassVar[type[msgspec.Struct]] = Settings
 
-    def __init__(self, arguments: Arguments, world: World) -> None:
-        factor = arguments.factor if arguments.factor >= 1 else FACTOR_USUAL
+    def __init__(self, arguments: Settings, world: World) -> None:
         self._world = world
-        raised = {name: amount * factor for name, amount in world.cluster.total.items()}
+        raised = {name: amount * arguments.factor for name, amount in world.cluster.total.items()}
         self._room = Resources(raised).minus(world.cluster.used)
         books = world.reckon(self.name, _share)
         self._inqueue = total_of([book.inqueue for book in books.values()])

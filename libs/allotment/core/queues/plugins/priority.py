@@ -3,15 +3,9 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
-
 from allotment.core.queues.model import Task
-from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.work import Job, World
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """It takes none."""
 
 
 class Priority(Plugin):
@@ -20,7 +14,7 @@ class Priority(Plugin):
         ("job_order", "task_order", "preemptable", "job_starving")
     )
 
-    def __init__(self, _: Arguments, world: World) -> None:
+    def __init__(self, _: NoArguments, world: World) -> None:
         self._job_of = world.job_of
 
     def job_key(self, job: Job) -> Key:

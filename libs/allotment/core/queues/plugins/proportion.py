@@ -16,8 +16,6 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import ClassVar, NamedTuple
 
-import msgspec
-
 from allotment.core.queues.answers import (
     PERMIT,
     No,
@@ -27,7 +25,7 @@ from allotment.core.queues.answers import (
     quota_insufficient,
 )
 from allotment.core.queues.model import OPEN, QueueView, Task
-from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.resources import (
     CPU,
     MEMORY,
@@ -40,10 +38,6 @@ from allotment.core.queues.resources import (
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_OVERUSED
-
-
-class Arguments(msgspec.Struct, frozen=True):
-    """It takes none."""
 
 
 class Claim(NamedTuple):
@@ -149,7 +143,7 @@ class Proportion(Plugin):
         )
     )
 
-    def __init__(self, _: Arguments, world: World) -> None:
+    def __init__(self, _: NoArguments, world: World) -> None:
         self._world = world
         self.books = open_books(world, self.name)
         self._job_of = world.job_of

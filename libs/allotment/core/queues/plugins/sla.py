@@ -12,20 +12,23 @@ from typing import ClassVar
 
 import msgspec
 
+from allotment.core.plugin_arguments import Argument, Arguments, Kind
 from allotment.core.queues.answers import ABSTAIN, PERMIT, No, Vote
 from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.work import Job, World
 from allotment.core.units import duration_ms
+
+DAY_MS = 24 * 3_600_000
 
 
 class DurationError(ValueError):
     """Raised for text that is not a time span."""
 
 
-class Arguments(msgspec.Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True):
     """`waiting_most_ms` (`sla-waiting-time`): None means that only annotated jobs have one."""
 
-    waiting_most_ms: int | None = None
+    waiting_most_ms: int | None
 
 
 def waiting_ms(text: str) -> int:
@@ -39,8 +42,14 @@ def waiting_ms(text: str) -> int:
 class Sla(Plugin):
     name: ClassVar[str] = "sla"
     points: ClassVar[frozenset[str]] = frozenset(("job_order", "job_enqueueable", "job_pipelined"))
+    declared: ClassVar[Arguments] = {
+        "sla-waiting-time": Argument(
+            Kind.DURATION, 0, least=1, most=3_650 * DAY_MS, field="waiting_most_ms"
+        ),
+    }
+    settings: ClassVar[type[msgspec.Struct]] = Settings
 
-    def __init__(self, arguments: Arguments, world: World) -> None:
+    def __init__(self, arguments: Settings, world: World) -> None:
         self._usual = arguments.waiting_most_ms
         self._now_ms = world.now_ms
 

@@ -6,7 +6,6 @@ and quota. A group's minimum is placed as a whole or not at all, what it has bey
 """
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import NamedTuple
 
 import msgspec
@@ -14,14 +13,12 @@ import msgspec
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.placement.gang import WholeRanker
-from allotment.core.plugin_arguments import is_on
 from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.actions.enqueue import Enqueued, enqueue
 from allotment.core.queues.answers import No
 from allotment.core.queues.model import WAITING, Status, Task, View
-from allotment.core.queues.plugins.base import SWITCHES
-from allotment.core.queues.plugins.registry import HIERARCHY_SWITCH, PLUGINS, Configured, configure
+from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, fence
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
@@ -32,10 +29,7 @@ from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, Lap, untimed
 from allotment.core.queues.work import Job, World
 from allotment_proto.events import Admission, Held
-from allotment_proto.facts import PluginUse, Policy
-
-DECIMALS = frozenset(("overcommit-factor", "nodeOrderWeight"))
-SPANS = frozenset(("sla-waiting-time",))
+from allotment_proto.facts import Policy
 
 
 class Opening(NamedTuple):
@@ -197,20 +191,7 @@ def best_effort(job: Job) -> list[Task]:
 
 def tiers_of(policy: Policy) -> list[list[Configured]]:
     """The order and quota plugins of a policy; others have no say here."""
-    return [[_configured(use) for use in tier if use.name in PLUGINS] for tier in policy.tiers]
-
-
-def _configured(use: PluginUse) -> Configured:
-    switches = {word: is_on(use, word) for word in (*SWITCHES.values(), HIERARCHY_SWITCH)}
-    arguments = {key: _unpacked(key, value) for key, value in use.arguments}
-    return configure(use.name, arguments, switches)[0]
-
-
-def _unpacked(key: str, value: int | bool | str) -> object:
-    """An argument as the plugins read it: the policy has decimals as thousandths, times as ms."""
-    if key in DECIMALS and isinstance(value, int):
-        return Fraction(value, 1000)
-    return f"{value}ms" if key in SPANS else value
+    return [[configure(use) for use in tier if use.name in PLUGINS] for tier in policy.tiers]
 
 
 def _job_of(state: ClusterState, uid: str) -> str:

@@ -1,0 +1,45 @@
+"""The words of `volcano-scheduler.conf`: actions, plugins, and the arguments that they declare."""
+
+from allotment.core.placement.rules import switches, term_weights
+from allotment.core.plugin_arguments import Arguments
+from allotment.core.queues.plugins import registry
+
+NO_EFFECT = "read, has no effect"
+ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
+ACTIONS_NOT_SUPPORTED = ("shuffle", "gangpreempt", "gangreclaim")
+
+PLUGINS: dict[str, Arguments] = {
+    **{name: plugin.declared for name, plugin in registry.PLUGINS.items()},
+    "deviceshare": {},
+    "predicates": switches.ARGUMENTS,
+    "nodeorder": term_weights.NODEORDER,
+    "binpack": term_weights.BINPACK,
+    "resource-strategy-fit": term_weights.RESOURCE_STRATEGY_FIT,
+    "allotment": {},
+}
+"""Plugins that act here. What users name themselves (``binpack.resources.<name>``) and the
+arguments of `deviceshare` and `allotment` have readers of their own.
+"""
+
+PLUGINS_WITHOUT_EFFECT = (
+    "usage",
+    "numaaware",
+    "task-topology",
+    "network-topology-aware",
+    "tdm",
+    "cdp",
+    "rescheduling",
+    "pdb",
+    "extender",
+    "resourcequota",
+)
+QUOTA_PLUGINS = ("proportion", "capacity", "capacity-card")
+
+ELSEWHERE = {
+    "nodeorder.weight": "there is none; nodeorder has a weight for each of its terms",
+    "drf.namespaceWeight": "there is none any more",
+    "allocate.timeout": "there is none",
+    "predicate.GPUSharingEnable": "it is deviceshare.GPUSharingEnable of the plugin deviceshare",
+    "predicate.GPUNumberEnable": "it is deviceshare.GPUNumberEnable of the plugin deviceshare",
+}
+"""Arguments that older texts name, and what became of them."""
