@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.ledger.check import check
-from allotment.core.ledger.partitions.mig import MUDDLED
+from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, run_cycle
@@ -86,7 +86,7 @@ class World:
             for card in node.ledgers["vgpu"].cards:
                 held = Counter(card.held)
                 assert set(held.values()) <= {1}, f"given twice: {held}"
-                assert card.state != MUDDLED
+                assert card.state != CONTRADICTORY
                 assert card.free_memory_mib >= 0
                 assert (card.state == ()) == (not held)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.core.ledger.partitions import UNPARTITIONED
-from allotment.core.ledger.partitions.mig import LISTED, MIG, MUDDLED
+from allotment.core.ledger.partitions.mig import CONTRADICTORY, LISTED, MIG
 from allotment_proto.facts import CardFact, Geometry, Profile
 from tests import build
 
@@ -103,7 +103,7 @@ def test_a_whole_card_is_its_largest_instance() -> None:
     ],
 )
 def test_holders_that_contradict_the_table(held: tuple[str, ...]) -> None:
-    assert MIG.state(CARD, A100, held) == MUDDLED
+    assert MIG.state(CARD, A100, held) == CONTRADICTORY
     assert given(*held, memory_mib=1) is None
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from allotment.core.ledger.partitions.mig import MIG, MUDDLED
+from allotment.core.ledger.partitions.mig import CONTRADICTORY, MIG
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import NodeSource
 from allotment_proto.events import PodGone
@@ -98,5 +98,5 @@ def test_a_stranger_put_our_pod_on_the_same_card_but_on_another_instance() -> No
 
 
 def test_positions_are_written_in_one_way_only() -> None:
-    assert MIG.state(build.card(0), TABLE, ("g1-00",)) == MUDDLED
+    assert MIG.state(build.card(0), TABLE, ("g1-00",)) == CONTRADICTORY
     assert not MIG.admits(build.card(0), TABLE, ("g1-0",), ("g1-00",))

@@ -10,7 +10,7 @@ import msgspec
 
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.partitions import holding_rules
-from allotment.core.ledger.partitions.mig import MUDDLED
+from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.ledger.state import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import Family
@@ -335,7 +335,7 @@ def node_problems(node: Node) -> list[NodeProblem]:
                         message=f"registered {why}, {len(card.holders)} holders",
                     )
                 )
-            if card.state == MUDDLED:
+            if card.state == CONTRADICTORY:
                 pieces = ", ".join(sorted(f"[{piece}]" for piece in card.held))
                 problems.append(
                     NodeProblem(

@@ -1,4 +1,4 @@
-"""What is said of partitioned cards, the protocol of those who partition them, and `CLOSED`."""
+"""The terms for partitioned cards, the `Partitioner` protocol, and `CLOSED`."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -28,7 +28,7 @@ class Piece(NamedTuple):
     after: State
     """The card's state then."""
     rank: int = 0
-    """How gladly the piece is taken from this card, of those that will do: higher first."""
+    """Of the cards whose pieces will do, that with the highest rank is taken first."""
     is_second_best: bool = False
     """It will do, but something better was asked for."""
 

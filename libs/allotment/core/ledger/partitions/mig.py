@@ -11,8 +11,9 @@ the rest of the card, that is, whose instances serve most of them; of equals the
 smaller instance for this pod, then the first in the configuration. With the order `listed` it is
 the first that will do, as in Volcano.
 
-State: () for an unpartitioned card; (geometry, free count of each of its profiles); `MUDDLED` for
-a card whose holders contradict each other or the table, which hands out nothing.
+State: () for an unpartitioned card; (geometry, free count of each of its profiles);
+`CONTRADICTORY` for a card whose holders contradict each other or the table, which hands out
+nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from itertools import product
 from allotment.core.ledger.partitions.base import UNPARTITIONED, Piece, State, Table
 from allotment_proto.facts import CardFact, DeviceRequest, Geometry
 
-MUDDLED: State = (-1,)
+CONTRADICTORY: State = (-1,)
 LISTED = "listed"
 
 
@@ -34,17 +35,17 @@ class Mig:
         found = [_place(table, instance) for instance in held]
         chosen = found[0]
         if chosen is None:
-            return MUDDLED
+            return CONTRADICTORY
         number, used = chosen[0], set()
         for place in found:
             if place is None or place[0] != number:
-                return MUDDLED
+                return CONTRADICTORY
             used.add(place[1])
         return (number, *_free_counts(table[number], used))
 
     def states(self, card: CardFact, table: Table) -> Iterable[State]:
         yield UNPARTITIONED
-        yield MUDDLED
+        yield CONTRADICTORY
         for number, geometry in enumerate(table):
             counts = (range(profile.count + 1) for profile in geometry.profiles)
             for free in product(*counts):
@@ -55,7 +56,7 @@ class Mig:
     ) -> Piece | None:
         need_mib = need_on(card, table, wanted)
         if state != UNPARTITIONED:
-            if state == MUDDLED:
+            if state == CONTRADICTORY:
                 return None
             return _smallest(table, state, need_mib, wanted.cores_pct)
         fresh = (
@@ -74,7 +75,7 @@ class Mig:
         return min(pieces, key=lambda pair: _stranded(pair[0], pair[1], need_mib))[0]
 
     def most(self, card: CardFact, table: Table, state: State, wanted: DeviceRequest) -> int:
-        if state == MUDDLED:
+        if state == CONTRADICTORY:
             return 0
         need_mib = need_on(card, table, wanted)
         if state != UNPARTITIONED:
@@ -103,7 +104,7 @@ class Mig:
     def admits(self, card: CardFact, table: Table, held: Sequence[str], new: Sequence[str]) -> bool:
         # others may have given one instance twice: that is in use, and no reason to refuse the rest
         is_new = len(set(new)) == len(new) and set(new).isdisjoint(held)
-        return is_new and self.state(card, table, (*held, *new)) != MUDDLED
+        return is_new and self.state(card, table, (*held, *new)) != CONTRADICTORY
 
 
 MIG = Mig()
@@ -123,7 +124,7 @@ def largest_left_mib(table: Table, state: State) -> int:
     """The memory of the largest instance that a card in this state can still give."""
     if state == UNPARTITIONED:
         return largest_mib(table)
-    if state == MUDDLED:
+    if state == CONTRADICTORY:
         return 0
     number, *free = state
     profiles = zip(table[number].profiles, free, strict=True)

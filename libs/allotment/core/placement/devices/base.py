@@ -80,8 +80,8 @@ class Record(ABC):
     """The annotation in which the plugin says how it ended."""
 
     @abstractmethod
-    def phase_of(self, annotations: Mapping[str, str], said: str) -> str:
-        """How far the plugin is with a pod, of which `said` is written."""
+    def phase_of(self, annotations: Mapping[str, str], phase: str) -> str:
+        """How far the plugin is with a pod, whose annotation says `phase`."""
 
     @abstractmethod
     def corrected(self, holdings: tuple[Holding, ...]) -> dict[str, str]:

@@ -145,7 +145,7 @@ def choose_cards(
         if is_wired(wanted):
             chips = [card for card in ledger.cards if card.fact.model == wanted.chip]
             good = wired_together(chips, good)
-        good = _gladly(good, wanted, rules)
+        good = _by_rank(good, wanted, rules)
         chosen = good[: wanted.count]
         for free in chosen:
             piece = free.piece(wanted, rules.mig_order)
@@ -172,7 +172,7 @@ def choose_cards(
     return Chosen(tuple(holdings), tuple(picks))
 
 
-def _gladly(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:
+def _by_rank(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:
     """The good cards as their pieces are ranked (`Piece.rank`); equals stay as they are."""
     if all(free.card.partitioner is None for free in good):
         return good

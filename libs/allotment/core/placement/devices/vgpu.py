@@ -32,20 +32,20 @@ class VgpuRecord(Record):
     work_list = keys.DEVICES_TO_ALLOCATE
     phase = keys.BIND_PHASE
 
-    def phase_of(self, annotations: Mapping[str, str], said: str) -> str:
+    def phase_of(self, annotations: Mapping[str, str], phase: str) -> str:
         """The plugin serves what is left in its work list and does not look at what it wrote into
         the phase, so neither is that believed against the list. A pod that it gave up keeps its
         list, with a time that makes it the last.
         """
         left = annotations.get(self.work_list)
-        if left is None or said == "":
-            return said
-        is_given_up = said == keys.PHASE_FAILED and (
+        if left is None or phase == "":
+            return phase
+        is_given_up = phase == keys.PHASE_FAILED and (
             annotations.get(keys.VGPU_TIME) == keys.VGPU_TIME_DONE
         )
         if "," in left:
-            return said if is_given_up else keys.PHASE_ALLOCATING
-        return keys.PHASE_SUCCESS if said == keys.PHASE_ALLOCATING else said
+            return phase if is_given_up else keys.PHASE_ALLOCATING
+        return keys.PHASE_SUCCESS if phase == keys.PHASE_ALLOCATING else phase
 
     def corrected(self, holdings: tuple[Holding, ...]) -> dict[str, str]:
         return {keys.VGPU_IDS: wire.encode_assignment(holdings)}

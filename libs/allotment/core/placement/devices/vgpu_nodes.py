@@ -36,10 +36,10 @@ def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[P
     problem = _not_listed(node)
     if problem is not None:
         return None, (*register.problems, problem)
-    said = _said_of(node)
+    own = _node_config(node)
     ill, found = _named_unhealthy(node, register.cards)
-    cards = [_configured(card, node.config, said, is_ill=card.id in ill) for card in register.cards]
-    problems = [*register.problems, *found, *_hidden(register.cards, said)]
+    cards = [_configured(card, node.config, own, is_ill=card.id in ill) for card in register.cards]
+    problems = [*register.problems, *found, *_hidden(register.cards, own)]
     mode = register.mode
     tables: Tables = ()
     if mode == keys.MODE_MIG:
@@ -47,12 +47,12 @@ def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[P
         problems += found
         if not tables:
             mode = keys.MODE_HAMI_CORE  # as Volcano reads it, which does not say so
-    problems += _disagreements(node, register, said)
+    problems += _disagreements(node, register, own)
     return Inventory(family, mode, tuple(cards), tables), tuple(problems)
 
 
 def _half_deployed(node: NodeSource) -> tuple[Problem, ...]:
-    """A node with resources of the device plugin, which said nothing of the cards behind them.
+    """A node with resources of the device plugin, which registered no cards.
 
     The configured names may be those of whole cards (`nvidia.com/gpu`), which another plugin lists:
     only names that nobody else has count.
@@ -70,7 +70,7 @@ def _half_deployed(node: NodeSource) -> tuple[Problem, ...]:
     return (Problem("NotRegistered", f"annotation {keys.NODE_VGPU_REGISTER}", message),)
 
 
-def _said_of(node: NodeSource) -> NodeConfig:
+def _node_config(node: NodeSource) -> NodeConfig:
     """What the per-node configuration says of this node; the last entry of its name counts."""
     found = [entry for entry in node.config.nodes if entry.name == node.name]
     return found[-1] if found else NodeConfig(node.name)
@@ -112,14 +112,12 @@ def _named_unhealthy(
     return known.intersection(ids) | {c.id for c in cards if c.index in indexes}, problems
 
 
-def _configured(
-    card: CardFact, config: DeviceConfig, said: NodeConfig, *, is_ill: bool
-) -> CardFact:
+def _configured(card: CardFact, config: DeviceConfig, own: NodeConfig, *, is_ill: bool) -> CardFact:
     """The card with its sizes scaled for over-commit, and without what is hidden or ill."""
     nvidia = config.nvidia
-    memory_milli = said.memory_scaling_milli or nvidia.memory_scaling_milli
-    cores_milli = said.cores_scaling_milli or nvidia.cores_scaling_milli
-    is_hidden = card.id in said.hidden_ids  # hidden indexes are the plugin's, not the register's
+    memory_milli = own.memory_scaling_milli or nvidia.memory_scaling_milli
+    cores_milli = own.cores_scaling_milli or nvidia.cores_scaling_milli
+    is_hidden = card.id in own.hidden_ids  # hidden indexes are the plugin's, not the register's
     return msgspec.structs.replace(
         card,
         memory_mib=card.memory_mib * memory_milli // MILLI,
@@ -171,32 +169,30 @@ def _with_tables(
     return out, tuple(tables), problems
 
 
-def _hidden(cards: tuple[CardFact, ...], said: NodeConfig) -> Iterator[Problem]:
+def _hidden(cards: tuple[CardFact, ...], own: NodeConfig) -> Iterator[Problem]:
     for card in cards:
-        if card.id in said.hidden_ids:
+        if card.id in own.hidden_ids:
             yield _mismatch(
                 f"card {card.id}", "is registered although filterdevices hides it; it takes nothing"
             )
 
 
-def _disagreements(
-    node: NodeSource, register: wire.Register, said: NodeConfig
-) -> Iterator[Problem]:
+def _disagreements(node: NodeSource, register: wire.Register, own: NodeConfig) -> Iterator[Problem]:
     """Where configuration, registration and allocatable do not say the same."""
     nvidia, cards = node.config.nvidia, register.cards
-    if said.mode and said.mode != register.mode:
+    if own.mode and own.mode != register.mode:
         yield _mismatch(
             "operatingmode",
-            f"is {said.mode} in the node's configuration, {register.mode} on the node",
+            f"is {own.mode} in the node's configuration, {register.mode} on the node",
         )
-    split = said.split_count or nvidia.split_count
+    split = own.split_count or nvidia.split_count
     if split and any(card.slots != split for card in cards):
         counts = sorted({card.slots for card in cards})
         yield _mismatch(
             "deviceSplitCount", f"is {split} in the configuration, {counts} as registered"
         )
-    cores_milli = said.cores_scaling_milli or nvidia.cores_scaling_milli
-    memory_milli = said.memory_scaling_milli or nvidia.memory_scaling_milli
+    cores_milli = own.cores_scaling_milli or nvidia.cores_scaling_milli
+    memory_milli = own.memory_scaling_milli or nvidia.memory_scaling_milli
     usable = [card for card in cards if card.healthy]
     for name, wanted in (
         (nvidia.count_name, sum(card.slots for card in usable)),
