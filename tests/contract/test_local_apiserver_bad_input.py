@@ -190,6 +190,57 @@ async def test_what_is_nested_too_deeply_is_refused_and_said(levels: int) -> Non
         await api.get(path)
 
 
+def _of_anchors(kind: str) -> str:
+    """A short text that comes to more than any memory holds."""
+    lines = ["x0: &x0 {a: 1, b: 2}" if kind == "merge keys" else "x0: &x0 [a, b]"]
+    for level in range(1, 13):
+        ten = ", ".join([f"*x{level - 1}"] * 10)
+        lines.append(
+            f"x{level}: &x{level} " + ("{<<: [%s]}" if kind == "merge keys" else "[%s]") % ten
+        )
+    if kind == "text":
+        lines = [f"x: &x {'y' * 100_000}", f"z: [{', '.join(['*x'] * 100_000)}]"]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("kind", ["lists", "merge keys", "text"])
+async def test_anchors_that_expand_without_end_are_refused_and_said(kind: str) -> None:
+    body = _of_anchors(kind)
+    async with running() as api:
+        await api.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": 1}})
+        for method, where, media in (
+            ("POST", DEPLOYMENTS, "application/yaml"),
+            ("PATCH", f"{DEPLOYMENTS}/d?fieldManager=m", "application/apply-patch+yaml"),
+        ):
+            async with api.session.request(
+                method,
+                api.url + where,
+                data=io.BytesIO(body.encode()),
+                headers={"Content-Type": media},
+            ) as response:
+                reply = await response.json()
+            assert response.status == 400, reply
+            assert "anchors (&name, *name) spelled out" in reply["message"]
+
+
+async def test_anchors_may_repeat_parts_of_an_object() -> None:
+    text = """
+    metadata: {name: m, labels: &labels {app: m}}
+    spec:
+      selector: {matchLabels: *labels}
+      template: {metadata: {labels: {<<: *labels}}}
+    """
+    async with running() as api:
+        async with api.session.post(
+            api.url + DEPLOYMENTS,
+            data=text.encode(),
+            headers={"Content-Type": "application/yaml"},
+        ) as response:
+            assert response.status == 201, await response.text()
+        found = await api.get(f"{DEPLOYMENTS}/m")
+        assert found["spec"]["template"]["metadata"]["labels"] == {"app": "m"}
+
+
 async def test_patches_do_not_nest_an_object_deeper_and_deeper() -> None:
     async with running() as api:
         await api.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": 1}})

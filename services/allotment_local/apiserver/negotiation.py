@@ -21,6 +21,14 @@ DEPTH_MAX = 200
 """How deeply objects and lists may be nested: whoever walks through an object does so by calls, of
 which Python allows a thousand. No type of Kubernetes has a quarter of that."""
 TOO_DEEP = f"nested more than {DEPTH_MAX} levels deep; this server takes at most {DEPTH_MAX}"
+EXPANDED_MAX = 3 * 1024 * 1024
+"""What the anchors of a YAML text may come to, in values and characters. A request to Kubernetes'
+API server has at most 3 MiB."""
+TOO_LARGE = (
+    f"larger than {EXPANDED_MAX} values and characters with its anchors (&name, *name) spelled out"
+    ": repeat less by anchors, or split it into several objects"
+)
+UNFINISHED = -1
 READABLE = "application/json, application/yaml"
 PATCHES = (
     "application/json-patch+json, application/merge-patch+json, "
@@ -79,8 +87,8 @@ def read_yaml(body: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:
-        found = yaml.load(body, Loader=_YAML_LOADER)
-        msgspec.json.encode(found)  # an anchor may name what it is in: a walk would never end
+        found = _constructed(body)
+        msgspec.json.encode(found)
     except yaml.YAMLError as error:
         raise bad_request(f"the body of the request is not YAML: {error}") from None
     except (TypeError, ValueError) as error:
@@ -88,6 +96,42 @@ def read_yaml(body: bytes) -> Any:
     except RecursionError:
         raise bad_request(f"the body of the request is {TOO_DEEP}") from None
     return not_too_deep(found, "the body of the request")
+
+
+def _constructed(body: bytes) -> Any:
+    """The one document of a YAML text, unless its anchors name more than a request can hold.
+
+    Nodes are counted before values are made of them: merge keys (``<<``) are expanded by then.
+    """
+    loader = _YAML_LOADER(body)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _size(node, {}) > max(EXPANDED_MAX, len(body)):
+            raise bad_request(f"the body of the request is {TOO_LARGE}")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values and characters a node comes to where each anchor that it names is spelled
+    out. RecursionError if an anchor names what it is in.
+    """
+    known = sizes.get(id(node))
+    if known is None:
+        sizes[id(node)] = UNFINISHED
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        known = sizes[id(node)] = 1 + own + sum(_size(part, sizes) for part in parts)
+    if known == UNFINISHED:
+        raise RecursionError
+    return known
 
 
 def _decoded(body: bytes) -> Any:
