@@ -94,6 +94,7 @@ class Model:
                         self._adopt(seen)
             case _:
                 pass  # says how to choose or in which order, not who holds what
+        self.shares = [self._sized(share) for share in self.shares]
 
     def share_of(self, uid: str) -> Share | None:
         return next((share for share in self.shares if share.uid == uid), None)
@@ -265,6 +266,21 @@ class Model:
                 True,
             )
         )
+
+    def _sized(self, share: Share) -> Share:
+        """With the percentage of each card that is not cut for which the pod's limits ask."""
+        percent = dict(self.pods[share.uid].shares_pct)
+        if share.decision or not percent:
+            return share
+        cards, sized = self.cards(), []
+        for held in share.holdings:
+            card = cards.get((share.node, held.family, held.card))
+            whole = card is not None and card.table == -1 and held.family != "mindcluster"
+            if card is not None and whole and held.container in percent:
+                memory_mib = card.memory_mib * percent[held.container] // 100
+                held = structs.replace(held, memory_mib=memory_mib)
+            sized.append(held)
+        return share._replace(holdings=tuple(sized))
 
     def _drop(self, uid: str) -> None:
         self.unread.discard(uid)

@@ -80,6 +80,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     that PodGroup to be made. `class_priority` is the pod's own priority where
     `priority` is the annotation's (None: there is no annotation, or it is as before version 5).
     `local_claims` are those that get a volume which is there already, together with the node.
+    `shares_pct` says of containers, by number, what percentage of its cards' memory each asks for:
+    so much do its `holdings` count, whatever is claimed (none: as claimed, as before version 5).
     """
 
     uid: str
@@ -114,6 +116,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     queue: str = ""
     class_priority: Int64 | None = None
     local_claims: tuple[LocalClaim, ...] = ()
+    shares_pct: tuple[tuple[Amount, Amount], ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

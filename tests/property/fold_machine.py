@@ -82,9 +82,15 @@ class Fold(RuleBasedStateMachine):
         fresh = [uid for uid in uids if uid not in self.bound_to]
         self.append(*(data.draw(own.pods(uid, self.next_rv(False))) for uid in fresh))
 
-    @rule(uid=st.sampled_from(own.PODS), node=st.sampled_from(own.NODES), held=own.holdings)
-    def a_stranger_binds(self, uid: str, node: str, held: Any) -> None:
-        self.see(uid, node=self.bound_to.setdefault(uid, node), holdings=held)
+    @rule(
+        uid=st.sampled_from(own.PODS),
+        node=st.sampled_from(own.NODES),
+        held=own.holdings,
+        percent=st.sampled_from(((), ((0, 25),), ((0, 100), (1, 30)))),
+    )
+    def a_stranger_binds(self, uid: str, node: str, held: Any, percent: Any) -> None:
+        node = self.bound_to.setdefault(uid, node)
+        self.see(uid, node=node, holdings=held, shares_pct=percent)
 
     @rule(uid=st.sampled_from(own.PODS), phase=st.sampled_from(("Running", "Succeeded")))
     def a_pod_is_seen_where_it_was_placed(self, uid: str, phase: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from allotment.core.explain.doctor import findings
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.story import Claims, line
+from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.claims import agrees, difference, mismatch
 from allotment.core.ledger.state import BOUND, RESERVED, ClusterState, apply
@@ -14,7 +15,7 @@ from allotment.core.reasons import CLAIM_MISMATCH
 from allotment.core.replay.picture import picture_of
 from allotment_proto.codec import encode
 from allotment_proto.events import Bound, Corrected, Envelope, Event, PodObserved
-from allotment_proto.facts import Holding, Problem
+from allotment_proto.facts import Holding, Inventory, Problem
 from tests import build
 from tests.model import Model
 from tests.unit.kube_json import Json, container, pod_json, seen
@@ -333,3 +334,66 @@ def test_what_limits_allow_is_no_overclaim() -> None:
     fact = claims(limits, {IDS: "GPU-0,NVIDIA,8000,0:GPU-1,NVIDIA,8000,0:"})
     assert [held.memory_mib for held in fact.holdings] == [8000, 8000]
     assert fact.annotated == ()
+
+
+PERCENT = {
+    "volcano.sh/vgpu-number": 1,
+    "volcano.sh/vgpu-memory-percentage": 25,
+    "volcano.sh/vgpu-cores": 10,
+}
+
+
+def of_card(memory_mib: int) -> Event:
+    card = build.card(0, memory_mib=memory_mib)
+    return build.node(rv=memory_mib, inventories=(Inventory("vgpu", "hami-core", (card,)),))
+
+
+@pytest.mark.parametrize("claimed_mib", [1, 4000, 16_000, 1_000_000])
+@pytest.mark.parametrize("is_node_first", [True, False])
+def test_a_pod_holds_the_percentage_of_its_card_that_its_limits_ask_for(
+    claimed_mib: int, is_node_first: bool
+) -> None:
+    """Whatever its owner claims: no memory of the card beyond it, and none less."""
+    fact = claims(PERCENT, {IDS: f"GPU-0,NVIDIA,{claimed_mib},10:"})
+    log = Log(of_card(16_000), fact) if is_node_first else Log(fact, of_card(16_000))
+    pod = log.state.pods[fact.uid]
+    assert pod.allocation is not None
+    assert pod.allocation.holdings == (Holding("vgpu", 0, "GPU-0", 4000, 10),)
+    assert oversold(log.state) == []
+    found = mismatch(pod)
+    assert (found is None) == (claimed_mib == 4000)
+    if found is not None:
+        assert "the pod's limits ask for GPU-0 (4000 MiB, compute 10)" in found.message
+    again = snapshot.decode(snapshot.encode(log.state))
+    assert snapshot.encode(again) == snapshot.encode(log.state)
+
+
+def test_a_percentage_follows_its_card_and_is_that_of_the_first_readable_claim() -> None:
+    fact = claims(PERCENT, {IDS: "GPU-0,NVIDIA,16000,10:"})
+    log = Log(of_card(16_000), fact, of_card(20_000))
+    later = claims(PERCENT, {IDS: "GPU-1,NVIDIA,16000,10:"})
+    for rv, seen_later in enumerate((fact, later), start=fact.rv + 1):
+        log.tell(msgspec.structs.replace(seen_later, rv=rv))
+        allocation = log.state.pods[fact.uid].allocation
+        assert allocation is not None
+        assert allocation.holdings == (Holding("vgpu", 0, "GPU-0", 5000, 10),)
+
+
+def test_claims_of_logs_from_before_stay_as_they_were_booked_until_they_are_read_again() -> None:
+    fact = claims(PERCENT, {IDS: "GPU-0,NVIDIA,16000,10:"})
+    before = msgspec.structs.replace(fact, shares_pct=())
+    log = Log(of_card(16_000), before)
+    held = [log.state.pods[fact.uid].allocation]
+    log.tell(msgspec.structs.replace(fact, rv=fact.rv + 1))
+    held.append(log.state.pods[fact.uid].allocation)
+    assert [a.holdings[0].memory_mib for a in held if a is not None] == [16_000, 4000]
+
+
+def test_a_percentage_says_nothing_about_what_a_decision_booked() -> None:
+    fact = claims(PERCENT, {IDS: "GPU-0,NVIDIA,3000,10:"})
+    waiting = build.pod(fact.uid, fact.request, rv=0)
+    given = build.placement(fact.uid, "n1", Holding("vgpu", 0, "GPU-0", 3000, 10))
+    log = Log(of_card(16_000), waiting, build.decided(given), fact, of_card(20_000))
+    allocation = log.state.pods[fact.uid].allocation
+    assert allocation is not None
+    assert allocation.holdings[0].memory_mib == 3000

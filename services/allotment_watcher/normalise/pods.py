@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.ledger import claims
 from allotment.core.ledger.state import ENDED
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_proto.device_config import DeviceConfig
@@ -117,6 +118,7 @@ def pod_through(
         annotated=() if phase in ENDED else held.annotated,
         queue=standing.queue,
         class_priority=priorities.of_class,
+        shares_pct=claims.shares_pct(held.holdings, asked),
     )
     return fact if is_of_us or node else _left_to_others(fact)
 

@@ -79,14 +79,27 @@ def within_limits(
     """The part of a claim that counts: of each request the first cards that it asks for, each with
     the amounts that it asks for.
 
-    A request in percent of a card keeps the memory that is claimed: how much that is depends on
-    the card, and the same limits could have asked for all of it.
+    A request in percent of a card keeps the memory that is claimed until the books, which know the
+    card, put in what that comes to (`shares_pct`).
     """
     counted: list[Holding] = []
     for request in requests:
         named = dict.fromkeys(_granted(held, request) for held in claimed if is_of(held, request))
         counted += list(named)[: request.count]
     return tuple(counted)
+
+
+def shares_pct(
+    holdings: tuple[Holding, ...], requests: tuple[DeviceRequest, ...]
+) -> tuple[tuple[int, int], ...]:
+    """Of each container that asks for a percentage of its cards' memory, and claims some: that."""
+    held = {(holding.family, holding.container) for holding in holdings}
+    found: dict[int, int] = {}
+    for request in requests:
+        if request.memory_pct and (request.family, request.container) in held:
+            before = found.get(request.container, 0)
+            found[request.container] = max(before, request.memory_pct)
+    return tuple(sorted(found.items()))
 
 
 def _granted(held: Holding, request: DeviceRequest) -> Holding:
@@ -116,7 +129,8 @@ def difference(decision: int, booked: tuple[Holding, ...], fact: PodObserved) ->
         return None
     claim = claim_text(claimed(fact)) if fact.broken is None else "what cannot be read"
     why = f"the log books {claim_text(booked)} for the pod (decision {decision})"
-    if not decision and fact.broken is None and agrees(booked, fact.holdings):
+    is_within = agrees(booked, fact.holdings) or bool(fact.shares_pct)
+    if not decision and fact.broken is None and is_within:
         why = f"the pod's limits ask for {claim_text(booked)}"
     elif not decision:
         why = f"when they were first read {claim_text(booked)} was booked"

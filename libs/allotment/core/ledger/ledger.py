@@ -5,9 +5,17 @@ holders alone. A card whose free amount is negative was oversold by somebody els
 its holders; it takes nothing new, because every rule is "free ≥ need" with a positive need.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from allotment.core.ledger.partitions import UNPARTITIONED, Table, holding_rules, partitioner_of
+import msgspec
+
+from allotment.core.ledger.partitions import (
+    UNPARTITIONED,
+    Table,
+    holding_rules,
+    partitioner_of,
+    share_mib,
+)
 from allotment_proto.facts import CardFact, Holding, Inventory
 
 EXCLUSIVE = "exclusive:"
@@ -198,6 +206,28 @@ class Ledger:
         self.cards[self.cards.index(card)] = self.by_id[card.fact.id] = twin
         self._shared.discard(card.fact.id)
         return twin
+
+
+def sized(
+    holdings: tuple[Holding, ...],
+    shares_pct: tuple[tuple[int, int], ...],
+    ledgers: Mapping[str, Ledger],
+) -> tuple[Holding, ...]:
+    """Claimed holdings with the memory that their containers ask for in percent of a card.
+
+    One on a card that nobody has listed stays as it is claimed: it is not booked. Neither does a
+    piece of a partitioned card change: it is charged what the piece has.
+    """
+    asked = dict(shares_pct)
+    found = []
+    for held in holdings:
+        ledger, memory_pct = ledgers.get(held.family), asked.get(held.container)
+        card = None if ledger is None else ledger.by_id.get(held.card)
+        if card is not None and card.partitioner is None and memory_pct is not None:
+            memory_mib = share_mib(card.fact.memory_mib, memory_pct)
+            held = msgspec.structs.replace(held, memory_mib=memory_mib)
+        found.append(held)
+    return tuple(found)
 
 
 def check(ledger: Ledger, place: str) -> Iterator[str]:

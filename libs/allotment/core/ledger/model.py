@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from allotment.core.ledger.changes import Trail
-from allotment.core.ledger.ledger import Ledger
+from allotment.core.ledger.ledger import Ledger, sized
 from allotment.core.reasons import CARDS_QUARANTINED
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -148,10 +148,12 @@ class Node:
         self.unsaid_milli = self.unsaid_bytes = 0
         self.attached = {}
         for allocation in self.allocations.values():
+            self._size(allocation)
             self._book(allocation, 1)
 
     def charge(self, allocation: Allocation) -> None:
         self.allocations[allocation.uid] = allocation
+        self._size(allocation)
         if allocation.broken:
             self.broken.add(allocation.uid)
             self._block()
@@ -163,6 +165,12 @@ class Node:
             self.broken.discard(allocation.uid)
             self._block()
         self._book(allocation, -1)
+
+    def _size(self, allocation: Allocation) -> None:
+        """What others bound holds of each card what its limits say in percent of that card."""
+        fact = allocation.fact
+        if not allocation.seq and fact is not None and fact.shares_pct:
+            allocation.holdings = sized(allocation.holdings, fact.shares_pct, self.ledgers)
 
     def _block(self) -> None:
         for ledger in self.ledgers.values():

@@ -10,6 +10,7 @@ from allotment.core.ledger import evictions as fold_evictions
 from allotment.core.ledger import groups as fold_groups
 from allotment.core.ledger.books import charge, note_single, release, sort_in, wait_no_more
 from allotment.core.ledger.claims import agrees, claimed, confirmed
+from allotment.core.ledger.ledger import sized
 from allotment.core.ledger.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
 from allotment_proto.events import Corrected, PodGone, PodObserved
 
@@ -74,6 +75,8 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         seen.volumes = held.volumes
     elif held.holdings and not held.broken:
         seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
+    if not held.seq and fact.shares_pct:
+        seen.holdings = sized(seen.holdings, fact.shares_pct, state.nodes[held.node].ledgers)
     if _is_as_booked(held, seen):
         if held.phase != seen.phase:
             held.phase = BOUND

@@ -17,6 +17,7 @@ from allotment.core.ledger.partitions.base import (
     Piece,
     State,
     Table,
+    share_mib,
 )
 from allotment.core.ledger.partitions.holdings import holding_rules
 from allotment.core.ledger.partitions.mig import MIG
@@ -32,6 +33,7 @@ __all__ = [
     "Table",
     "holding_rules",
     "partitioner_of",
+    "share_mib",
 ]
 
 

@@ -18,6 +18,11 @@ UNCONFIRMED = "?"
 it does, its card gives nothing more."""
 
 
+def share_mib(capacity_mib: int, memory_pct: int) -> int:
+    """The memory that a percentage of a card comes to."""
+    return capacity_mib * memory_pct // 100
+
+
 class Piece(NamedTuple):
     """What a card would hand out. `kind` is the partitioner's own, for naming it."""
 

@@ -19,7 +19,7 @@ nothing.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from allotment.core.ledger.partitions.base import UNPARTITIONED, Piece, State, Table
+from allotment.core.ledger.partitions.base import UNPARTITIONED, Piece, State, Table, share_mib
 from allotment_proto.facts import CardFact, DeviceRequest, Geometry
 
 CONTRADICTORY: State = (-1,)
@@ -135,8 +135,7 @@ def need_on(card: CardFact, table: Table, wanted: DeviceRequest) -> int:
     """The memory that an instance must have: a whole card's is that of the largest instance."""
     if not wanted.memory_pct:
         return wanted.memory_mib
-    share_mib = card.memory_mib * wanted.memory_pct // 100
-    return min(share_mib, largest_mib(table))
+    return min(share_mib(card.memory_mib, wanted.memory_pct), largest_mib(table))
 
 
 def _smallest(table: Table, state: State, need_mib: int, cores_pct: int) -> Piece | None:

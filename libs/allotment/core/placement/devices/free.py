@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.partitions import Piece, Table
+from allotment.core.ledger.partitions import Piece, Table, share_mib
 from allotment.core.ledger.partitions.mig import largest_mib
 from allotment_proto.facts import DeviceRequest
 
@@ -85,8 +85,8 @@ def need_memory_mib(request: DeviceRequest, capacity_mib: int, table: Table = ()
     Of a card that is partitioned by geometries its largest instance is as good as all of it.
     """
     if request.memory_pct:
-        share_mib = capacity_mib * request.memory_pct // 100
-        return min(share_mib, largest_mib(table)) if table else share_mib
+        wanted_mib = share_mib(capacity_mib, request.memory_pct)
+        return min(wanted_mib, largest_mib(table)) if table else wanted_mib
     return request.memory_mib
 
 
