@@ -32,9 +32,9 @@ from allotment_controller.objects import (
     kept,
 )
 from allotment_controller.pod_groups import PodGroups
-from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, stir_waiting
+from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, enqueue_waiting
 from allotment_controller.settings import ControllerSettings
-from allotment_controller.state import GROUP, JOB, POD, QUEUE, Desk, Known, WorkKey
+from allotment_controller.state import GROUP, JOB, POD, QUEUE, ControllerContext, Known, WorkKey
 from allotment_controller.telling import Teller
 from allotment_controller.work import Again, Work
 
@@ -73,10 +73,12 @@ class Controller:
         self.work: Work[WorkKey] = Work(Random(secrets.randbits(64)), self._failed)
         self.teller = Teller(client, ctx.settings.instance)
         random = Random(secrets.randbits(64))
-        self.desk = Desk(client, ctx.settings, self.known, self.work, self.teller, random)
-        self.jobs = Jobs(self.desk, metrics)
-        self.groups = PodGroups(self.desk)
-        self.queues = Queues(self.desk, self.jobs)
+        self.context = ControllerContext(
+            client, ctx.settings, self.known, self.work, self.teller, random
+        )
+        self.jobs = Jobs(self.context, metrics)
+        self.groups = PodGroups(self.context)
+        self.queues = Queues(self.context, self.jobs)
         self._client = client
         self._unlisted = set(WATCHED)
         self._listed = anyio.Event()
@@ -132,7 +134,7 @@ class Controller:
             case Added() | Modified():
                 name = event.identity.name
                 self.known.queues.observe(event.object)
-                self.desk.stir_queue(name)
+                self.context.enqueue_queue(name)
                 before, after = self._admits.get(name), _admits(event.object)
                 self._admits[name] = after
                 if before == after:
@@ -144,7 +146,7 @@ class Controller:
             case _:
                 return
         if self._listed.is_set():
-            stir_waiting(self.desk)
+            enqueue_waiting(self.context)
 
     async def on_priority_class(self, event: WatchEvent[PriorityClass]) -> None:
         match event:
@@ -182,11 +184,11 @@ class Controller:
         if group is None:
             return
         namespace = group.metadata.namespace
-        self.desk.stir_group(namespace, group.metadata.name)
-        self.desk.stir_queue(group.spec.queue or keys.DEFAULT_QUEUE)
+        self.context.enqueue_group(namespace, group.metadata.name)
+        self.context.enqueue_queue(group.spec.queue or keys.DEFAULT_QUEUE)
         for owner in group.metadata.owner_references or ():
             if (owner.api_version, owner.kind) == (keys.BATCH, "Job"):
-                self.desk.stir_job(namespace, owner.name)
+                self.context.enqueue_job(namespace, owner.name)
 
     async def on_pod(self, event: WatchEvent[PodObject]) -> None:
         match event:
@@ -209,9 +211,9 @@ class Controller:
         namespace = pod.metadata.namespace
         if pod.job_uid:
             siblings = len(self.known.pods_of_job(pod.job_uid))
-            self.desk.stir_job(namespace, pod.job_name, siblings)
+            self.context.enqueue_job(namespace, pod.job_name, siblings)
         if pod.group:
-            self.desk.stir_group(namespace, pod.group)
+            self.context.enqueue_group(namespace, pod.group)
 
     async def on_job(self, event: WatchEvent[Job]) -> None:
         match event:
@@ -263,7 +265,7 @@ class Controller:
             path,
             msgspec.json.Decoder(kind),
             take,
-            random=self.desk.random,
+            random=self.context.random,
             on_problem=lambda text: self.ctx.log.warning("watch interrupted", reason=text),
             absent_ok=True,
             first_list_from_cache=False,

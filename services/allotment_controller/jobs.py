@@ -23,7 +23,7 @@ from allotment.core.jobs.status import Moment
 from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.objects import Pod, PodObject, kept, seconds, shown
 from allotment_controller.plugin_objects import PluginObjects
-from allotment_controller.state import JOB, Desk, place_of
+from allotment_controller.state import JOB, ControllerContext, place_of
 from allotment_controller.work import Again, Denied
 from allotment_controller.writes import (
     EXISTS,
@@ -44,12 +44,12 @@ others, so that all bodies at once would grow with the square of the Job.
 class Jobs:
     """The part of the controller that makes and ends pods."""
 
-    def __init__(self, desk: Desk, metrics: JobMetrics) -> None:
+    def __init__(self, context: ControllerContext, metrics: JobMetrics) -> None:
         self.created = 0
         self.ended = 0
         self._metrics = metrics
-        self._desk = desk
-        self._objects = PluginObjects(desk)
+        self._context = context
+        self._objects = PluginObjects(context)
         self._happened: dict[str, list[Happened]] = {}
         self._commands: dict[str, list[Command]] = {}
         self._specs: dict[str, JobSpec] = {}
@@ -68,14 +68,16 @@ class Jobs:
             found = update_problems(before, job.spec)
             if found:
                 text = "; ".join(map(str, found)) + ": pods that exist stay as they are"
-                self._desk.teller.job(job.metadata, Notice("Warning", "InvalidUpdate", text))
+                self._context.teller.job(job.metadata, Notice("Warning", "InvalidUpdate", text))
         elif before is None:
-            spec = defaulted(job.spec, self._desk.settings.default_scheduler)
+            spec = defaulted(job.spec, self._context.settings.default_scheduler)
             if text := self_waiting(spec):
-                self._desk.teller.job(job.metadata, Notice("Warning", "GangWaitsForItself", text))
+                self._context.teller.job(
+                    job.metadata, Notice("Warning", "GangWaitsForItself", text)
+                )
             if text := without_effect(spec):
-                self._desk.teller.job(job.metadata, Notice("Warning", "NoEffect", text))
-        self._desk.stir_job(*place_of(job.metadata))
+                self._context.teller.job(job.metadata, Notice("Warning", "NoEffect", text))
+        self._context.enqueue_job(*place_of(job.metadata))
 
     def on_job_gone(self, uid: str) -> None:
         for known in (self._happened, self._commands, self._specs):
@@ -86,7 +88,7 @@ class Jobs:
 
     def on_pod_gone(self, pod: Pod) -> None:
         """A pod of a Job is gone: an event for its policies, unless we ended it."""
-        job = self._desk.known.jobs.get(pod.metadata.namespace, pod.job_name)
+        job = self._context.known.jobs.get(pod.metadata.namespace, pod.job_name)
         if job is None or job.metadata.uid != pod.job_uid or pod.view.is_marked:
             return
         view = pod.view
@@ -100,13 +102,13 @@ class Jobs:
         waiting = self._commands.setdefault(job.metadata.uid, [])
         if all(other.metadata.uid != command.metadata.uid for other in waiting):
             waiting.append(command)
-        self._desk.stir_job(*place_of(job.metadata))
+        self._context.enqueue_job(*place_of(job.metadata))
 
     # One look at a Job
 
     async def work(self, namespace: str, name: str) -> None:
         """Bring one Job a step further. Raises Again."""
-        job = self._desk.known.jobs.get(namespace, name)
+        job = self._context.known.jobs.get(namespace, name)
         if job is None or job.metadata.deletion_timestamp is not None:
             return
         uid = job.metadata.uid
@@ -114,29 +116,29 @@ class Jobs:
         commands = self._commands.get(uid, [])
         command = commands[0] if commands else None
         known = msgspec.structs.replace(
-            job, spec=defaulted(job.spec, self._desk.settings.default_scheduler)
+            job, spec=defaulted(job.spec, self._context.settings.default_scheduler)
         )
         plan = sync.plan(
             self._look(known, happened, command.action if command else ""),
-            self._desk.known.priorities,
+            self._context.known.priorities,
         )
         remember = happened
         try:
             await self._carry_out(known, plan)
             remember = plan.remember
             if command is not None:
-                await delete(self._desk.client, keys.BUS, "Command", command.metadata)
+                await delete(self._context.client, keys.BUS, "Command", command.metadata)
                 commands.remove(command)
         finally:
             self._happened.setdefault(uid, [])[:0] = remember
         if commands:
-            self._desk.stir_job(namespace, name)
+            self._context.enqueue_job(namespace, name)
         if plan.look_again_s is not None:
             wait_s = max(0.0, plan.look_again_s - time.time())
-            self._desk.work.add((JOB, namespace, name), wait_s)
+            self._context.work.add((JOB, namespace, name), wait_s)
 
     def _look(self, job: Job, happened: tuple[Happened, ...], command: str) -> sync.Look:
-        known = self._desk.known
+        known = self._context.known
         namespace, name = place_of(job.metadata)
         problems = problems_of(name, job.spec)
         in_queue = queue_problem(job.spec.queue, known.queues_by_name)
@@ -166,19 +168,19 @@ class Jobs:
 
         The status goes first: what it says of the Job's life is what the rest is planned from.
         """
-        desk, metadata = self._desk, job.metadata
+        context, metadata = self._context, job.metadata
         if plan.status:
             written = await self._write_status(metadata, plan)
             if written is None:
                 return
-            desk.known.jobs.observe(written)
+            context.known.jobs.observe(written)
             self._metrics.phase(job, written)
-            desk.stir_job(*place_of(metadata))
+            context.enqueue_job(*place_of(metadata))
             job = msgspec.structs.replace(written, spec=job.spec)
-        desk.teller.job(metadata, *plan.notices)
-        group = desk.known.groups.get(metadata.namespace, groups.name_of(job))
+        context.teller.job(metadata, *plan.notices)
+        group = context.known.groups.get(metadata.namespace, groups.name_of(job))
         if plan.delete_group and group is not None:
-            await delete(desk.client, keys.SCHEDULING, "PodGroup", group.metadata)
+            await delete(context.client, keys.SCHEDULING, "PodGroup", group.metadata)
         await self._end(job, plan.end)
         if plan.needs_objects:
             await self._objects.ensure(job)
@@ -188,22 +190,22 @@ class Jobs:
             await self._change_group(group, plan)
         await self._create(job, plan.create)
         if plan.delete_job:
-            await delete_with_dependents(desk.client, keys.BATCH, "Job", metadata)
+            await delete_with_dependents(context.client, keys.BATCH, "Job", metadata)
 
     async def _write_status(self, metadata: Meta, plan: sync.Plan) -> Job | None:
         try:
             return await patch_status(
-                self._desk.client, keys.BATCH, "Job", metadata, plan.status, Job
+                self._context.client, keys.BATCH, "Job", metadata, plan.status, Job
             )
         except Denied as error:
-            self._desk.teller.job(metadata, Notice("Warning", "JobStatusError", str(error)))
+            self._context.teller.job(metadata, Notice("Warning", "JobStatusError", str(error)))
             raise
 
     async def _end(self, job: Job, pods: tuple[PodView, ...]) -> None:
         problems: list[str] = []
 
         async def end(pod: PodView) -> None:
-            answer = await end_pod(self._desk.client, job.metadata.namespace, pod)
+            answer = await end_pod(self._context.client, job.metadata.namespace, pod)
             if isinstance(answer, Ok):
                 self.ended += 1
             else:
@@ -222,12 +224,12 @@ class Jobs:
             role = job.spec.role(seat.role)
             assert role is not None, "seats are of the spec's roles"
             body = build(job, role, seat.index, groups.name_of(job))
-            answer = await create(self._desk.client, body)
+            answer = await create(self._context.client, body)
             if isinstance(answer, Ok):
                 self.created += 1
                 made = msgspec.json.decode(answer.body, type=PodObject)
                 self._metrics.pod(job.metadata, made.metadata)
-                self._desk.known.observe_pod(kept(made))
+                self._context.known.observe_pod(kept(made))
             elif _is_taken(answer) and (job.metadata.uid, seat) not in self._taken:
                 # Our own pod, of a request whose answer was lost; told if it stays so.
                 self._taken.add((job.metadata.uid, seat))
@@ -245,7 +247,7 @@ class Jobs:
             for _ in range(min(len(seats), CREATES_AT_ONCE)):
                 group.start_soon(fill_some)
         if seats:
-            self._desk.stir_job(*place_of(job.metadata))
+            self._context.enqueue_job(*place_of(job.metadata))
         self._report(job, "FailedCreate", problems)
         if taken:
             raise Again(taken[0])
@@ -257,17 +259,17 @@ class Jobs:
             return
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         text = f"{sorted(problems)[0]}{more}"
-        self._desk.teller.job(job.metadata, Notice("Warning", reason, text))
+        self._context.teller.job(job.metadata, Notice("Warning", reason, text))
         raise Again(text)
 
     async def _create_group(self, job: Job) -> None:
-        known = self._desk.known
+        known = self._context.known
         of_namespace = known.queue_of_namespace(job.metadata.namespace)
         body = groups.of_job(job, known.priorities, of_namespace)
-        answer = await create(self._desk.client, body)
+        answer = await create(self._context.client, body)
         if isinstance(answer, Ok):
             known.groups.observe(msgspec.json.decode(answer.body, type=PodGroup))
-            self._desk.stir_group(job.metadata.namespace, groups.name_of(job))
+            self._context.enqueue_group(job.metadata.namespace, groups.name_of(job))
             return
         if _is_taken(answer):
             raise Again("the PodGroup of the Job's earlier life is still there")
@@ -276,10 +278,10 @@ class Jobs:
     async def _change_group(self, group: PodGroup, plan: sync.Plan) -> None:
         body = {"spec": plan.group_changes}
         changed = await patch_object(
-            self._desk.client, keys.SCHEDULING, "PodGroup", group.metadata, body, PodGroup
+            self._context.client, keys.SCHEDULING, "PodGroup", group.metadata, body, PodGroup
         )
         if changed is not None:
-            self._desk.known.groups.observe(changed)
+            self._context.known.groups.observe(changed)
 
 
 def _is_taken(answer: KubeResult) -> bool:

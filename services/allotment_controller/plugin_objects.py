@@ -11,7 +11,7 @@ from allotment.core.jobs.model import Job, JsonObject, Meta, Notice
 from allotment.core.jobs.plugins import ssh
 from allotment_controller.objects import collection, path_of
 from allotment_controller.ssh_keys import new_keys
-from allotment_controller.state import Desk
+from allotment_controller.state import ControllerContext
 from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create, patch_status
 
@@ -32,8 +32,8 @@ class Owned(msgspec.Struct):
 class PluginObjects:
     """Makes what is missing, once for each content, and changes the lists of hosts on scaling."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
         self._made: dict[str, bytes] = {}
 
     def forget(self, uid: str) -> None:
@@ -53,7 +53,7 @@ class PluginObjects:
         self._made[uid] = state
 
     async def _make(self, job: Job, body: JsonObject) -> None:
-        answer = await create(self._desk.client, body)
+        answer = await create(self._context.client, body)
         if isinstance(answer, Ok):
             return
         kind = body["kind"]
@@ -68,7 +68,7 @@ class PluginObjects:
         """The object is there: bring it up to date if it is the Job's, else say whose it is not."""
         metadata = body["metadata"]
         path = path_of(body["apiVersion"], body["kind"], metadata["namespace"], metadata["name"])
-        answer = await self._desk.client.get(path)
+        answer = await self._context.client.get(path)
         if not isinstance(answer, Ok):
             raise Again(f"{body['kind']} {metadata['name']}: {answer.message}")
         found = msgspec.json.decode(answer.body, type=Owned).metadata
@@ -77,7 +77,7 @@ class PluginObjects:
             await self._refuse(job, "PluginError", text)
         if body["kind"] != "ConfigMap":
             return
-        patched = await self._desk.client.patch(path, {"data": body["data"]})
+        patched = await self._context.client.patch(path, {"data": body["data"]})
         if not isinstance(patched, Ok):
             raise Again(f"ConfigMap {metadata['name']}: {patched.message}")
 
@@ -94,14 +94,14 @@ class PluginObjects:
         path = collection("v1", "Secret", job.metadata.namespace)
         is_reserved = KEYS_MADE.items() <= (job.status.controlled_resources or {}).items()
         if not is_reserved:
-            asked = await self._desk.client.create(path, body, {"dryRun": "All"})
+            asked = await self._context.client.create(path, body, {"dryRun": "All"})
             await self._is_made(job, asked)
             await self._say(job, {"controlledResources": KEYS_MADE})
         if ssh.given_keys(arguments) is None:
             # in a thread: arithmetic that the event loop must not wait for
             pair = await anyio.to_thread.run_sync(new_keys)
             body = ssh.secret(job, pair, arguments)
-        answer = await self._desk.client.create(path, body)
+        answer = await self._context.client.create(path, body)
         if is_reserved and isinstance(answer, Refused) and answer.reason == EXISTS:
             return
         if isinstance(answer, Refused) and answer.reason == EXISTS:
@@ -123,7 +123,7 @@ class PluginObjects:
 
     async def _refuse(self, job: Job, reason: str, text: str) -> None:
         """Say why the Job does not go on, as an Event and in its status. Raises Again."""
-        self._desk.teller.job(job.metadata, Notice("Warning", reason, text))
+        self._context.teller.job(job.metadata, Notice("Warning", reason, text))
         if job.status.state.message != text:
             await self._say(job, {"state": {"reason": reason, "message": text}})
         raise Again(text)
@@ -131,10 +131,10 @@ class PluginObjects:
     async def _say(self, job: Job, status: JsonObject) -> None:
         """Write a part of the Job's status, whatever the rest of it is by now."""
         about = msgspec.structs.replace(job.metadata, resource_version="")
-        written = await patch_status(self._desk.client, keys.BATCH, "Job", about, status, Job)
+        written = await patch_status(self._context.client, keys.BATCH, "Job", about, status, Job)
         if written is None:
             raise Again(f"Job {job.metadata.name} is gone")
-        self._desk.known.jobs.observe(written)
+        self._context.known.jobs.observe(written)
 
     def _has_ssh(self, job: Job) -> bool:
         return "ssh" in (job.spec.plugins or {})

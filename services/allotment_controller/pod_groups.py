@@ -19,7 +19,7 @@ from allotment.core.jobs.model import (
 )
 from allotment_controller.crowd import Crowd
 from allotment_controller.objects import NAMES, PodObject, members_of, path_of
-from allotment_controller.state import POD, Desk
+from allotment_controller.state import POD, ControllerContext
 from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create, delete, patch_status
 from allotment_proto.codec import UNREADABLE
@@ -37,10 +37,10 @@ class Owner(msgspec.Struct):
 class PodGroups:
     """The part of the controller that keeps PodGroups."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.made = 0
         self.admitted = 0
-        self._desk = desk
+        self._context = context
         self._wanting: dict[tuple[str, str], PodObject] = {}
         self._crowd = Crowd()
 
@@ -50,7 +50,7 @@ class PodGroups:
         """Remember a pod that needs a PodGroup, until it has one."""
         metadata = pod.metadata
         place = (metadata.namespace, metadata.name)
-        settings = self._desk.settings
+        settings = self._context.settings
         if not settings.group_pods or not groups.is_wanting(metadata, pod.status.phase):
             self._forget(place)
             return
@@ -60,10 +60,10 @@ class PodGroups:
             return
         now_s = anyio.current_time()
         self._wanting[place] = pod
-        namespace = self._desk.known.namespaces.get("", metadata.namespace)
+        namespace = self._context.known.namespaces.get("", metadata.namespace)
         of_namespace = namespace.metadata.annotation(keys.POD_QUEUE) if namespace else ""
         self._crowd.look(place, pod, glimpse, now_s, of_namespace)
-        self._desk.work.add((POD, *place), self._crowd.delay_s(place, now_s))
+        self._context.work.add((POD, *place), self._crowd.delay_s(place, now_s))
 
     def on_namespace(self, name: str) -> None:
         """A namespace names another queue than before, or is new."""
@@ -84,13 +84,13 @@ class PodGroups:
             return
         delay_s = self._crowd.delay_s((namespace, name), anyio.current_time())
         if delay_s:
-            self._desk.work.add((POD, namespace, name), delay_s)
+            self._context.work.add((POD, namespace, name), delay_s)
             return
         group = groups.name_for_pod(pod.metadata)
-        if self._desk.known.groups.get(namespace, group) is None:
+        if self._context.known.groups.get(namespace, group) is None:
             await self._make(pod)
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": {keys.GROUP_NAME: group}}}
-        answer = await self._desk.client.patch(pod_path(namespace, name), body)
+        answer = await self._context.client.patch(pod_path(namespace, name), body)
         if not isinstance(answer, Ok | Refused):
             raise Again(f"pod {name}: {answer.message}")
         if isinstance(answer, Refused) and answer.status in (404, 409):
@@ -102,9 +102,9 @@ class PodGroups:
         """Take back the PodGroup of a pod that was gone before it was tied to it. Where pods share
         theirs by an owner, it is the owner's.
         """
-        group = self._desk.known.groups.get(pod.namespace, name)
+        group = self._context.known.groups.get(pod.namespace, name)
         if pod.controller() is None and group is not None:
-            await delete(self._desk.client, keys.SCHEDULING, "PodGroup", group.metadata)
+            await delete(self._context.client, keys.SCHEDULING, "PodGroup", group.metadata)
 
     async def _make(self, pod: PodObject) -> None:
         try:
@@ -112,14 +112,14 @@ class PodGroups:
         except UNREADABLE as error:
             raise Again(f"pod {pod.metadata.name}: its spec cannot be read: {error}") from error
         owner = await self._owner(pod.metadata)
-        of_namespace = self._desk.known.queue_of_namespace(pod.metadata.namespace)
+        of_namespace = self._context.known.queue_of_namespace(pod.metadata.namespace)
         body = groups.for_pod(pod.metadata, spec, owner, of_namespace)
-        answer = await create(self._desk.client, body)
+        answer = await create(self._context.client, body)
         if isinstance(answer, Ok):
             self.made += 1
             made = msgspec.json.decode(answer.body, type=PodGroup)
-            self._desk.known.groups.observe(made)
-            self._desk.stir_group(made.metadata.namespace, made.metadata.name)
+            self._context.known.groups.observe(made)
+            self._context.enqueue_group(made.metadata.namespace, made.metadata.name)
         elif not (isinstance(answer, Refused) and answer.reason == EXISTS):
             raise Again(f"PodGroup {body['metadata']['name']}: {answer.message}")
 
@@ -133,7 +133,7 @@ class PodGroups:
         ):
             return None
         path = path_of(owner.api_version, owner.kind, pod.namespace, owner.name)
-        answer = await self._desk.client.get(path)
+        answer = await self._context.client.get(path)
         if isinstance(answer, Ok):
             return msgspec.json.decode(answer.body, type=Owner).metadata
         if isinstance(answer, Refused):
@@ -148,37 +148,37 @@ class PodGroups:
         is_of_job = owner is not None and (owner.api_version, owner.kind) == (keys.BATCH, "Job")
         if not is_of_job and (text := groups.without_effect(group)):
             notice = Notice("Warning", "NoEffect", text)
-            self._desk.teller.tell(keys.SCHEDULING, "PodGroup", group.metadata, notice)
+            self._context.teller.tell(keys.SCHEDULING, "PodGroup", group.metadata, notice)
 
     # Phases
 
     async def work_group(self, namespace: str, name: str) -> None:
         """Bring the phase of one PodGroup in line with its pods and its queue. Raises Again."""
-        desk = self._desk
-        group = desk.known.groups.get(namespace, name)
+        context = self._context
+        group = context.known.groups.get(namespace, name)
         if (
             group is None
             or group.metadata.deletion_timestamp is not None
-            or not desk.settings.admit
+            or not context.settings.admit
         ):
             return
         wanted = self._status(group)
         if not wanted:
             return
         written = await patch_status(
-            desk.client, keys.SCHEDULING, "PodGroup", group.metadata, wanted, PodGroup
+            context.client, keys.SCHEDULING, "PodGroup", group.metadata, wanted, PodGroup
         )
         if written is None:
             return
-        desk.known.groups.observe(written)
+        context.known.groups.observe(written)
         self.admitted += wanted.get("phase") == GROUP_INQUEUE
         for owner in written.metadata.owner_references or ():
             if (owner.api_version, owner.kind) == (keys.BATCH, "Job"):
-                desk.stir_job(namespace, owner.name)
+                context.enqueue_job(namespace, owner.name)
 
     def _status(self, group: PodGroup) -> JsonObject:
         """What to change in its status; empty: nothing."""
-        known = self._desk.known
+        known = self._context.known
         metadata, status = group.metadata, group.status
         members = members_of(known.pods_of_group(metadata.namespace, metadata.name))
         phase = groups.phase_of(

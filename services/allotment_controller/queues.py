@@ -7,7 +7,7 @@ from allotment.core.jobs.model import PENDING, Command, Notice, Queue
 from allotment.core.jobs.policies import ACTIONS
 from allotment.core.jobs.queue_states import Change, Denied
 from allotment_controller.jobs import Jobs
-from allotment_controller.state import Desk
+from allotment_controller.state import ControllerContext
 from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create, delete, patch_object, patch_status
 
@@ -20,8 +20,8 @@ FIRST_QUEUES = "first queues"
 class Queues:
     """The part of the controller that keeps Queues and takes Commands."""
 
-    def __init__(self, desk: Desk, jobs: Jobs) -> None:
-        self._desk = desk
+    def __init__(self, context: ControllerContext, jobs: Jobs) -> None:
+        self._context = context
         self._jobs = jobs
         self._commands: dict[tuple[str, str], Command] = {}
         self._early: set[str] = set()
@@ -30,20 +30,20 @@ class Queues:
     def on_command(self, command: Command) -> None:
         place = (command.metadata.namespace, command.metadata.name)
         self._commands[place] = command
-        self._desk.work.add((COMMAND, *place))
+        self._context.work.add((COMMAND, *place))
 
     def on_command_gone(self, namespace: str, name: str) -> None:
         self._commands.pop((namespace, name), None)
 
     def make_first_queues(self) -> None:
         """See to it that root and default exist."""
-        self._desk.work.add((FIRST_QUEUES, "", ""))
+        self._context.work.add((FIRST_QUEUES, "", ""))
 
     async def work_first_queues(self) -> None:
         for body in queue_states.first_queues():
-            if self._desk.known.queues.get("", body["metadata"]["name"]) is not None:
+            if self._context.known.queues.get("", body["metadata"]["name"]) is not None:
                 continue
-            answer = await create(self._desk.client, body)
+            answer = await create(self._context.client, body)
             if not isinstance(answer, Ok) and not (
                 isinstance(answer, Refused) and answer.reason == EXISTS
             ):
@@ -51,7 +51,7 @@ class Queues:
 
     async def work_queue(self, name: str) -> None:
         """Bring the state of one queue in line with its PodGroups. Raises Again."""
-        queue = self._desk.known.queues.get("", name)
+        queue = self._context.known.queues.get("", name)
         if queue is None or queue.metadata.deletion_timestamp is not None:
             return
         state = queue_states.settle(queue.status.state, self._groups().get(name, 0))
@@ -66,18 +66,18 @@ class Queues:
         uid = command.metadata.uid
         if uid not in self._early and not self._is_target_there(command):
             self._early.add(uid)
-            self._desk.work.add((COMMAND, namespace, name), TARGET_WITHIN_S)
+            self._context.work.add((COMMAND, namespace, name), TARGET_WITHIN_S)
             return
         self._early.discard(uid)
         if command.target.kind == "Queue":
             await self._operate(command)
         elif command.target.kind == "Job" and self._hand_on(command):
             return
-        await delete(self._desk.client, keys.BUS, "Command", command.metadata)
+        await delete(self._context.client, keys.BUS, "Command", command.metadata)
         self._commands.pop((namespace, name), None)
 
     def _is_target_there(self, command: Command) -> bool:
-        known, target = self._desk.known, command.target
+        known, target = self._context.known, command.target
         if target.kind == "Job":
             return known.jobs.get(command.metadata.namespace, target.name) is not None
         return target.kind != "Queue" or known.queues.get("", target.name) is not None
@@ -85,7 +85,7 @@ class Queues:
     def _hand_on(self, command: Command) -> bool:
         """Give a Command to its Job, whose work deletes it when it is done; whether it was."""
         namespace, target = command.metadata.namespace, command.target
-        job = self._desk.known.jobs.get(namespace, target.name)
+        job = self._context.known.jobs.get(namespace, target.name)
         if job is None:
             return False
         if target.uid in ("", job.metadata.uid) and command.action in ACTIONS:
@@ -93,18 +93,18 @@ class Queues:
             self._jobs.command(job, command)
             return True
         text = f"Command {command.action} is for another Job of the name, or unknown: not done"
-        self._desk.teller.job(job.metadata, Notice("Warning", "CommandDenied", text))
+        self._context.teller.job(job.metadata, Notice("Warning", "CommandDenied", text))
         return False
 
     async def _operate(self, command: Command) -> None:
-        known = self._desk.known
+        known = self._context.known
         queues = known.queues_by_name
         decided = queue_states.operate(command.target.name, command.action, queues, self._groups())
         queue = queues.get(command.target.name)
         if isinstance(decided, Denied):
             if queue is not None:
                 text = f"{command.action} is not done: {decided.reason}"
-                self._desk.teller.queue(queue.metadata, Notice("Warning", "CommandDenied", text))
+                self._context.teller.queue(queue.metadata, Notice("Warning", "CommandDenied", text))
             return
         for change in decided:
             await self._change(queues[change.queue], change)
@@ -114,11 +114,11 @@ class Queues:
             mark = "true" if change.by_parent else None
             body = {"metadata": {"annotations": {keys.CLOSED_BY_PARENT: mark}}}
             marked = await patch_object(
-                self._desk.client, keys.SCHEDULING, "Queue", queue.metadata, body, Queue
+                self._context.client, keys.SCHEDULING, "Queue", queue.metadata, body, Queue
             )
             if marked is None:
                 return
-            self._desk.known.queues.observe(marked)
+            self._context.known.queues.observe(marked)
             queue = marked
         await self._set(queue, change.state)
 
@@ -126,28 +126,28 @@ class Queues:
         if queue.status.state == state:
             return
         written = await patch_status(
-            *(self._desk.client, keys.SCHEDULING, "Queue", queue.metadata, {"state": state}),
+            *(self._context.client, keys.SCHEDULING, "Queue", queue.metadata, {"state": state}),
             Queue,
         )
         if written is not None:
-            self._desk.known.queues.observe(written)
+            self._context.known.queues.observe(written)
             text = f"queue is {state} now, it was {queue.status.state or 'new'}"
-            self._desk.teller.queue(queue.metadata, Notice("Normal", state, text))
+            self._context.teller.queue(queue.metadata, Notice("Normal", state, text))
 
     def _groups(self) -> dict[str, int]:
         """PodGroups by queue."""
         found: dict[str, int] = {}
-        for group in self._desk.known.groups:
+        for group in self._context.known.groups:
             name = group.spec.queue or keys.DEFAULT_QUEUE
             found[name] = found.get(name, 0) + 1
         return found
 
 
-def stir_waiting(desk: Desk) -> None:
+def enqueue_waiting(context: ControllerContext) -> None:
     """Who may enter queues changed: whoever waits is looked at again."""
-    for group in desk.known.groups:
+    for group in context.known.groups:
         if group.status.phase in WAITING:
-            desk.stir_group(group.metadata.namespace, group.metadata.name)
-    for job in desk.known.jobs:
+            context.enqueue_group(group.metadata.namespace, group.metadata.name)
+    for job in context.known.jobs:
         if job.phase in ("", PENDING):
-            desk.stir_job(job.metadata.namespace, job.metadata.name)
+            context.enqueue_job(job.metadata.namespace, job.metadata.name)

@@ -1,4 +1,4 @@
-"""Everything one active life of the controller knows, and what it asks the API server for."""
+"""Everything the controller knows while it holds the lease, and what its parts share."""
 
 from collections.abc import Iterator
 from random import Random
@@ -21,7 +21,7 @@ GROUP = "group"
 QUEUE = "queue"
 POD = "pod"
 SETTLE_S = 0.02
-"""Events come in crowds; one look serves them all."""
+"""Events come in bursts; one sync serves them all."""
 SETTLE_PER_POD_S = 0.0001
 
 
@@ -98,8 +98,8 @@ def _discard(index: dict[P, dict[Key, None]], place: P, key: Key) -> None:
         index.pop(place, None)
 
 
-class Desk:
-    """What every part of the controller works with."""
+class ControllerContext:
+    """What all parts of the controller share: client, settings, caches, work queue and Events."""
 
     def __init__(
         self,
@@ -117,14 +117,14 @@ class Desk:
         self.teller = teller
         self.random = random
 
-    def stir_job(self, namespace: str, name: str, pods: int = 0) -> None:
-        """Look at a Job soon; one with many pods somewhat later, as their news come in crowds."""
+    def enqueue_job(self, namespace: str, name: str, pods: int = 0) -> None:
+        """Sync a Job soon; one with many pods somewhat later, as their events come in bursts."""
         self.work.add((JOB, namespace, name), SETTLE_S + pods * SETTLE_PER_POD_S)
 
-    def stir_group(self, namespace: str, name: str) -> None:
+    def enqueue_group(self, namespace: str, name: str) -> None:
         self.work.add((GROUP, namespace, name), SETTLE_S)
 
-    def stir_queue(self, name: str) -> None:
+    def enqueue_queue(self, name: str) -> None:
         self.work.add((QUEUE, "", name), SETTLE_S)
 
 
