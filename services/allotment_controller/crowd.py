@@ -2,7 +2,7 @@
 
 A pod that has no owner and asks for nothing in its PodGroup's name (a queue, preemption …) is
 scheduled the same with and without one, and making one costs the API server several times what
-binding the pod does. So while many such pods wait for the scheduler's first word (a node, or why
+binding the pod does. So while many such pods wait for the scheduler's first answer (a node, or why
 not), their PodGroups come after it, and then one by one: the next burst may be on its way.
 """
 
@@ -11,9 +11,9 @@ import msgspec
 from allotment.core.jobs.groups import is_lone
 from allotment_controller.objects import PodObject, SpecGlimpse
 
-CROWD = 32
+BURST_MIN = 32
 """Fewer pods than this that wait are no burst: their PodGroups are made at once."""
-LOOK_AGAIN_S = 2.0
+RECHECK_S = 2.0
 WAIT_MOST_S = 30.0
 CATCH_UP_EVERY_S = 0.02
 """Between the PodGroups of pods that waited."""
@@ -23,22 +23,22 @@ Place = tuple[str, str]
 class _Waiting(msgspec.Struct):
     since_s: float
     """When the pod was first seen without a PodGroup."""
-    is_unheard: bool
-    """The scheduler has not said anything about it yet."""
+    is_untried: bool
+    """The scheduler has neither bound nor refused it yet."""
     waited: bool = False
     turn_s: float | None = None
     """When its PodGroup is to be made, once it has waited for long enough."""
 
 
-class Crowd:
-    """Lone pods without a PodGroup, and how many of them the scheduler has not come to."""
+class Backlog:
+    """Lone pods without a PodGroup, and how many of them the scheduler has not tried yet."""
 
     def __init__(self) -> None:
         self._pods: dict[Place, _Waiting] = {}
-        self._unheard = 0
+        self._untried = 0
         self._last_turn_s = 0.0
 
-    def look(
+    def observe(
         self,
         place: Place,
         pod: PodObject,
@@ -50,34 +50,34 @@ class Crowd:
         its namespace names."""
         metadata = pod.metadata
         is_owned = metadata.controller() is not None
-        said = (metadata.annotations or {}, metadata.labels or {})
-        if not is_lone(*said, is_owned=is_owned, of_namespace=of_namespace):
+        written = (metadata.annotations or {}, metadata.labels or {})
+        if not is_lone(*written, is_owned=is_owned, of_namespace=of_namespace):
             self.forget(place)
             return
         before = self._pods.get(place)
-        is_unheard = not glimpse.node_name and not any(
+        is_untried = not glimpse.node_name and not any(
             condition.type == "PodScheduled" for condition in pod.status.conditions or ()
         )
-        self._unheard += is_unheard - (before is not None and before.is_unheard)
+        self._untried += is_untried - (before is not None and before.is_untried)
         if before is None:
-            self._pods[place] = _Waiting(now_s, is_unheard)
+            self._pods[place] = _Waiting(now_s, is_untried)
         else:
-            before.is_unheard = is_unheard
+            before.is_untried = is_untried
 
     def forget(self, place: Place) -> None:
         """The pod has a PodGroup, or is gone."""
         before = self._pods.pop(place, None)
-        self._unheard -= before is not None and before.is_unheard
+        self._untried -= before is not None and before.is_untried
 
     def delay_s(self, place: Place, now_s: float) -> float:
-        """How long to leave the pod without a PodGroup before it is looked at again; 0: make it."""
+        """How long the pod is left without a PodGroup before it is checked again; 0: now."""
         waiting = self._pods.get(place)
         if waiting is None:
             return 0.0
         left_s = waiting.since_s + WAIT_MOST_S - now_s
-        if self._unheard >= CROWD and left_s > 0:
+        if self._untried >= BURST_MIN and left_s > 0:
             waiting.waited = True
-            return min(LOOK_AGAIN_S, left_s)
+            return min(RECHECK_S, left_s)
         if not waiting.waited:
             return 0.0
         if waiting.turn_s is None:

@@ -17,7 +17,7 @@ from allotment.core.jobs.model import (
     Notice,
     PodGroup,
 )
-from allotment_controller.crowd import Crowd
+from allotment_controller.crowd import Backlog
 from allotment_controller.objects import NAMES, PodObject, members_of, path_of
 from allotment_controller.state import POD, ControllerContext
 from allotment_controller.work import Again
@@ -42,7 +42,7 @@ class PodGroups:
         self.admitted = 0
         self._context = context
         self._wanting: dict[tuple[str, str], PodObject] = {}
-        self._crowd = Crowd()
+        self._backlog = Backlog()
 
     # Pods that have none
 
@@ -62,8 +62,8 @@ class PodGroups:
         self._wanting[place] = pod
         namespace = self._context.known.namespaces.get("", metadata.namespace)
         of_namespace = namespace.metadata.annotation(keys.POD_QUEUE) if namespace else ""
-        self._crowd.look(place, pod, glimpse, now_s, of_namespace)
-        self._context.work.add((POD, *place), self._crowd.delay_s(place, now_s))
+        self._backlog.observe(place, pod, glimpse, now_s, of_namespace)
+        self._context.work.add((POD, *place), self._backlog.delay_s(place, now_s))
 
     def on_namespace(self, name: str) -> None:
         """A namespace names another queue than before, or is new."""
@@ -75,14 +75,14 @@ class PodGroups:
 
     def _forget(self, place: tuple[str, str]) -> None:
         self._wanting.pop(place, None)
-        self._crowd.forget(place)
+        self._backlog.forget(place)
 
     async def work_pod(self, namespace: str, name: str) -> None:
         """Make the PodGroup of one pod, unless its siblings have it, and tie the pod to it."""
         pod = self._wanting.get((namespace, name))
         if pod is None:
             return
-        delay_s = self._crowd.delay_s((namespace, name), anyio.current_time())
+        delay_s = self._backlog.delay_s((namespace, name), anyio.current_time())
         if delay_s:
             self._context.work.add((POD, namespace, name), delay_s)
             return
