@@ -21,7 +21,7 @@ from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment_filter.batches import Batch, Round, next_round
 from allotment_filter.groups import Groups
-from allotment_filter.looks import Looks
+from allotment_filter.looks import FeasibilityCache
 from allotment_filter.orphans import without_group
 from allotment_filter.settings import FilterSettings
 from allotment_filter.waiting import Waiting
@@ -67,7 +67,7 @@ class Filter:
         self._over = anyio.Event()
         self._outcome = ""
         self._settled_seq = 0
-        self._looks: Looks | None = None
+        self._feasibility: FeasibilityCache | None = None
         self._groups: Groups | None = None
         self._waiting: Waiting | None = None
         world.fold.listeners.append(self._on_record)
@@ -114,8 +114,8 @@ class Filter:
     async def run(self) -> None:
         """Open cycles while this replica is the active one."""
         state = self.world.fold.state
-        if self._looks is None or self._looks.state is not state:
-            self._looks = Looks(state, Board(state))
+        if self._feasibility is None or self._feasibility.state is not state:
+            self._feasibility = FeasibilityCache(state, Board(state))
         if self._waiting is None or self._waiting.state is not state:
             self._waiting = Waiting(state)
         numbers = itertools.count(1)
@@ -126,12 +126,12 @@ class Filter:
             if state.is_batched:
                 await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)
                 continue
-            turn = self._next_round(self._looks, self._waiting)
+            turn = self._next_round(self._feasibility, self._waiting)
             for uid in turn.in_vain:
                 self.tried[uid] = turn.batch.basis
             if turn.batch.uids:
                 cycle = f"{self.ctx.settings.instance}.{epoch}.{next(numbers)}"
-                if await self._cycle_through(cycle, turn.batch, received_us, self._looks):
+                if await self._cycle_through(cycle, turn.batch, received_us, self._feasibility):
                     self.tried.update(dict.fromkeys(turn.batch.uids, turn.batch.basis))
                     self._waiting.offered(turn.batch.uids)
             elif not turn.in_vain:
@@ -170,12 +170,12 @@ class Filter:
         if self.held_back:
             self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
 
-    def _next_round(self, looks: Looks, waiting: Waiting) -> Round:
+    def _next_round(self, feasibility: FeasibilityCache, waiting: Waiting) -> Round:
         self._forget_held_back()
         state = self.world.fold.state
         if len(self.tried) > 2 * len(state.pending) + 1000:
             self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
-        return next_round(looks, self.tried, self.held_back, self._most, waiting)
+        return next_round(feasibility, self.tried, self.held_back, self._most, waiting)
 
     async def _sleep_until_news(self) -> None:
         """Until the log moves, or a held-back pod's time has come; the lease is looked at often."""
@@ -186,7 +186,11 @@ class Filter:
             await self.world.fold.changed()
 
     async def _cycle_through(
-        self, cycle: str, batch: Batch, received_us: int, looks: Looks | None = None
+        self,
+        cycle: str,
+        batch: Batch,
+        received_us: int,
+        feasibility: FeasibilityCache | None = None,
     ) -> bool:
         """Send a cycle on its way and wait for its end; whether it came to one that stands."""
         self._cycle, self._over, self._settled_seq = cycle, anyio.Event(), 0
@@ -212,8 +216,8 @@ class Filter:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
         with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as deadline:
             await anyio.lowlevel.checkpoint()  # the message goes first
-            if looks is not None:
-                looks.follow()
+            if feasibility is not None:
+                feasibility.follow()
             await self._over.wait()
             await self.world.fold.wait_for(self._settled_seq)
         if deadline.cancelled_caught:

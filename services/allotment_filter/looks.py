@@ -1,4 +1,4 @@
-"""What each class of pods meets now, asked of the nodes only where the answer may be another one.
+"""Feasibility cache: on how many nodes each class of pods fits, counted anew only if it may differ.
 
 A change of the state concerns one node, so it can take at most one away from the nodes on which a
 request fits. While fewer changes have happened than nodes fitted when they were last counted, the
@@ -19,29 +19,29 @@ FOLLOW_CHANGES = 128
 """`follow` lets fewer changes than these gather."""
 
 
-class Look(NamedTuple):
+class Feasibility(NamedTuple):
     """On how many nodes a class of pods fitted when they were counted; if on none, why not."""
 
     feasible: int
     refusal: Refusal
 
 
-class Looks:
-    """The classes' last counts. `of` as often as needed, then `close` before the state changes."""
+class FeasibilityCache:
+    """The last count of each class. Call `of` as often as needed, then `close` before a change."""
 
     def __init__(self, state: ClusterState, ranker: Ranker) -> None:
         self.state = state
         self.counted = 0
         """How often nodes were counted: the work done, for tests."""
         self._ranker = ranker
-        self._known: dict[PodRequest, tuple[Look, int]] = {}
+        self._known: dict[PodRequest, tuple[Feasibility, int]] = {}
         """Per request what was found, and how many changes there had been by then."""
         self._policy_seq = state.policy_seq
         self._followed = 0
         self._is_open = False
 
-    def of(self, fact: PodObserved) -> Look:
-        """What a pod's class meets: exact if it fits nowhere, else at some time before."""
+    def of(self, fact: PodObserved) -> Feasibility:
+        """Where a pod's class fits: exact if it fits nowhere, else as it was when last counted."""
         state = self.state
         changes = state.changes_dropped + len(state.changes)
         if self._policy_seq != state.policy_seq:
@@ -50,19 +50,19 @@ class Looks:
         request = situated(fact, state)
         known = self._known.get(request)
         if known is not None:
-            look, then = known
+            found, then = known
             is_alone = request.company == ALONE
-            if then == changes or (is_alone and look.feasible > changes - then):
-                return look
+            if then == changes or (is_alone and found.feasible > changes - then):
+                return found
         self._open()
         self.counted += 1
         ranking = self._ranker.rank(request)
         reasons = () if ranking.feasible else self._ranker.reasons(request)
-        look = Look(ranking.feasible, refuse(state, fact, request, ranking.nodes, reasons))
+        found = Feasibility(ranking.feasible, refuse(state, fact, request, ranking.nodes, reasons))
         if known is None and len(self._known) >= REQUESTS_MAX:
             del self._known[next(iter(self._known))]
-        self._known[request] = look, changes
-        return look
+        self._known[request] = found, changes
+        return found
 
     def close(self) -> None:
         """The state may change from here on."""

@@ -4,7 +4,7 @@ from allotment.core import reasons
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_filter.batches import Round, next_round
-from allotment_filter.looks import Looks
+from allotment_filter.looks import FeasibilityCache
 from allotment_proto.events import BindFailed, Decided, Event, PodObserved
 from allotment_proto.facts import DeviceRequest, Problem
 from tests.build import decided, node, placement, pod, policy, request, wants
@@ -18,7 +18,7 @@ class Scene:
     def __init__(self, *events: Event) -> None:
         self.state = ClusterState()
         self.evaluator = Evaluator(self.state)
-        self.looks = Looks(self.state, self.evaluator)
+        self.feasibility = FeasibilityCache(self.state, self.evaluator)
         self.tried: dict[str, int] = {}
         self.held_back: dict[str, float] = {}
         self.add(policy(), *events)
@@ -28,7 +28,7 @@ class Scene:
             apply(self.state, event, self.state.seq + 1)
 
     def round(self, batch_max: int = 256) -> Round:
-        turn = next_round(self.looks, self.tried, self.held_back, batch_max)
+        turn = next_round(self.feasibility, self.tried, self.held_back, batch_max)
         for uid in turn.in_vain:
             self.tried[uid] = turn.batch.basis
         return turn

@@ -7,7 +7,7 @@ import pytest
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, refuse
-from allotment_filter.looks import FOLLOW_CHANGES, Looks
+from allotment_filter.looks import FOLLOW_CHANGES, FeasibilityCache
 from allotment_proto.events import Event, NodeGone, PodGone
 from allotment_proto.facts import PodRequest
 from tests.build import holding, node, pod, policy, request, wants
@@ -30,43 +30,43 @@ def bound(number: int, on: str, memory_mib: int = 15_000) -> Event:
 
 def test_a_class_is_counted_again_when_as_many_changes_passed_as_nodes_fitted() -> None:
     state = state_of(*(node(f"n{number}") for number in range(NODES)))
-    looks = Looks(state, Evaluator(state))
+    feasibility = FeasibilityCache(state, Evaluator(state))
     fact = pod("a")
     for number in range(NODES):
-        assert looks.of(fact).feasible == NODES
-        assert looks.counted == 1
-        looks.close()
+        assert feasibility.of(fact).feasible == NODES
+        assert feasibility.counted == 1
+        feasibility.close()
         apply(state, bound(number, "n0", memory_mib=1), state.seq + 1)
-    looks.of(fact)
-    assert looks.counted == 2
+    feasibility.of(fact)
+    assert feasibility.counted == 2
 
 
 def test_a_class_that_fits_nowhere_is_counted_at_every_change_and_not_without() -> None:
     state = state_of(node("n0"))
-    looks = Looks(state, Evaluator(state))
+    feasibility = FeasibilityCache(state, Evaluator(state))
     fact = pod("h", HUGE)
-    assert looks.of(fact).refusal.nodes == 1
-    assert looks.of(fact).refusal.nodes == 1
-    assert looks.counted == 1
-    looks.close()
+    assert feasibility.of(fact).refusal.nodes == 1
+    assert feasibility.of(fact).refusal.nodes == 1
+    assert feasibility.counted == 1
+    feasibility.close()
     apply(state, node("n1"), state.seq + 1)
-    assert looks.of(fact).refusal.nodes == 2
-    assert looks.counted == 2
+    assert feasibility.of(fact).refusal.nodes == 2
+    assert feasibility.counted == 2
 
 
 def test_another_policy_is_another_question() -> None:
     state = state_of(node("n0"))
-    looks = Looks(state, Evaluator(state))
-    assert looks.of(pod("a")).feasible == 1
-    looks.close()
+    feasibility = FeasibilityCache(state, Evaluator(state))
+    assert feasibility.of(pod("a")).feasible == 1
+    feasibility.close()
     apply(state, policy(families=()), state.seq + 1)
-    assert looks.of(pod("a")).feasible == 0
+    assert feasibility.of(pod("a")).feasible == 0
 
 
 def test_the_ranker_follows_even_if_nobody_asks() -> None:
     state = state_of(node("n0"))
     board = Board(state)
-    looks = Looks(state, board)
+    feasibility = FeasibilityCache(state, board)
     begun = 0
 
     def begin() -> None:
@@ -76,7 +76,7 @@ def test_the_ranker_follows_even_if_nobody_asks() -> None:
     board.begin = begin  # type: ignore[method-assign]
     for _ in range(3 * FOLLOW_CHANGES):
         state.touch(state.nodes["n0"])
-        looks.follow()
+        feasibility.follow()
     assert begun == 3
 
 
@@ -84,7 +84,7 @@ def test_the_ranker_follows_even_if_nobody_asks() -> None:
 def test_it_says_what_counting_every_node_would_say(seed: int) -> None:
     random = Random(seed)
     state = state_of(*(node(f"n{number}") for number in range(NODES)))
-    looks = Looks(state, Board(state))
+    feasibility = FeasibilityCache(state, Board(state))
     asked: list[PodRequest] = [
         request(wants(memory_mib=mib, count=count))
         for mib in (500, 9_000, 16_000)
@@ -105,11 +105,11 @@ def test_it_says_what_counting_every_node_would_say(seed: int) -> None:
             fact = pod("a", wanted)
             fresh = Evaluator(state)
             ranking = fresh.rank(wanted)
-            look = looks.of(fact)
-            assert (look.feasible > 0) == (ranking.feasible > 0)
+            found = feasibility.of(fact)
+            assert (found.feasible > 0) == (ranking.feasible > 0)
             if not ranking.feasible:
-                assert look.refusal == refuse(
+                assert found.refusal == refuse(
                     state, fact, wanted, ranking.nodes, fresh.reasons(wanted)
                 )
-        looks.close()
-    assert looks.counted < 2 * 400
+        feasibility.close()
+    assert feasibility.counted < 2 * 400

@@ -3,7 +3,7 @@
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_filter.batches import Round, next_round
-from allotment_filter.looks import Looks
+from allotment_filter.looks import FeasibilityCache
 from allotment_proto.events import NodeObserved, PodObserved
 from tests.build import decided, node, pod, request, wants
 
@@ -21,7 +21,7 @@ class Churn:
 
     def __init__(self, *pods: PodObserved) -> None:
         self.state = ClusterState()
-        self.looks = Looks(self.state, Evaluator(self.state))
+        self.feasibility = FeasibilityCache(self.state, Evaluator(self.state))
         self.nodes = 0
         apply(self.state, self._node(), 1)
         for fact in pods:
@@ -33,7 +33,7 @@ class Churn:
 
     def round(self) -> Round:
         apply(self.state, self._node(), self.state.seq + 1)
-        return next_round(self.looks, {}, {}, BATCH)
+        return next_round(self.feasibility, {}, {}, BATCH)
 
 
 def test_a_pod_that_fits_is_in_the_first_batch_whatever_stands_before_it() -> None:

@@ -8,7 +8,7 @@ from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.core.placement.cycle import Evaluator
 from allotment.core.queues.order import order_key
 from allotment_filter.batches import next_round
-from allotment_filter.looks import Looks
+from allotment_filter.looks import FeasibilityCache
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import (
     BindFailed,
@@ -120,10 +120,10 @@ def test_a_batch_looks_at_few_pods_however_many_wait() -> None:
     nodes = [node(f"n{number}", pods=1000) for number in range(10)]
     pods = [pod(f"p{number:05d}", created_ms=number) for number in range(PODS)]
     scene = Scene(*nodes, *pods)
-    looks = Looks(scene.state, Evaluator(scene.state))
+    feasibility = FeasibilityCache(scene.state, Evaluator(scene.state))
     done = 0
     while done < PODS // 2:
-        turn = next_round(looks, {}, {}, BATCH, scene.waiting)
+        turn = next_round(feasibility, {}, {}, BATCH, scene.waiting)
         assert turn.batch.uids == tuple(f"p{number:05d}" for number in range(done, done + BATCH))
         gone = [PodGone(uid=uid, namespace="default", name=uid, rv=9) for uid in turn.batch.uids]
         scene.add(*gone, pod(f"q{done:05d}", created_ms=PODS + done))

@@ -16,7 +16,7 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.batches import next_round
 from allotment_filter.groups import Groups
 from allotment_filter.lines import Entry, Line, Seat
-from allotment_filter.looks import Looks
+from allotment_filter.looks import FeasibilityCache
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved, PolicyLoaded
 from allotment_proto.facts import Policy
@@ -61,7 +61,7 @@ class OneByOne:
 
     def __init__(self, policy: Policy = TURNS) -> None:
         self.state = ClusterState()
-        self.looks = Looks(self.state, Board(self.state))
+        self.feasibility = FeasibilityCache(self.state, Board(self.state))
         self.waiting = Waiting(self.state)
         self.tried: dict[str, int] = {}
         self.tell(PolicyLoaded(policy=policy, source="test", text_sha256=""))
@@ -71,7 +71,7 @@ class OneByOne:
         self.waiting.take(Envelope(v=1, at_ms=1, by="test", events=(event,)))
 
     def batch(self, most: int = 256) -> Sequence[str]:
-        return next_round(self.looks, self.tried, {}, most, self.waiting).batch.uids
+        return next_round(self.feasibility, self.tried, {}, most, self.waiting).batch.uids
 
     def cycle(self, most: int = 256) -> Sequence[str]:
         uids, basis = self.batch(most), self.state.seq
