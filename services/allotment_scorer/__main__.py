@@ -39,8 +39,8 @@ class Scorer:
         self._rounds: Rounds | None = None
         self._preemptions = Preemptions()
         self._schedules = Schedules()
-        self._laps = Laps(lambda: time.perf_counter_ns() // 1000)
-        ctx.metrics.expose_histograms([*self._schedules.histograms(), *self._laps.histograms()])
+        self._timings = Laps(lambda: time.perf_counter_ns() // 1000)
+        ctx.metrics.expose_histograms([*self._schedules.histograms(), *self._timings.histograms()])
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
@@ -73,7 +73,7 @@ class Scorer:
             try:
                 proposal = self._propose(opened, received_us)
             except Exception as error:  # whatever it is: of this cycle, and not of the next
-                self._board = self._rounds = None  # they may be half told
+                self._board = self._rounds = None  # they may have been updated in part only
                 self.ctx.refusals.refuse(BUS, "Feasible", error, name=opened.cycle)
                 proposal = self._failed(opened, one_line(error))
             span.update(
@@ -91,8 +91,8 @@ class Scorer:
     def _propose(self, opened: Feasible, received_us: int) -> Proposal:
         state = self.world.fold.state
         board = self._ready_board()
-        self._laps.begin()
-        outcome = self._ready_rounds().run(opened.batch, board, lap=self._laps.lap)
+        self._timings.begin()
+        outcome = self._ready_rounds().run(opened.batch, board, lap=self._timings.lap)
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         return Proposal(
             v=MESSAGE_VERSION,
