@@ -10,7 +10,7 @@ from allotment_local.nodes.books import CardKey, Grant
 from allotment_local.nodes.inventory import ASCEND
 from allotment_local.nodes.pending import Waiting
 from allotment_local.nodes.plugin_env import ascend_env, ascend_soft_env
-from allotment_local.nodes.serving import Desk, Served
+from allotment_local.nodes.serving import PluginContext, Served
 from allotment_proto.facts import CardFact, Problem
 from allotment_proto.volcano import ascend, keys, node_lock
 from allotment_proto.volcano.ascend import Detail
@@ -20,18 +20,18 @@ from allotment_proto.volcano.vgpu import Entry
 class AscendPlugin:
     """All of a node's plugins for Ascend chips."""
 
-    def __init__(self, desk: Desk, cards: Sequence[CardFact], *, soft: bool) -> None:
-        self._desk = desk
+    def __init__(self, context: PluginContext, cards: Sequence[CardFact], *, soft: bool) -> None:
+        self._context = context
         self._cards = {card.id: card for card in cards}
         self._soft = soft
 
     def allocate(self, common_word: str, amount: int) -> Served | str:
         """Serve one container's request of one kind of chip; a text says why not."""
-        desk = self._desk
-        waiting = desk.pending.pick_ascend(desk.node, self._named())
+        context = self._context
+        waiting = context.pending.pick_ascend(context.node, self._named())
         if waiting is None:
-            return f"get pending pod error: no binding pod found on node {desk.node}"
-        annotations = desk.annotations(waiting)
+            return f"get pending pod error: no binding pod found on node {context.node}"
+        annotations = context.annotations(waiting)
         groups, problems = ascend.decode_assignment(
             annotations.get(keys.hami_to_allocate(common_word), ""), common_word
         )
@@ -47,7 +47,7 @@ class AscendPlugin:
             why = f"annotation has {len(entries)}, request has {amount}"
             return self._failed(waiting, f"device number not matched: {why}")
         for entry in entries:
-            why_not = desk.trouble_with(annotations, self._key(entry))
+            why_not = context.trouble_with(annotations, self._key(entry))
             if why_not is not None:
                 return self._failed(waiting, why_not)
         left = [() if number == position else group for number, group in enumerate(groups)]
@@ -60,11 +60,11 @@ class AscendPlugin:
         )
 
     def _key(self, entry: Entry) -> CardKey:
-        return CardKey(self._desk.node, ASCEND, entry.card)
+        return CardKey(self._context.node, ASCEND, entry.card)
 
     def _named(self) -> str | None:
         """The pod that the node's lock names, if it names one."""
-        text = self._desk.lock(keys.LOCK_ASCEND)
+        text = self._context.lock(keys.LOCK_ASCEND)
         if text is None:
             return None
         lock = node_lock.parse_lock(text, keys.LOCK_ASCEND)
@@ -103,11 +103,11 @@ class AscendPlugin:
         is_done = not any(left)
         if is_done:
             changes[keys.HAMI_BIND_PHASE] = keys.PHASE_SUCCESS
-        self._desk.annotate(waiting, changes)
+        self._context.annotate(waiting, changes)
         if is_done:
-            self._desk.unlock(keys.LOCK_ASCEND)
+            self._context.unlock(keys.LOCK_ASCEND)
 
     def _failed(self, waiting: Waiting, why: str) -> str:
-        self._desk.annotate(waiting, {keys.HAMI_BIND_PHASE: keys.PHASE_FAILED})
-        self._desk.unlock(keys.LOCK_ASCEND)
+        self._context.annotate(waiting, {keys.HAMI_BIND_PHASE: keys.PHASE_FAILED})
+        self._context.unlock(keys.LOCK_ASCEND)
         return why

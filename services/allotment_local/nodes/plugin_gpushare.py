@@ -8,29 +8,29 @@ from allotment_local.nodes.amounts import amounts, limits
 from allotment_local.nodes.books import CORES_WHOLE_PCT, CardKey, Grant
 from allotment_local.nodes.inventory import GPUSHARE
 from allotment_local.nodes.plugin_env import gpushare_env
-from allotment_local.nodes.serving import Desk, Served
+from allotment_local.nodes.serving import PluginContext, Served
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import gpushare, keys
 
 
 class GpusharePlugin:
-    def __init__(self, desk: Desk, cards: Sequence[CardFact]) -> None:
-        self._desk = desk
+    def __init__(self, context: PluginContext, cards: Sequence[CardFact]) -> None:
+        self._context = context
         self._memory_mib = {card.id: card.memory_mib for card in cards}
 
     def allocate(self, resource: str, amount: int) -> Served | str:
         """Serve one container's request of one resource; a text says why not."""
-        desk = self._desk
-        waiting = desk.pending.pick_share(desk.node, resource, amount)
+        context = self._context
+        waiting = context.pending.pick_share(context.node, resource, amount)
         if waiting is None:
             return "failed to find candidate pod"
-        pod = desk.pod(waiting)
+        pod = context.pod(waiting)
         annotations = pod["metadata"].get("annotations") or {}
         place = f"annotation {keys.GPU_INDEX}"
         indexes, problems = gpushare.decode_indexes(annotations.get(keys.GPU_INDEX, ""), place)
-        cards = [CardKey(desk.node, GPUSHARE, str(index)) for index in indexes]
+        cards = [CardKey(context.node, GPUSHARE, str(index)) for index in indexes]
         for card in cards:
-            if card.card in self._memory_mib and (why := desk.trouble_with(annotations, card)):
+            if card.card in self._memory_mib and (why := context.trouble_with(annotations, card)):
                 return why
         unknown = [card for card in cards if card.card not in self._memory_mib]
         if problems or unknown or not indexes:
@@ -42,8 +42,8 @@ class GpusharePlugin:
             amounts({resource: limits(container).get(resource, 0)})[resource]
             for container in pod["spec"]["containers"]
         )
-        desk.annotate(waiting, {keys.GPU_ASSIGNED: "true"})
-        desk.unlock(keys.LOCK_GPUSHARE)
+        context.annotate(waiting, {keys.GPU_ASSIGNED: "true"})
+        context.unlock(keys.LOCK_GPUSHARE)
         return Served(
             tuple(
                 Grant(

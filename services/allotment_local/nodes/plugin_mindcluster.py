@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from allotment_local.nodes.books import CardKey, Grant
 from allotment_local.nodes.inventory import MINDCLUSTER
 from allotment_local.nodes.plugin_env import ascend_env
-from allotment_local.nodes.serving import Desk, Served
+from allotment_local.nodes.serving import PluginContext, Served
 from allotment_proto.facts import CardFact, Problem
 from allotment_proto.volcano import keys, mindcluster
 from allotment_proto.volcano.mindcluster import Template
@@ -18,24 +18,24 @@ FIRST_VNPU = 100
 
 
 class MindclusterPlugin:
-    def __init__(self, desk: Desk, cards: Sequence[CardFact]) -> None:
-        self._desk = desk
+    def __init__(self, context: PluginContext, cards: Sequence[CardFact]) -> None:
+        self._context = context
         self._cards = {card.id: card for card in cards}
 
     def allocate(self, amount: int) -> Served | str:
         """Serve the container that asks for `amount` AI cores; a text says why not."""
-        desk = self._desk
-        waiting = desk.pending.pick_share(desk.node, keys.NPU_CORE, amount)
+        context = self._context
+        waiting = context.pending.pick_share(context.node, keys.NPU_CORE, amount)
         if waiting is None:
             return "no pod waits for this many AI cores"
-        annotations = desk.annotations(waiting)
+        annotations = context.annotations(waiting)
         text = annotations[keys.NPU_CORE]
         found = mindcluster.decode_npu_core(text)
         if isinstance(found, Problem):
             return f"{found.place} {found.message}"
-        keys_of_cards = [CardKey(desk.node, MINDCLUSTER, chip) for chip in found.chips]
+        keys_of_cards = [CardKey(context.node, MINDCLUSTER, chip) for chip in found.chips]
         for key in keys_of_cards:
-            why_not = desk.trouble_with(annotations, key)
+            why_not = context.trouble_with(annotations, key)
             if why_not is not None:
                 return why_not
         template = mindcluster.TEMPLATES.get(found.template)
@@ -44,7 +44,7 @@ class MindclusterPlugin:
         if asked != amount:
             return f"annotation {keys.NPU_CORE} is {text!r}, so {asked} AI cores, not {amount}"
         real = ",".join(self._real(key, template) for key in keys_of_cards)
-        desk.annotate(waiting, {keys.ASCEND_REAL: real})
+        context.annotate(waiting, {keys.ASCEND_REAL: real})
         chips = [int(chip) for chip in found.chips]
         return Served(grants, (keys.NPU_CORE, text), ascend_env(chips, found.template))
 
@@ -60,7 +60,7 @@ class MindclusterPlugin:
         kind = self._cards[key.card].model
         if template is None:
             return f"{kind}-{key.card}"
-        account = self._desk.books.account(key)
+        account = self._context.books.account(key)
         number = FIRST_VNPU + (0 if account is None else len(account.held))
         return f"{kind}-{_size(template)}-{number}-{key.card}"
 

@@ -15,7 +15,7 @@ from allotment_local.nodes.books import RECUT, CardKey, Grant
 from allotment_local.nodes.inventory import VGPU
 from allotment_local.nodes.pending import Waiting
 from allotment_local.nodes.plugin_env import Share
-from allotment_local.nodes.serving import ASKED_FOR, Desk, Served, derived_id
+from allotment_local.nodes.serving import ASKED_FOR, PluginContext, Served, derived_id
 from allotment_local.nodes.showing import said_of
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import device_config, keys, mig, vgpu
@@ -33,8 +33,8 @@ class _Piece(NamedTuple):
 class VgpuPlugin:
     """The plugin of one node's NVIDIA cards. `cards` are the cards as they are registered."""
 
-    def __init__(self, desk: Desk, cards: Sequence[CardFact]) -> None:
-        self._desk = desk
+    def __init__(self, context: PluginContext, cards: Sequence[CardFact]) -> None:
+        self._context = context
         self._cards = {card.id: card for card in cards}
         self.cuts: dict[str, str] = {}
         """The geometry into which a MIG card is cut, by card; not cut at first."""
@@ -45,12 +45,12 @@ class VgpuPlugin:
 
     def allocate(self, amount: int) -> Served | str:
         """Serve one container; a text says why not."""
-        desk = self._desk
-        waiting = desk.pending.pick_vgpu(desk.node, amount)
+        context = self._context
+        waiting = context.pending.pick_vgpu(context.node, amount)
         if waiting is None:
-            desk.unlock(keys.LOCK_VGPU)
+            context.unlock(keys.LOCK_VGPU)
             return NO_VALID_POD
-        annotations = desk.annotations(waiting)
+        annotations = context.annotations(waiting)
         if pod_fault(annotations.get(FAULT, "")) is True:
             return self._failed(waiting, ASKED_FOR)
         text = annotations[keys.DEVICES_TO_ALLOCATE]
@@ -66,10 +66,10 @@ class VgpuPlugin:
         pieces: list[_Piece] = []
         cuts: dict[str, str] = {}
         for entry in entries:
-            key = CardKey(desk.node, VGPU, entry.card)
-            if entry.card in desk.failing:
-                return self._failed(waiting, str(desk.trouble_with(annotations, key)))
-            piece = desk.trouble_with(annotations, key) or self._piece(key, entry, cuts, waiting)
+            key = CardKey(context.node, VGPU, entry.card)
+            if entry.card in context.failing:
+                return self._failed(waiting, str(context.trouble_with(annotations, key)))
+            piece = context.trouble_with(annotations, key) or self._piece(key, entry, cuts, waiting)
             if isinstance(piece, str):
                 return piece
             pieces.append(piece)
@@ -80,9 +80,9 @@ class VgpuPlugin:
         is_done = "GPU" not in erased
         if is_done:  # the plugin patches twice, the second time within milliseconds
             changes |= _finished(keys.PHASE_SUCCESS)
-        desk.annotate(waiting, changes)
+        context.annotate(waiting, changes)
         if is_done:
-            desk.unlock(keys.LOCK_VGPU)
+            context.unlock(keys.LOCK_VGPU)
         record = (keys.VGPU_IDS, annotations.get(keys.VGPU_IDS, ""))
         return Served(tuple(piece.grant for piece in pieces), record, self._env(pieces))
 
@@ -93,9 +93,9 @@ class VgpuPlugin:
         if not entry.instance:
             grant = Grant(key, entry.memory_mib, entry.cores_pct)
             return _Piece(grant, Share(entry.card, entry.memory_mib, entry.cores_pct))
-        config, card = self._desk.config(), self._cards.get(entry.card)
+        config, card = self._context.config(), self._cards.get(entry.card)
         if card is None:
-            return f"there is no card {entry.card!r} on node {self._desk.node}"
+            return f"there is no card {entry.card!r} on node {self._context.node}"
         table = device_config.geometries_for(config, card.model)
         profile = mig.profile_of(table, entry.instance)
         group = entry.instance.rpartition("-")[0]
@@ -105,7 +105,7 @@ class VgpuPlugin:
                 f"configuration has for {card.model!r}"
             )
         present = cuts.get(entry.card, self.cuts.get(entry.card, ""))
-        account = self._desk.books.account(key)
+        account = self._context.books.account(key)
         if present != group and account is not None and account.held:
             held = ", ".join(sorted(account.instances)) or "all of it"
             why = f"cannot be cut as {group}: cut as {present or 'nothing'}, in use are {held}"
@@ -118,10 +118,10 @@ class VgpuPlugin:
 
     def _recut_in_use(self, key: CardKey, waiting: Waiting, why: str) -> None:
         pod = f"{waiting.namespace}/{waiting.name}"
-        self._desk.books.incident(RECUT, key.node, key.card, pod, why)
+        self._context.books.incident(RECUT, key.node, key.card, pod, why)
 
     def _env(self, pieces: Sequence[_Piece]) -> dict[str, str]:
-        desk, config = self._desk, self._desk.config()
+        context, config = self._context, self._context.config()
         shares = [piece.share for piece in pieces]
         card = self._cards.get(pieces[0].grant.card.card)
         mode = keys.MODE_HAMI_CORE if card is None else card.mode
@@ -129,19 +129,19 @@ class VgpuPlugin:
             mode = keys.MODE_MIG
         if mode == keys.MODE_MPS:
             return plugin_env.mps_env(shares, config.nvidia.count_name)
-        said = said_of(config, desk.node)
+        said = said_of(config, context.node)
         return plugin_env.container_env(
             mode,
             shares,
-            desk.draw_id(),
+            context.draw_id(),
             memory_factor=config.nvidia.memory_factor,
             cores_scaling_milli=said.cores_scaling_milli or config.nvidia.cores_scaling_milli,
             cores_unlimited=config.nvidia.disable_core_limit,
         )
 
     def _failed(self, waiting: Waiting, why: str) -> str:
-        self._desk.annotate(waiting, _finished(keys.PHASE_FAILED))
-        self._desk.unlock(keys.LOCK_VGPU)
+        self._context.annotate(waiting, _finished(keys.PHASE_FAILED))
+        self._context.unlock(keys.LOCK_VGPU)
         return why
 
 

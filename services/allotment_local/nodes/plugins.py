@@ -23,7 +23,7 @@ from allotment_local.nodes.plugin_ascend import AscendPlugin
 from allotment_local.nodes.plugin_gpushare import GpusharePlugin
 from allotment_local.nodes.plugin_mindcluster import MindclusterPlugin
 from allotment_local.nodes.plugin_vgpu import NO_VALID_POD, VgpuPlugin
-from allotment_local.nodes.serving import ASKED_FOR, Desk, Served
+from allotment_local.nodes.serving import ASKED_FOR, PluginContext, Served
 from allotment_local.nodes.showing import offered_by, registered
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.volcano import device_config, keys
@@ -45,11 +45,11 @@ class Plugins:
     ) -> None:
         self._hardware = hardware
         self._whole = dict(hardware.whole)
-        self._desk = desk = Desk(node, store, pending, books, config)
-        self._vgpu = VgpuPlugin(desk, hardware.vgpu)
-        self._gpushare = GpusharePlugin(desk, hardware.gpushare)
-        self._ascend = AscendPlugin(desk, hardware.ascend, soft=hardware.soft)
-        self._mindcluster = MindclusterPlugin(desk, hardware.chips)
+        self._context = context = PluginContext(node, store, pending, books, config)
+        self._vgpu = VgpuPlugin(context, hardware.vgpu)
+        self._gpushare = GpusharePlugin(context, hardware.gpushare)
+        self._ascend = AscendPlugin(context, hardware.ascend, soft=hardware.soft)
+        self._mindcluster = MindclusterPlugin(context, hardware.chips)
         self._add_cards()
         self.configured()
 
@@ -60,22 +60,22 @@ class Plugins:
 
     def configured(self) -> None:
         """Take the device configuration as it is now."""
-        desk, config = self._desk, self._desk.config()
-        cards = registered(self._hardware, config, desk.node)
+        context, config = self._context, self._context.config()
+        cards = registered(self._hardware, config, context.node)
         self._vgpu.register(cards)
         for card in cards:
-            slots, memory, cores = offered_by(card, config, desk.node)
-            key = CardKey(desk.node, VGPU, card.id)
-            desk.books.add_card(key, card.index, slots, memory, cores)
+            slots, memory, cores = offered_by(card, config, context.node)
+            key = CardKey(context.node, VGPU, card.id)
+            context.books.add_card(key, card.index, slots, memory, cores)
 
     def break_down(self, faults: NodeFaults) -> None:
         """What is broken from now on, and nothing else."""
-        self._desk.unhealthy = faults.unhealthy
-        self._desk.failing = faults.failing
-        self._desk.gone = faults.gone
+        self._context.unhealthy = faults.unhealthy
+        self._context.failing = faults.failing
+        self._context.gone = faults.gone
         if shared := self._hardware.gpushare:  # told by their number only: the last ones are gone
             left = len(shared) - len(faults.gone)
-            self._desk.gone = frozenset(card.id for card in shared[left:])
+            self._context.gone = frozenset(card.id for card in shared[left:])
 
     def allocate(self, resource: str, amount: int, *, fails: bool = False) -> Served | str:
         """Serve one container's request of one resource; a text says why not.
@@ -93,7 +93,7 @@ class Plugins:
         return self._server(resource) is not None
 
     def _server(self, resource: str) -> Callable[[int], Served | str] | None:
-        config, hardware = self._desk.config(), self._hardware
+        config, hardware = self._context.config(), self._hardware
         if hardware.vgpu and resource == config.nvidia.count_name:
             return self._vgpu.allocate
         if resource in (keys.GPU_MEMORY, keys.GPU_NUMBER):
@@ -107,12 +107,12 @@ class Plugins:
 
     def _whole_cards(self, resource: str, amount: int) -> Served | str:
         """The kubelet itself chooses among those that are free."""
-        desk = self._desk
-        broken = desk.unhealthy | desk.gone
+        context = self._context
+        broken = context.unhealthy | context.gone
         free: list[CardKey] = []
         for index in range(self._whole[resource]):
-            key = CardKey(desk.node, resource, str(index))
-            account = desk.books.account(key)
+            key = CardKey(context.node, resource, str(index))
+            account = context.books.account(key)
             if account is not None and not account.held and key.card not in broken:
                 free.append(key)
         if len(free) < amount:
@@ -120,13 +120,13 @@ class Plugins:
                 f"requested number of devices unavailable for {resource}. "
                 f"Requested: {amount}, Available: {len(free)}"
             )
-        failing = [key.card for key in free[:amount] if key.card in desk.failing]
+        failing = [key.card for key in free[:amount] if key.card in context.failing]
         if failing:
             return f"card {failing[0]} cannot be handed out: {ASKED_FOR}"
         return Served(tuple(Grant(key, 0, CORES_WHOLE_PCT) for key in free[:amount]))
 
     def _add_cards(self) -> None:
-        hardware, books, node = self._hardware, self._desk.books, self._desk.node
+        hardware, books, node = self._hardware, self._context.books, self._context.node
         for family, cards in (
             (GPUSHARE, hardware.gpushare),
             (ASCEND, hardware.ascend),

@@ -28,8 +28,8 @@ class Served(NamedTuple):
     """What the container's environment gets."""
 
 
-class Desk:
-    """One node's plugins share this: where they read, write and keep their books."""
+class PluginContext:
+    """What the plugins of one node share: the store, the pending pods and the books of cards."""
 
     def __init__(
         self,
