@@ -21,7 +21,7 @@ from allotment_local.nodes.cluster_info import ClusterInfo
 from allotment_local.nodes.device_map import DeviceMap
 from allotment_local.nodes.inventory import read_hardware
 from allotment_local.nodes.kubelet import Kubelet
-from allotment_local.nodes.lives import Delays, PodLives
+from allotment_local.nodes.lifecycles import Delays, PodLifecycles
 from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.reports import Reports
 from allotment_local.nodes.showing import is_plain, shown
@@ -73,7 +73,7 @@ class FakeNodes:
         self._volumes = VolumeBinding(store, timers)
         self._devices = DeviceMap(store, self._reports, self._reconfigured)
         self._cluster_info = ClusterInfo(store, clock)
-        self._lives = PodLives(
+        self._lifecycles = PodLifecycles(
             store,
             timers,
             self._pending,
@@ -95,10 +95,10 @@ class FakeNodes:
         for node in self._store.list(NODES)[0]:
             self._node_changed("ADDED", node)
         for pod in self._store.list(PODS)[0]:
-            self._lives.observe("ADDED", pod)
+            self._lifecycles.observe("ADDED", pod)
         self._volumes.start()
         self._store.subscribe(NODES, self._node_changed)
-        self._store.subscribe(PODS, self._lives.observe)
+        self._store.subscribe(PODS, self._lifecycles.observe)
         for node in nodes:
             self._store.create(NODES, "", node)
 
@@ -150,7 +150,7 @@ class FakeNodes:
         self._read_allocate_time(agent, node)
         self._create_lease(name, node)
         self._timers.after(self._delays.lease_s, lambda: self._beat(name, agent))
-        self._lives.node_added(name)
+        self._lifecycles.node_added(name)
         agent.fault = (node["metadata"].get("annotations") or {}).get(FAULT)
         self._cluster_info.show(name, hardware.chips, agent.faults)
         if agent.fault is not None:
@@ -163,7 +163,7 @@ class FakeNodes:
             del self._kubelets[name]
             self._reports.forget(node["metadata"]["uid"])
             self._cluster_info.forget(name)
-            self._lives.node_gone(name)
+            self._lifecycles.node_gone(name)
 
     def _read_allocatable(self, agent: _Agent, node: JsonObject) -> None:
         allocatable = (node.get("status") or {}).get("allocatable")
@@ -199,7 +199,7 @@ class FakeNodes:
         was_deaf, kubelet.is_deaf = kubelet.is_deaf, faults.watch_lost
         self._show(agent)
         if was_deaf and not kubelet.is_deaf:
-            self._lives.listed(name)
+            self._lifecycles.listed(name)
 
     def _reconfigured(self) -> None:
         """The device configuration is another one: as if every device plugin was restarted."""

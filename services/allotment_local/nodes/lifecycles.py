@@ -1,4 +1,4 @@
-"""The lives of pods on fake nodes: admitted, started, ended, stopped, or orphaned.
+"""The lifecycles of pods on fake nodes: admitted, started, ended, stopped, or orphaned.
 
     bound ──line──▶ admitted ──start-delay──▶ Running ──run-duration──▶ Succeeded
              │          └─ refused ─▶ Failed     │
@@ -68,7 +68,7 @@ class _Run:
         self.duration: str | None = None
 
 
-class PodLives:
+class PodLifecycles:
     """All pods that are bound to a node."""
 
     def __init__(
@@ -147,7 +147,7 @@ class PodLives:
         for uid in sorted(self._by_node.get(node, ())):
             self._orphan(self._runs[uid])
 
-    # The steps of one life
+    # The steps of one lifecycle
 
     def _begin(self, run: _Run, pod: JsonObject) -> None:
         kubelet = self._kubelets.get(run.node)
