@@ -3,21 +3,13 @@
 import secrets
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
-import msgspec
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.adapters.kube.watch import (
-    Added,
-    Deleted,
-    Modified,
-    Reflector,
-    Synced,
-    Undecodable,
-    WatchEvent,
-)
+from allotment.adapters.kube.kind_watch import KindWatch
+from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Command, Job, Meta, Notice, PodGroup, Queue
@@ -44,17 +36,6 @@ ABSENT_RETRY_S = 5.0
 
 Context = ServiceContext[ControllerSettings]
 T = TypeVar("T")
-WATCHED = (
-    objects.QUEUES,
-    objects.PRIORITY_CLASSES,
-    objects.NAMESPACES,
-    objects.GROUPS,
-    objects.PODS,
-    objects.JOBS,
-    objects.COMMANDS,
-)
-
-
 TOLD_KINDS = {
     objects.JOBS: (keys.BATCH, "Job"),
     objects.GROUPS: (keys.SCHEDULING, "PodGroup"),
@@ -80,7 +61,15 @@ class Controller:
         self.groups = PodGroups(self.context)
         self.queues = Queues(self.context, self.jobs)
         self._client = client
-        self._unlisted = set(WATCHED)
+        self._watches: tuple[KindWatch[Any], ...] = (
+            self._watch(objects.QUEUES, Queue, self.on_queue),
+            self._watch(objects.PRIORITY_CLASSES, PriorityClass, self.on_priority_class),
+            self._watch(objects.NAMESPACES, Namespace, self.on_namespace),
+            self._watch(objects.GROUPS, PodGroup, self.on_group),
+            self._watch(objects.PODS, PodObject, self.on_pod),
+            self._watch(objects.JOBS, Job, self.on_job),
+            self._watch(objects.COMMANDS, Command, self.on_command),
+        )
         self._listed = anyio.Event()
         self._admits: dict[str, tuple[str, str]] = {}
         """By queue, as the watch told it: our own writes are in `known` before that."""
@@ -89,15 +78,8 @@ class Controller:
         """Watch and work until cancelled. Nothing is done before everything was listed."""
         async with anyio.create_task_group() as group:
             group.start_soon(self.teller.run)
-            group.start_soon(self._reflect, objects.QUEUES, Queue, self.on_queue)
-            group.start_soon(
-                self._reflect, objects.PRIORITY_CLASSES, PriorityClass, self.on_priority_class
-            )
-            group.start_soon(self._reflect, objects.NAMESPACES, Namespace, self.on_namespace)
-            group.start_soon(self._reflect, objects.GROUPS, PodGroup, self.on_group)
-            group.start_soon(self._reflect, objects.PODS, PodObject, self.on_pod)
-            group.start_soon(self._reflect, objects.JOBS, Job, self.on_job)
-            group.start_soon(self._reflect, objects.COMMANDS, Command, self.on_command)
+            for watch in self._watches:
+                group.start_soon(watch.run, self._client)
             await self._listed.wait()
             self.ctx.ready("objects", True, "everything is listed")
             self.queues.make_first_queues()
@@ -248,30 +230,25 @@ class Controller:
         text = f"cannot be read and is left alone: {event.error[:ERROR_CHARS_MAX]}"
         self.teller.tell(*TOLD_KINDS[path], about, Notice("Warning", reason, text))
 
-    async def _reflect(
+    def _watch(
         self, path: str, kind: type[T], on_event: Callable[[WatchEvent[T]], Awaitable[None]]
-    ) -> None:
+    ) -> KindWatch[T]:
         async def take(event: WatchEvent[T]) -> None:
             if isinstance(event, Undecodable):
                 self._tell_unreadable(path, event)
             await on_event(event)
-            if isinstance(event, Synced) and path in self._unlisted:
-                self._unlisted.discard(path)
-                if not self._unlisted:
-                    self._listed.set()
+            if isinstance(event, Synced) and all(watch.is_listed for watch in self._watches):
+                self._listed.set()
 
-        await Reflector(
-            self._client,
+        return KindWatch(
             path,
-            msgspec.json.Decoder(kind),
+            kind,
             take,
-            random=self.context.random,
+            self.ctx.refusals,
             on_problem=lambda text: self.ctx.log.warning("watch interrupted", reason=text),
             absent_ok=True,
-            first_list_from_cache=False,
             absent_retry_s=ABSENT_RETRY_S,
-            refusals=self.ctx.refusals,
-        ).run()
+        )
 
 
 def _admits(queue: Queue) -> tuple[str, str]:

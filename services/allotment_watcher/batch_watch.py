@@ -12,10 +12,10 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.kind_watch import KindWatch
 from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
-from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.jobs.keys import SCHEDULING
 from allotment.core.ledger.state import ClusterState
 from allotment_watcher.auditing import keep_right
@@ -29,7 +29,6 @@ from allotment_watcher.batch_diary import (
 )
 from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
 from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact
-from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 
 GROUPS = f"/apis/{SCHEDULING}/podgroups"
@@ -69,28 +68,21 @@ class BatchWatch:
         self._ctx = ctx
         self._state = state
         self._recorder = recorder
-        self._kinds = [_KindWatch(kind, kind.believed(state), self) for kind in KINDS]
+        self._kinds = [_BatchKind(ctx, kind, kind.believed(state), self) for kind in KINDS]
 
     async def run(self, client: kube.KubeClient) -> None:
         async with anyio.create_task_group() as group:
             for kind in self._kinds:
-                group.start_soon(kind.run, client)
+                group.start_soon(kind.watch.run, client)
             group.start_soon(keep_right, self._ctx, self._recorder, self._corrections)
 
     def put(self, facts: list[BatchFact]) -> None:
         self._recorder.put(facts)
 
-    @property
-    def refusals(self) -> Refusals:
-        return self._ctx.refusals
-
-    def warn(self, message: str, **fields: str) -> None:
-        self._ctx.log.warning(message, **fields)
-
     def listed(self) -> None:
         """A kind was listed, found absent, or is refused: say how all of them stand."""
         kinds = self._kinds
-        is_known = all(kind.is_listed for kind in kinds)
+        is_known = all(kind.watch.is_listed for kind in kinds)
         self._ctx.ready(READY, is_known, ", ".join(kind.standing for kind in kinds))
         if is_known:
             self.settled.set()
@@ -105,28 +97,32 @@ class BatchWatch:
         ]
 
 
-class _KindWatch:
-    def __init__(self, kind: Kind, believed: Mapping[str, Observed], batch: BatchWatch) -> None:
+class _BatchKind:
+    """What is there and what was reported of one kind."""
+
+    def __init__(
+        self,
+        ctx: ServiceContext[WatcherSettings],
+        kind: Kind,
+        believed: Mapping[str, Observed],
+        batch: BatchWatch,
+    ) -> None:
         self.of = kind
         self.told = Told(believed)
-        self.is_listed = False
+        self.watch: KindWatch[Any] = KindWatch(
+            kind.path,
+            kind.type,
+            self._on_event,
+            ctx.refusals,
+            on_problem=self._on_problem,
+            warn=lambda text: ctx.log.warning("watch interrupted", reason=text, remedy=REMEDY),
+            absent_ok=True,
+            absent_retry_s=ABSENT_RETRY_S,
+        )
         self.standing = f"{kind.name} not listed yet"
         self._batch = batch
         self._there: dict[str, str] = {}
         """Key → uid."""
-        self._said = ""
-
-    async def run(self, client: kube.KubeClient) -> None:
-        await reflect(
-            client,
-            self.of.path,
-            self.of.type,
-            self._on_event,
-            self._on_problem,
-            self._batch.refusals,
-            absent_ok=True,
-            absent_retry_s=ABSENT_RETRY_S,
-        )
 
     async def _on_event(self, event: WatchEvent[Any]) -> None:
         match event:
@@ -143,20 +139,15 @@ class _KindWatch:
                 self._there.setdefault(key, event.uid)
                 self._batch.put(self.told.unreadable(key, event.uid, event.error))
             case Synced():
-                self._said = ""
                 self._batch.put(self.told.only(self._there))
                 is_absent = not event.resource_version
-                self.is_listed = True
                 self.standing = f"{self.of.name} " + (
                     "not defined in this cluster" if is_absent else f"{event.objects} listed"
                 )
                 self._batch.listed()
 
     def _on_problem(self, text: str) -> None:
-        if text != self._said:
-            self._batch.warn("watch interrupted", reason=text, remedy=REMEDY)
-        self._said = text
-        if not self.is_listed:
+        if not self.watch.is_listed:
             self.standing = f"{self.of.name}: {text}"
             self._batch.listed()
 

@@ -12,6 +12,7 @@ from allotment.adapters.service.service import ServiceContext
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DEVICE_CONFIG, DevicesConfigured
 from allotment_proto.facts import Policy, Problem
+from allotment_watcher.config_map_watch import follow_config_map
 from allotment_watcher.device_source import (
     DeviceTexts,
     Place,
@@ -21,7 +22,6 @@ from allotment_watcher.device_source import (
 )
 from allotment_watcher.normalise import BUILT_IN
 from allotment_watcher.policy_source import POLL_S, fingerprint
-from allotment_watcher.reflecting import follow_config_map
 from allotment_watcher.settings import WatcherSettings
 
 READY = "devices"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import anyio
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.kind_watch import KindWatch
 from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs.keys import POD_QUEUE
 from allotment_watcher.objects import NamespaceObject
-from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 
 NAMESPACES = "/api/v1/namespaces"
@@ -35,21 +35,22 @@ class NamespaceWatch:
         self._changed = changed
         self._queues: dict[str, str] = {}
         """By name; empty where a namespace names none."""
-        self._said = ""
 
     def queue_of(self, name: str) -> str | None:
         """The queue that a namespace names, empty without one; None while it is not known."""
         return self._queues.get(name)
 
     async def run(self, client: kube.KubeClient) -> None:
-        await reflect(
-            client,
+        await KindWatch(
             NAMESPACES,
             NamespaceObject,
             self.on_event,
-            self._on_problem,
             self._ctx.refusals,
-        )
+            on_problem=self._on_problem,
+            warn=lambda text: self._ctx.log.warning(
+                "watch interrupted", reason=text, remedy=REMEDY
+            ),
+        ).run(client)
 
     async def on_event(self, event: WatchEvent[NamespaceObject]) -> None:
         match event:
@@ -61,7 +62,6 @@ class NamespaceWatch:
             case Undecodable(name=name):  # it is there, as it was last read
                 self._see(name, self._queues.get(name, ""))
             case Synced():
-                self._said = ""
                 self._ctx.ready(READY, True, f"{event.objects} listed")
                 self.settled.set()
 
@@ -71,8 +71,5 @@ class NamespaceWatch:
             self._changed(name)
 
     def _on_problem(self, text: str) -> None:
-        if text != self._said:
-            self._ctx.log.warning("watch interrupted", reason=text, remedy=REMEDY)
-        self._said = text
         if not self.settled.is_set():
             self._ctx.ready(READY, False, text)

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 import anyio
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.kind_watch import KindWatch
 from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.placement.devices.base import BrokenInfo, DeviceInfo
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
-from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 
 Parts = dict[str, tuple[str, str]]
@@ -83,7 +83,6 @@ class NodeInfoWatch:
         self._answered = False
         self._wanted = anyio.Event()
         self._broken: set[tuple[str, str]] = set()
-        self._said = ""
         self._scope: anyio.CancelScope | None = None
 
     def concerns(self, node: objects.NodeObject) -> bool:
@@ -118,9 +117,17 @@ class NodeInfoWatch:
                 if self._path is None:
                     await anyio.sleep_forever()
                 else:
-                    kind = objects.ConfigMapObject
-                    hear = (self._on_event, self._on_problem, self._ctx.refusals)
-                    await reflect(self._client, self._path, kind, *hear)
+                    await self._watch(self._path).run(self._client)
+
+    def _watch(self, path: str) -> KindWatch[objects.ConfigMapObject]:
+        return KindWatch(
+            path,
+            objects.ConfigMapObject,
+            self._on_event,
+            self._ctx.refusals,
+            on_problem=lambda _: self._answer(),
+            warn=self._warn,
+        )
 
     async def _on_event(self, event: WatchEvent[objects.ConfigMapObject]) -> None:
         nodes: set[str] = set()
@@ -133,7 +140,6 @@ class NodeInfoWatch:
             case Undecodable():
                 self._say(event.namespace, event.name, event.error)
             case Synced():
-                self._said = ""
                 self._answer()
         if nodes and self._answered:
             self._changed(nodes)
@@ -157,16 +163,13 @@ class NodeInfoWatch:
                 reason=reason,
             )
 
-    def _on_problem(self, text: str) -> None:
-        if text != self._said:
-            self._ctx.log.warning(
-                "no news of nodes' devices",
-                family=self._family,
-                reason=text,
-                remedy=self._source.remedy,
-            )
-        self._said = text
-        self._answer()
+    def _warn(self, text: str) -> None:
+        self._ctx.log.warning(
+            "no news of nodes' devices",
+            family=self._family,
+            reason=text,
+            remedy=self._source.remedy,
+        )
 
     def _answer(self) -> None:
         if not self._answered:

@@ -1,12 +1,14 @@
 """Nodes and pods as Kubernetes shows them → facts for the log's queue."""
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 import anyio
 import msgspec
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.kind_watch import KindWatch
 from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.kube.wire import read_leniently, shallow
 from allotment.adapters.log.recorder import Recorder
@@ -31,11 +33,11 @@ from allotment_watcher.normalise.images import WantedImages
 from allotment_watcher.normalise.membership import group_of
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
-from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import Throttle
 from allotment_watcher.volume_watch import VolumeWatch
 
+T = TypeVar("T")
 LATE_EVERY_S = 1.0
 GLIMPSE_LEVELS = 2
 """How deep is read what can still be said of a pod: its spec's and status's own fields."""
@@ -106,12 +108,16 @@ class Observer:
                 self.late.clear()
                 self._unreadable.clear()
                 async with anyio.create_task_group() as group:
-                    heard = (self._problem, self.ctx.refusals)
                     group.start_soon(
-                        reflect, client, NODES, objects.NodeObject, self.on_node, *heard
+                        self._watch(NODES, objects.NodeObject, self.on_node).run, client
                     )
-                    group.start_soon(reflect, client, PODS, objects.PodObject, self.on_pod, *heard)
+                    group.start_soon(self._watch(PODS, objects.PodObject, self.on_pod).run, client)
                     group.start_soon(self._tell_late)
+
+    def _watch(
+        self, path: str, kind: type[T], on_event: Callable[[WatchEvent[T]], Awaitable[None]]
+    ) -> KindWatch[T]:
+        return KindWatch(path, kind, on_event, self.ctx.refusals, on_problem=self._problem)
 
     def use(self, policy: Policy) -> None:
         """Read what comes under another policy, and what is there again if need be."""

@@ -11,6 +11,7 @@ from allotment.adapters.service.service import ServiceContext
 from allotment.core.config.policy import PolicyError
 from allotment.core.ledger.state import ClusterState
 from allotment_proto.events import SCHEDULER_CONFIG, PolicyLoaded
+from allotment_watcher.config_map_watch import follow_config_map
 from allotment_watcher.device_source import Place
 from allotment_watcher.policy_source import (
     BUILT_IN,
@@ -23,7 +24,6 @@ from allotment_watcher.policy_source import (
     load_policy,
     place_of,
 )
-from allotment_watcher.reflecting import follow_config_map
 from allotment_watcher.settings import WatcherSettings
 
 

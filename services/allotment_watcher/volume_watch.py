@@ -6,25 +6,26 @@ refused and say why: bound without a look, they could end where their volumes ar
 CSINodes they are placed, as if nodes had no limits: a log line says so.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import anyio
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.kind_watch import KindWatch
 from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
 from allotment.adapters.service.service import ServiceContext
 from allotment.core import reasons
 from allotment_proto.facts import Amounts, Attachment, Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.volumes import NotReady, Volumes, Wanted
-from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+T = TypeVar("T")
 REMEDY = "apply deploy/base/rbac.yaml if the watcher has no right to list and watch them"
 
 
@@ -50,14 +51,12 @@ class VolumeWatch:
         """The drivers that some node has a limit for, once that is known."""
         self._wanted = anyio.Event()
         self._volumes = Volumes()
-        self._listed: set[str] = set()
-        self._failed: dict[str, str] = {}
-        """By path why a kind was never listed."""
-        self._kinds: tuple[tuple[str, Any, dict[str, Any]], ...] = (
-            (CLAIMS, objects.ClaimObject, self._volumes.claims),
-            (VOLUMES, objects.VolumeObject, self._volumes.volumes),
-            (CLASSES, objects.ClassObject, self._volumes.classes),
-            (CSI_NODES, objects.CsiNodeObject, self._volumes.nodes),
+        self._csi_nodes = self._watch(CSI_NODES, objects.CsiNodeObject, self._volumes.nodes)
+        self._kinds = (
+            self._watch(CLAIMS, objects.ClaimObject, self._volumes.claims),
+            self._watch(VOLUMES, objects.VolumeObject, self._volumes.volumes),
+            self._watch(CLASSES, objects.ClassObject, self._volumes.classes),
+            self._csi_nodes,
         )
 
     def has_answered(self) -> bool:
@@ -65,18 +64,17 @@ class VolumeWatch:
         will be called.
         """
         self._wanted.set()
-        return len(self._listed) + len(self._failed) == len(self._kinds)
+        return all(kind.is_listed or kind.failure for kind in self._kinds)
 
     def wanted(self, namespace: str, claims: tuple[str, ...]) -> Wanted | Problem:
         """What a pod's claims want of its node, or why it cannot be placed now."""
-        for path, reason in self._failed.items():
-            if path == CSI_NODES:
-                continue
-            return Problem(
-                reasons.VOLUME_NOT_READY,
-                "spec.volumes",
-                f"cannot be looked up, {path} cannot be read: {reason}; {REMEDY}",
-            )
+        for kind in self._kinds:
+            if kind.failure and kind is not self._csi_nodes:
+                return Problem(
+                    reasons.VOLUME_NOT_READY,
+                    "spec.volumes",
+                    f"cannot be looked up, {kind.path} cannot be read: {kind.failure}; {REMEDY}",
+                )
         try:
             wanted = self._volumes.wanted(namespace, claims)
             return wanted._replace(attachments=self.attached(namespace, claims)[0])
@@ -92,27 +90,23 @@ class VolumeWatch:
 
     def knows_limits(self) -> bool:
         """Whether all kinds are listed, so that it is known what is attached where."""
-        return len(self._listed) == len(self._kinds)
+        return all(kind.is_listed for kind in self._kinds)
 
     def limits_of(self, node: str) -> Amounts | None:
         """By driver how many volumes a node can have attached; None while nobody knows."""
-        return self._volumes.limits_of(node) if CSI_NODES in self._listed else None
+        return self._volumes.limits_of(node) if self._csi_nodes.is_listed else None
 
     async def run(self) -> None:
         await self._wanted.wait()
         async with anyio.create_task_group() as group:
-            for path, kind, known in self._kinds:
-                hear = (*self._hearers(path, known), self._ctx.refusals)
-                group.start_soon(reflect, self._client, path, kind, *hear)
+            for kind in self._kinds:
+                group.start_soon(kind.run, self._client)
 
-    def _hearers(
-        self, path: str, known: dict[str, Any]
-    ) -> tuple[Callable[[WatchEvent[Any]], Awaitable[None]], Callable[[str], None]]:
+    def _watch(self, path: str, kind: type[T], known: dict[str, T]) -> KindWatch[T]:
+        """Keeps the objects of one kind in `known`."""
         there: set[str] = set()
-        said = ""
 
-        async def on_event(event: WatchEvent[Any]) -> None:
-            nonlocal said
+        async def on_event(event: WatchEvent[T]) -> None:
             match event:
                 case Added(identity=identity) | Modified(identity=identity):
                     key = _key(identity.namespace, identity.name)
@@ -125,25 +119,27 @@ class VolumeWatch:
                 case Undecodable():  # it is there, as it was last read
                     there.add(_key(event.namespace, event.name))
                 case Synced():
-                    said = ""
                     for key in known.keys() - there:
                         del known[key]
-                    self._listed.add(path)
-                    self._failed.pop(path, None)
             if self.knows_limits() and (path == CSI_NODES or isinstance(event, Synced)):
                 self._look_at_limits(event)
             self._tell()
 
-        def on_problem(text: str) -> None:
-            nonlocal said
-            if text != said:
-                self._ctx.log.warning("no news of volumes", path=path, reason=text, remedy=REMEDY)
-            said = text
-            if path not in self._listed:
-                self._failed[path] = text
+        def on_problem(_: str) -> None:
+            if not watch.is_listed:
                 self._tell()
 
-        return on_event, on_problem
+        watch = KindWatch(
+            path,
+            kind,
+            on_event,
+            self._ctx.refusals,
+            on_problem=on_problem,
+            warn=lambda text: self._ctx.log.warning(
+                "no news of volumes", path=path, reason=text, remedy=REMEDY
+            ),
+        )
+        return watch
 
     def _look_at_limits(self, event: WatchEvent[Any]) -> None:
         limited = self._volumes.limited()

@@ -8,7 +8,6 @@ that were added elsewhere, so that the first one cannot silently miss them.
 import ast
 import io
 import re
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -23,7 +22,7 @@ from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl
 from tests.waiting import patience, until
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.adapters.kube.watch import WatchEvent, list_and_watch
+from allotment.adapters.kube.watch import Reflector, WatchEvent
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger.state import RESERVED, Allocation
@@ -41,12 +40,12 @@ from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObse
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
 from allotment_watcher.batch_watch import KINDS
+from allotment_watcher.config_map_watch import config_map_path
 from allotment_watcher.device_source import places_of
 from allotment_watcher.namespace_watch import NAMESPACES
 from allotment_watcher.node_info import path_of
 from allotment_watcher.observer import NODES, PODS
 from allotment_watcher.policy_source import place_of
-from allotment_watcher.reflecting import config_map_path
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.volume_watch import CLAIMS, CLASSES, CSI_NODES, VOLUMES
 
@@ -158,9 +157,7 @@ async def lists_and_watches(client: KubeClient, script: Script, *paths: str) -> 
     for path in paths:
         seen = len(script.requests)
         async with anyio.create_task_group() as group:
-            group.start_soon(
-                partial(list_and_watch, client, path, decoder, ignore, random=Random(1))
-            )
+            group.start_soon(Reflector(client, path, decoder, ignore, random=Random(1)).run)
             await until(lambda seen=seen: any(r.query.get("watch") for r in script.requests[seen:]))  # type: ignore[misc]
             group.cancel_scope.cancel()
 

@@ -30,7 +30,6 @@ from allotment.adapters.kube.watch import (
     Reflector,
     Undecodable,
     WatchEvent,
-    list_and_watch,
 )
 from allotment.adapters.telemetry.refusals import Refusals
 
@@ -130,7 +129,7 @@ async def test_the_consumers_error_about_the_whole_ends_the_reflector(tmp_path: 
 
     async def run(client: KubeClient, on_event: Consumer) -> None:
         decoder = msgspec.json.Decoder(Pod)
-        await list_and_watch(client, PODS, decoder, on_event, random=Random(1))
+        await Reflector(client, PODS, decoder, on_event, random=Random(1)).run()
 
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.then(listing(version="5"))

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from allotment.adapters.kube.client import KubeClient, Unknown
+from allotment.adapters.kube.kind_watch import KindWatch
 from allotment.adapters.kube.watch import Synced, Undecodable
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.refusals import Refusals
@@ -19,7 +20,6 @@ from allotment_watcher import objects
 from allotment_watcher.__main__ import Context
 from allotment_watcher.diary import Diary
 from allotment_watcher.observer import PODS, Observer
-from allotment_watcher.reflecting import reflect
 from allotment_watcher.settings import WatcherSettings
 from tests.build import node, pod, state_of
 from tests.waiting import patience
@@ -51,8 +51,9 @@ async def test_the_first_list_is_a_consistent_one() -> None:
     runs.
     """
     client = cast(KubeClient, _Client())
+    watch = KindWatch(PODS, objects.PodObject, _ignore, Refusals(MagicMock()))
     with patience(), pytest.raises(_Asked) as asked:
-        await reflect(client, PODS, objects.PodObject, _ignore, print, Refusals(MagicMock()))
+        await watch.run(client)
     assert "resourceVersion" not in asked.value.params
 
 

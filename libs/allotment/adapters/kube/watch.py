@@ -67,7 +67,6 @@ __all__ = [
     "Synced",
     "Undecodable",
     "WatchEvent",
-    "list_and_watch",
     "tell_silence",
 ]
 
@@ -487,19 +486,6 @@ async def tell_silence(client: KubeClient, say: Callable[[bool, str], None]) -> 
         said = "; ".join(f"{path}: {text}" for path, text in sorted(client.silent.items()))
         say(not said, said or client.address.url)
         await anyio.sleep(SILENCE_LOOK_S)
-
-
-async def list_and_watch(
-    client: KubeClient,
-    path: str,
-    decoder: msgspec.json.Decoder[T],
-    on_event: Callable[[WatchEvent[T]], Awaitable[None]],
-    *,
-    random: Random,
-    on_problem: Callable[[str], None] = lambda _: None,
-) -> Never:
-    """Follow `path` for ever with the usual settings; see Reflector."""
-    await Reflector(client, path, decoder, on_event, random=random, on_problem=on_problem).run()
 
 
 def _failed(what: str, answer: Refused | Unknown) -> _Failed:
