@@ -1,5 +1,6 @@
 """`allot bench core`: how fast one core decides, and how much faster than asking every node."""
 
+import statistics
 import time
 from collections.abc import Callable
 from random import Random
@@ -47,6 +48,9 @@ class CoreReport(Report, frozen=True, kw_only=True):
     decisions: int
     placed_percent: float
     oracle_rate_per_cpu_second: float
+    cold_us: float | None = None
+    """CPU time of a request's first ranking, at which every node is scored: the median over shapes.
+    None in reports from before it was taken."""
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -106,6 +110,7 @@ def core(
     )
     settle()
     board = Board(churn.state)
+    cold_us = _first_rankings_us(board, wanted)
     decide = churn.decider(board)
     _run(churn, decide, seconds / 5, WARM_UP_PER_SHAPE * shape_count)
     speed.look()
@@ -118,7 +123,7 @@ def core(
             f"only {measured.placed} of {measured.decisions} pods found a place: this would "
             "measure refusals; take fewer shapes or more nodes"
         )
-    report = _report(measured, oracle, nodes, shape_count, cards, devices, policy, seed)
+    report = _report(measured, oracle, cold_us, nodes, shape_count, cards, devices, policy, seed)
     title = (
         f"core: {nodes} nodes × {cards} cards ({devices}), "
         f"{shape_count or 'all different'} shapes, {policy}"
@@ -130,6 +135,18 @@ def _with_mix(policy: Policy, wanted: list[PodRequest]) -> Policy:
     """The policy with what it would have learned of these pods."""
     mix = learn(policy.device_policy, dict.fromkeys(wanted, 1), CARD_MIB)
     return msgspec.structs.replace(policy, mix=mix)
+
+
+def _first_rankings_us(board: Board, wanted: list[PodRequest]) -> float:
+    """The median CPU time of ranking all nodes for a request that was never asked for before."""
+    took: list[int] = []
+    board.begin()
+    for request in wanted:
+        start = time.thread_time_ns()
+        board.rank(request)
+        took.append(time.thread_time_ns() - start)
+    board.end()
+    return statistics.median(took) / 1000
 
 
 def _every_node(churn: Churn) -> Callable[[str], Outcome]:
@@ -166,6 +183,7 @@ def _run(
 def _report(
     run: _Run,
     oracle: _Run,
+    cold_us: float,
     nodes: int,
     shape_count: int,
     cards: int,
@@ -186,6 +204,7 @@ def _report(
         placed_percent=round(100 * run.placed / run.decisions, 1),
         rate_per_cpu_second=round(rate),
         oracle_rate_per_cpu_second=round(oracle_rate, 3),
+        cold_us=round(cold_us, 1),
         ratio_to_oracle=round(rate / oracle_rate, 1),
         p50_us=percentile(run.latencies_us, 50),
         p99_us=percentile(run.latencies_us, 99),
@@ -203,6 +222,7 @@ def _rows(report: CoreReport) -> list[tuple[str, str]]:
         ("decisions per CPU-second", f"{report.rate_per_cpu_second:,}"),
         ("the oracle's", f"{report.oracle_rate_per_cpu_second:,}"),
         ("ratio", f"{report.ratio_to_oracle:,}"),
+        ("the first of a request (CPU)", f"{report.cold_us} µs"),
         ("decide p50, p99 (CPU)", f"{report.p50_us} µs, {report.p99_us} µs"),
         ("of this: decide, fold and load", " µs, ".join(map(str, report.cpu_us.values())) + " µs"),
         ("placed", f"{report.placed_percent} % of {report.decisions:,}"),
