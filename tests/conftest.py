@@ -9,8 +9,7 @@ from blockbuster import blockbuster_ctx
 
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service import machine_code
-from allotment.core.placement.board import kernel
-from allotment.core.placement.board.kernel_plan import Loops, MachineCode
+from allotment.core.placement.board.loops import PLAIN, Loops, MachineCode
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,19 +61,18 @@ def compiled_loops(tmp_path_factory: pytest.TempPathFactory) -> Loops | None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         machine_code.load()
     made, MachineCode.loops = MachineCode.loops, before
-    return made
+    return made if made.is_compiled else None
 
 
-@pytest.fixture(scope="module", params=["numpy", "loops", "machine code"])
+@pytest.fixture(scope="module", params=["loops", "machine code"])
 def scoring(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The module's tests run once on every road that scores nodes."""
+    """The module's tests run once with the loops as they are, and once with them compiled."""
     before = MachineCode.loops
-    MachineCode.loops = None
-    if request.param == "loops":
-        MachineCode.loops = kernel.LOOPS
-    elif request.param == "machine code":
-        MachineCode.loops = request.getfixturevalue("compiled_loops")
-        if MachineCode.loops is None:
+    MachineCode.loops = PLAIN
+    if request.param == "machine code":
+        made = request.getfixturevalue("compiled_loops")
+        if made is None:
             pytest.skip("numba is not installed, or switched off")
+        MachineCode.loops = made
     yield
     MachineCode.loops = before

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.machine_code import BrokenCompilerError, load, load_if_large
-from allotment.core.placement.board import kernel
-from allotment.core.placement.board.kernel_plan import MachineCode
+from allotment.core.placement.board.loops import PLAIN, SIGNATURES, MachineCode
 from allotment_cli.main import main
 
 Jit = Callable[..., Callable[..., Any]]
@@ -38,7 +37,7 @@ class FakeNumba:
 
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(MachineCode, "loops", None)
+    monkeypatch.setattr(MachineCode, "loops", PLAIN)
     monkeypatch.setattr(machine_code, "_loading", [])
     yield
     for thread in machine_code._loading:
@@ -63,19 +62,19 @@ def test_code_that_came_with_the_installation_is_taken_into_an_empty_cache(
     monkeypatch.setattr(machine_code, "SHIPPED", shipped)
     numba.config.CACHE_DIR = str(tmp_path / "cache")
     for _ in range(2):  # into an empty one only
-        monkeypatch.setattr(MachineCode, "loops", None)
+        monkeypatch.setattr(MachineCode, "loops", PLAIN)
         assert load()
         kept = tmp_path / "cache" / made.name / "code"
         assert kept.read_text() == "of the image"
         (made / "code").write_text("of a later one")
-    assert numba.cached == [True] * 3 * len(kernel.LOOPS)
+    assert numba.cached == [True] * 3 * len(SIGNATURES)
 
 
 def test_a_cache_that_cannot_be_read_is_thrown_away(numba: FakeNumba, tmp_path: Path) -> None:
     numba.failures = [EOFError("Ran out of input")]
     assert load()
-    assert MachineCode.loops == kernel.LOOPS
-    assert numba.cached == [True, False, False], "all of it is made anew"
+    assert MachineCode.loops == PLAIN._replace(is_compiled=True)
+    assert numba.cached == [True, *[False] * len(SIGNATURES)], "all of it is made anew"
     assert list(tmp_path.iterdir()) == [], "the next start makes it anew"
     assert str(tmp_path) == numba.config.CACHE_DIR
 
@@ -87,7 +86,7 @@ def test_without_a_home_nothing_is_kept(numba: FakeNumba, monkeypatch: pytest.Mo
     numba.config.CACHE_DIR = ""
     monkeypatch.setattr(Path, "expanduser", homeless)
     assert load()
-    assert numba.cached == [False] * len(kernel.LOOPS)
+    assert numba.cached == [False] * len(SIGNATURES)
 
 
 def test_a_service_is_told_why_and_goes_on(numba: FakeNumba) -> None:

@@ -3,8 +3,15 @@
 import pytest
 
 from allotment.core.placement.rules.points import FULL_MICRO, POINT_MICRO
-from allotment.core.placement.rules.term_weights import Binpack, Strategy, StrategyFit, weights_of
-from allotment.core.placement.rules.terms import Amount, binpack_micro, fit_micro, host_terms
+from allotment.core.placement.rules.resource_shares import (
+    Binpack,
+    Strategy,
+    StrategyFit,
+    binpack_micro,
+    fit_micro,
+)
+from allotment.core.placement.rules.score_term import Amount
+from allotment.core.placement.rules.terms import host_terms, weights_of
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from tests import build
 
@@ -97,7 +104,7 @@ def test_a_name_with_an_asterisk_is_for_what_has_no_name_of_its_own() -> None:
             ),
         )
     )
-    fit = weights_of(policy).fit
+    fit = weights_of(policy).of_terms[2]
     assert fit is not None
     assert fit.of("nvidia.com/gpu") == own
     assert fit.of("nvidia.com/mig-1g.5gb") == narrow, "the longest beginning counts"
@@ -106,7 +113,7 @@ def test_a_name_with_an_asterisk_is_for_what_has_no_name_of_its_own() -> None:
 
 
 def test_without_strategies_cpu_and_memory_are_spread() -> None:
-    fit = weights_of(Policy(tiers=((PluginUse("resource-strategy-fit"),),))).fit
+    fit = weights_of(Policy(tiers=((PluginUse("resource-strategy-fit"),),))).of_terms[2]
     assert fit is not None
     assert fit_micro(fit, [cpu(0, 2, 8), memory(0, 1, 2)]) == 10 * 62_500_000
 

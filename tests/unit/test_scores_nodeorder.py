@@ -8,6 +8,13 @@ from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.core.placement.rules.images import points_of
+from allotment.core.placement.rules.nodeorder import (
+    balanced_points,
+    even_points,
+    least_points,
+    most_points,
+    nodeorder_points,
+)
 from allotment.core.placement.rules.points import POINT_MICRO, TOTAL_MOST
 from allotment.core.placement.rules.relative import (
     log_weight,
@@ -17,15 +24,8 @@ from allotment.core.placement.rules.relative import (
     scaled_up,
     soft_taints,
 )
-from allotment.core.placement.rules.term_weights import weights_of
-from allotment.core.placement.rules.terms import (
-    Amount,
-    balanced_points,
-    even_points,
-    least_points,
-    most_points,
-    nodeorder_points,
-)
+from allotment.core.placement.rules.score_term import Amount
+from allotment.core.placement.rules.terms import weights_of
 from allotment_proto.events import NodeGone, Placement
 from allotment_proto.facts import (
     BUILT_IN_TIERS,

@@ -1,7 +1,7 @@
 """Under which policy and device configuration objects are read."""
 
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.placement.rules.term_weights import weights_of
+from allotment.core.placement.rules.terms import weights_of
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import device_config

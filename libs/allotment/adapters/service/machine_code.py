@@ -1,4 +1,4 @@
-"""The core's scoring loops as machine code, where numba is installed: never a different answer.
+"""The core's scoring loops as machine code: never a different answer than uncompiled.
 
 Loading takes a second and 100 MiB, so that it is for large clusters. Compiling takes ten seconds
 once: the code is kept in the user's cache, or where `NUMBA_CACHE_DIR` points, if that is writable.
@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 
 from allotment.adapters.telemetry.log import one_line
-from allotment.core.placement.board import kernel
-from allotment.core.placement.board.kernel_layout import PARTS
-from allotment.core.placement.board.kernel_plan import Loops, MachineCode
+from allotment.core.placement.board.loops import PLAIN, SIGNATURES, Loops, MachineCode
+from allotment.core.placement.rules.score_term import PARTS
 
 NODES_MIN = 512
-"""Below this NumPy is quick enough."""
+"""Below this the loops are quick enough as they are."""
 
 SHIPPED = Path(sys.prefix) / "share/allotment/machine-code"
 """Code that came with the installation. numba reads a cache only where it could write one."""
@@ -38,7 +37,7 @@ _loading: list[Thread] = []
 
 
 class BrokenCompilerError(Exception):
-    """Raised when numba is there and cannot make the code; says why. NumPy does the same work."""
+    """Raised when numba is there and cannot make the code; says why. The loops run uncompiled."""
 
 
 def load() -> bool:
@@ -46,21 +45,22 @@ def load() -> bool:
 
     Raises BrokenCompilerError.
     """
-    if MachineCode.loops is None:
-        made = _compiled(kernel.LOOPS, kernel.SIGNATURES)
-        MachineCode.loops = None if made is None else Loops(*made)
+    if not is_in_use():
+        made = _compiled(PLAIN[: len(SIGNATURES)], SIGNATURES)
+        if made is not None:
+            MachineCode.loops = Loops._make((*made, True))
     return is_in_use()
 
 
 def is_in_use() -> bool:
     """Whether nodes are scored by compiled loops."""
-    return MachineCode.loops is not None
+    return MachineCode.loops.is_compiled
 
 
 def load_if_large(nodes: int, on_broken: Callable[[str], None]) -> None:
-    """The same in a thread of its own, at the first call with so many nodes. Decisions go on in
-    NumPy until the code is there, and for good if it cannot be made: then `on_broken` is called
-    with the reason, in that thread.
+    """The same in a thread of its own, at the first call with so many nodes. Decisions go on with
+    the uncompiled loops until the code is there, and for good if it cannot be made: then
+    `on_broken` is called with the reason, in that thread.
     """
     if nodes >= NODES_MIN and not _loading:
         _loading.append(Thread(target=_load_or_tell, args=[on_broken], name="machine-code"))
@@ -98,7 +98,7 @@ def _compiler() -> Any | None:
 
 
 def _compiled(
-    functions: Sequence[Callable[..., Any]], signatures: Sequence[str]
+    functions: Sequence[Any], signatures: Sequence[str]
 ) -> list[Callable[..., Any]] | None:
     """The functions for arguments of these types only: nothing is compiled amid a decision.
 
@@ -166,6 +166,7 @@ def _fingerprint(functions: list[Callable[..., Any]]) -> str:
         assert isinstance(function, FunctionType)
         code = function.__code__
         values = [function.__globals__.get(name) for name in code.co_names]
+        values += [cell.cell_contents for cell in function.__closure__ or ()]
         constants = [
             value.tolist() if isinstance(value, np.ndarray) else value
             for value in (*values, *code.co_consts)

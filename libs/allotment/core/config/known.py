@@ -1,6 +1,7 @@
 """The words of `volcano-scheduler.conf`: actions, plugins, and the arguments that they declare."""
 
-from allotment.core.placement.rules import switches, term_weights
+from allotment.core.placement.rules import switches
+from allotment.core.placement.rules.terms import TERMS
 from allotment.core.plugin_arguments import Arguments
 from allotment.core.queues.plugins import registry
 
@@ -12,9 +13,7 @@ PLUGINS: dict[str, Arguments] = {
     **{name: plugin.declared for name, plugin in registry.PLUGINS.items()},
     "deviceshare": {},
     "predicates": switches.ARGUMENTS,
-    "nodeorder": term_weights.NODEORDER,
-    "binpack": term_weights.BINPACK,
-    "resource-strategy-fit": term_weights.RESOURCE_STRATEGY_FIT,
+    **{term.name: term.arguments for term in TERMS},
     "allotment": {},
 }
 """Plugins that act here. What users name themselves (``binpack.resources.<name>``) and the

@@ -18,7 +18,7 @@ from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.rules.relative import relative_micro
 from allotment.core.placement.rules.scores import Score, score, with_relative
-from allotment.core.placement.rules.term_weights import weights_of
+from allotment.core.placement.rules.terms import weights_of
 from allotment_proto.events import Placement, RunnerUp
 from allotment_proto.facts import ALONE, Holding, PodRequest
 

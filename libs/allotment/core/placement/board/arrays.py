@@ -27,16 +27,21 @@ from allotment.core.placement.board.column_tags import Tags
 from allotment.core.placement.board.packing import HOLDERS_MOST, NOTHING, USED_MOST, Ints, pack_free
 from allotment.core.placement.board.tallies import Crowd
 from allotment.core.placement.rules.points import HOST_HALF, KIB_BITS, coarse_bits, host_weight
+from allotment.core.placement.rules.score_term import (
+    CPU_WEIGHT,
+    EXTENDED,
+    HOST_SUM,
+    KIB_WEIGHT,
+    SIZE_CPU,
+    SIZE_EXTENDED,
+    SIZE_MEMORY,
+)
 from allotment_proto.events import NodeObserved
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
 OVERSOLD = -(1 << 61)
 """Nothing is less free than this, however much others took beyond what there is."""
-PODS, CPU, HOST_MEMORY, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(7)
-SIZE_CPU, SIZE_MEMORY = 0, 1
-SIZE_EXTENDED = 2 - EXTENDED
-"""From the host row of an extended resource to its column in `sizes`."""
 HUGE = 1 << 62
 _HOST_IN_USE = Struct("=4q")
 """The first four columns of a host: all that an allocation changes on most."""
@@ -155,8 +160,6 @@ class Arrays:
         self.unsaid = np.zeros((2, nodes), np.int64)
         self.has_unsaid = False
         """Whether any of it was ever above 0."""
-        self.is_hollow = False
-        """Whether some node has no CPU or no memory at all."""
         self.present = np.zeros(nodes, np.bool_)
         self._touches = np.zeros(TOUCHES_MAX, np.int64)
         self._touches_dropped = self.touched = 0
@@ -268,7 +271,6 @@ class Arrays:
             bits = coarse_bits(size)
             scaled = max(size >> bits, 1)
             sizes[column] = size, scaled, scaled >> 1, bits
-        self.is_hollow |= not (fact.cpu_milli and fact.memory_bytes)
 
     def _forget_pieces(self, position: int) -> None:
         """Forget what was known of single cards of a node."""

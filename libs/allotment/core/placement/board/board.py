@@ -211,7 +211,7 @@ class Board:
             row.said.clear()  # cards may have other names
             if row.allowed is not None:
                 row.allowed = allowed_cards(self._columns, row.shape.request.selection)
-                row.told = None
+                row.call = None
 
     def _ask_constraints(self, static: Static, request: PodRequest, at: Iterable[int]) -> None:
         """Ask constraints and lasting bounds again where a node's fact is another than before."""

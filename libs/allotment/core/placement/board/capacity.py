@@ -8,11 +8,11 @@ takes that many of the sum. More than that can never be placed; fewer may be.
 import numpy as np
 
 from allotment.core.placement.board import packing
-from allotment.core.placement.board.arrays import CPU, HOST_MEMORY, PODS
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Ints
 from allotment.core.placement.board.rows import Row, good_cards
 from allotment.core.placement.policies.base import View
+from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 
 
 def holds_at_most(columns: Columns, row: Row) -> int:

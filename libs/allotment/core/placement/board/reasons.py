@@ -8,12 +8,13 @@ import numpy as np
 
 from allotment.core import reasons
 from allotment.core.placement.board import packing
-from allotment.core.placement.board.arrays import CPU, HOST_MEMORY, MISSING, PODS
+from allotment.core.placement.board.arrays import MISSING
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.board.rows import Row, best_cards, good_cards, kept_apart, take
 from allotment.core.placement.board.shapes import Ask
-from allotment.core.placement.policies.base import DevicePolicy, View
+from allotment.core.placement.policies.base import DevicePolicy, LookAhead, View
+from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment.core.reasons import NUMBER, REFUSAL_ORDER
 
 _STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}
@@ -40,8 +41,9 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
         good = good_cards(row, ask, view)
         numbers = np.where(numbers == 0, _ask_numbers(row, ask, view, good), numbers)
         if len(shape.asks) > 1 and ask.number <= columns.depth:
-            preferred = ask.order == "preferred"
-            keys = device.keys(view, shape, ask, good) if preferred else view.keys
+            keys = view.keys
+            if ask.order == "preferred" and isinstance(device, LookAhead):
+                keys = device.keys(view, shape, ask, good)
             _, flat, best = best_cards(view, ask, good, keys)
             take(view, ask, best, flat)
     for name, amount in shape.request.extended:

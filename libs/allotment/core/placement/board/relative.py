@@ -8,9 +8,8 @@ import numpy as np
 
 from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.board.rows import Row
+from allotment.core.placement.rules.nodeorder import POINTS, NodeOrder
 from allotment.core.placement.rules.points import POINT_MICRO
-from allotment.core.placement.rules.term_weights import NodeOrder
-from allotment.core.placement.rules.terms import POINTS
 
 _points = np.array(POINTS)
 _MOST = 1 << 62

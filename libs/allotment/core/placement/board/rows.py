@@ -2,6 +2,7 @@
 
 from itertools import accumulate
 from struct import Struct
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,13 @@ _no_key = np.array(-1)
 _SLOT_BYTES = 2
 
 
-Told = tuple[bool, tuple[object, ...]]
-"""Whether the loops for shares alone will do, and what the compiled loops are told."""
+class Call(NamedTuple):
+    """What the loops take for a row: all in one call if shares alone count, else in two."""
+
+    loops: object
+    shares: tuple[Any, ...] | None
+    first: tuple[Any, ...]
+    then: tuple[Any, ...]
 
 
 class Static:
@@ -86,18 +92,17 @@ class Row:
         """Set if the request has rules about other pods."""
         self.images: Images | None = None
         """Set if the policy weighs where the request's images are."""
-        self.plan: Ints | None = None
-        """Set if the compiled loops can score the request, once that was asked."""
-        self.is_planned = False
-        self.told: Told | None = None
-        """What the compiled loops were told last time, while that stands."""
+        self.told: Ints | None = None
+        """The request in numbers, see `encode`."""
+        self.call: Call | None = None
+        """What the loops took last time, while that stands."""
         self.barred = _barred(columns, bounds_of(shape.request).barred)
         """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
         self.reasons_cursor = 0
         self.varies = bool(shape.request.apart)
-        """What the compiled loops are told differs from time to time."""
+        """What the loops take differs from time to time."""
         self.is_impossible = (
             shape.unlisted
             or shape.unknown_family

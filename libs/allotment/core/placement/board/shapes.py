@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allotment.core.placement.board.arrays import CPU, HOST_MEMORY, HUGE, MISSING, PODS
+from allotment.core.placement.board.arrays import HUGE, MISSING
 from allotment.core.placement.board.column_kinds import CardKind
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import (
@@ -33,6 +33,7 @@ from allotment.core.placement.devices.choosing import (
 )
 from allotment.core.placement.devices.free import need_cores_pct, need_memory_mib
 from allotment.core.placement.rules.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
+from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 HOST_ROWS = HOST_MEMORY + 1

@@ -2,9 +2,8 @@
 
 A row of ranks has one entry a node, and a decision asks for the best four. Finding them anew costs
 as much as the row is long. So the best `KEEP` positions are kept, with a floor: whatever is not
-kept ranks below the floor. A rank that changes is moved, enters or leaves (`kernel_top.keep`, which
-the compiled loops call for themselves); only when fewer than asked for are left above the floor is
-the row searched again.
+kept ranks below the floor. A rank that changes is moved, enters or leaves (`loops.keep`); only when
+fewer than asked for are left above the floor is the row searched again.
 """
 
 from struct import Struct
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from allotment.core.placement.board.kernel_top import (
+from allotment.core.placement.board.loops import (
     COUNT,
     FLOOR_POSITION,
     FLOOR_RANK,
@@ -43,7 +42,7 @@ class Top:
 
     def __init__(self) -> None:
         self.kept: Ints = np.zeros(TOP_LENGTH, np.int64)
-        """What `kernel_top` keeps."""
+        """What `loops.keep` keeps."""
         self._view: Any = self.kept.data
         self._bytes = self._view.cast("B")
         self.forget()

@@ -1,16 +1,17 @@
 """What a device policy is: which cards it prefers on a node, and how good the node then is.
 
-Every policy exists twice, side by side in one file: as plain loops over one node's ledgers (what
-`predicates.fits` and `scores.score` call, and what is easy to check by hand), and on columns for
-many nodes at once (what the board calls). Both give the same integers; a property test holds them
-to that.
+Every policy exists twice: in plain Python over one node's ledgers (what `predicates.fits` and
+`scores.score` call, and what is easy to check by hand), and for many nodes at once (what the board
+calls). For `binpack`, `spread` and `none` that is the board's loops; a policy that looks ahead
+has it on columns in its own file (`LookAhead`). Both give the same integers; property tests hold
+them to that.
 
 Points are micro-points: 0 … `FULL_MICRO` per card. Of nodes with equal points the one with the
 smallest leftover wins (best fit), then the first by name.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -105,6 +106,13 @@ class DevicePolicy(Protocol):
     ) -> Points:
         """How good the node is with these cards chosen (none for a pod without devices)."""
 
+
+@runtime_checkable
+class LookAhead(DevicePolicy, Protocol):
+    """A policy that chooses or scores cards otherwise than by their own use: on columns, M nodes
+    and D cards each at once.
+    """
+
     def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
         """Keys (M, D) whose highest is the best of the `good` cards, with place and kind in their
         lowest bits as in `Columns.keys`, all at least 0. Asked if `order` is ``preferred``."""
@@ -134,6 +142,3 @@ class ByOrder:
         policy: Policy,
     ) -> Sequence[Free]:
         return cards
-
-    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
-        return view.keys

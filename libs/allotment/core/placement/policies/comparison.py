@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from allotment.core.ledger.model import Node
-from allotment.core.placement.board.arrays import CPU, HUGE
+from allotment.core.placement.board.arrays import HUGE
 from allotment.core.placement.board.packing import MEMORY_MOST, Bools, Ints, holders, memory_mib
 from allotment.core.placement.board.shapes import Ask, Shape
 from allotment.core.placement.devices import by_family
@@ -31,6 +31,7 @@ from allotment.core.placement.policies.typical import (
 )
 from allotment.core.placement.policies.valued import MILLI_CPU_PER_MILLI_CARD
 from allotment.core.placement.rules.points import FULL_MICRO, LEFTOVER_MOST, POINT_MICRO
+from allotment.core.placement.rules.score_term import CPU
 from allotment_proto.facts import PodRequest, Policy
 
 CARDS_MILLI_MOST = 8 * CARD_MILLI
@@ -78,6 +79,9 @@ class _Compared(ByOrder, ABC):
             points, rest = self._score(cpu_free, cpu_milli, cards)
             micro, leftover = micro + points, leftover + rest
         return Points(micro, min(leftover, LEFTOVER_MOST))
+
+    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
+        return view.keys
 
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         kind = view.keys & view.columns.kind_mask

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allotment.core.placement.board.arrays import CPU, HOST_MEMORY, HUGE
+from allotment.core.placement.board.arrays import HUGE
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import (
     MEMORY_MOST,
@@ -22,6 +22,7 @@ from allotment.core.placement.board.shapes import compile_shape
 from allotment.core.placement.policies.base import View
 from allotment.core.placement.policies.typical import CARD_MILLI, CARDS_MOST, HOST_MOST, Mix
 from allotment.core.placement.rules.points import KIB_BITS
+from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY
 
 _card = np.array(CARD_MILLI)
 _zero = np.array(0)

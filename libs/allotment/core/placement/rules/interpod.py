@@ -24,7 +24,7 @@ from allotment.core.placement.rules.selectors import (
     untolerated,
 )
 from allotment.core.placement.rules.switches import Switches, switches_of
-from allotment.core.placement.rules.term_weights import weights_of
+from allotment.core.placement.rules.terms import weights_of
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import (
     Attachment,

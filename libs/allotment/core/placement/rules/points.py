@@ -10,6 +10,8 @@ POINTS_MOST = 100 * FULL_MICRO
 LEFTOVER_BITS = 23
 LEFTOVER_MOST = (1 << LEFTOVER_BITS) - 1
 """What a choice leaves behind counts up to here."""
+NETWORK_MICRO = 10 * POINT_MICRO
+"""For containers whose first chips are all on one network."""
 HOST_POLICIES = ("binpack", "spread")
 HOST_BITS = 33
 """Two full shares fit 62 bits, and a host of 32 TiB is still told apart by the KiB."""

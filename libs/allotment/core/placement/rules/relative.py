@@ -24,10 +24,9 @@ from allotment.core.placement.rules.interpod import (
     is_spread_over,
     stays,
 )
+from allotment.core.placement.rules.nodeorder import POINTS, NodeOrder
 from allotment.core.placement.rules.points import POINT_MICRO
 from allotment.core.placement.rules.selectors import term_matches, tolerates
-from allotment.core.placement.rules.term_weights import NodeOrder
-from allotment.core.placement.rules.terms import POINTS
 from allotment_proto.facts import Constraints, PodPreference, PodRequest, Spread, Taint, Toleration
 
 PREFER_NO_SCHEDULE = "PreferNoSchedule"

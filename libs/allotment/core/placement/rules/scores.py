@@ -27,8 +27,7 @@ from allotment.core.placement.rules.points import (
     host_sum,
 )
 from allotment.core.placement.rules.predicates import Fit
-from allotment.core.placement.rules.term_weights import weights_of
-from allotment.core.placement.rules.terms import host_terms
+from allotment.core.placement.rules.terms import host_terms, weights_of
 from allotment_proto.facts import Holding, PodRequest, Policy
 
 

@@ -1,0 +1,102 @@
+"""A row's request in numbers, as the loops are told it; `loops` says what stands where."""
+
+import numpy as np
+
+from allotment.core.placement.board import loops
+from allotment.core.placement.board.arrays import USE_ORDERS
+from allotment.core.placement.board.columns import Columns
+from allotment.core.placement.board.packing import Ints
+from allotment.core.placement.board.rows import Row
+from allotment.core.placement.board.shapes import Ask
+from allotment.core.placement.devices.base import SCORE_COMPUTE, SCORE_EACH, SCORE_FIRST
+from allotment.core.placement.rules.points import KIB_BITS, weighs_host
+from allotment.core.placement.rules.score_term import CPU, CPU_NAME, HOST_MEMORY, MEMORY_NAME, PODS
+from allotment.core.placement.rules.terms import TERMS, Weights
+from allotment_proto.facts import Policy
+
+POLICY_NUMBERS = {"none": loops.NONE, "binpack": loops.BINPACK, "spread": loops.SPREAD}
+"""Policies whose cards the loops choose. Others choose cards in NumPy (`lookahead`)."""
+_HOST_ROWS = {CPU_NAME: CPU, MEMORY_NAME: HOST_MEMORY}
+_SCORINGS = {
+    SCORE_EACH: loops.EACH,
+    SCORE_FIRST: loops.FIRST,
+    SCORE_COMPUTE: loops.COMPUTE,
+}
+
+
+def encode(columns: Columns, row: Row, policy: Policy, device: str, weights: Weights) -> Ints:
+    """The request in numbers. `device` names the device policy in use."""
+    shape, kinds = row.shape, columns.layout.kinds_most
+    plan: Ints = np.zeros(loops.PLAN_LENGTH, np.int64)
+    needs = [loops.NEED_PODS, loops.NEED_CPU, loops.NEED_MEMORY]
+    plan[needs] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]
+    plan[loops.CHARGE_CPU] = shape.request.cpu_milli
+    plan[loops.CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
+    plan[loops.POLICY] = POLICY_NUMBERS.get(device, loops.NONE)
+    plan[loops.DEVICE_WEIGHT] = policy.device_weight
+    plan[loops.FIT_WEIGHT] = policy.fit_weight
+    if weighs_host(policy):
+        plan[loops.HOST_POLICY] = POLICY_NUMBERS[policy.host_policy]
+        plan[loops.HOST_WEIGHT] = policy.host_weight
+    plan[loops.KIND_MASK] = columns.layout.kind_mask
+    plan[loops.AMOUNT_SHIFT] = columns.layout.amount_shift
+    plan[loops.MAY_EXCEED] = shape.may_exceed
+    if row.more is not None:
+        plan[loops.CONSTANT_MICRO] = row.more.constant_micro
+        plan[loops.IS_CUT_OFF] = row.more.is_cut
+    asks: Ints = np.zeros((len(shape.asks), loops.FIELDS, kinds), np.int64)
+    for number, ask in enumerate(shape.asks):
+        _encode_ask(asks[number], ask)
+        asks[number, loops.CHIP] = _first_of_chip(shape.asks, number)
+    extended: Ints = np.array(shape.extended_need, np.int64).reshape(-1, 2)
+    plan[loops.ASK_COUNT], plan[loops.KIND_COUNT] = len(asks), kinds
+    plan[loops.EXTENDED_COUNT] = len(extended)
+    plan[loops.EXTENDED_AT] = loops.PLAN_LENGTH + asks.size
+    plan[loops.TERMS_AT] = plan[loops.EXTENDED_AT] + extended.size
+    terms = _encode_terms(columns, row, weights, int(plan[loops.TERMS_AT]))
+    return np.concatenate((plan, asks.ravel(), extended.ravel(), terms))
+
+
+def _encode_ask(fields: Ints, ask: Ask) -> None:
+    fields[loops.NEED] = ask.need
+    fields[loops.RANK] = 0 if ask.rank is None else ask.rank
+    fields[loops.AMOUNT] = ask.amount
+    fields[loops.AFTER] = ask.after if ask.is_cut else np.arange(fields.shape[1])
+    fields[loops.CHARGED_MIB] = ask.memory_mib
+    fields[loops.SPARE_MIB] = ask.spare_mib
+    fields[loops.SIZE_MIB] = ask.size_mib
+    fields[loops.DIVISOR_MIB] = ask.divisor_mib
+    fields[loops.CHARGED_PCT] = ask.cores_pct
+    fields[loops.SIZE_PCT] = ask.size_pct
+    fields[loops.IS_SECOND_BEST] = ask.is_second_best
+    fields[loops.IS_CHIP] = ask.is_chip
+    fields[loops.FIT_MICRO] = ask.fit_micro
+    fields[loops.NUMBER] = ask.number
+    by_holders = loops.BY_HOLDERS if ask.order == "emptiest" else loops.BY_PLACE
+    fields[loops.ORDER] = loops.BY_USE if ask.order in USE_ORDERS else by_holders
+    fields[loops.SCORING] = _SCORINGS[ask.scoring]
+    fields[loops.EACH_ONCE] = ask.each_once
+    fields[loops.IS_WIRED] = ask.is_wired
+
+
+def _first_of_chip(asks: tuple[Ask, ...], number: int) -> int:
+    """The first device request that wants chips of one network of the same type; −1 for one that
+    does not mind the network."""
+    chip = asks[number].request.chip
+    equal = (n for n, ask in enumerate(asks) if ask.is_wired and ask.request.chip == chip)
+    return next(equal) if asks[number].is_wired else -1
+
+
+def _encode_terms(columns: Columns, row: Row, weights: Weights, start: int) -> Ints:
+    """The table of the plugins' terms and behind it their numbers; the table begins at `start`."""
+
+    def row_of(name: str) -> int | None:
+        return _HOST_ROWS.get(name) or columns.resource(name)
+
+    table, told, rows = np.zeros((len(TERMS), 2), np.int64), [0] * 0, 0
+    for number, (term, each) in enumerate(zip(TERMS, weights.of_terms, strict=True)):
+        if each is not None:
+            table[number] = start + table.size + len(told), rows
+            told += map(int, term.encode(row.shape.request, each, row_of))
+            rows += 1
+    return np.concatenate((table.ravel(), np.array(told, np.int64)))

@@ -1,0 +1,654 @@
+"""Scoring as plain loops over columns: whether the pod fits, its cards, its points, the best nodes.
+
+This is the only reading of these rules for many nodes; the rules themselves are `predicates.fits`,
+`devices.choosing`, each device policy's `points` and `scores.score`, on one node of the books, and
+property tests hold the two together. The loops run in two ways, with the same integers: compiled by
+numba (`adapters.service.machine_code`), or as ordinary Python, which is quick enough for small
+clusters. As ordinary Python they take memory views and lists in place of arrays: an element of a
+view is a Python integer, at a third of the price of NumPy's scalar.
+
+A compiled call costs 20 ns for every array that is handed over, as much as scoring one node, so the
+loops are within the functions, and a request is told as one array of numbers, `told`: first what
+stands at the places of the plan, then, each from the place on that is named in the plan,
+
+    asks      (ASK_COUNT, FIELDS, KIND_COUNT), device requests in the order in which they are served
+    extended  (EXTENDED_COUNT, 2), host row and amount of every extended resource
+    terms     (len(TERMS), 2), where in `told` a plugin's term begins (0: it does not count) and
+              its row in `parts`; behind that the terms' own numbers
+
+Axes: N nodes in name order, D cards a node, K kinds of cards, M positions to score. All integers
+are int64; points are micro-points, memory of cards is MiB, compute is percent.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from allotment.core.placement.board.packing import (
+    CORES_BIAS,
+    CORES_MASK,
+    CORES_SHIFT,
+    GUARDS,
+    HOLDERS_MASK,
+    HOLDERS_MOST,
+    HOLDERS_SHIFT,
+    MEMORY_BIAS,
+    MEMORY_MASK,
+    Bools,
+    Ints,
+    Shorts,
+)
+from allotment.core.placement.rules.points import (
+    COUNTED_BITS,
+    FULL_MICRO,
+    HOST_BITS,
+    LEFTOVER_BITS,
+    LEFTOVER_MOST,
+    NETWORK_MICRO,
+    POINTS_MOST,
+    TOTAL_MOST,
+)
+from allotment.core.placement.rules.score_term import (
+    CPU,
+    CPU_WEIGHT,
+    HOST_MEMORY,
+    HOST_SUM,
+    KIB_WEIGHT,
+    PODS,
+    SIZE_EXTENDED,
+    part,
+)
+from allotment.core.placement.rules.terms import TERMS
+
+# ---- how a request is told
+
+# Places of the plan.
+(
+    NEED_PODS,
+    NEED_CPU,
+    NEED_MEMORY,
+    CHARGE_CPU,
+    CHARGE_KIB,
+    POLICY,
+    DEVICE_WEIGHT,
+    HOST_POLICY,
+    HOST_WEIGHT,
+    FIT_WEIGHT,
+    KIND_MASK,
+    AMOUNT_SHIFT,
+    HAS_MASK,
+    MAY_EXCEED,
+    IS_CUT_OFF,
+    IS_COMPARED,
+    CONSTANT_MICRO,
+    ASK_COUNT,
+    KIND_COUNT,
+    EXTENDED_COUNT,
+    EXTENDED_AT,
+    TERMS_AT,
+    PLAN_LENGTH,
+) = range(23)
+NONE, BINPACK, SPREAD = range(3)
+"""What `POLICY` and `HOST_POLICY` say."""
+
+# Fields of a device request. What is not said by kind stands at every kind.
+(
+    NEED,
+    RANK,
+    AMOUNT,
+    AFTER,
+    CHARGED_MIB,
+    SPARE_MIB,
+    SIZE_MIB,
+    DIVISOR_MIB,
+    CHARGED_PCT,
+    SIZE_PCT,
+    IS_SECOND_BEST,
+    IS_CHIP,
+    FIT_MICRO,
+    NUMBER,
+    ORDER,
+    SCORING,
+    EACH_ONCE,
+    IS_WIRED,
+    CHIP,
+    FIELDS,
+) = range(20)
+BY_USE, BY_HOLDERS, BY_PLACE = range(3)
+"""What `ORDER` says: what a key's amount counts."""
+EACH, FIRST, COMPUTE = range(3)
+"""What `SCORING` says: which cards count, and by what (`devices.base`)."""
+
+MICRO, OF_GIVEN, LEFTOVER, FOUND = range(4)
+"""Rows of `found` (FOUND, M): the device policy's points, −1 where the pod does not fit; the points
+for how much is asked for of what is given; what is left over."""
+
+SCRATCH = 6
+"""How many arrays of room the choice of cards wants, each as long as a node has cards, or the pod
+device requests."""
+NETWORKS_MOST = 1 << 31
+NO_NETWORK = -2
+
+
+# ---- whether it fits, and which cards
+
+
+@part
+def admits(position: int, host: Ints, codes: Ints, numbers: Ints, told: Ints) -> bool:
+    """Whether nothing but cards can speak against the node."""
+    if (
+        codes[position] != 0
+        or numbers[position] != 0
+        or host[position, PODS] < told[NEED_PODS]
+        or host[position, CPU] < told[NEED_CPU]
+        or host[position, HOST_MEMORY] < told[NEED_MEMORY]
+    ):
+        return False
+    first = told[EXTENDED_AT]
+    for at in range(first, first + 2 * told[EXTENDED_COUNT], 2):
+        if host[position, told[at]] < told[at + 1]:
+            return False
+    return True
+
+
+def admit(at: Ints, found: Ints, host: Ints, codes: Ints, numbers: Ints, told: Ints) -> int:
+    """Mark the positions where cards decide: `found` is 0 there, else −1. How many there are."""
+    count = 0
+    for number in range(len(at)):
+        admitted = admits(at[number], host, codes, numbers, told)
+        found[MICRO, number] = 0 if admitted else -1
+        count += int(admitted)
+    return count
+
+
+@part
+def choose_cards(
+    at: Ints,
+    found: Ints,
+    host: Ints,
+    packed: Ints,
+    keys: Ints,
+    networks: Ints,
+    sizes: Ints,
+    codes: Ints,
+    numbers: Ints,
+    mask: Bools,
+    told: Ints,
+    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints],
+    chosen: Shorts,
+) -> int:
+    """Choose the cards of every device request on the positions `at`, as the policies `binpack`,
+    `spread` and `none` do, and fill `found` and `chosen` (N, T), the slots of all chosen cards.
+
+    `codes` and `numbers` (N,) are reasons that speak against nodes, 0 for none; `mask` (N, D) the
+    cards that are admitted one by one, if the plan has one.
+    """
+    # What earlier device requests of the pod took must show, and must not outlive the position: so
+    # the node's cards are copied before they are charged.
+    free, used, wanted, taken, together, firsts = scratch
+    depth, asks, kinds = packed.shape[1], told[ASK_COUNT], told[KIND_COUNT]
+    kind_mask, shift, policy = told[KIND_MASK], told[AMOUNT_SHIFT], told[POLICY]
+    block = FIELDS * kinds
+    for slot in range(depth):
+        taken[slot] = 0
+    for number in range(len(at)):
+        position = at[number]
+        found[MICRO, number] = -1
+        if not admits(position, host, codes, numbers, told):
+            continue
+        fits = True
+        for slot in range(depth):
+            free[slot] = packed[position, slot]
+            used[slot] = keys[position, slot]
+        if told[HAS_MASK] == 1:
+            for slot in range(depth):
+                taken[slot] = 0 if mask[position, slot] else 1
+        elif asks > 1:
+            for slot in range(depth):
+                taken[slot] = 0
+        total, asked, leftover, column = 0, 0, 0, 0
+        for ask in range(asks):
+            base = PLAN_LENGTH + ask * block
+            need, rank = base + NEED * kinds, base + RANK * kinds
+            order, scoring = told[base + ORDER * kinds], told[base + SCORING * kinds]
+            is_wired = told[base + IS_WIRED * kinds] == 1
+            firsts[ask] = NO_NETWORK
+            # One subtraction asks for memory, holders and compute at once (`packing`). The highest
+            # key is the card that the order wants first, and says its kind and use as well.
+            best, place = -1, 0
+            for slot in range(depth):
+                key = used[slot]
+                kind = key & kind_mask
+                if taken[slot] == 0 and (free[slot] - told[need + kind]) & GUARDS == GUARDS:
+                    wanted[slot] = key + told[rank + kind]
+                    if wanted[slot] > best:
+                        best, place = wanted[slot], slot
+                else:
+                    wanted[slot] = -1
+            if is_wired:
+                _group(position, networks, used, wanted, told, base, together)
+            first = column
+            for turn in range(told[base + NUMBER * kinds]):
+                if is_wired:
+                    place = _next_wired(wanted, together, depth)
+                    best = wanted[place]
+                elif turn > 0:
+                    best = -1
+                    for slot in range(depth):
+                        if wanted[slot] > best:
+                            best, place = wanted[slot], slot
+                if best < 0:
+                    fits = False
+                    break
+                wanted[place] = -1
+                if is_wired and turn == 0:
+                    firsts[ask] = networks[position, place]
+                kind, amount = best & kind_mask, best >> shift
+                asked += told[base + FIT_MICRO * kinds + kind]
+                charged = told[base + CHARGED_MIB * kinds + kind]
+                if scoring == COMPUTE:
+                    left = ((free[place] >> CORES_SHIFT) & CORES_MASK) - CORES_BIAS
+                    left -= told[base + CHARGED_PCT * kinds + kind]
+                elif order == BY_USE:
+                    left = told[base + SPARE_MIB * kinds + kind] - amount
+                else:
+                    left = (free[place] & MEMORY_MASK) - MEMORY_BIAS - charged
+                leftover += left
+                if policy == BINPACK:
+                    if scoring == EACH:
+                        in_use = told[base + SIZE_MIB * kinds + kind] - left
+                        total += FULL_MICRO * in_use // told[base + DIVISOR_MIB * kinds + kind]
+                    elif scoring == FIRST:
+                        size = told[base + SIZE_MIB * kinds + kind]
+                        if turn == 0 and size > 0:
+                            total += FULL_MICRO * (size - left - charged) // size
+                    else:
+                        size = told[base + SIZE_PCT * kinds + kind]
+                        if size > 0 and told[base + IS_SECOND_BEST * kinds + kind] == 0:
+                            total += FULL_MICRO * (size - left) // size
+                elif policy == SPREAD:
+                    room = amount
+                    if order != BY_HOLDERS:
+                        room = (free[place] >> HOLDERS_SHIFT) & HOLDERS_MASK
+                    counts = True
+                    if scoring == FIRST:
+                        counts = turn == 0 and told[base + SIZE_MIB * kinds + kind] > 0
+                    elif scoring == COMPUTE:
+                        counts = told[base + SIZE_PCT * kinds + kind] > 0
+                        counts = counts and told[base + IS_SECOND_BEST * kinds + kind] == 0
+                    if counts and room == HOLDERS_MOST:
+                        total += FULL_MICRO
+                chosen[position, column] = place
+                column += 1
+            if not fits:
+                break
+            if ask < asks - 1:
+                _take(position, first, column, base, free, used, taken, told, chosen)
+        if fits:
+            if asks > 0:
+                total += _network_micro(told, firsts)
+            elif policy != NONE:
+                total += _counted_micro(position, host, sizes, told)
+            found[MICRO, number] = total
+            found[OF_GIVEN, number] = asked
+            found[LEFTOVER, number] = leftover
+    return 0
+
+
+@part
+def _take(
+    position: int,
+    first: int,
+    end: int,
+    base: int,
+    free: Ints,
+    used: Ints,
+    taken: Ints,
+    told: Ints,
+    chosen: Shorts,
+) -> None:
+    """Charge the cards of one device request, for the pod's next one."""
+    kinds, shift = told[KIND_COUNT], told[AMOUNT_SHIFT]
+    order = told[base + ORDER * kinds]
+    for column in range(first, end):
+        slot = chosen[position, column]
+        kind = used[slot] & told[KIND_MASK]
+        free[slot] -= told[base + AMOUNT * kinds + kind]
+        if told[base + EACH_ONCE * kinds] == 1:
+            taken[slot] = 1
+        # A card that is cut is of another kind afterwards; the amount of its key follows its use.
+        used[slot] += told[base + AFTER * kinds + kind] - kind
+        if order == BY_USE:
+            used[slot] += told[base + CHARGED_MIB * kinds + kind] << shift
+        elif order == BY_HOLDERS:
+            used[slot] -= 1 << shift
+
+
+@part
+def _group(
+    position: int,
+    networks: Ints,
+    used: Ints,
+    wanted: Ints,
+    told: Ints,
+    base: int,
+    together: Ints,
+) -> None:
+    """Give each good card the rank of its network: the more good cards the network has the higher,
+    of equals the lower network. 0 for all if some chip does not tell its network
+    (`devices.choosing.wired_together`).
+
+    It is counted before the first card is taken, so that the rank of a network does not fall while
+    its own cards are taken.
+    """
+    depth, chips = networks.shape[1], base + IS_CHIP * told[KIND_COUNT]
+    is_known = True
+    for slot in range(depth):
+        together[slot] = 0
+        if told[chips + (used[slot] & told[KIND_MASK])] == 1 and networks[position, slot] < 0:
+            is_known = False
+    if is_known:
+        for slot in range(depth):
+            if wanted[slot] >= 0:
+                network = networks[position, slot]
+                for other in range(depth):
+                    if wanted[other] >= 0 and networks[position, other] == network:
+                        together[slot] += NETWORKS_MOST
+                together[slot] -= network
+
+
+@part
+def _next_wired(wanted: Ints, together: Ints, depth: int) -> int:
+    """The good card of the best network, of these the one with the highest key; 0 for none."""
+    found = 0
+    for slot in range(depth):
+        if wanted[slot] >= 0 and (
+            wanted[found] < 0
+            or together[slot] > together[found]
+            or (together[slot] == together[found] and wanted[slot] > wanted[found])
+        ):
+            found = slot
+    return found
+
+
+@part
+def _network_micro(told: Ints, firsts: Ints) -> int:
+    """Points for containers whose first chips are on one network, chip by chip
+    (`policies.basic.network_micro`)."""
+    asks, kinds, total = told[ASK_COUNT], told[KIND_COUNT], 0
+    for ask in range(asks):
+        chip = told[PLAN_LENGTH + ask * FIELDS * kinds + CHIP * kinds]
+        if chip != ask or firsts[ask] == NO_NETWORK:
+            continue  # a chip is counted with the first device request that asks for it
+        count, most, is_known = 0, 0, True
+        for one in range(ask, asks):
+            if told[PLAN_LENGTH + one * FIELDS * kinds + CHIP * kinds] != chip:
+                continue
+            count += 1
+            is_known = is_known and firsts[one] >= 0
+            equal = 0
+            for other in range(ask, asks):
+                if told[PLAN_LENGTH + other * FIELDS * kinds + CHIP * kinds] == chip:
+                    equal += int(firsts[other] == firsts[one])
+            most = max(most, equal)
+        if is_known:
+            total += NETWORK_MICRO * most // count
+    return total
+
+
+@part
+def _counted_micro(position: int, host: Ints, sizes: Ints, told: Ints) -> int:
+    """Points of counted resources, for a pod that asks for no devices."""
+    total, first = 0, told[EXTENDED_AT]
+    for at in range(first, first + 2 * told[EXTENDED_COUNT], 2):
+        listed = sizes[told[at] + SIZE_EXTENDED, 0, position]
+        unit = 1 + (listed >> COUNTED_BITS)
+        size = listed // unit
+        in_use = (listed - host[position, told[at]] + told[at + 1]) // unit
+        share = FULL_MICRO * in_use // size if size > 0 else 0
+        total += share if told[POLICY] == BINPACK else FULL_MICRO - share
+    return total
+
+
+# ---- points and ranks
+
+
+def _no_terms(position: int, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints) -> int:
+    return 0
+
+
+def _then(loop: Callable[..., int], number: int, rest: Callable[..., int]) -> Callable[..., int]:
+    """The plugins' terms from row `number` of `TERMS` on. A compiled loop cannot go through a list
+    of functions, so they are chained, each knowing the next.
+    """
+
+    @part
+    def add(position: int, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints) -> int:
+        micro: int = rest(position, host, sizes, unsaid, told, parts)
+        at = told[TERMS_AT] + 2 * number
+        if told[at] > 0:
+            earned = loop(position, host, sizes, unsaid, told, told[at])
+            parts[told[at + 1], position] = earned
+            micro += earned
+        return micro
+
+    return add
+
+
+def _chain() -> Callable[..., int]:
+    chain: Callable[..., int] = part(_no_terms)
+    for number, term in enumerate(TERMS):
+        chain = _then(term.loop, number, chain)
+    return chain
+
+
+_terms_micro = _chain()
+
+
+@part
+def rank_and_store(
+    at: Ints,
+    found: Ints,
+    host: Ints,
+    sizes: Ints,
+    unsaid: Ints,
+    fixed: Ints,
+    told: Ints,
+    rank: Ints,
+    fit: Bools,
+    given: Ints,
+    parts: Ints,
+    kept: Ints,
+    top: Ints,
+) -> int:
+    """Add up the terms of what was found on the positions `at`, and store ranks.
+
+    `fixed` (N,) is what nodes earn whatever is in use there, or (0,). Written to are `rank` and
+    `fit` (N,); `given` (N,) or (1,), the points for how much is asked for of what is given, if that
+    counts; `parts` (P + 1, N), the plugins' terms and in the last row the sum of all terms, or
+    (0, 0); and `top`, the best of the row. Where nodes are compared with each other the ranks are
+    not known yet: then the sum and, in `kept` (N,), the lowest bits are stored in their place.
+
+    Returns by how much the number of nodes that fit grew.
+    """
+    grown, has_parts, is_compared = 0, parts.shape[0] > 0, told[IS_COMPARED] == 1
+    weight, fit_weight, host_weight = told[DEVICE_WEIGHT], told[FIT_WEIGHT], told[HOST_WEIGHT]
+    cpu_milli, memory_kib, host_policy = told[CHARGE_CPU], told[CHARGE_KIB], told[HOST_POLICY]
+    for number in range(len(at)):
+        position = at[number]
+        micro, before, total = found[MICRO, number], rank[position], -1
+        if micro >= 0:
+            of_given = found[OF_GIVEN, number]
+            if told[MAY_EXCEED] == 1:
+                micro, of_given = min(micro, POINTS_MOST), min(of_given, POINTS_MOST)
+            micro *= weight
+            if fit_weight > 0 and told[ASK_COUNT] > 0:
+                given[min(position, len(given) - 1)] = of_given
+                micro += of_given * fit_weight
+            if host_policy != NONE:
+                in_use = host[position, CPU_WEIGHT] * cpu_milli + host[position, HOST_SUM]
+                in_use += host[position, KIB_WEIGHT] * memory_kib
+                in_use >>= HOST_BITS + 1
+                if host_policy == SPREAD:
+                    in_use = FULL_MICRO - in_use
+                micro += host_weight * in_use
+            total = max(LEFTOVER_MOST - found[LEFTOVER, number], 0)
+            if has_parts:
+                if len(fixed) > 0:
+                    micro += fixed[position]
+                micro += _terms_micro(position, host, sizes, unsaid, told, parts)
+                parts[parts.shape[0] - 1, position] = micro
+                if is_compared:
+                    kept[position] = total
+                micro += told[CONSTANT_MICRO]
+                if told[IS_CUT_OFF] == 1:
+                    micro = min(micro, TOTAL_MOST)
+            total += micro << LEFTOVER_BITS
+        if is_compared:
+            grown += int(total >= 0) - int(fit[position])
+            fit[position] = total >= 0
+        elif total != before:
+            rank[position] = total
+            fit[position] = total >= 0
+            grown += int(total >= 0) - int(before >= 0)
+            if max(before, total) >= top[FLOOR_RANK]:
+                keep(top, position, before, total)
+    return grown
+
+
+# ---- the best of a row, in order; what it means is told in `top`
+
+KEEP = 64
+KEPT_MOST = 4 * KEEP
+NO_FIT = -1
+
+# Places in a top: ranks, positions, and where it stands.
+RANKS, POSITIONS, COUNT = 0, KEPT_MOST, 2 * KEPT_MOST
+FLOOR_RANK, FLOOR_POSITION, TOP_LENGTH = COUNT + 1, COUNT + 2, COUNT + 3
+
+
+@part
+def index_of(top: Ints, rank: int, position: int) -> int:
+    """Where an entry stands among those that are kept, or would: of equals the lowest position
+    comes first.
+    """
+    low, high = 0, top[COUNT]
+    while low < high:
+        middle = (low + high) // 2
+        known = top[RANKS + middle]
+        if known > rank or (known == rank and top[POSITIONS + middle] < position):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@part
+def keep(top: Ints, position: int, before: int, rank: int) -> None:
+    """A position has a new rank, `NO_FIT` for none."""
+    count, floor = top[COUNT], top[FLOOR_RANK]
+    # The place that the position leaves: none (`count`) if it was below the floor.
+    hole = count
+    if before > NO_FIT:
+        known = index_of(top, before, position)
+        if known < count and top[POSITIONS + known] == position:
+            hole = known
+    is_kept = rank > floor or (rank == floor and position <= top[FLOOR_POSITION])
+    if rank > NO_FIT and is_kept:
+        # Shift what is between the hole and the new place by one, and write the entry there.
+        end = index_of(top, rank, position)
+        if end > hole:
+            end -= 1
+        for row in (RANKS, POSITIONS):
+            if end < hole:
+                top[row + end + 1 : row + hole + 1] = top[row + end : row + hole]
+            elif end > hole:
+                top[row + hole : row + end] = top[row + hole + 1 : row + end + 1]
+        top[RANKS + end], top[POSITIONS + end] = rank, position
+        if hole == count:
+            count += 1
+    elif hole < count:
+        for row in (RANKS, POSITIONS):
+            top[row + hole : row + count - 1] = top[row + hole + 1 : row + count]
+        count -= 1
+    # A full list drops its worse part at once and lifts the floor to what is left, so that the
+    # next changes have room: dropping one at a time would move the floor with every change.
+    if count == KEPT_MOST:
+        count = KEEP
+        top[FLOOR_RANK] = top[RANKS + count - 1]
+        top[FLOOR_POSITION] = top[POSITIONS + count - 1]
+    top[COUNT] = count
+
+
+# ---- ways in
+
+
+def score_shares(
+    at: Ints,
+    found: Ints,
+    host: Ints,
+    packed: Ints,
+    keys: Ints,
+    codes: Ints,
+    told: Ints,
+    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints],
+    rank: Ints,
+    fit: Bools,
+    chosen: Shorts,
+    top: Ints,
+) -> int:
+    """Both steps in one for what is asked for most: cards, where nothing counts but what is free on
+    them and on the host. Half as many arrays, and they are the price of a call for few positions.
+    `keys` and `host` stand in for arrays that are not looked at then.
+    """
+    none, sizes = np.zeros((0, 0), np.int64), np.zeros((0, 0, 0), np.int64)
+    mask = np.zeros((0, 0), np.bool_)
+    choose_cards(
+        at, found, host, packed, keys, keys, sizes, codes, codes, mask, told, scratch, chosen
+    )
+    return rank_and_store(
+        at, found, host, sizes, host, codes, told, rank, fit, codes, none, codes, top
+    )
+
+
+class Loops(NamedTuple):
+    """The ways in, compiled or not."""
+
+    score_shares: Callable[..., int]
+    choose_cards: Callable[..., int]
+    admit: Callable[..., int]
+    rank_and_store: Callable[..., int]
+    is_compiled: bool = False
+
+    def taken(self, array: Any) -> Any:
+        """An array as these loops take it."""
+        return array if self.is_compiled else array.data
+
+    def listed(self, array: Ints) -> Any:
+        """The same of one that is short and only read: positions, a request in numbers."""
+        return array if self.is_compiled else array.tolist()
+
+
+PLAIN = Loops(score_shares, choose_cards, admit, rank_and_store)
+_I1, _I2, _I3 = "int64[::1]", "int64[:,::1]", "int64[:,:,::1]"
+_B1, _B2, _SLOTS, _SCRATCH = "b1[::1]", "b1[:,::1]", "uint16[:,::1]", "UniTuple(int64[::1], 6)"
+
+
+def _signature(*taken: str) -> str:
+    return f"int64({', '.join(taken)})"
+
+
+SIGNATURES = (
+    _signature(_I1, _I2, _I2, _I2, _I2, _I1, _I1, _SCRATCH, _I1, _B1, _SLOTS, _I1),
+    _signature(_I1, _I2, _I2, _I2, _I2, _I2, _I3, _I1, _I1, _B2, _I1, _SCRATCH, _SLOTS),
+    _signature(_I1, _I2, _I2, _I1, _I1, _I1),
+    _signature(_I1, _I2, _I2, _I3, _I2, _I1, _I1, _I1, _B1, _I1, _I2, _I1, _I1),
+)
+"""The types of what they take, in numba's words, in the order of `Loops`."""
+
+
+class MachineCode:
+    """The loops in use: compiled ones once `adapters.service.machine_code` brought them in."""
+
+    loops: Loops = PLAIN

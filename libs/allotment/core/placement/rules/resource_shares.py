@@ -1,0 +1,224 @@
+"""The plugins `binpack` and `resource-strategy-fit`: a weighted mean of shares in use, or free.
+
+Points are counted in micro-points, each share rounded to the nearest of them. Source: Volcano's
+plugins of these names.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from allotment.core.ledger.model import Node
+from allotment.core.placement.rules.points import FULL_MICRO, near_share_micro
+from allotment.core.placement.rules.score_term import (
+    CPU_NAME,
+    MEMORY_NAME,
+    Amount,
+    Array,
+    amount_of,
+    part,
+    share_of,
+)
+from allotment.core.plugin_arguments import Arguments, by_prefix, number, weight
+from allotment_proto.facts import PluginUse, PodRequest
+
+BINPACK: Arguments = {
+    "binpack.weight": weight(1),
+    "binpack.cpu": weight(1),
+    "binpack.memory": weight(1),
+}
+RESOURCE_STRATEGY_FIT: Arguments = {"resourceStrategyFitWeight": weight(10)}
+
+
+class Binpack(NamedTuple):
+    """Weights of binpack by resource. A resource that is not named here does not count."""
+
+    weight: int
+    resources: dict[str, int]
+
+
+class Strategy(NamedTuple):
+    """How one resource counts: more points for `most` in use, or for least."""
+
+    most: bool
+    weight: int
+
+
+class StrategyFit(NamedTuple):
+    """Strategies of resource-strategy-fit by resource name; `prefixes`, longest first, are for
+    names that are not among them."""
+
+    weight: int
+    resources: dict[str, Strategy]
+    prefixes: tuple[tuple[str, Strategy], ...]
+
+    def of(self, resource: str) -> Strategy | None:
+        found = self.resources.get(resource)
+        if found is not None:
+            return found
+        return next((s for prefix, s in self.prefixes if resource.startswith(prefix)), None)
+
+
+def binpack_micro(binpack: Binpack, asked: Iterable[tuple[str, Amount]]) -> int:
+    """The mean share in use of the resources that are asked for and listed; 0 if one of them would
+    be overbooked. `asked` has each resource as it is with the pod.
+    """
+    total, divisor = 0, 0
+    for name, amount in asked:
+        weight = binpack.resources.get(name)
+        if weight is None:
+            continue
+        divisor += weight
+        if weight and amount.size:
+            if amount.used > amount.size:
+                return 0
+            total += weight * near_share_micro(amount.used, amount.size)
+    return binpack.weight * total // divisor if divisor else 0
+
+
+def fit_micro(fit: StrategyFit, asked: Iterable[tuple[str, Amount]]) -> int:
+    """The same with the share in use or the share that is free, by each resource's strategy."""
+    total, divisor = 0, 0
+    for name, amount in asked:
+        strategy = fit.of(name)
+        if strategy is None:
+            continue
+        divisor += strategy.weight
+        if amount.size:
+            if amount.used > amount.size:
+                return 0
+            total += strategy.weight * strategy_micro(strategy, amount)
+    return fit.weight * total // divisor if divisor else 0
+
+
+def strategy_micro(strategy: Strategy, amount: Amount) -> int:
+    in_use = near_share_micro(amount.used, amount.size)
+    return in_use if strategy.most else FULL_MICRO - in_use
+
+
+def _asked(node: Node, request: PodRequest) -> Iterator[tuple[str, Amount]]:
+    """Every resource that the pod asks for, as it is on the node with the pod."""
+    for name, need in _needs(request):
+        used, size = amount_of(node, name)
+        yield name, Amount(used + need, size)
+
+
+def _needs(request: PodRequest) -> Iterator[tuple[str, int]]:
+    needs = (
+        (CPU_NAME, request.cpu_milli),
+        (MEMORY_NAME, request.memory_bytes),
+        *request.extended,
+    )
+    for name, need in needs:
+        if need:
+            yield name, need
+
+
+# ---- the same as a loop body
+
+_CONSTANT, _DIVISOR, _COUNT, _SHARES = range(4)
+"""Places from `start` on: what free shares add, the divisor, how many shares there are, and where
+they begin."""
+_ROW, _NEED, _FACTOR, _SHARE_FIELDS = range(4)
+"""Fields of a share: its host row, what the pod asks for, and its factor, below 0 for a share that
+is free."""
+
+
+@part
+def mean_loop(
+    position: int, host: Array, sizes: Array, unsaid: Array, told: Array, start: int
+) -> int:
+    """The weighted mean of shares. Only nodes that the pod fits on are scored, so nothing would be
+    overbooked there."""
+    total = told[start + _CONSTANT]
+    first = start + _SHARES
+    for share in range(first, first + told[start + _COUNT] * _SHARE_FIELDS, _SHARE_FIELDS):
+        row, need = told[share + _ROW], told[share + _NEED]
+        total += told[share + _FACTOR] * share_of(position, host, sizes, row, need)
+    mean: int = total // told[start + _DIVISOR]
+    return mean
+
+
+def _encode_mean(
+    weight: int,
+    strategies: Mapping[str, Strategy],
+    needs: Iterable[tuple[str, int]],
+    row_of: Callable[[str], int | None],
+) -> Sequence[int]:
+    shares: list[int] = []
+    constant = divisor = count = 0
+    for name, need in needs:
+        strategy, row = strategies.get(name), row_of(name)
+        if strategy is None or row is None:
+            continue
+        divisor += strategy.weight
+        factor = weight * strategy.weight
+        if not strategy.most:  # a free share is 100 points less the one in use
+            constant += factor * FULL_MICRO
+            factor = -factor
+        if factor:
+            shares += (row, need, factor)
+            count += 1
+    return (constant, max(divisor, 1), count, *shares)
+
+
+class BinpackTerm:
+    """A row in `terms.TERMS`."""
+
+    name = "binpack"
+    arguments = BINPACK
+    loop = staticmethod(mean_loop)
+
+    def weights(self, use: PluginUse) -> Binpack | None:
+        weight = number(use, BINPACK, "binpack.weight")
+        listed = {
+            CPU_NAME: number(use, BINPACK, "binpack.cpu"),
+            MEMORY_NAME: number(use, BINPACK, "binpack.memory"),
+            **dict(by_prefix(use, "binpack.resources.")),
+        }
+        return Binpack(weight, listed) if weight else None
+
+    def most_micro(self, weights: Binpack) -> int:
+        return weights.weight * FULL_MICRO
+
+    def micro(self, node: Node, request: PodRequest, weights: Binpack) -> int:
+        return binpack_micro(weights, _asked(node, request))
+
+    def encode(
+        self, request: PodRequest, weights: Binpack, row_of: Callable[[str], int | None]
+    ) -> Sequence[int]:
+        strategies = {name: Strategy(True, weight) for name, weight in weights.resources.items()}
+        return _encode_mean(weights.weight, strategies, _needs(request), row_of)
+
+
+class StrategyFitTerm:
+    """A row in `terms.TERMS`."""
+
+    name = "resource-strategy-fit"
+    arguments = RESOURCE_STRATEGY_FIT
+    loop = staticmethod(mean_loop)
+
+    def weights(self, use: PluginUse) -> StrategyFit | None:
+        weight = number(use, RESOURCE_STRATEGY_FIT, "resourceStrategyFitWeight")
+        found: dict[str, Strategy] = {}
+        for prefix, most in (("most.", True), ("least.", False)):
+            for name, each in by_prefix(use, prefix):
+                found[name] = Strategy(most, each)
+        if not found:
+            found = {CPU_NAME: Strategy(False, 1), MEMORY_NAME: Strategy(False, 1)}
+        wild = {name.removesuffix("*"): s for name, s in found.items() if name.endswith("*")}
+        exact = {name: s for name, s in found.items() if not name.endswith("*")}
+        prefixes = tuple(sorted(wild.items(), key=lambda item: (-len(item[0]), item[0])))
+        return StrategyFit(weight, exact, prefixes) if weight else None
+
+    def most_micro(self, weights: StrategyFit) -> int:
+        return weights.weight * FULL_MICRO
+
+    def micro(self, node: Node, request: PodRequest, weights: StrategyFit) -> int:
+        return fit_micro(weights, _asked(node, request))
+
+    def encode(
+        self, request: PodRequest, weights: StrategyFit, row_of: Callable[[str], int | None]
+    ) -> Sequence[int]:
+        needs = list(_needs(request))
+        found = {name: strategy for name, _ in needs if (strategy := weights.of(name))}
+        return _encode_mean(weights.weight, found, needs, row_of)
