@@ -93,10 +93,9 @@ def _encode_terms(columns: Columns, row: Row, weights: Weights, start: int) -> I
     def row_of(name: str) -> int | None:
         return _HOST_ROWS.get(name) or columns.resource(name)
 
-    table, told, rows = np.zeros((len(TERMS), 2), np.int64), [0] * 0, 0
+    starts, told = np.zeros(len(TERMS), np.int64), [0] * 0
     for number, (term, each) in enumerate(zip(TERMS, weights.of_terms, strict=True)):
         if each is not None:
-            table[number] = start + table.size + len(told), rows
+            starts[number] = start + len(TERMS) + len(told)
             told += map(int, term.encode(row.shape.request, each, row_of))
-            rows += 1
-    return np.concatenate((table.ravel(), np.array(told, np.int64)))
+    return np.concatenate((starts, np.array(told, np.int64)))

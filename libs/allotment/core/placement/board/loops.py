@@ -13,8 +13,8 @@ stands at the places of the plan, then, each from the place on that is named in 
 
     asks      (ASK_COUNT, FIELDS, KIND_COUNT), device requests in the order in which they are served
     extended  (EXTENDED_COUNT, 2), host row and amount of every extended resource
-    terms     (len(TERMS), 2), where in `told` a plugin's term begins (0: it does not count) and
-              its row in `parts`; behind that the terms' own numbers
+    terms     (len(TERMS),), where in `told` the numbers of a plugin's term begin, 0 for one that
+              does not count; behind that the numbers
 
 Axes: N nodes in name order, D cards a node, K kinds of cards, M positions to score. All integers
 are int64; points are micro-points, memory of cards is MiB, compute is percent.
@@ -414,26 +414,33 @@ def _counted_micro(position: int, host: Ints, sizes: Ints, told: Ints) -> int:
 # ---- points and ranks
 
 
-def _no_terms(position: int, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints) -> int:
+def _no_terms(
+    at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints
+) -> int:
     return 0
 
 
 def _then(loop: Callable[..., int], number: int, rest: Callable[..., int]) -> Callable[..., int]:
-    """The plugins' terms from row `number` of `TERMS` on. A compiled loop cannot go through a list
-    of functions, so they are chained, each knowing the next.
+    """The plugins' terms up to row `number` of `TERMS`, each in its row of `parts`; how many count.
+    A compiled loop cannot go through a list of functions, so they are chained, each knowing the
+    one before.
     """
 
     @part
-    def add(position: int, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints) -> int:
-        micro: int = rest(position, host, sizes, unsaid, told, parts)
-        at = told[TERMS_AT] + 2 * number
-        if told[at] > 0:
-            earned = loop(position, host, sizes, unsaid, told, told[at])
-            parts[told[at + 1], position] = earned
-            micro += earned
-        return micro
+    def store(
+        at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints
+    ) -> int:
+        row: int = rest(at, found, host, sizes, unsaid, told, parts)
+        start = told[told[TERMS_AT] + number]
+        if start > 0:
+            for one in range(len(at)):
+                if found[MICRO, one] >= 0:
+                    position = at[one]
+                    parts[row, position] = loop(position, host, sizes, unsaid, told, start)
+            row += 1
+        return row
 
-    return add
+    return store
 
 
 def _chain() -> Callable[..., int]:
@@ -443,7 +450,7 @@ def _chain() -> Callable[..., int]:
     return chain
 
 
-_terms_micro = _chain()
+_store_terms = _chain()
 
 
 @part
@@ -473,6 +480,9 @@ def rank_and_store(
     Returns by how much the number of nodes that fit grew.
     """
     grown, has_parts, is_compared = 0, parts.shape[0] > 0, told[IS_COMPARED] == 1
+    terms = 0
+    if has_parts:
+        terms = _store_terms(at, found, host, sizes, unsaid, told, parts)
     weight, fit_weight, host_weight = told[DEVICE_WEIGHT], told[FIT_WEIGHT], told[HOST_WEIGHT]
     cpu_milli, memory_kib, host_policy = told[CHARGE_CPU], told[CHARGE_KIB], told[HOST_POLICY]
     for number in range(len(at)):
@@ -497,8 +507,9 @@ def rank_and_store(
             if has_parts:
                 if len(fixed) > 0:
                     micro += fixed[position]
-                micro += _terms_micro(position, host, sizes, unsaid, told, parts)
-                parts[parts.shape[0] - 1, position] = micro
+                for row in range(terms):
+                    micro += parts[row, position]
+                parts[terms, position] = micro
                 if is_compared:
                     kept[position] = total
                 micro += told[CONSTANT_MICRO]
