@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from allotment.adapters.service import machine_code
 from allotment.core.ledger.state import ClusterState
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Ranker
 from allotment.core.placement.policies.typical import Mix
 from allotment_cli.errors import CliError
 from allotment_lab import tuning
+from allotment_lab.bench.report import bring_in_machine_code
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink, Totals
 from allotment_lab.measures import Wanted, capacity_milli, learned, typical
@@ -99,6 +101,8 @@ def simulate(
 ) -> tuple[RunReport, Curve]:
     """Schedule a drawn workload under a policy, through the core in this process."""
     random = Random(f"{seed}/placing")
+    if len(drawn.workload.nodes) >= machine_code.NODES_MIN:
+        bring_in_machine_code()
 
     def ranker(state: ClusterState) -> Ranker:
         board = Board(state)

@@ -6,7 +6,7 @@ for: a share is exactly that, a MIG instance may be larger. To the device policy
 in use, so to binpack it is worth as much as use; the fit term weighs it for what it is, waste. It
 is a term of pods with devices, if it has a weight. The host term is the mean of CPU and memory use
 after placement (binpack) or its complement (spread). Plugins count only if a file gave the tiers
-(`term_weights`); part of `nodeorder` compares a node with the others that fit (`relative`). Totals
+(`terms`); part of `nodeorder` compares a node with the others that fit (`relative`). Totals
 end at `TOTAL_MOST`.
 """
 
