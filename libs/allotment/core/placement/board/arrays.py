@@ -22,8 +22,7 @@ import numpy as np
 
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.state import ClusterState, Node
-from allotment.core.placement.board.column_kinds import Keys, Kinds, cards_of
-from allotment.core.placement.board.column_tags import Tags
+from allotment.core.placement.board.cards import Keys, Kinds, Tags, cards_of
 from allotment.core.placement.board.packing import HOLDERS_MOST, NOTHING, USED_MOST, Ints, pack_free
 from allotment.core.placement.board.tallies import Crowd
 from allotment.core.placement.rules.points import HOST_HALF, KIB_BITS, coarse_bits, host_weight

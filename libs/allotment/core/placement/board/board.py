@@ -15,16 +15,16 @@ import numpy as np
 
 from allotment.core import reasons
 from allotment.core.ledger.state import ClusterState
-from allotment.core.placement.board.capacity import holds_at_most
+from allotment.core.placement.board.cards import CardKind
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Ints
-from allotment.core.placement.board.pieces import holdings_at
 from allotment.core.placement.board.reasons import reason_numbers
-from allotment.core.placement.board.rows import Row, Static
+from allotment.core.placement.board.rows import Row, Static, holds_at_most
 from allotment.core.placement.board.score import Scorer
-from allotment.core.placement.board.shapes import allowed_cards, compile_shape
+from allotment.core.placement.board.shapes import Ask, allowed_cards, compile_shape
 from allotment.core.placement.board.top import Entry
 from allotment.core.placement.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
+from allotment.core.placement.devices.free import need_memory_mib, share_name
 from allotment.core.placement.policies import device_policy
 from allotment.core.placement.policies.fgd import fragmentation_on
 from allotment.core.placement.policies.typical import Fragmentation
@@ -36,7 +36,7 @@ from allotment.core.placement.rules.scores import Score
 from allotment.core.placement.rules.switches import switches_of
 from allotment.core.reasons import CODES, NUMBER
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import ALONE, Constraints, PodRequest, Policy, Selection
+from allotment_proto.facts import ALONE, Constraints, Holding, PodRequest, Policy, Selection
 
 CONSTRAINTS_MAX = 512
 SAID_MAX = 64
@@ -168,6 +168,9 @@ class Board:
 
     def _changed(self, row: Row) -> Ints:
         """The positions that may answer otherwise than when the row was last asked."""
+        # A touched position may give other cards at the same rank, so it is scored whatever became
+        # of it. The others can only have changed through other nodes: pods of their domain, or how
+        # many nodes have an image.
         at = self._columns.since(row.cursor)
         if row.rules is not None:
             before, row.rules.numbers = row.rules.numbers, row.rules.refusals()
@@ -270,3 +273,52 @@ class Board:
         score = Score(total, (("device", device), *terms), leftover)
         holdings = holdings_at(columns, policy, row, position)
         return Place((-total, leftover, columns.names[position]), score, holdings)
+
+
+# ---- what a chosen card gives a pod, named. Ranks and charges depend on a card's kind alone: which
+# of several equal pieces a pod gets is looked up only for the place that is chosen.
+
+
+def holdings_at(columns: Columns, policy: Policy, row: Row, position: int) -> tuple[Holding, ...]:
+    """What a node would give for a row's request."""
+    cards, first, keys = columns.card_ids[position], position * columns.depth, columns.keys_view
+    chosen, mask = row.chosen_at(position), columns.layout.kind_mask
+    if columns.cut:
+        pieces = _Pieces(columns, policy)
+        return tuple([pieces.holding(ask, first + slot, cards[slot]) for ask, slot in chosen])
+    return tuple([_share(ask, keys[first + slot] & mask, cards[slot]) for ask, slot in chosen])
+
+
+def _share(ask: Ask, kind: int, card: str) -> Holding:
+    """A share of a card that is not cut."""
+    wanted = ask.request
+    memory_mib = ask.memory_by_kind[kind]
+    name = share_name(wanted) if wanted.chip else ""
+    return Holding(wanted.family, wanted.container, card, memory_mib, wanted.cores_pct, name)
+
+
+class _Pieces:
+    """Names the pieces of one pod's cards, in the order in which they are taken."""
+
+    def __init__(self, columns: Columns, policy: Policy) -> None:
+        self._columns = columns
+        self._policy = policy
+        self._taken: dict[int, tuple[CardKind, list[str]]] = {}
+        """By place: the kind of a cut card after what the pod took, and its pieces in use."""
+
+    def holding(self, ask: Ask, at: int, card: str) -> Holding:
+        columns = self._columns
+        kind = columns.keys_view[at] & columns.layout.kind_mask
+        if at not in columns.cut:
+            return _share(ask, kind, card)
+        wanted, taken = ask.request, (columns.kinds[kind], columns.cut[at])
+        card_kind, held = self._taken.get(at, taken)
+        partitioner, fact = card_kind.partitioner, card_kind.fact()
+        assert partitioner is not None
+        table, order = card_kind.table, self._policy.mig_order
+        piece = partitioner.piece(fact, table, card_kind.state, wanted, order)
+        assert piece is not None, "a card is chosen only if it has a piece that will do"
+        name = partitioner.name(table, piece, held)
+        self._taken[at] = card_kind._replace(state=piece.after), [*held, name]
+        need_mib = need_memory_mib(wanted, card_kind.memory_mib, card_kind.table)
+        return Holding(wanted.family, wanted.container, card, need_mib, piece.cores_pct, name)

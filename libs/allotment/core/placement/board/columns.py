@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from allotment.core.ledger.state import Change, ClusterState, Node
 from allotment.core.placement.board.arrays import MISSING, USE_ORDERS, Arrays
-from allotment.core.placement.board.column_kinds import cards_of
+from allotment.core.placement.board.cards import cards_of
 from allotment.core.placement.board.packing import Bools, amount
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.rules.score_term import CPU, EXTENDED, HOST_MEMORY, HOST_SUM

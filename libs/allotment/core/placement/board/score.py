@@ -17,12 +17,9 @@ import numpy as np
 from allotment.core.placement.board import loops
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.encode import encode
-from allotment.core.placement.board.images import Images, ImageSizes
 from allotment.core.placement.board.interpod import Rules
 from allotment.core.placement.board.loops import KEPT_MOST, NO_FIT, Loops, MachineCode
-from allotment.core.placement.board.more import More
 from allotment.core.placement.board.packing import Bools, Ints
-from allotment.core.placement.board.relative import constant_micro, is_relative, relative_micro
 from allotment.core.placement.board.rows import (
     Call,
     Row,
@@ -32,9 +29,10 @@ from allotment.core.placement.board.rows import (
     take,
 )
 from allotment.core.placement.board.shapes import Ask
+from allotment.core.placement.board.terms import Images, ImageSizes, More
 from allotment.core.placement.policies.base import DevicePolicy, LookAhead, View
 from allotment.core.placement.rules.bounds import bounds_of
-from allotment.core.placement.rules.nodeorder import NodeOrder
+from allotment.core.placement.rules.nodeorder import POINTS, NodeOrder
 from allotment.core.placement.rules.points import (
     FULL_MICRO,
     LEFTOVER_BITS,
@@ -55,6 +53,8 @@ _nothing: Ints = np.array(0)
 _no_column: Ints = np.zeros(0, np.int64)
 _no_mask: Bools = np.zeros((0, 0), np.bool_)
 _no_parts: Ints = np.zeros((0, 0), np.int64)
+_points = np.array(POINTS)
+_MOST = 1 << 62
 
 
 class Scorer:
@@ -109,10 +109,13 @@ class Scorer:
         more, order, compares = row.more, self._weights.nodeorder, False
         if more is not None:
             compares = order is not None and is_relative(row)
+            # From comparing to not comparing every rank means something else: score all of them.
             if compares != more.is_relative:
                 more.is_relative = compares
                 at, call = self._all, None
             more.take_over_fixed(at)
+        # Machine code may arrive between any two calls, and takes arrays where the uncompiled loops
+        # take views: what was made for the ones must not reach the others.
         if call is None or call.loops is not in_use:
             call = self._call(in_use, row)
             row.call = None if row.varies else call
@@ -234,6 +237,8 @@ class Scorer:
         differs[at] = True  # the same rank may have other cards now
         at = differs.nonzero()[0]
         top, before, rank = row.top, row.rank[at], rank[at]
+        # What was and stays below the floor does not touch the best. Many moves cost more than a
+        # search, so then the best are forgotten and found when they are asked for.
         moved = (np.maximum(before, rank) >= top.floor_rank).nonzero()[0]
         row.rank[at] = rank
         if len(moved) > MOVED_MAX:
@@ -248,3 +253,66 @@ def _numbers(row: Row) -> Ints:
     if row.rules is None:
         return row.static.codes if row.barred is None else row.barred
     return row.rules.numbers if row.barred is None else row.rules.numbers + row.barred
+
+
+# ---- `rules.relative` on columns: what nodes earn beside the others on which the pod fits. It is
+# worked out for all positions at once whenever anything changed, because one node can matter to
+# every other; rows without such terms never come here.
+
+
+def constant_micro(order: NodeOrder) -> int:
+    """What every node earns if nothing makes one better than another."""
+    return order.taints * POINTS * POINT_MICRO
+
+
+def is_relative(row: Row) -> bool:
+    """Whether anything does: a preference, a taint, another pod."""
+    rules = row.rules
+    return bool(
+        row.static.softs
+        or row.shape.request.constraints.preferred
+        or (rules is not None and rules.is_relative)
+    )
+
+
+def relative_micro(row: Row, order: NodeOrder) -> Ints:
+    """What every position earns; any number where the pod does not fit."""
+    static, rules, fit = row.static, row.rules, row.fit
+    points: Ints = order.taints * _scaled_down(static.soft, fit)
+    if row.shape.request.constraints.preferred:
+        points += order.affinity * _scaled_up(static.earned, fit)
+    if rules is not None and rules.is_relative:
+        points += order.pods * _scaled_between(rules.pods_raw(), fit)
+        if rules.has_wishes:
+            points += order.spread * _scaled_spread(*rules.spread_raw(fit))
+    points *= POINT_MICRO
+    return points
+
+
+def _scaled_up(raw: Ints, fit: Bools) -> Ints:
+    most = int(raw.max(initial=0, where=fit))
+    points: Ints = raw * _points // most if most else np.zeros(len(raw), np.int64)
+    return points
+
+
+def _scaled_down(raw: Ints, fit: Bools) -> Ints:
+    points: Ints = _points - _scaled_up(raw, fit)
+    return points
+
+
+def _scaled_between(raw: Ints, fit: Bools) -> Ints:
+    least = int(raw.min(initial=_MOST, where=fit))
+    most = int(raw.max(initial=-_MOST, where=fit))
+    if most <= least:
+        return np.zeros(len(raw), np.int64)
+    points: Ints = (raw - least) * _points // (most - least)
+    return points
+
+
+def _scaled_spread(raw: Ints, takes_part: Bools) -> Ints:
+    most = int(raw.max(initial=0, where=takes_part))
+    if not most:
+        return _points * takes_part
+    least = int(raw.min(initial=_MOST, where=takes_part))
+    points: Ints = _points * (most + least - raw) // most
+    return points * takes_part

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from allotment.core.placement.board.arrays import HUGE, MISSING
-from allotment.core.placement.board.column_kinds import CardKind
+from allotment.core.placement.board.cards import CardKind
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import (
     CORES_MOST,

@@ -18,7 +18,7 @@ import numpy as np
 
 from allotment.core.ledger.model import Node
 from allotment.core.ledger.partitions import Piece
-from allotment.core.placement.board.column_kinds import CardKind, Keys
+from allotment.core.placement.board.cards import CardKind, Keys
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.board.shapes import Ask, Shape

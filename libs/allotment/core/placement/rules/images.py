@@ -2,7 +2,7 @@
 
 The sizes of the pod's images that are there, each in proportion to how many nodes have it (a node
 that alone has an image shall not get every pod), from 23 MiB to 1,000 MiB a container.
-Source: Kubernetes' `imagelocality`. `board.images` has the same on columns.
+Source: Kubernetes' `imagelocality`. `board.terms` has the same on columns.
 """
 
 from collections.abc import Mapping, Sequence

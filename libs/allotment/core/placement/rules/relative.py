@@ -7,7 +7,7 @@ come in points from the start. Sources: Kubernetes' plugins `nodeaffinity`, `tai
 `interpodaffinity`, `podtopologyspread`.
 
 The logarithm in the last one is taken in fixed point from exact decimal arithmetic, so that it is
-the same on every machine. `board.relative` has the same on columns.
+the same on every machine. `board.score` has the same on columns.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,14 @@
-"""Kinds of cards: what cards have in common that a request can ask about, by number.
+"""What the columns know of cards beside amounts: their kinds, and the tags of their holders.
 
 Cards that are alike in everything but their use share a kind. What a request needs and earns is
-looked up by kind, so that a row costs as much for ten cards as for ten thousand.
+looked up by kind, so that a row costs as much for ten cards as for ten thousand. Tags are what pods
+that keep apart from others ask for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import Node
@@ -16,6 +19,7 @@ from allotment.core.ledger.partitions import (
     Table,
     partitioner_of,
 )
+from allotment.core.placement.board.packing import Bools
 from allotment_proto.facts import NO_TABLE, CardFact
 
 
@@ -141,3 +145,44 @@ def cards_of(node: Node) -> Iterator[tuple[Card, CardKind]]:
                     card.state,
                 ),
             )
+
+
+class Tags:
+    """How many holders with each tag the cards have; cards without any are not in here. A card is
+    named by its place in the flattened arrays of the columns."""
+
+    def __init__(self) -> None:
+        self._cards: dict[str, dict[int, int]] = {}
+        self.written: dict[int, dict[str, int]] = {}
+        """Per place what was written there last."""
+
+    def write(self, place: int, tags: Mapping[str, int]) -> None:
+        """A card's holders have these tags, so many each, and no others."""
+        if not tags and place not in self.written:
+            return
+        for tag, count in self.written.pop(place, {}).items():
+            self.count(tag, place, -count)
+        for tag, count in tags.items():
+            self.count(tag, place, count)
+        if tags:
+            self.written[place] = dict(tags)
+
+    def count(self, tag: str, place: int, number: int) -> None:
+        """So many more holders with a tag on a card."""
+        counts = self._cards.setdefault(tag, {})
+        now = counts.get(place, 0) + number
+        if now:
+            counts[place] = now
+        else:
+            counts.pop(place, None)
+            if not counts:
+                del self._cards[tag]
+
+    def mask(self, tags: Iterable[str], shape: tuple[int, int]) -> Bools | None:
+        """Which cards (N, D) have a holder with one of the tags; None if there are none."""
+        places = [place for tag in tags for place in self._cards.get(tag, ())]
+        if not places:
+            return None
+        found = np.zeros(shape, np.bool_)
+        found.reshape(-1)[places] = True
+        return found
