@@ -1,4 +1,4 @@
-"""A row's request in numbers, as the loops are told it; `loops` says what stands where."""
+"""A row's request in numbers, as the loops read it; `loops` says what stands where."""
 
 import numpy as np
 
@@ -93,9 +93,9 @@ def _encode_terms(columns: Columns, row: Row, weights: Weights, start: int) -> I
     def row_of(name: str) -> int | None:
         return _HOST_ROWS.get(name) or columns.resource(name)
 
-    starts, told = np.zeros(len(TERMS), np.int64), [0] * 0
+    starts, encoded = np.zeros(len(TERMS), np.int64), [0] * 0
     for number, (term, each) in enumerate(zip(TERMS, weights.of_terms, strict=True)):
         if each is not None:
-            starts[number] = start + len(TERMS) + len(told)
-            told += map(int, term.encode(row.shape.request, each, row_of))
-    return np.concatenate((starts, np.array(told, np.int64)))
+            starts[number] = start + len(TERMS) + len(encoded)
+            encoded += map(int, term.encode(row.shape.request, each, row_of))
+    return np.concatenate((starts, np.array(encoded, np.int64)))

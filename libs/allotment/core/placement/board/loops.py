@@ -8,12 +8,12 @@ clusters. As ordinary Python they take memory views and lists in place of arrays
 view is a Python integer, at a third of the price of NumPy's scalar.
 
 A compiled call costs 20 ns for every array that is handed over, as much as scoring one node, so the
-loops are within the functions, and a request is told as one array of numbers, `told`: first what
+loops are within the functions, and a request comes as one array of numbers, `encoded`: first what
 stands at the places of the plan, then, each from the place on that is named in the plan,
 
     asks      (ASK_COUNT, FIELDS, KIND_COUNT), device requests in the order in which they are served
     extended  (EXTENDED_COUNT, 2), host row and amount of every extended resource
-    terms     (len(TERMS),), where in `told` the numbers of a plugin's term begin, 0 for one that
+    terms     (len(TERMS),), where in `encoded` the numbers of a plugin's term begin, 0 for one that
               does not count; behind that the numbers
 
 Axes: N nodes in name order, D cards a node, K kinds of cards, M positions to score. All integers
@@ -61,7 +61,7 @@ from allotment.core.placement.rules.score_term import (
 )
 from allotment.core.placement.rules.terms import TERMS
 
-# ---- how a request is told
+# ---- how a request is encoded
 
 # Places of the plan.
 (
@@ -135,28 +135,28 @@ NO_NETWORK = -2
 
 
 @part
-def admits(position: int, host: Ints, codes: Ints, numbers: Ints, told: Ints) -> bool:
+def admits(position: int, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> bool:
     """Whether nothing but cards can speak against the node."""
     if (
         codes[position] != 0
         or numbers[position] != 0
-        or host[position, PODS] < told[NEED_PODS]
-        or host[position, CPU] < told[NEED_CPU]
-        or host[position, HOST_MEMORY] < told[NEED_MEMORY]
+        or host[position, PODS] < encoded[NEED_PODS]
+        or host[position, CPU] < encoded[NEED_CPU]
+        or host[position, HOST_MEMORY] < encoded[NEED_MEMORY]
     ):
         return False
-    first = told[EXTENDED_AT]
-    for at in range(first, first + 2 * told[EXTENDED_COUNT], 2):
-        if host[position, told[at]] < told[at + 1]:
+    first = encoded[EXTENDED_AT]
+    for at in range(first, first + 2 * encoded[EXTENDED_COUNT], 2):
+        if host[position, encoded[at]] < encoded[at + 1]:
             return False
     return True
 
 
-def admit(at: Ints, found: Ints, host: Ints, codes: Ints, numbers: Ints, told: Ints) -> int:
+def admit(at: Ints, found: Ints, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> int:
     """Mark the positions where cards decide: `found` is 0 there, else −1. How many there are."""
     count = 0
     for number in range(len(at)):
-        admitted = admits(at[number], host, codes, numbers, told)
+        admitted = admits(at[number], host, codes, numbers, encoded)
         found[MICRO, number] = 0 if admitted else -1
         count += int(admitted)
     return count
@@ -174,7 +174,7 @@ def choose_cards(
     codes: Ints,
     numbers: Ints,
     mask: Bools,
-    told: Ints,
+    encoded: Ints,
     scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints],
     chosen: Shorts,
 ) -> int:
@@ -187,21 +187,21 @@ def choose_cards(
     # What earlier device requests of the pod took must show, and must not outlive the position: so
     # the node's cards are copied before they are charged.
     free, used, wanted, taken, together, firsts = scratch
-    depth, asks, kinds = packed.shape[1], told[ASK_COUNT], told[KIND_COUNT]
-    kind_mask, shift, policy = told[KIND_MASK], told[AMOUNT_SHIFT], told[POLICY]
+    depth, asks, kinds = packed.shape[1], encoded[ASK_COUNT], encoded[KIND_COUNT]
+    kind_mask, shift, policy = encoded[KIND_MASK], encoded[AMOUNT_SHIFT], encoded[POLICY]
     block = FIELDS * kinds
     for slot in range(depth):
         taken[slot] = 0
     for number in range(len(at)):
         position = at[number]
         found[MICRO, number] = -1
-        if not admits(position, host, codes, numbers, told):
+        if not admits(position, host, codes, numbers, encoded):
             continue
         fits = True
         for slot in range(depth):
             free[slot] = packed[position, slot]
             used[slot] = keys[position, slot]
-        if told[HAS_MASK] == 1:
+        if encoded[HAS_MASK] == 1:
             for slot in range(depth):
                 taken[slot] = 0 if mask[position, slot] else 1
         elif asks > 1:
@@ -211,8 +211,8 @@ def choose_cards(
         for ask in range(asks):
             base = PLAN_LENGTH + ask * block
             need, rank = base + NEED * kinds, base + RANK * kinds
-            order, scoring = told[base + ORDER * kinds], told[base + SCORING * kinds]
-            is_wired = told[base + IS_WIRED * kinds] == 1
+            order, scoring = encoded[base + ORDER * kinds], encoded[base + SCORING * kinds]
+            is_wired = encoded[base + IS_WIRED * kinds] == 1
             firsts[ask] = NO_NETWORK
             # One subtraction asks for memory, holders and compute at once (`packing`). The highest
             # key is the card that the order wants first, and says its kind and use as well.
@@ -220,16 +220,16 @@ def choose_cards(
             for slot in range(depth):
                 key = used[slot]
                 kind = key & kind_mask
-                if taken[slot] == 0 and (free[slot] - told[need + kind]) & GUARDS == GUARDS:
-                    wanted[slot] = key + told[rank + kind]
+                if taken[slot] == 0 and (free[slot] - encoded[need + kind]) & GUARDS == GUARDS:
+                    wanted[slot] = key + encoded[rank + kind]
                     if wanted[slot] > best:
                         best, place = wanted[slot], slot
                 else:
                     wanted[slot] = -1
             if is_wired:
-                _group(position, networks, used, wanted, told, base, together)
+                _group(position, networks, used, wanted, encoded, base, together)
             first = column
-            for turn in range(told[base + NUMBER * kinds]):
+            for turn in range(encoded[base + NUMBER * kinds]):
                 if is_wired:
                     place = _next_wired(wanted, together, depth)
                     best = wanted[place]
@@ -245,27 +245,27 @@ def choose_cards(
                 if is_wired and turn == 0:
                     firsts[ask] = networks[position, place]
                 kind, amount = best & kind_mask, best >> shift
-                asked += told[base + FIT_MICRO * kinds + kind]
-                charged = told[base + CHARGED_MIB * kinds + kind]
+                asked += encoded[base + FIT_MICRO * kinds + kind]
+                charged = encoded[base + CHARGED_MIB * kinds + kind]
                 if scoring == COMPUTE:
                     left = ((free[place] >> CORES_SHIFT) & CORES_MASK) - CORES_BIAS
-                    left -= told[base + CHARGED_PCT * kinds + kind]
+                    left -= encoded[base + CHARGED_PCT * kinds + kind]
                 elif order == BY_USE:
-                    left = told[base + SPARE_MIB * kinds + kind] - amount
+                    left = encoded[base + SPARE_MIB * kinds + kind] - amount
                 else:
                     left = (free[place] & MEMORY_MASK) - MEMORY_BIAS - charged
                 leftover += left
                 if policy == BINPACK:
                     if scoring == EACH:
-                        in_use = told[base + SIZE_MIB * kinds + kind] - left
-                        total += FULL_MICRO * in_use // told[base + DIVISOR_MIB * kinds + kind]
+                        in_use = encoded[base + SIZE_MIB * kinds + kind] - left
+                        total += FULL_MICRO * in_use // encoded[base + DIVISOR_MIB * kinds + kind]
                     elif scoring == FIRST:
-                        size = told[base + SIZE_MIB * kinds + kind]
+                        size = encoded[base + SIZE_MIB * kinds + kind]
                         if turn == 0 and size > 0:
                             total += FULL_MICRO * (size - left - charged) // size
                     else:
-                        size = told[base + SIZE_PCT * kinds + kind]
-                        if size > 0 and told[base + IS_SECOND_BEST * kinds + kind] == 0:
+                        size = encoded[base + SIZE_PCT * kinds + kind]
+                        if size > 0 and encoded[base + IS_SECOND_BEST * kinds + kind] == 0:
                             total += FULL_MICRO * (size - left) // size
                 elif policy == SPREAD:
                     room = amount
@@ -273,10 +273,10 @@ def choose_cards(
                         room = (free[place] >> HOLDERS_SHIFT) & HOLDERS_MASK
                     counts = True
                     if scoring == FIRST:
-                        counts = turn == 0 and told[base + SIZE_MIB * kinds + kind] > 0
+                        counts = turn == 0 and encoded[base + SIZE_MIB * kinds + kind] > 0
                     elif scoring == COMPUTE:
-                        counts = told[base + SIZE_PCT * kinds + kind] > 0
-                        counts = counts and told[base + IS_SECOND_BEST * kinds + kind] == 0
+                        counts = encoded[base + SIZE_PCT * kinds + kind] > 0
+                        counts = counts and encoded[base + IS_SECOND_BEST * kinds + kind] == 0
                     if counts and room == HOLDERS_MOST:
                         total += FULL_MICRO
                 chosen[position, column] = place
@@ -284,12 +284,12 @@ def choose_cards(
             if not fits:
                 break
             if ask < asks - 1:
-                _take(position, first, column, base, free, used, taken, told, chosen)
+                _take(position, first, column, base, free, used, taken, encoded, chosen)
         if fits:
             if asks > 0:
-                total += _network_micro(told, firsts)
+                total += _network_micro(encoded, firsts)
             elif policy != NONE:
-                total += _counted_micro(position, host, sizes, told)
+                total += _counted_micro(position, host, sizes, encoded)
             found[MICRO, number] = total
             found[OF_GIVEN, number] = asked
             found[LEFTOVER, number] = leftover
@@ -305,22 +305,22 @@ def _take(
     free: Ints,
     used: Ints,
     taken: Ints,
-    told: Ints,
+    encoded: Ints,
     chosen: Shorts,
 ) -> None:
     """Charge the cards of one device request, for the pod's next one."""
-    kinds, shift = told[KIND_COUNT], told[AMOUNT_SHIFT]
-    order = told[base + ORDER * kinds]
+    kinds, shift = encoded[KIND_COUNT], encoded[AMOUNT_SHIFT]
+    order = encoded[base + ORDER * kinds]
     for column in range(first, end):
         slot = chosen[position, column]
-        kind = used[slot] & told[KIND_MASK]
-        free[slot] -= told[base + AMOUNT * kinds + kind]
-        if told[base + EACH_ONCE * kinds] == 1:
+        kind = used[slot] & encoded[KIND_MASK]
+        free[slot] -= encoded[base + AMOUNT * kinds + kind]
+        if encoded[base + EACH_ONCE * kinds] == 1:
             taken[slot] = 1
         # A card that is cut is of another kind afterwards; the amount of its key follows its use.
-        used[slot] += told[base + AFTER * kinds + kind] - kind
+        used[slot] += encoded[base + AFTER * kinds + kind] - kind
         if order == BY_USE:
-            used[slot] += told[base + CHARGED_MIB * kinds + kind] << shift
+            used[slot] += encoded[base + CHARGED_MIB * kinds + kind] << shift
         elif order == BY_HOLDERS:
             used[slot] -= 1 << shift
 
@@ -331,7 +331,7 @@ def _group(
     networks: Ints,
     used: Ints,
     wanted: Ints,
-    told: Ints,
+    encoded: Ints,
     base: int,
     together: Ints,
 ) -> None:
@@ -342,11 +342,11 @@ def _group(
     It is counted before the first card is taken, so that the rank of a network does not fall while
     its own cards are taken.
     """
-    depth, chips = networks.shape[1], base + IS_CHIP * told[KIND_COUNT]
+    depth, chips = networks.shape[1], base + IS_CHIP * encoded[KIND_COUNT]
     is_known = True
     for slot in range(depth):
         together[slot] = 0
-        if told[chips + (used[slot] & told[KIND_MASK])] == 1 and networks[position, slot] < 0:
+        if encoded[chips + (used[slot] & encoded[KIND_MASK])] == 1 and networks[position, slot] < 0:
             is_known = False
     if is_known:
         for slot in range(depth):
@@ -373,23 +373,23 @@ def _next_wired(wanted: Ints, together: Ints, depth: int) -> int:
 
 
 @part
-def _network_micro(told: Ints, firsts: Ints) -> int:
+def _network_micro(encoded: Ints, firsts: Ints) -> int:
     """Points for containers whose first chips are on one network, chip by chip
     (`policies.basic.network_micro`)."""
-    asks, kinds, total = told[ASK_COUNT], told[KIND_COUNT], 0
+    asks, kinds, total = encoded[ASK_COUNT], encoded[KIND_COUNT], 0
     for ask in range(asks):
-        chip = told[PLAN_LENGTH + ask * FIELDS * kinds + CHIP * kinds]
+        chip = encoded[PLAN_LENGTH + ask * FIELDS * kinds + CHIP * kinds]
         if chip != ask or firsts[ask] == NO_NETWORK:
             continue  # a chip is counted with the first device request that asks for it
         count, most, is_known = 0, 0, True
         for one in range(ask, asks):
-            if told[PLAN_LENGTH + one * FIELDS * kinds + CHIP * kinds] != chip:
+            if encoded[PLAN_LENGTH + one * FIELDS * kinds + CHIP * kinds] != chip:
                 continue
             count += 1
             is_known = is_known and firsts[one] >= 0
             equal = 0
             for other in range(ask, asks):
-                if told[PLAN_LENGTH + other * FIELDS * kinds + CHIP * kinds] == chip:
+                if encoded[PLAN_LENGTH + other * FIELDS * kinds + CHIP * kinds] == chip:
                     equal += int(firsts[other] == firsts[one])
             most = max(most, equal)
         if is_known:
@@ -398,16 +398,16 @@ def _network_micro(told: Ints, firsts: Ints) -> int:
 
 
 @part
-def _counted_micro(position: int, host: Ints, sizes: Ints, told: Ints) -> int:
+def _counted_micro(position: int, host: Ints, sizes: Ints, encoded: Ints) -> int:
     """Points of counted resources, for a pod that asks for no devices."""
-    total, first = 0, told[EXTENDED_AT]
-    for at in range(first, first + 2 * told[EXTENDED_COUNT], 2):
-        listed = sizes[told[at] + SIZE_EXTENDED, 0, position]
+    total, first = 0, encoded[EXTENDED_AT]
+    for at in range(first, first + 2 * encoded[EXTENDED_COUNT], 2):
+        listed = sizes[encoded[at] + SIZE_EXTENDED, 0, position]
         unit = 1 + (listed >> COUNTED_BITS)
         size = listed // unit
-        in_use = (listed - host[position, told[at]] + told[at + 1]) // unit
+        in_use = (listed - host[position, encoded[at]] + encoded[at + 1]) // unit
         share = FULL_MICRO * in_use // size if size > 0 else 0
-        total += share if told[POLICY] == BINPACK else FULL_MICRO - share
+        total += share if encoded[POLICY] == BINPACK else FULL_MICRO - share
     return total
 
 
@@ -415,7 +415,7 @@ def _counted_micro(position: int, host: Ints, sizes: Ints, told: Ints) -> int:
 
 
 def _no_terms(
-    at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints
+    at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, encoded: Ints, parts: Ints
 ) -> int:
     return 0
 
@@ -428,15 +428,15 @@ def _then(loop: Callable[..., int], number: int, rest: Callable[..., int]) -> Ca
 
     @part
     def store(
-        at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, told: Ints, parts: Ints
+        at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, encoded: Ints, parts: Ints
     ) -> int:
-        row: int = rest(at, found, host, sizes, unsaid, told, parts)
-        start = told[told[TERMS_AT] + number]
+        row: int = rest(at, found, host, sizes, unsaid, encoded, parts)
+        start = encoded[encoded[TERMS_AT] + number]
         if start > 0:
             for one in range(len(at)):
                 if found[MICRO, one] >= 0:
                     position = at[one]
-                    parts[row, position] = loop(position, host, sizes, unsaid, told, start)
+                    parts[row, position] = loop(position, host, sizes, unsaid, encoded, start)
             row += 1
         return row
 
@@ -461,7 +461,7 @@ def rank_and_store(
     sizes: Ints,
     unsaid: Ints,
     fixed: Ints,
-    told: Ints,
+    encoded: Ints,
     rank: Ints,
     fit: Bools,
     given: Ints,
@@ -479,21 +479,29 @@ def rank_and_store(
 
     Returns by how much the number of nodes that fit grew.
     """
-    grown, has_parts, is_compared = 0, parts.shape[0] > 0, told[IS_COMPARED] == 1
+    grown, has_parts, is_compared = 0, parts.shape[0] > 0, encoded[IS_COMPARED] == 1
     terms = 0
     if has_parts:
-        terms = _store_terms(at, found, host, sizes, unsaid, told, parts)
-    weight, fit_weight, host_weight = told[DEVICE_WEIGHT], told[FIT_WEIGHT], told[HOST_WEIGHT]
-    cpu_milli, memory_kib, host_policy = told[CHARGE_CPU], told[CHARGE_KIB], told[HOST_POLICY]
+        terms = _store_terms(at, found, host, sizes, unsaid, encoded, parts)
+    weight, fit_weight, host_weight = (
+        encoded[DEVICE_WEIGHT],
+        encoded[FIT_WEIGHT],
+        encoded[HOST_WEIGHT],
+    )
+    cpu_milli, memory_kib, host_policy = (
+        encoded[CHARGE_CPU],
+        encoded[CHARGE_KIB],
+        encoded[HOST_POLICY],
+    )
     for number in range(len(at)):
         position = at[number]
         micro, before, total = found[MICRO, number], rank[position], -1
         if micro >= 0:
             of_given = found[OF_GIVEN, number]
-            if told[MAY_EXCEED] == 1:
+            if encoded[MAY_EXCEED] == 1:
                 micro, of_given = min(micro, POINTS_MOST), min(of_given, POINTS_MOST)
             micro *= weight
-            if fit_weight > 0 and told[ASK_COUNT] > 0:
+            if fit_weight > 0 and encoded[ASK_COUNT] > 0:
                 given[min(position, len(given) - 1)] = of_given
                 micro += of_given * fit_weight
             if host_policy != NONE:
@@ -512,8 +520,8 @@ def rank_and_store(
                 parts[terms, position] = micro
                 if is_compared:
                     kept[position] = total
-                micro += told[CONSTANT_MICRO]
-                if told[IS_CUT_OFF] == 1:
+                micro += encoded[CONSTANT_MICRO]
+                if encoded[IS_CUT_OFF] == 1:
                     micro = min(micro, TOTAL_MOST)
             total += micro << LEFTOVER_BITS
         if is_compared:
@@ -528,7 +536,7 @@ def rank_and_store(
     return grown
 
 
-# ---- the best of a row, in order; what it means is told in `top`
+# ---- the best of a row, in order; `top` says what it means
 
 KEEP = 64
 KEPT_MOST = 4 * KEEP
@@ -602,7 +610,7 @@ def score_shares(
     packed: Ints,
     keys: Ints,
     codes: Ints,
-    told: Ints,
+    encoded: Ints,
     scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints],
     rank: Ints,
     fit: Bools,
@@ -616,10 +624,10 @@ def score_shares(
     none, sizes = np.zeros((0, 0), np.int64), np.zeros((0, 0, 0), np.int64)
     mask = np.zeros((0, 0), np.bool_)
     choose_cards(
-        at, found, host, packed, keys, keys, sizes, codes, codes, mask, told, scratch, chosen
+        at, found, host, packed, keys, keys, sizes, codes, codes, mask, encoded, scratch, chosen
     )
     return rank_and_store(
-        at, found, host, sizes, host, codes, told, rank, fit, codes, none, codes, top
+        at, found, host, sizes, host, codes, encoded, rank, fit, codes, none, codes, top
     )
 
 

@@ -92,7 +92,7 @@ class Row:
         """Set if the request has rules about other pods."""
         self.images: Images | None = None
         """Set if the policy weighs where the request's images are."""
-        self.told: Ints | None = None
+        self.encoded: Ints | None = None
         """The request in numbers, see `encode`."""
         self.call: Call | None = None
         """What the loops took last time, while that stands."""

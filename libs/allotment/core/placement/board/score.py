@@ -101,7 +101,7 @@ class Scorer:
                 None if row.images is None else (row.images, self._image_micro),
                 is_cut=self._most + sum(worth.most for worth in worths) > TOTAL_MOST,
             )
-        row.told = encode(self._columns, row, self._policy, self._device, self._weights)
+        row.encoded = encode(self._columns, row, self._policy, self._device, self._weights)
 
     def score(self, row: Row, at: Ints) -> None:
         """Score the positions `at` (repetitions do no harm) and store ranks and chosen cards."""
@@ -140,12 +140,12 @@ class Scorer:
 
     def _call(self, in_use: Loops, row: Row) -> Call:
         """What these loops take for the row, beside positions and room for results."""
-        columns, more, told = self._columns, row.more, row.told
-        assert told is not None
+        columns, more, encoded = self._columns, row.more, row.encoded
+        assert encoded is not None
         mask = admitted_cards(row, columns)
-        told[loops.HAS_MASK] = mask is not None
-        told[loops.IS_COMPARED] = more is not None and more.is_relative
-        request, taken = in_use.listed(told), in_use.taken
+        encoded[loops.HAS_MASK] = mask is not None
+        encoded[loops.IS_COMPARED] = more is not None and more.is_relative
+        request, taken = in_use.listed(encoded), in_use.taken
         codes, numbers = taken(row.static.codes), taken(_numbers(row))
         rank, fit, chosen, top = map(taken, (row.rank, row.fit, row.chosen, row.top.kept))
         host, packed, keys, sizes, unsaid, networks = map(

@@ -134,16 +134,20 @@ it adds to the use that least and most count. A `_GPU_ROW` below 0: it asks for 
 
 @part
 def nodeorder_loop(
-    position: int, host: Array, sizes: Array, unsaid: Array, told: Array, start: int
+    position: int, host: Array, sizes: Array, unsaid: Array, encoded: Array, start: int
 ) -> int:
     """`nodeorder_points` in micro-points."""
-    least, most, balanced = told[start + _LEAST], told[start + _MOST], told[start + _BALANCED]
+    least, most, balanced = (
+        encoded[start + _LEAST],
+        encoded[start + _MOST],
+        encoded[start + _BALANCED],
+    )
     cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
     total = 0
     if least != 0 or most != 0:
-        load_cpu = cpu - host[position, CPU] + told[start + _LOAD_CPU] + unsaid[0, position]
+        load_cpu = cpu - host[position, CPU] + encoded[start + _LOAD_CPU] + unsaid[0, position]
         load_memory = memory - host[position, HOST_MEMORY]
-        load_memory += told[start + _LOAD_MEMORY] + unsaid[1, position]
+        load_memory += encoded[start + _LOAD_MEMORY] + unsaid[1, position]
         load_cpu, load_memory = min(load_cpu, cpu), min(load_memory, memory)
         known = max(int(cpu > 0) + int(memory > 0), 1)
         points = (cpu - load_cpu) * POINTS // max(cpu, 1)
@@ -153,9 +157,9 @@ def nodeorder_loop(
         points += load_memory * POINTS // max(memory, 1)
         total += points // known * most
     if balanced != 0:
-        lost = _lost_points(position, host, sizes, told, start, 1)
-        if told[start + _COMPARES] == 1:
-            before = _lost_points(position, host, sizes, told, start, 0)
+        lost = _lost_points(position, host, sizes, encoded, start, 1)
+        if encoded[start + _COMPARES] == 1:
+            before = _lost_points(position, host, sizes, encoded, start, 0)
             total += ((before - lost) // 2 + UNCHANGED) * balanced
         else:
             total += (POINTS - lost) * balanced
@@ -164,19 +168,19 @@ def nodeorder_loop(
 
 @part
 def _lost_points(
-    position: int, host: Array, sizes: Array, told: Array, start: int, with_pod: int
+    position: int, host: Array, sizes: Array, encoded: Array, start: int, with_pod: int
 ) -> int:
     """Points that are lost by being uneven, with the pod or without it; see `even_points`."""
     cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
-    cpu_share = share_of(position, host, sizes, CPU, with_pod * told[start + _CPU])
-    memory_share = share_of(position, host, sizes, HOST_MEMORY, with_pod * told[start + _MEMORY])
-    if told[start + _GPU_ROW] < 0:
+    cpu_share = share_of(position, host, sizes, CPU, with_pod * encoded[start + _CPU])
+    memory_share = share_of(position, host, sizes, HOST_MEMORY, with_pod * encoded[start + _MEMORY])
+    if encoded[start + _GPU_ROW] < 0:
         if cpu <= 0 or memory <= 0:
             return 0
         # Of two shares σ is half their distance, so that no square has to be taken.
         return (abs(cpu_share - memory_share) + EVEN_STEP_MICRO - 1) // EVEN_STEP_MICRO
     gpu_share = share_of(
-        position, host, sizes, told[start + _GPU_ROW], with_pod * told[start + _GPUS]
+        position, host, sizes, encoded[start + _GPU_ROW], with_pod * encoded[start + _GPUS]
     )
     count = 1 + int(cpu > 0) + int(memory > 0)
     if count == 1:

@@ -125,16 +125,16 @@ is free."""
 
 @part
 def mean_loop(
-    position: int, host: Array, sizes: Array, unsaid: Array, told: Array, start: int
+    position: int, host: Array, sizes: Array, unsaid: Array, encoded: Array, start: int
 ) -> int:
     """The weighted mean of shares. Only nodes that the pod fits on are scored, so nothing would be
     overbooked there."""
-    total = told[start + _CONSTANT]
+    total = encoded[start + _CONSTANT]
     first = start + _SHARES
-    for share in range(first, first + told[start + _COUNT] * _SHARE_FIELDS, _SHARE_FIELDS):
-        row, need = told[share + _ROW], told[share + _NEED]
-        total += told[share + _FACTOR] * share_of(position, host, sizes, row, need)
-    mean: int = total // told[start + _DIVISOR]
+    for share in range(first, first + encoded[start + _COUNT] * _SHARE_FIELDS, _SHARE_FIELDS):
+        row, need = encoded[share + _ROW], encoded[share + _NEED]
+        total += encoded[share + _FACTOR] * share_of(position, host, sizes, row, need)
+    mean: int = total // encoded[start + _DIVISOR]
     return mean
 
 

@@ -13,8 +13,8 @@ exceptions, and every function that it calls marked with `part`. Its arguments:
     host      (N nodes, R): what is free there, see below
     sizes     (S, 4, N): how much there is, see below
     unsaid    (2, N): CPU (milli) and memory (bytes) that scores add to what is in use
-    told      (T,): all numbers of the request
-    start     where in `told` those of this term begin
+    encoded   (T,): all numbers of the request
+    start     where in `encoded` those of this term begin
 
 Values are int64 all along: a sum must not pass 2⁶³, also in between.
 """
