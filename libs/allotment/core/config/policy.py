@@ -24,9 +24,10 @@ from allotment.core.config.report import Report
 from allotment.core.config.sections import read_actions, read_configurations, read_metrics
 from allotment.core.placement.instances import BEST_FIT
 from allotment.core.placement.policies.learning import LEARNERS
+from allotment.core.placement.rules.terms import TERMS
 from allotment_proto.facts import BUILT_IN_TIERS, Policy
 
-HOST_SCORERS = frozenset(("nodeorder", "binpack", "resource-strategy-fit"))
+HOST_SCORERS = frozenset(term.name for term in TERMS)
 KEYS = ("actions", "tiers", "configurations", "metrics")
 
 
