@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
@@ -12,7 +13,6 @@ from allotment.core.placement.cycle import Ranker
 from allotment.core.placement.policies.typical import Mix
 from allotment_cli.errors import CliError
 from allotment_lab import tuning
-from allotment_lab.bench.report import bring_in_machine_code
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink, Totals
 from allotment_lab.measures import Wanted, capacity_milli, learned, typical
@@ -102,7 +102,8 @@ def simulate(
     """Schedule a drawn workload under a policy, through the core in this process."""
     random = Random(f"{seed}/placing")
     if len(drawn.workload.nodes) >= machine_code.NODES_MIN:
-        bring_in_machine_code()
+        with suppress(machine_code.BrokenCompilerError):  # without it the same, but slower
+            machine_code.load()
 
     def ranker(state: ClusterState) -> Ranker:
         board = Board(state)
