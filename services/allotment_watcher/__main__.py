@@ -24,7 +24,6 @@ from allotment_watcher.batch_watch import BatchWatch
 from allotment_watcher.config_checks import ConfigChecks
 from allotment_watcher.device_source import DeviceTexts, places_of_files
 from allotment_watcher.device_watch import READY, DeviceWatch, detail_of
-from allotment_watcher.diary import Diary
 from allotment_watcher.learner import keep_learning
 from allotment_watcher.namespace_watch import READY as NAMESPACES
 from allotment_watcher.namespace_watch import NamespaceWatch
@@ -32,6 +31,7 @@ from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.observer import Observer
 from allotment_watcher.policy_source import Checked, Loaded, load_policy
 from allotment_watcher.policy_watch import PolicyWatch, is_news
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.timekeeper import keep_time
 from allotment_watcher.volume_watch import VolumeWatch
@@ -99,9 +99,8 @@ class Turn:
         self._ctx = ctx
         self._state = state = world.fold.state
         policy = policies.in_force.policy
-        diary = Diary()
-        diary.begin(state)
-        world.fold.listeners[:] = [diary.took_effect]  # and no longer an earlier turn's
+        reported = Reported(state)
+        world.fold.listeners[:] = [reported.took_effect]  # and no longer an earlier turn's
         by = f"watcher/{ctx.settings.instance}"
         self.recorder = Recorder(
             world.log, by, subject_of_facts, full_reporter(ctx), refused_reporter(ctx)
@@ -123,7 +122,7 @@ class Turn:
         )
         self.namespaces = NamespaceWatch(ctx, lambda name: self.observer.namespace_changed(name))
         self.observer = Observer(
-            *(ctx, policy, diary, self.recorder, self.infos, self.volumes),
+            *(ctx, policy, reported, self.recorder, self.infos, self.volumes),
             namespaces=self.namespaces,
         )
         self.observer.images.begin(state)

@@ -10,13 +10,13 @@ from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys
 
 
-def is_awaited(told: PodObserved | None, fact: PodObserved, ours: Container[str]) -> bool:
-    """Whether somebody waits for `fact`. `told` is what the log was told last, `ours` the names of
+def is_awaited(last: PodObserved | None, fact: PodObserved, ours: Container[str]) -> bool:
+    """Whether somebody waits for `fact`. `last` is what was reported last, `ours` the names of
     our schedulers.
     """
-    if told is None or fact.deleting or not fact.node or fact.scheduler not in ours:
+    if last is None or fact.deleting or not fact.node or fact.scheduler not in ours:
         return True
     if fact.phase == "Pending":
-        return told.node == fact.node or fact.bind_phase not in ("", keys.PHASE_ALLOCATING)
-    was_waited_for = told.bind_phase == keys.PHASE_ALLOCATING
-    return fact.phase != "Running" or told.node != fact.node or was_waited_for
+        return last.node == fact.node or fact.bind_phase not in ("", keys.PHASE_ALLOCATING)
+    was_waited_for = last.bind_phase == keys.PHASE_ALLOCATING
+    return fact.phase != "Running" or last.node != fact.node or was_waited_for

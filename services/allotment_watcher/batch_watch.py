@@ -19,16 +19,16 @@ from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs.keys import SCHEDULING
 from allotment.core.ledger.state import ClusterState
 from allotment_watcher.auditing import keep_right
-from allotment_watcher.batch_diary import (
-    BatchFact,
+from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
+from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact
+from allotment_watcher.reported import (
+    Fact,
     Observed,
-    Told,
+    ReportedCache,
     classes_of,
     groups_of,
     queues_of,
 )
-from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
-from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact
 from allotment_watcher.settings import WatcherSettings
 
 GROUPS = f"/apis/{SCHEDULING}/podgroups"
@@ -76,7 +76,7 @@ class BatchWatch:
                 group.start_soon(kind.watch.run, client)
             group.start_soon(keep_right, self._ctx, self._recorder, self._corrections)
 
-    def put(self, facts: list[BatchFact]) -> None:
+    def put(self, facts: list[Fact]) -> None:
         self._recorder.put(facts)
 
     def listed(self) -> None:
@@ -87,13 +87,13 @@ class BatchWatch:
         if is_known:
             self.settled.set()
 
-    def _corrections(self) -> list[BatchFact]:
+    def _corrections(self) -> list[Fact]:
         if not self.settled.is_set():
             return []
         return [
             fact
             for kind in self._kinds
-            for fact in kind.told.corrections(kind.of.believed(self._state))
+            for fact in kind.reported.corrections(kind.of.believed(self._state))
         ]
 
 
@@ -108,7 +108,7 @@ class _BatchKind:
         batch: BatchWatch,
     ) -> None:
         self.of = kind
-        self.told = Told(believed)
+        self.reported = ReportedCache(believed)
         self.watch: KindWatch[Any] = KindWatch(
             kind.path,
             kind.type,
@@ -128,18 +128,18 @@ class _BatchKind:
         match event:
             case Added(identity=identity) | Modified(identity=identity):
                 self._there[_key(identity.namespace, identity.name)] = identity.uid
-                self._batch.put(self.told.seen(self.of.fact(event.object)))
+                self._batch.put(self.reported.seen(self.of.fact(event.object)))
             case Deleted(identity=identity):
                 key = _key(identity.namespace, identity.name)
                 if self._there.get(key) == identity.uid:
                     del self._there[key]
-                self._batch.put(self.told.gone(key, identity.uid))
+                self._batch.put(self.reported.gone(key, identity.uid))
             case Undecodable():  # it is there, as it was last read
                 key = _key(event.namespace, event.name)
                 self._there.setdefault(key, event.uid)
-                self._batch.put(self.told.unreadable(key, event.uid, event.error))
+                self._batch.put(self.reported.unreadable(key, event.uid, event.error))
             case Synced():
-                self._batch.put(self.told.only(self._there))
+                self._batch.put(self.reported.only(self._there))
                 is_absent = not event.resource_version
                 self.standing = f"{self.of.name} " + (
                     "not defined in this cluster" if is_absent else f"{event.objects} listed"
@@ -153,5 +153,5 @@ class _BatchKind:
 
 
 def _key(namespace: str, name: str) -> str:
-    """As `batch_diary.key_of`."""
+    """As `reported.key_of`."""
     return f"{namespace}/{name}" if namespace else name

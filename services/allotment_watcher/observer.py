@@ -20,7 +20,6 @@ from allotment_proto.facts import Policy, Problem
 from allotment_watcher import objects
 from allotment_watcher.auditing import keep_right
 from allotment_watcher.awaited import is_awaited
-from allotment_watcher.diary import Diary
 from allotment_watcher.namespace_watch import NamespaceWatch
 from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.normalise import (
@@ -33,6 +32,7 @@ from allotment_watcher.normalise.images import WantedImages
 from allotment_watcher.normalise.membership import group_of
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import Throttle
 from allotment_watcher.volume_watch import VolumeWatch
@@ -56,7 +56,7 @@ class Observer:
         self,
         ctx: ServiceContext[WatcherSettings],
         policy: Policy,
-        diary: Diary,
+        reported: Reported,
         recorder: Recorder,
         infos: Sequence[NodeInfoWatch] = (),
         volumes: VolumeWatch | None = None,
@@ -67,7 +67,7 @@ class Observer:
         self.throttle = throttle or Throttle()
         self.late: dict[str, objects.PodObject] = {}
         """Pods that change too often, as they are now: told of later."""
-        self.diary = diary
+        self.reported = reported
         self.recorder = recorder
         self.infos = infos
         """Without, nodes have no device information."""
@@ -144,12 +144,12 @@ class Observer:
                 self.late.pop(event.identity.uid, None)
                 self.throttle.forget(event.identity.uid)
                 self._unreadable.discard(event.identity.uid)
-                self.recorder.put(self.diary.pod_gone(event.identity.uid))
+                self.recorder.put(self.reported.pods.gone(event.identity.uid, event.identity.uid))
             case Undecodable():
                 self._unreadable_pod(event)
             case Synced():
                 self.throttle.keep_only(self._pods)
-                self.recorder.put(self.diary.only_pods([*self._pods, *self._unreadable]))
+                self.recorder.put(self.reported.pods.only([*self._pods, *self._unreadable]))
                 self._all_listed("pods")
                 self.ctx.ready("pods", True, f"{event.objects} listed")
 
@@ -162,11 +162,11 @@ class Observer:
                 if self._nodes.get(event.identity.name) == event.identity.uid:
                     del self._nodes[event.identity.name]
                     self._informed.pop(event.identity.name, None)
-                self.recorder.put(self.diary.node_gone(event.identity.name, event.identity.uid))
+                self.recorder.put(self.reported.nodes.gone(event.identity.name, event.identity.uid))
             case Undecodable():
                 self._nodes.setdefault(event.name, event.uid)  # it is there, as it was last read
             case Synced():
-                self.recorder.put(self.diary.only_nodes(self._nodes))
+                self.recorder.put(self.reported.nodes.only(self._nodes))
                 self._all_listed("nodes")
                 self.ctx.ready("nodes", True, f"{event.objects} listed")
 
@@ -190,15 +190,15 @@ class Observer:
         """A node can have other numbers of volumes attached; None: others count now, everywhere."""
         if name is None:
             self._again()
-        elif (told := self.diary.node(name)) is not None:
-            self.recorder.put(self.diary.node_seen(self._with_limits(told)))
+        elif (last := self.reported.nodes.get(name)) is not None:
+            self.recorder.put(self.reported.nodes.seen(self._with_limits(last)))
 
     def _with_limits(self, fact: NodeObserved) -> NodeObserved:
-        """The node with its volume limits; while nobody knows, with those that were told last."""
+        """The node with its volume limits; while nobody knows, with those reported last."""
         limits = None if self.volumes is None else self.volumes.limits_of(fact.name)
         if limits is None:
-            told = self.diary.node(fact.name)
-            limits = () if told is None or told.uid != fact.uid else told.volume_limits
+            last = self.reported.nodes.get(fact.name)
+            limits = () if last is None or last.uid != fact.uid else last.volume_limits
         return msgspec.structs.replace(fact, volume_limits=limits)
 
     def _see_pod(self, pod: objects.PodObject) -> None:
@@ -221,13 +221,13 @@ class Observer:
         fact = pod_through(self._lens, pod, wanted, of_namespace)
         if is_ours:
             self.images.add(fact.request.images)
-        told = self.diary.pod(uid)
-        if not self.throttle.allows(told, fact):
+        last = self.reported.pods.get(uid)
+        if not self.throttle.allows(last, fact):
             self.late[uid] = pod
             return
         self.late.pop(uid, None)
-        awaited = is_awaited(told, fact, self._lens.policy.scheduler_names)
-        self.recorder.put(self.diary.pod_seen(fact), awaited=awaited)
+        awaited = is_awaited(last, fact, self._lens.policy.scheduler_names)
+        self.recorder.put(self.reported.pods.seen(fact), awaited=awaited)
 
     def _queue_of_namespace(self, pod: objects.PodObject, *, is_waiting: bool) -> str | None:
         """The queue that a pod's namespace names for it, empty without one; None: not known yet.
@@ -244,8 +244,8 @@ class Observer:
         if is_waiting:
             self._ungrouped.setdefault(meta.namespace, {})[meta.uid] = pod
             return queue
-        told = self.diary.pod(meta.uid)
-        return (queue or "") if told is None else told.queue
+        last = self.reported.pods.get(meta.uid)
+        return (queue or "") if last is None else last.queue
 
     def _drop_ungrouped(self, namespace: str, uid: str) -> None:
         pods = self._ungrouped.get(namespace, {})
@@ -265,12 +265,12 @@ class Observer:
     def _attached(
         self, pod: objects.PodObject, claims: tuple[str, ...], volumes: VolumeWatch
     ) -> Wanted:
-        """What is attached for a pod that has a node; while nobody knows, what was told last."""
+        """What is attached for a pod that has a node; while nobody knows, as reported last."""
         uid = pod.metadata.uid
         found, is_complete = volumes.attached(pod.metadata.namespace, claims)
         if not volumes.knows_limits():
-            told = self.diary.pod(uid)
-            found = () if told is None else told.request.attachments
+            last = self.reported.pods.get(uid)
+            found = () if last is None else last.request.attachments
         if is_complete or not volumes.knows_limits():
             self._waiting.pop(uid, None)  # once limits are known everything is listed again
         else:
@@ -291,7 +291,7 @@ class Observer:
             self._informed.pop(name, None)
         images = self.images if self._lens.weighs_images else ()
         fact = self._with_limits(node_fact(node, self._lens.config, info, images))
-        self.recorder.put(self.diary.node_seen(fact))
+        self.recorder.put(self.reported.nodes.seen(fact))
 
     def _all_listed(self, kind: str) -> None:
         """What a large list left in memory stays: the collector need not look at it for ever."""
@@ -309,12 +309,12 @@ class Observer:
         seen = read_leniently(shallow(event.raw, GLIMPSE_LEVELS), objects.PodGlimpse)
         who = (event.namespace, event.name, event.uid)
         fact = unreadable_pod_fact(*who, seen or objects.PodGlimpse(), event.error)
-        self.recorder.put(self.diary.pod_seen(fact))
+        self.recorder.put(self.reported.pods.seen(fact))
 
     async def audit(self, state: ClusterState) -> None:
         """Set right, for ever and again, what the log believes and the cluster does not show."""
         await keep_right(
             self.ctx,
             self.recorder,
-            lambda: self.diary.corrections(state) if len(self._listed) == 2 else [],
+            lambda: self.reported.corrections(state) if len(self._listed) == 2 else [],
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys
-from allotment_watcher.diary import same_content
+from allotment_watcher.reported import same_content
 
 CHANGES_AT_ONCE = 20
 """More than any pod's life has."""
@@ -29,11 +29,11 @@ class Throttle:
         self._acknowledged: set[str] = set()
         """Pods whose acknowledgement was free: their owners can write and take it back for ever."""
 
-    def allows(self, told: PodObserved | None, fact: PodObserved) -> bool:
-        """Whether `fact` may be told now; if so, it is counted. `told` is what was told last."""
-        if told is None or is_progress(told, fact) or same_content(told, fact):
+    def allows(self, last: PodObserved | None, fact: PodObserved) -> bool:
+        """Whether `fact` may be told now; if so, it is counted. `last` was reported last."""
+        if last is None or is_progress(last, fact) or same_content(last, fact):
             return True
-        if is_acknowledgement(told, fact) and fact.uid not in self._acknowledged:
+        if is_acknowledgement(last, fact) and fact.uid not in self._acknowledged:
             self._acknowledged.add(fact.uid)
             return True
         now_s = self._clock()
@@ -56,9 +56,9 @@ class Throttle:
         self._acknowledged.intersection_update(uids)
 
 
-def is_progress(told: PodObserved, fact: PodObserved) -> bool:
+def is_progress(last: PodObserved, fact: PodObserved) -> bool:
     """Whether a pod came further in its life, which nobody but kubelet and API server decide."""
-    return (told.node, told.phase, told.deleting, told.gated) != (
+    return (last.node, last.phase, last.deleting, last.gated) != (
         fact.node,
         fact.phase,
         fact.deleting,
@@ -66,9 +66,9 @@ def is_progress(told: PodObserved, fact: PodObserved) -> bool:
     )
 
 
-def is_acknowledgement(told: PodObserved, fact: PodObserved) -> bool:
+def is_acknowledgement(last: PodObserved, fact: PodObserved) -> bool:
     """Whether a pod's device plugin is through with it, and was not before."""
-    return told.bind_phase == keys.PHASE_ALLOCATING and fact.bind_phase not in (
+    return last.bind_phase == keys.PHASE_ALLOCATING and fact.bind_phase not in (
         "",
         keys.PHASE_ALLOCATING,
     )

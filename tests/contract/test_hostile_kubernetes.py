@@ -29,8 +29,8 @@ from allotment_proto.facts import Policy
 from allotment_proto.registry import version_of
 from allotment_watcher.__main__ import Context
 from allotment_watcher.batch_watch import BatchWatch
-from allotment_watcher.diary import Diary
 from allotment_watcher.observer import Observer
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +116,7 @@ async def test_the_watcher(file: Path, tmp_path: Path) -> None:
     )
     recorder = cast(Recorder, SimpleNamespace(put=put, waiting=0, refuses=lambda _: False))
     batch = BatchWatch(context, state, recorder)
-    observer = Observer(context, Policy(), Diary(), recorder)
+    observer = Observer(context, Policy(), Reported(ClusterState()), recorder)
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = api.answer
         async with anyio.create_task_group() as group:

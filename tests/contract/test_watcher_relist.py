@@ -17,14 +17,15 @@ from tests.waiting import patience
 
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.refusals import Refusals
+from allotment.core.ledger.state import ClusterState
 from allotment.core.placement.devices.mindcluster import MindclusterInfo
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher.__main__ import Context
-from allotment_watcher.diary import Diary
 from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.observer import Observer
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +84,7 @@ async def observing(scene: Scene, tmp_path: Path, policy: Policy) -> AsyncIterat
             *(context, client, "mindcluster", MindclusterInfo(), policy),
             lambda n: scene.observer.told_of(n),
         )
-        scene.observer = Observer(context, policy, Diary(), recorder, [scene.info])
+        scene.observer = Observer(context, policy, Reported(ClusterState()), recorder, [scene.info])
         async with anyio.create_task_group() as group:
             group.start_soon(scene.info.run)
             group.start_soon(scene.observer.run, client)

@@ -19,11 +19,11 @@ from allotment.core import reasons
 from allotment.core.ledger.state import ClusterState, apply
 from allotment_proto.facts import Attachment, Expression, NodeTerm, Policy
 from allotment_watcher.__main__ import Context
-from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import Lens, node_fact, pod_through
 from allotment_watcher.normalise.volumes import Wanted
 from allotment_watcher.objects import NodeObject, PodObject
 from allotment_watcher.observer import Observer
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.volume_watch import VolumeWatch
 
@@ -82,7 +82,11 @@ VOLUME: Json = {
 
 
 async def told(
-    server: Server, tmp_path: Path, number: int, diary: Diary | None = None, news_after: int = 1
+    server: Server,
+    tmp_path: Path,
+    number: int,
+    reported: Reported | None = None,
+    news_after: int = 1,
 ) -> list[Any]:
     """The first facts that the watcher tells of the server's pods."""
     facts: list[Any] = []
@@ -99,7 +103,14 @@ async def told(
             lambda: observer.volumes_changed(),
             lambda node: observer.limits_changed(node),
         )
-        observer = Observer(context, Policy(), diary or Diary(), recorder, (), volumes)
+        observer = Observer(
+            context,
+            Policy(),
+            reported or Reported(ClusterState()),
+            recorder,
+            (),
+            volumes,
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(volumes.run)
             group.start_soon(observer.run, client)
@@ -243,8 +254,7 @@ async def test_what_was_told_before_stays_while_nobody_knows_better(tmp_path: Pa
     state = ClusterState()
     apply(state, msgspec.structs.replace(node, volume_limits=(("ebs", 25),)), 1)
     apply(state, pod_through(Lens(Policy()), runs, Wanted(attachments=VOLUMES)), 2)
-    diary = Diary()
-    diary.begin(state)
+    reported = Reported(state)
     server = attaching(csi_node("n1", 25))
-    (fact,) = await told(server, tmp_path, 1, diary)
+    (fact,) = await told(server, tmp_path, 1, reported)
     assert fact.name == "waits"

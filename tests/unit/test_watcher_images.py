@@ -7,10 +7,10 @@ import msgspec
 from allotment.core.config.policy import built_in, parse
 from allotment.core.ledger.state import ClusterState, apply
 from allotment_proto.facts import Policy
-from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import Lens, node_fact, pod_through
 from allotment_watcher.normalise.images import NAMES_MAX, WantedImages
 from allotment_watcher.objects import NodeObject, PodObject
+from allotment_watcher.reported import Reported
 from tests.unit.kube_json import Json, container, node_json, pod_json
 
 NAMES = ("allotment",)
@@ -61,10 +61,9 @@ def test_a_restart_is_no_news() -> None:
     node = node_with({"names": [BIG], "sizeBytes": 1 << 30})
     state = ClusterState()
     apply(state, node_fact(node, wanted_images=wanted), 1)
-    diary, again = Diary(), WantedImages()
-    diary.begin(state)
+    reported, again = Reported(state), WantedImages()
     again.begin(state)
-    assert diary.node_seen(node_fact(node, wanted_images=again)) == []
+    assert reported.nodes.seen(node_fact(node, wanted_images=again)) == []
 
 
 def test_only_the_last_names_are_kept() -> None:

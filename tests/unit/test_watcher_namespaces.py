@@ -11,12 +11,13 @@ import msgspec
 from allotment.adapters.kube.watch import Added, Deleted, Identity, Modified, Synced, Undecodable
 from allotment.adapters.log.recorder import Recorder
 from allotment.core.jobs import keys
+from allotment.core.ledger.state import ClusterState
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
 from allotment_watcher.__main__ import Context
-from allotment_watcher.diary import Diary
 from allotment_watcher.namespace_watch import NamespaceWatch
 from allotment_watcher.observer import Observer
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 from tests.unit.kube_json import container, pod_json
 
@@ -33,7 +34,13 @@ class Told:
         )
         recorder = cast(Recorder, SimpleNamespace(put=self.put))
         self.namespaces = NamespaceWatch(context, lambda n: self.observer.namespace_changed(n))
-        self.observer = Observer(context, Policy(), Diary(), recorder, namespaces=self.namespaces)
+        self.observer = Observer(
+            context,
+            Policy(),
+            Reported(ClusterState()),
+            recorder,
+            namespaces=self.namespaces,
+        )
 
     def put(self, events: list[Any], *, awaited: bool = True) -> None:
         self.told += [(fact.name, fact.group, fact.queue) for fact in events]

@@ -11,6 +11,7 @@ import pytest
 
 from allotment.adapters.kube.watch import Added, Identity, Modified, Synced, Undecodable
 from allotment.adapters.log.recorder import Recorder
+from allotment.core.ledger.state import ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_lab.bench import big_cluster
@@ -19,9 +20,9 @@ from allotment_proto.facts import Policy
 from allotment_proto.volcano import device_config, selection
 from allotment_watcher import objects
 from allotment_watcher.__main__ import Context
-from allotment_watcher.diary import Diary
 from allotment_watcher.normalise import ASKED, ASKED_LABELS
 from allotment_watcher.observer import Observer
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import CHANGE_EVERY_S, CHANGES_AT_ONCE, Throttle
 from tests import build
@@ -40,7 +41,11 @@ class Told:
         self.now_s = 0.0
         throttle = Throttle(lambda: self.now_s)
         self.observer = Observer(
-            cast(Context, context), Policy(), Diary(), cast(Recorder, recorder), throttle=throttle
+            cast(Context, context),
+            Policy(),
+            Reported(ClusterState()),
+            cast(Recorder, recorder),
+            throttle=throttle,
         )
 
     def nodes(self, *texts: str) -> None:

@@ -18,8 +18,8 @@ from allotment_proto.events import NodeGone, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
 from allotment_watcher.__main__ import Context
-from allotment_watcher.diary import Diary
 from allotment_watcher.observer import PODS, Observer
+from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 from tests.build import node, pod, state_of
 from tests.waiting import patience
@@ -60,26 +60,24 @@ async def test_the_first_list_is_a_consistent_one() -> None:
 def test_an_end_that_lands_late_does_not_hide_what_is_there() -> None:
     """An old watcher's last words took away what its successor had found unchanged."""
     state = state_of(node("n1"), node("n2"), pod("a"), pod("b"))
-    diary = Diary()
-    diary.begin(state)
+    reported = Reported(state)
     apply(state, PodGone(uid="a", namespace="default", name="pod-a", rv=1), 5)
     apply(state, NodeGone(name="n1", uid="uid-n1", rv=1), 6)
-    found = diary.corrections(state)
+    found = reported.corrections(state)
     assert found == [pod("a"), node("n1")]
     for fact in found:
         assert isinstance(fact, PodObserved | NodeObserved)
         apply(state, fact, 7)
-    assert diary.corrections(state) == []
+    assert reported.corrections(state) == []
 
 
 def test_a_node_that_cannot_be_read_any_more_is_not_gone() -> None:
     state = state_of(node("n1"))
-    diary = Diary()
-    diary.begin(state)
+    reported = Reported(state)
     put: list[object] = []
     recorder = SimpleNamespace(put=lambda events, *, awaited=True: put.extend(events))
     context = SimpleNamespace(log=MagicMock(), ready=lambda *_: None, settings=WatcherSettings())
-    observer = Observer(cast(Context, context), Policy(), diary, cast(Recorder, recorder))
+    observer = Observer(cast(Context, context), Policy(), reported, cast(Recorder, recorder))
 
     async def relist() -> None:
         await observer.on_node(Undecodable("", "n1", "uid-n1", b"{}", "spec is a number"))
