@@ -25,6 +25,7 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, Unknown, pod_path
+from allotment.adapters.kube.objects import PlacedPod
 from allotment.core import reasons
 from allotment.core.ledger.state import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
@@ -62,21 +63,7 @@ Obstacle = tuple[str, str]
 """Why a pod is not bound after all: a reason code and a sentence."""
 
 
-class _Meta(msgspec.Struct):
-    uid: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str | None = None
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec
-
-
-_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_pod = msgspec.json.Decoder(PlacedPod).decode
 
 
 def annotations(allocation: Allocation, bind_time_s: int) -> dict[str, str]:

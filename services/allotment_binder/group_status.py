@@ -10,26 +10,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from allotment.adapters.kube.objects import ObjectMeta
 from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import Group
 from allotment.core.queues.model import JobView, Phase, Status
 from allotment.core.queues.phases import SCHEDULED, TRUE, UNSCHEDULABLE, Closing, Condition, close
 from allotment.core.queues.texts import READY, Attempt
 from allotment.core.queues.work import Job
-from allotment.core.units import natural
 
 Json = dict[str, Any]
 FALSE = "False"
 PHASES = {phase.value: phase for phase in Phase}
-
-
-class SeenMeta(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def version(self) -> int:
-        return natural(self.resource_version) or 0
 
 
 class SeenStatus(msgspec.Struct):
@@ -43,7 +34,7 @@ class SeenStatus(msgspec.Struct):
 class SeenGroup(msgspec.Struct):
     """A PodGroup as the API server showed it last."""
 
-    metadata: SeenMeta
+    metadata: ObjectMeta
     status: SeenStatus | None = None
 
     @property

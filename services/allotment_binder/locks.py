@@ -29,6 +29,7 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, Unknown
+from allotment.adapters.kube.objects import AnnotatedObject
 from allotment.core import reasons
 from allotment.core.explain.acknowledgement import is_acknowledged
 from allotment.core.ledger.state import ENDED, Allocation, ClusterState
@@ -48,16 +49,7 @@ GIVE_UP_AFTER_S = float(node_lock.EXPIRES_AFTER_S)
 """A lock that cannot be given back for so long may be taken over by anybody anyway."""
 
 
-class _Meta(msgspec.Struct):
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    annotations: dict[str, str] | None = None
-
-
-class _Node(msgspec.Struct):
-    metadata: _Meta
-
-
-_decode_node = msgspec.json.Decoder(_Node).decode
+_decode_node = msgspec.json.Decoder(AnnotatedObject).decode
 
 
 def lock_keys(holdings: Collection[Holding]) -> tuple[str, ...]:
@@ -155,8 +147,8 @@ class NodeLocks:
         wait_s, since_s, is_told = POLL_FIRST_S, time.monotonic(), False
         while is_wanted():
             node = await self._read(held.node)
-            answer: KubeResult | None = node if not isinstance(node, _Node) else None
-            if isinstance(node, _Node):
+            answer: KubeResult | None = node if not isinstance(node, AnnotatedObject) else None
+            if isinstance(node, AnnotatedObject):
                 other = self._other(node, key, held)
                 if isinstance(other, Problem):
                     return reasons.API_ERROR, problem_text(other)
@@ -179,7 +171,7 @@ class NodeLocks:
             wait_s = min(wait_s * 1.5, POLL_MAX_S)
         return reasons.STALE_LEDGER, f"the reservation ended while it waited for {what}"
 
-    def _other(self, node: _Node, key: str, held: Held) -> str | Problem | None:
+    def _other(self, node: AnnotatedObject, key: str, held: Held) -> str | Problem | None:
         """Who stands in the way, in words; nobody: an empty text; None: the lock is ours."""
         annotations = node.metadata.annotations or {}
         text = annotations.get(key)
@@ -194,7 +186,7 @@ class NodeLocks:
             return None
         return f"is held since {text}" + (f" for {lock.pod}" if lock.pod else "")
 
-    async def _write(self, node: _Node, key: str, held: Held) -> KubeResult:
+    async def _write(self, node: AnnotatedObject, key: str, held: Held) -> KubeResult:
         stamp = node_lock.encode_lock(int(self._clock()))
         return await self._patch(held.node, node, {key: stamp, holder_key(key): held.mark(stamp)})
 
@@ -213,7 +205,7 @@ class NodeLocks:
         wait_s = POLL_FIRST_S
         while True:
             node = await self._read(held.node)
-            if isinstance(node, _Node):
+            if isinstance(node, AnnotatedObject):
                 leftovers = _leftovers(node.metadata.annotations or {}, key, held)
                 if not leftovers:
                     return
@@ -229,7 +221,7 @@ class NodeLocks:
             await anyio.sleep(wait_s)
             wait_s = min(wait_s * 1.5, POLL_MAX_S)
 
-    async def _read(self, name: str) -> _Node | Refused | Unknown:
+    async def _read(self, name: str) -> AnnotatedObject | Refused | Unknown:
         """The node, or why it could not be read."""
         answer = await self._client.get(_path(name))
         if not isinstance(answer, Ok):
@@ -240,7 +232,7 @@ class NodeLocks:
             return Unknown("server", f"the answer is not a node: {error}")
 
     async def _patch(
-        self, name: str, node: _Node, annotations: dict[str, str | None]
+        self, name: str, node: AnnotatedObject, annotations: dict[str, str | None]
     ) -> KubeResult:
         """Write annotations if nobody wrote to the node since it was read (409 otherwise)."""
         metadata = {

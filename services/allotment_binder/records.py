@@ -34,6 +34,7 @@ from allotment.adapters.kube.client import (
     Unknown,
     pod_path,
 )
+from allotment.adapters.kube.objects import AnnotatedMeta, AnnotatedObject
 from allotment.core.explain.acknowledgement import (
     LATE_AFTER_S,
     RECORDS,
@@ -48,7 +49,6 @@ from allotment.core.ledger.model import ACTIVE
 from allotment.core.ledger.state import ENDED, Allocation, ClusterState
 from allotment.core.placement.devices.base import Record
 from allotment.core.reasons import DEVICES_UNKNOWN, MISDELIVERED
-from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Corrected, PodObserved
 from allotment_proto.facts import Holding
@@ -65,21 +65,7 @@ PASSED_AFTER_S = 5.0
 """When all that a kubelet admits before a deleted pod are through, so long after it is past it."""
 
 
-class _Meta(msgspec.Struct):
-    uid: str = ""
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    annotations: dict[str, str] | None = None
-
-    @property
-    def version(self) -> int:
-        return natural(self.resource_version) or 0
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-
-
-_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_pod = msgspec.json.Decoder(AnnotatedObject).decode
 
 
 def given_up(state: ClusterState, fact: PodObserved) -> bool:
@@ -354,7 +340,7 @@ async def erase(client: KubeClient, fact: PodObserved, on_problem: Callable[[str
     wait_s = RETRY_FIRST_S
     while True:
         found = await _read(client, fact)
-        if isinstance(found, _Meta):
+        if isinstance(found, AnnotatedMeta):
             annotations = found.annotations or {}
             if found.uid != fact.uid:
                 return Erased(0)
@@ -362,7 +348,7 @@ async def erase(client: KubeClient, fact: PodObserved, on_problem: Callable[[str
             if not left:
                 return Erased(found.version, was_taken=_was_taken(annotations))
             found = await _mark(client, fact, found.resource_version, left)
-            if isinstance(found, _Meta):
+            if isinstance(found, AnnotatedMeta):
                 return Erased(found.version)
         if isinstance(found, Refused) and found.status == GONE:
             return Erased(0)
@@ -372,7 +358,7 @@ async def erase(client: KubeClient, fact: PodObserved, on_problem: Callable[[str
         wait_s = min(wait_s * 2, RETRY_MAX_S)
 
 
-async def _read(client: KubeClient, fact: PodObserved) -> _Meta | Refused | Unknown:
+async def _read(client: KubeClient, fact: PodObserved) -> AnnotatedMeta | Refused | Unknown:
     return _meta_in(await client.get(pod_path(fact.namespace, fact.name)))
 
 
@@ -386,7 +372,7 @@ def _was_taken(annotations: Mapping[str, str]) -> bool:
 
 async def _mark(
     client: KubeClient, fact: PodObserved, version: str, left: Iterable[Record]
-) -> _Meta | Refused | Unknown:
+) -> AnnotatedMeta | Refused | Unknown:
     """Erase the records of a pod that is still at that version."""
     marks: dict[str, str] = {}
     for record in left:
@@ -396,7 +382,7 @@ async def _mark(
     return _meta_in(await client.patch(path, {"metadata": metadata}, MERGE_PATCH))
 
 
-def _meta_in(answer: KubeResult) -> _Meta | Refused | Unknown:
+def _meta_in(answer: KubeResult) -> AnnotatedMeta | Refused | Unknown:
     if not isinstance(answer, Ok):
         return answer
     try:

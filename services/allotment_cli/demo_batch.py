@@ -11,6 +11,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
+from allotment.adapters.kube.objects import ObjectMeta
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import GangExplanation, QueueExplanation
@@ -58,14 +59,10 @@ class _Spec(msgspec.Struct):
     containers: list[_Container]
 
 
-class _Meta(msgspec.Struct):
-    uid: str
-
-
 class _Pod(msgspec.Struct):
     """A pod, as far as its index goes."""
 
-    metadata: _Meta
+    metadata: ObjectMeta
     spec: _Spec
 
     @property

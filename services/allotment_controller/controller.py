@@ -17,7 +17,7 @@ from allotment_controller import objects
 from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.jobs import Jobs
 from allotment_controller.objects import (
-    Namespace,
+    PartialObject,
     PodObject,
     PriorityClass,
     is_of_interest,
@@ -64,7 +64,7 @@ class Controller:
         self._watches: tuple[KindWatch[Any], ...] = (
             self._watch(objects.QUEUES, Queue, self.on_queue),
             self._watch(objects.PRIORITY_CLASSES, PriorityClass, self.on_priority_class),
-            self._watch(objects.NAMESPACES, Namespace, self.on_namespace),
+            self._watch(objects.NAMESPACES, PartialObject, self.on_namespace),
             self._watch(objects.GROUPS, PodGroup, self.on_group),
             self._watch(objects.PODS, PodObject, self.on_pod),
             self._watch(objects.JOBS, Job, self.on_job),
@@ -139,7 +139,7 @@ class Controller:
             case _:
                 pass
 
-    async def on_namespace(self, event: WatchEvent[Namespace]) -> None:
+    async def on_namespace(self, event: WatchEvent[PartialObject]) -> None:
         match event:
             case Added() | Modified():
                 before = self.known.namespaces.get("", event.identity.name)

@@ -8,8 +8,9 @@ not), their PodGroups come after it, and then one by one: the next burst may be 
 
 import msgspec
 
+from allotment.adapters.kube.objects import PodSpecGlimpse
 from allotment.core.jobs.groups import is_lone
-from allotment_controller.objects import PodObject, SpecGlimpse
+from allotment_controller.objects import PodObject
 
 BURST_MIN = 32
 """Fewer pods than this that wait are no burst: their PodGroups are made at once."""
@@ -42,7 +43,7 @@ class Backlog:
         self,
         place: Place,
         pod: PodObject,
-        glimpse: SpecGlimpse,
+        glimpse: PodSpecGlimpse,
         now_s: float,
         of_namespace: str = "",
     ) -> None:

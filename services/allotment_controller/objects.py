@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from allotment.adapters.kube.objects import PodSpecGlimpse
 from allotment.core.jobs import keys
 from allotment.core.jobs.groups import Members
 from allotment.core.jobs.model import JsonObject, Meta, Owner, PodView
@@ -77,13 +78,6 @@ class PodStatus(msgspec.Struct, rename="camel"):
     init_container_statuses: list[ContainerStatus] | None = None
 
 
-class SpecGlimpse(msgspec.Struct, rename="camel"):
-    """What of a pod's spec is read of every pod."""
-
-    scheduler_name: str | None = None
-    node_name: str | None = None
-
-
 class PodObject(msgspec.Struct):
     """A pod; its spec is read in full only where a PodGroup is made for it."""
 
@@ -91,14 +85,16 @@ class PodObject(msgspec.Struct):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
-    def glimpse(self) -> SpecGlimpse:
-        return msgspec.json.decode(self.spec, type=SpecGlimpse)
+    def glimpse(self) -> PodSpecGlimpse:
+        return msgspec.json.decode(self.spec, type=PodSpecGlimpse)
 
     def whole_spec(self) -> JsonObject:
         return msgspec.json.decode(self.spec, type=JsonObject)
 
 
-class Namespace(msgspec.Struct):
+class PartialObject(msgspec.Struct):
+    """An object of which only the metadata is read: a Namespace, an owner, what is owned."""
+
     metadata: Meta
 
 

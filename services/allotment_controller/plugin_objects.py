@@ -7,9 +7,9 @@ import msgspec
 
 from allotment.adapters.kube.client import KubeResult, Ok, Refused
 from allotment.core.jobs import keys, plugins, pods
-from allotment.core.jobs.model import Job, JsonObject, Meta, Notice
+from allotment.core.jobs.model import Job, JsonObject, Notice
 from allotment.core.jobs.plugins import ssh
-from allotment_controller.objects import collection, path_of
+from allotment_controller.objects import PartialObject, collection, path_of
 from allotment_controller.ssh_keys import new_keys
 from allotment_controller.state import ControllerContext
 from allotment_controller.work import Again
@@ -21,12 +21,6 @@ KEYS_MADE = {"plugin-ssh": "ssh"}
 
 _NO_KEYS = ssh.KeyPair("", "")
 """For asking whether the name of the Secret is free."""
-
-
-class Owned(msgspec.Struct):
-    """What is read of an object that was there already."""
-
-    metadata: Meta
 
 
 class PluginObjects:
@@ -71,7 +65,7 @@ class PluginObjects:
         answer = await self._context.client.get(path)
         if not isinstance(answer, Ok):
             raise Again(f"{body['kind']} {metadata['name']}: {answer.message}")
-        found = msgspec.json.decode(answer.body, type=Owned).metadata
+        found = msgspec.json.decode(answer.body, type=PartialObject).metadata
         if job.metadata.uid not in [owner.uid for owner in found.owner_references or ()]:
             text = f"{body['kind']} {metadata['name']} exists already and is not the Job's"
             await self._refuse(job, "PluginError", text)

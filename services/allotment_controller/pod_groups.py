@@ -18,7 +18,7 @@ from allotment.core.jobs.model import (
     PodGroup,
 )
 from allotment_controller.crowd import Backlog
-from allotment_controller.objects import NAMES, PodObject, members_of, path_of
+from allotment_controller.objects import NAMES, PartialObject, PodObject, members_of, path_of
 from allotment_controller.state import POD, ControllerContext
 from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create, delete, patch_status
@@ -26,12 +26,6 @@ from allotment_proto.codec import UNREADABLE
 
 OWNERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 """Kinds of owners whose annotations are asked for; others hand nothing down."""
-
-
-class Owner(msgspec.Struct):
-    """What is read of whoever made a pod."""
-
-    metadata: Meta
 
 
 class PodGroups:
@@ -135,7 +129,7 @@ class PodGroups:
         path = path_of(owner.api_version, owner.kind, pod.namespace, owner.name)
         answer = await self._context.client.get(path)
         if isinstance(answer, Ok):
-            return msgspec.json.decode(answer.body, type=Owner).metadata
+            return msgspec.json.decode(answer.body, type=PartialObject).metadata
         if isinstance(answer, Refused):
             return None
         raise Again(f"{owner.kind} {owner.name}: {answer.message}")

@@ -8,7 +8,7 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Job, Meta, PodGroup, Priorities, Queue
 from allotment_controller.cache import Cache, Key
-from allotment_controller.objects import Namespace, Pod, PriorityClass
+from allotment_controller.objects import PartialObject, Pod, PriorityClass
 from allotment_controller.settings import ControllerSettings
 from allotment_controller.telling import Teller
 from allotment_controller.work import Again, Work
@@ -34,7 +34,7 @@ class Known:
         self.queues: Cache[Queue] = Cache()
         self.pods: Cache[Pod] = Cache()
         self.classes: Cache[PriorityClass] = Cache()
-        self.namespaces: Cache[Namespace] = Cache()
+        self.namespaces: Cache[PartialObject] = Cache()
         self._of_job: dict[str, dict[Key, None]] = {}
         self._of_group: dict[Key, dict[Key, None]] = {}
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from allotment.adapters.kube.objects import PhaseStatus
 from allotment_watcher.objects import Amounts, Int32, LabelSelector, Meta
 
 
@@ -22,14 +23,10 @@ class GroupSpec(msgspec.Struct, rename="camel"):
     sub_group_policy: list[SubGroupPolicy] | None = None
 
 
-class GroupStatus(msgspec.Struct):
-    phase: str | None = None
-
-
 class GroupObject(msgspec.Struct):
     metadata: Meta
     spec: GroupSpec | None = None
-    status: GroupStatus | None = None
+    status: PhaseStatus | None = None
 
 
 class Guarantee(msgspec.Struct):

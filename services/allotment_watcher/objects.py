@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from allotment.adapters.kube.objects import PhaseStatus, PodSpecGlimpse
 from allotment.core.units import natural
 
 Labels = dict[str, str] | None
@@ -229,14 +230,10 @@ class ClaimSpec(msgspec.Struct, rename="camel"):
     resources: Resources | None = None
 
 
-class ClaimStatus(msgspec.Struct):
-    phase: str | None = None
-
-
 class ClaimObject(msgspec.Struct):
     metadata: Meta
     spec: ClaimSpec | None = None
-    status: ClaimStatus | None = None
+    status: PhaseStatus | None = None
 
 
 class ClaimRef(msgspec.Struct):
@@ -263,14 +260,10 @@ class VolumeSpec(msgspec.Struct, rename="camel"):
     csi: CsiSource | None = None
 
 
-class VolumeStatus(msgspec.Struct):
-    phase: str | None = None
-
-
 class VolumeObject(msgspec.Struct):
     metadata: Meta
     spec: VolumeSpec | None = None
-    status: VolumeStatus | None = None
+    status: PhaseStatus | None = None
 
 
 class TopologyExpression(msgspec.Struct):
@@ -312,20 +305,11 @@ class ConfigMapObject(msgspec.Struct):
     data: Labels = None
 
 
-class SpecGlimpse(msgspec.Struct, rename="camel"):
-    scheduler_name: str | None = None
-    node_name: str | None = None
-
-
-class StatusGlimpse(msgspec.Struct):
-    phase: str | None = None
-
-
 class PodGlimpse(msgspec.Struct):
     """What can still be said of a pod that fits no type."""
 
-    spec: SpecGlimpse = msgspec.field(default_factory=SpecGlimpse)
-    status: StatusGlimpse | None = None
+    spec: PodSpecGlimpse = msgspec.field(default_factory=PodSpecGlimpse)
+    status: PhaseStatus | None = None
 
 
 def version(text: str) -> int:

@@ -18,6 +18,7 @@ from yarl import URL
 
 from allotment.adapters.kube.client import MERGE_PATCH, ByteStream, KubeClient, Ok, StreamBroken
 from allotment.adapters.kube.config import load_access
+from allotment.adapters.kube.objects import PlacedPod
 from allotment.adapters.kube.result import text_of
 from allotment_cli.errors import CliError
 from allotment_lab.bench.e2e_pods import Body
@@ -132,28 +133,13 @@ async def bare_client(kubeconfig: Path) -> AsyncIterator[BareClient]:
         yield BareClient(session, address.url)
 
 
-class _Meta(msgspec.Struct):
-    name: str
-    annotations: dict[str, str] | None = None
-    resourceVersion: str = ""
-
-
-class _Spec(msgspec.Struct):
-    nodeName: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec
-
-
 class _Line(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
-_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_pod = msgspec.json.Decoder(PlacedPod).decode
 
 
 class Eyes:
@@ -235,7 +221,7 @@ class Eyes:
                 raise CliError(f"the watch broke: {bytes(event.object).decode()}")
             return None
         pod = _decode_pod(event.object)
-        name, node = pod.metadata.name, pod.spec.nodeName
+        name, node = pod.metadata.name, pod.spec.node_name
         if not node:
             return None
         self.double += self._nodes.setdefault(name, node) != node

@@ -7,6 +7,7 @@ problem; nothing else suffers.
 
 from collections.abc import Mapping
 
+from allotment.adapters.kube.objects import PhaseStatus
 from allotment.core import units
 from allotment.core.queues.plugins.card_claims import CardsError, read_counts
 from allotment.core.queues.plugins.sla import DurationError, waiting_ms
@@ -17,7 +18,6 @@ from allotment_watcher.batch_objects import (
     Affinity,
     GroupObject,
     GroupSpec,
-    GroupStatus,
     PriorityClassObject,
     QueueObject,
     QueueSpec,
@@ -61,7 +61,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
         min_resources=None
         if minimum is None
         else _amounts(texts(minimum), "spec.minResources", problems),
-        phase=(group.status or GroupStatus()).phase or "",
+        phase=(group.status or PhaseStatus()).phase or "",
         preemptable=is_preemptable(annotations, meta.labels or {}, otherwise=False),
         card_request=_cards(annotations, CARD_REQUEST, problems) or (),
         waiting_most_ms=_span_ms(annotations, problems),

@@ -23,6 +23,7 @@ import anyio.lowlevel
 import msgspec
 
 from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.objects import ObjectMeta
 from allotment.adapters.kube.result import (
     ByteStream,
     Ok,
@@ -44,7 +45,6 @@ from allotment.adapters.kube.watch_events import (
 )
 from allotment.adapters.kube.wire import (
     ListPage,
-    ObjectMeta,
     StreamError,
     Unreadable,
     WatchLine,
@@ -396,8 +396,8 @@ class Reflector(Generic[T]):
                 await self._forget(key)
             elif event.type != "BOOKMARK" and newest[key] == number:
                 await self._tell(meta, event.object)
-            if meta.resourceVersion:
-                self._version = meta.resourceVersion
+            if meta.resource_version:
+                self._version = meta.resource_version
             if number % TURN_OBJECTS == TURN_OBJECTS - 1:
                 await anyio.lowlevel.checkpoint()
         if failure is not None:
@@ -425,7 +425,7 @@ class Reflector(Generic[T]):
         known = self._known.get(key)
         identity = Identity(meta.namespace, meta.name, meta.uid)
         told = known is not None and known.told
-        self._known[key] = _Known(identity, meta.resourceVersion, told)
+        self._known[key] = _Known(identity, meta.resource_version, told)
         try:
             decoded = self._decoder.decode(data)
             self._known[key].told = True
@@ -437,7 +437,7 @@ class Reflector(Generic[T]):
 
     def _is_news(self, meta: ObjectMeta) -> bool:
         known = self._known.get(key_of(meta))
-        return known is None or not meta.resourceVersion or known.version != meta.resourceVersion
+        return known is None or not meta.resource_version or known.version != meta.resource_version
 
     async def _forget(self, key: str) -> None:
         known = self._known.pop(key, None)

@@ -12,19 +12,13 @@ from typing import Any
 
 import msgspec
 
+from allotment.adapters.kube.objects import ObjectMeta
 from allotment_proto.codec import UNREADABLE
 
 _TO_BRACKET = re.compile(
     rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+([\[\]{}])', re.DOTALL
 )
 """Up to the next bracket, texts skipped whole. Possessive, so that nothing is ever tried twice."""
-
-
-class ObjectMeta(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""
 
 
 class Head(msgspec.Struct):
@@ -91,9 +85,9 @@ def read_meta(data: bytes) -> ObjectMeta:
         metadata = read_leniently(shallow(_metadata_apart(bytes(data)), 1), dict[str, Any]) or {}
         return ObjectMeta(
             **{
-                name: value
-                for name in ObjectMeta.__struct_fields__
-                if isinstance(value := metadata.get(name), str)
+                field.name: value
+                for field in msgspec.structs.fields(ObjectMeta)
+                if isinstance(value := metadata.get(field.encode_name), str)
             }
         )
 
