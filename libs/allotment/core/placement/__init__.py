@@ -1,0 +1,24 @@
+"""Where pods fit: a batch, a gang, one pod node by node, and the same for many nodes.
+
+No larger MIG instance than has to be. A large instance on a card in use is worth more to
+binpack than a small one on an empty card, whatever it wastes. So where the best place gives an
+instance, the same ranker is asked again for smaller ones only, until there are none
+(`core/placement/instances.py`). That is the word `best-fit` of `allotment.MigGeometryOrder`,
+which is what a policy says since there is such a word; with `least-stranded`, as in logs from
+before, and `listed` scores decide alone.
+
+Waste is not packing. A small pod gets an instance larger than it asked for, and that counts as
+in use; to binpack it would look better than a share of the right size. So pods with devices
+have a score term `fit`: 100 points a card that gives what is asked for, less by what it gives
+beyond (`core/placement/rules/scores.py`). Its weight is that of the device points unless
+`allotment.FitWeight` says otherwise (0: no such term; logs from before it have none).
+
+A volume that is there already is given with the node. A claim of a class without provisioner
+waits for its first consumer, and its volume can be reached from one node only. Facts about such
+a pod name the volumes that each claim can have (`PodObserved.local_claims`, at most 256), a
+placement says which it gets (`Placement.volumes`). Within a cycle that is a bound like those of
+queues, a list of nodes, so both roads heed it; the binder asks again, and the fold voids what
+is given twice (`core/placement/rules/local_volumes.py`). The binder writes the claim on the
+volume and waits until the cluster's volume controller has bound both; only then it sends the
+Binding.
+"""

@@ -6,6 +6,14 @@ integers that is equal for cards from which the same can still be had. The colum
 a kind of its own, so that partitioned cards are compared by the same thresholds as all others.
 
 `holdings` says of each device family what the books must know of it.
+
+A partitioned card has a state. A MIG card is partitioned by one geometry at a time and an
+instance has one holder; a 310P chip by templates. A *partitioner* (`core/ledger/partitions/`)
+knows one way: what still can be had from a card follows from the pieces that are held, is a
+small tuple of integers (the card's *state*), and is never stored. A holding names its piece
+(`group2-1`), so the log says exactly who has what, and the fold refuses what is given twice. An
+empty MIG card gets the geometry that would strand least if pods like this one came for the rest
+of the card (`allotment.MigGeometryOrder: listed` keeps Volcano's first that fits).
 """
 
 from allotment.core.ledger.partitions.base import (

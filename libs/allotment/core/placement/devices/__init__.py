@@ -5,6 +5,19 @@ is named outside this package, `ledger.partitions` and the wire formats in `prot
 a subclass of `Family` and one entry in `FAMILIES`; only if its cards are handed out in pieces it
 has rules in `ledger.partitions.holdings` too. `choosing` says which card takes a request, the same
 for all; `free` what a card has left while a pod is placed.
+
+Everything is a threshold. A card takes a request if `free >= need` in slots, memory and
+compute. Percentages resolve per card, compute 100 needs an idle card, compute 0 needs a card
+that is not used up. Families differ in how cards are registered, asked for, written down,
+acknowledged, counted and shown (`Family`, `core/placement/devices/base.py`), not in the rule
+(`choosing.py`); nobody outside `core/placement/devices`, `core/ledger/partitions`, `proto` and
+local mode names one, and a test finds who does. GPU number is a request for idle cards with all
+their compute, so it shares a ledger with GPU memory.
+
+Pods that keep apart carry tags. `PodObserved.tags` says what others may want to keep apart from
+(its group, the exclusivity rules that it matches), `PodRequest.apart` from whom a pod keeps
+apart itself. Cards count the tags of their holders, so exclusivity lives in the fold and not in
+a session.
 """
 
 from itertools import combinations
