@@ -149,7 +149,7 @@ def _status(found: GangExplanation) -> str:
         case "Growing":
             return "Growing: it has its minimum, and more of its pods wait"
         case "AtGate":
-            return f"AtGate {age}: its queue has not let it in yet"
+            return f"AtGate {age}: its queue has not admitted it yet"
         case "Placed" | "Completed":
             return status.phase
         case phase:
@@ -160,10 +160,10 @@ def _gate(found: GangExplanation) -> str:
     gate = found.gate
     assert gate is not None
     if gate.let_in:
-        return "let in" + (f" by decision {gate.decision}" if gate.decision else "")
+        return "admitted" + (f" by decision {gate.decision}" if gate.decision else "")
     if gate.now is not None:
         return f"closed: {gate.now.message}"
-    return "would be let in now" + (f"; last said: {gate.said.message}" if gate.said else "")
+    return "would be admitted now" + (f"; last reason: {gate.said.message}" if gate.said else "")
 
 
 def reason_text(reason: Reason, between: str = "   ") -> str:
@@ -178,8 +178,8 @@ def _member_lines(members: Sequence[Member]) -> list[str]:
     first: dict[str, str] = {}
     for member in members:
         why = _why(member)
-        told = first.setdefault(why, member.name) if why else member.name
-        blocked = why if told == member.name else f"as {told}"
+        shown = first.setdefault(why, member.name) if why else member.name
+        blocked = why if shown == member.name else f"same as {shown}"
         rows.append([member.name, member.role, member.state, member.node, blocked])
     headers = ["MEMBER", "ROLE", "STATE", "NODE", "BLOCKED BY"]
     return table(headers, rows, indent="  ")
@@ -203,20 +203,20 @@ def _tail(found: GangExplanation) -> Iterator[tuple[str, str]]:
         tried = f"tried: {fit}" if said.tried else "not tried"
         if said.together and not said.tried:
             tried += f": at most {fit}"
-        yield "Last said", f"{said.code}: {said.message}"
+        yield "Reported", f"{said.code}: {said.message}"
         yield (
             "",
-            f"on state {said.basis} ({tried}); short since decision {said.since}, "
-            f"passed by {said.passed} pods since",
+            f"at seq {said.basis} ({tried}); short since decision {said.since}; "
+            f"pods of others placed since: {said.passed}",
         )
     if found.in_queue is not None:
         yield "Order", place_text(found.in_queue, f"in queue {found.queue}")
     if found.queues is not None and found.queues.length > 1:
         yield "", place_text(found.queues, "of the queues that wait")
     for kept in found.kept:
-        yield "Kept", kept_text(kept)
+        yield "Reserved", kept_text(kept)
     for kept in found.in_the_way:
-        yield "Not for it", kept_text(kept)
+        yield "Reserved", kept_text(kept)
     for pod in found.leaving:
         yield "Leaving", f"{pod.namespace}/{pod.name} on {pod.node} ({pod.action})"
 
@@ -232,5 +232,5 @@ def place_text(place: Place, among: str) -> str:
 
 def kept_text(kept: Kept) -> str:
     what = f"the quota of queue {kept.queue}" if kept.queue else ", ".join(kept.nodes)
-    since = f"since decision {kept.since}" if kept.since else "while pods leave for it"
+    since = f"since decision {kept.since}" if kept.since else "while pods are evicted for it"
     return f"{what} for {kept.group}, {since}"

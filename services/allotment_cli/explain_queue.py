@@ -19,10 +19,10 @@ from allotment_cli.source import Origin, open_source, source_options
 GROUPS_SHOWN = 12
 LABEL = 11
 WORDS = {
-    "capacity": "plugin capacity: up to its capability, within what others are not guaranteed",
+    "capacity": "plugin capacity: up to its capability, and never what is guaranteed to others",
     "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
     "proportion": "plugin proportion: its part of the cluster by weight",
-    "": "no plugin of the policy limits queues: nobody heeds a capability",
+    "": "no plugin of the policy limits queues; a capability has no effect",
 }
 
 
@@ -77,7 +77,7 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
             lines.append(f"  {len(found.waiting) - len(shown)} more: --all")
     holders = found.holders if everything else found.holders[:GROUPS_SHOWN]
     if holders:
-        lines += ["", heading("Who has the quota, the largest part first"), *_holder_lines(holders)]
+        lines += ["", heading("Groups that use the quota, largest first"), *_holder_lines(holders)]
         if len(holders) < len(found.holders):
             lines.append(f"  {len(found.holders) - len(holders)} more: --all")
     return lines
@@ -101,7 +101,7 @@ def _head(found: QueueExplanation) -> Iterator[tuple[str, str]]:
         ", ".join(f"{count} {phase}" for phase, count in found.groups.items()) or "none",
     )
     for kept in found.kept:
-        yield "Kept", kept_text(kept)
+        yield "Reserved", kept_text(kept)
     yield "As of", f"seq {found.as_of.seq}, {found.as_of.time}"
 
 

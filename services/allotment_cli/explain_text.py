@@ -33,13 +33,13 @@ def explanation_lines(found: Explanation, *, everything: bool = False) -> list[s
         lines += _section(title, sections.competition(found, everything))
     if found.funnel:
         if waits:
-            lines += _section("Where the nodes went", sections.funnel(found.funnel, found.request))
+            lines += _section("Rejected nodes", sections.funnel(found.funnel, found.request))
         elif found.funnel[-1].left < found.funnel[0].left:
-            lines += _section("Where the nodes went", sections.rejected(found.funnel))
+            lines += _section("Rejected nodes", sections.rejected(found.funnel))
     if found.fragmentation is not None:
         piece = found.fragmentation
         lines += _section(
-            "Not a shortage, a shape problem",
+            "Fragmented: enough memory is free, but not in one piece",
             [
                 f"  {bytes_text(piece.free_bytes)} of suitable card memory is free; the largest "
                 f"piece with enough compute is {bytes_text(piece.largest_usable_bytes)}."
@@ -71,7 +71,10 @@ def _head(found: Explanation) -> Iterator[str]:
     yield _field("Status", _status(found))
     wants = wants_text(found.request)
     yield _field(
-        "Wants", "what cannot be read" if status.problem and not wants else wants or "no device"
+        "Wants",
+        "unknown: its request cannot be read"
+        if status.problem and not wants
+        else wants or "no device",
     )
     if status.problem:
         yield _field("Problem", status.problem)
@@ -84,9 +87,12 @@ def _head(found: Explanation) -> Iterator[str]:
     if status.group and not status.problem:
         yield _field("Group", status.group)
     if status.nominated:
-        yield _field("Kept", f"{status.nominated}, until it was tried there: others go for it")
+        yield _field(
+            "Reserved",
+            f"{status.nominated}, until it is tried there: other pods are evicted for it",
+        )
     if status.evicted_for:
-        yield _field("Evicted", f"it makes room for {status.evicted_for}")
+        yield _field("Evicted", f"to make room for {status.evicted_for}")
     if status.never_preempts:
         yield _field("Evicts", "nobody: its preemptionPolicy is Never")
     if found.placement is not None:
@@ -159,10 +165,10 @@ def _status(found: Explanation) -> str:
 def _waiting(waiting: WaitingFor) -> str:
     nodes = f"one of {waiting.nodes} nodes" if waiting.nodes > 1 else "one node"
     if waiting.kind == "Release":
-        return f"for a release on {nodes} (tried again on every release)"
+        return f"for pods to end on {nodes} (tried again each time one ends)"
     if waiting.kind == "HoldEnd":
-        return f"until {nodes} that would do is no longer kept for others"
-    return f"for a change of {nodes} that has the room (not ready, cordoned or quarantined)"
+        return f"until {nodes} that would fit is no longer reserved for others"
+    return f"until {nodes} that has room can be used (now not ready, cordoned or quarantined)"
 
 
 def wants_text(request: Request) -> str:

@@ -66,7 +66,7 @@ def test_a_group_that_fits_in_part_says_how_many_and_what_the_others_lack() -> N
         "NotEnoughResources",
     )
     assert "3 of 4 can be placed together now, 1 short" in text(found)
-    assert "Last said  NotEnoughResources: " in text(found)
+    assert "Reported   NotEnoughResources: " in text(found)
 
 
 def test_asking_changes_nothing_and_agrees_with_the_next_round() -> None:
@@ -143,7 +143,7 @@ def test_the_gate_and_a_queue_that_does_not_exist() -> None:
     assert "nowhere (does not exist)" in text(lost)
     assert open_.gate is not None
     assert open_.gate.now is None
-    assert "would be let in now" in text(open_)
+    assert "would be admitted now" in text(open_)
 
 
 TIERS = (
@@ -234,7 +234,7 @@ def test_holds_and_victims_are_named() -> None:
     assert [kept.nodes for kept in found.kept] == [("n1",)], "while its victims leave"
     other = gang(world, "c")
     assert [kept.group for kept in other.in_the_way] == ["default/b"]
-    assert "n1 for default/b, while pods leave for it" in text(other)
+    assert "n1 for default/b, while pods are evicted for it" in text(other)
     world.tell(PodGone(uid=uid, namespace="default", name=uid, rv=9))
     assert gang(world, "b").leaving == ()
 
