@@ -76,7 +76,7 @@ async def open_cluster(access: Access) -> AsyncIterator["Cluster"]:
         ) as client:
             yield Cluster(client)
     except KubeConfigError as error:
-        raise CliError(str(error), "say which cluster with --kubeconfig; or: allot up") from error
+        raise CliError(str(error), "name a cluster with --kubeconfig, or run: allot up") from error
 
 
 async def _of_local_mode(home: Path) -> Path | None:
@@ -187,15 +187,15 @@ def _read(answer: KubeResult, what: str, kind: type[T]) -> T:
             raise CliError(f"{what} does not exist", remedy)
         case Refused(status=404):
             raise CliError(
-                f"{what}: the cluster knows no such kind of object",
-                "its definitions are in deploy/base/crds: kubectl apply -f deploy/base/crds",
+                f"{what}: the cluster does not have this kind of object",
+                "install its definition: kubectl apply -f deploy/base/crds",
             )
         case Refused():
             raise CliError(f"{what}: the API server says: {answer.message}")
         case _:
             raise CliError(
                 f"{what}: the API server gave no answer: {answer.message}",
-                "check --kubeconfig; or: allot up",
+                "check --kubeconfig, or start local mode: allot up",
             )
 
 

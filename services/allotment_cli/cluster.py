@@ -18,16 +18,18 @@ from allotment_local.orchestrator import up as start_local
 
 @click.command()
 @home_option
-@click.option("-d", "--detach", is_flag=True, help="Return when everything is ready.")
+@click.option(
+    "-d", "--detach", is_flag=True, help="Run in the background; return when everything is ready."
+)
 @click.option(
     "--nodes",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="YAML of node shapes; without it a node of each kind.",
+    help="YAML file of node shapes (default: one node of each kind).",
 )
 @click.option(
     "--policy",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Scheduler configuration (volcano-scheduler.conf).",
+    help="Scheduler configuration, like volcano-scheduler.conf.",
 )
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 def up(home: Path, detach: bool, nodes: Path | None, policy: Path | None, output: str) -> None:
@@ -44,7 +46,7 @@ def up(home: Path, detach: bool, nodes: Path | None, policy: Path | None, output
 @click.command()
 @home_option
 def down(home: Path) -> None:
-    """Stop local mode; no process is left."""
+    """Stop local mode and all its processes."""
     local_mode(lambda: anyio.run(lambda: stop_local(home, say=note)))
 
 
@@ -52,7 +54,7 @@ def down(home: Path) -> None:
 @home_option
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 def status(home: Path, output: str) -> None:
-    """What runs in local mode, with every address."""
+    """Show what runs in local mode, with every address."""
     show_status(local_mode(lambda: anyio.run(ask_local, home)), output)
 
 

@@ -114,9 +114,9 @@ async def _demo(home: Path, examples: Path, is_complete: bool) -> None:
     _title("Placements")
     emit(_placements(settled))
     _check(settled, is_complete)
-    _title("What device plugins told the containers")
-    told = await demo_env.environments(kubeconfig, applied)
-    emit(table(("POD", "VARIABLE", "VALUE"), demo_env.lines_of(told)))
+    _title("What device plugins set in the containers' environment")
+    environments = await demo_env.environments(kubeconfig, applied)
+    emit(table(("POD", "VARIABLE", "VALUE"), demo_env.lines_of(environments)))
     placed = next((pod for pod in settled.pods if pod.placement is not None), None)
     waiting = next((pod for pod in settled.pods if pod.never), None)
     if placed is None or waiting is None:

@@ -35,7 +35,7 @@ def manifests_in(directory: Path) -> list[Path]:
     """The manifests of a directory, in the order of their names. Raises `CliError` without any."""
     files = sorted(directory.glob("*.yaml"))
     if not files:
-        raise CliError(f"{directory} holds no *.yaml")
+        raise CliError(f"there is no *.yaml file in {directory}")
     return files
 
 
@@ -69,7 +69,7 @@ def _read(files: Sequence[Path]) -> list[tuple[str, dict[str, Any]]]:
             raise CliError(f"{file} is not YAML: {error}") from error
         for number, body in enumerate(documents, 1):
             if not isinstance(body, dict) or body.get("kind") not in PATHS:
-                wanted = "examples hold pods, PodGroups, Jobs and Queues"
-                raise CliError(f"{file}, document {number} is something else", wanted)
+                wanted = "examples may contain Pods, PodGroups, Jobs and Queues"
+                raise CliError(f"{file}, document {number} is of another kind", wanted)
             manifests.append((f"{file}, document {number}", body))
     return manifests

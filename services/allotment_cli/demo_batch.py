@@ -115,7 +115,7 @@ async def batch_sections(origin: Origin, kubeconfig: Path, examples: Path) -> li
                 if not missing:
                     return _sections(scene)
                 await anyio.sleep(POLL_S)
-    raise CliError(f"not so within {SETTLED_WITHIN_S:g} s: {'; '.join(missing)}")
+    raise CliError(f"not reached within {SETTLED_WITHIN_S:g} s: {'; '.join(missing)}")
 
 
 async def _look(source: Source, access: Access) -> Scene:

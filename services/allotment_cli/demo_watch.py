@@ -71,7 +71,7 @@ async def settle(origin: Origin, applied: list[Applied]) -> Settled:
                     return Settled(folded.state, pods)
                 await anyio.sleep(POLL_S)
     late = ", ".join(f"{p.name} ({p.status} {p.cause})" for p in pods if p.status not in AT_REST)
-    raise CliError(f"not settled within {SETTLED_WITHIN_S:g} s: {late}")
+    raise CliError(f"these pods did not settle within {SETTLED_WITHIN_S:g} s: {late}")
 
 
 def upheld(record: Record, envelope: Envelope, state: ClusterState) -> dict[str, Placement]:

@@ -35,7 +35,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     "--services",
     metavar="HOST:PORT,...",
     default="",
-    help="HTTP addresses of services to ask, where local mode does not know them.",
+    help="HTTP addresses of services to ask, in addition to those of local mode.",
 )
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_context
@@ -48,12 +48,12 @@ def doctor(
     services: str,
     output: str,
 ) -> None:
-    """What somebody should look at: configuration that is refused or has no effect, nodes that
-    disagree with it, cards that are ill, oversold or in quarantine, pods that a device plugin does
-    not serve. In local mode, and with --services, also services that are not ready, as they are
-    while they are behind the log, and objects that services refuse.
+    """List problems that need attention: configuration that is refused or has no effect, nodes that
+    disagree with it, cards that are unhealthy, oversold or in quarantine, pods that no device
+    plugin serves. In local mode, and with --services, also services that are not ready (a service
+    that is behind the log is not ready) and objects that services refuse.
 
-    Exit code 1 if there is anything.
+    Exit code 1 if there is any problem.
     """
     origin = Origin(home, nats, file)
     named = [_address(text) for text in services.split(",") if text.strip()]
@@ -81,7 +81,7 @@ def _address(text: str) -> str:
     if not port.isdecimal() or "/" in address:
         raise CliError(
             f"--services: {text.strip()!r} is not the address of a service",
-            "write host:port of its HTTP side, e.g. allotment-binder:8080",
+            "write host:port of its HTTP server, for example allotment-binder:8080",
         )
     return address
 
@@ -102,8 +102,8 @@ def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
             severity=ERROR,
             code="ServiceNotReady",
             subject=subject,
-            message=row["detail"] or "not ready",
-            remedy=f"its log says more: {row['log']}",
+            message=row["detail"] or "the service is not ready and gives no reason",
+            remedy=f"read its log: {row['log']}",
         )
     for line in row.get("refused", ()):
         yield Finding(
@@ -111,7 +111,7 @@ def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
             code="ObjectRefused",
             subject=subject,
             message=line,
-            remedy="correct or delete the object; everything else goes on without it",
+            remedy="correct or delete the object; the service goes on without it",
         )
 
 
@@ -139,7 +139,7 @@ def _lines(
     errors = sum(one.severity == ERROR for one in found) + len(unreadable)
     warnings = len(found) + len(unreadable) - errors
     summary = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
-    return [*lines, summary if found or unreadable else "nothing stands out"]
+    return [*lines, summary if found or unreadable else "no problems found"]
 
 
 def _counted(number: int, word: str) -> str:

@@ -50,7 +50,7 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
                 ctx.exit(128 + signal.SIGPIPE)
             case OSError(errno=errno.ENOSPC, filename=None) as full:
                 _say_no_more()
-                raise CliError(f"what it prints cannot be written: {full.strerror}") from error
+                raise CliError(f"the output cannot be written: {full.strerror}") from error
             case _:
                 raise
 

@@ -40,16 +40,18 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, commands=COMMANDS)
 def explain() -> None:
-    """Why a pod is where it is, or a gang waits."""
+    """Explain why a pod, gang or queue runs or waits."""
 
 
 @click.command()
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @source_options
 @click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
-@click.option("--node", help="Also every step for every card of this node.")
-@click.option("--all", "all_", is_flag=True, help="Every candidate, every step of the timeline.")
-@click.option("--exit-code", is_flag=True, help="Exit 0 if it has a place, 3 if it waits.")
+@click.option("--node", help="Show also every step for every card of this node.")
+@click.option(
+    "--all", "all_", is_flag=True, help="Show every candidate and every step of the timeline."
+)
+@click.option("--exit-code", is_flag=True, help="Exit 0 if the pod has a place, 3 if it waits.")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_context
 def pod(

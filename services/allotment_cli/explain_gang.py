@@ -35,8 +35,10 @@ WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting"))
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @source_options
 @click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
-@click.option("--all", "all_", is_flag=True, help="Every member.")
-@click.option("--exit-code", is_flag=True, help="Exit 0 if it has its minimum, 3 if it waits.")
+@click.option("--all", "all_", is_flag=True, help="Show every member.")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit 0 if the group has its minimum, 3 if it waits."
+)
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_context
 def gang(
@@ -51,7 +53,7 @@ def gang(
     exit_code: bool,
     output: str,
 ) -> None:
-    """Why a group runs or waits: its PodGroup's name, or its Job's."""
+    """Explain why a group runs or waits. NAME is its PodGroup's or its Job's."""
     namespace, bare = pod_name(name, "group")
     found = anyio.run(_explain, Origin(home, nats, file), namespace, bare, at)
     if output == "json":

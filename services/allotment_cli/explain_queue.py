@@ -30,7 +30,7 @@ WORDS = {
 @click.argument("name")
 @source_options
 @click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
-@click.option("--all", "all_", is_flag=True, help="Every group that waits.")
+@click.option("--all", "all_", is_flag=True, help="Show every group that waits.")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 def queue(
     name: str,

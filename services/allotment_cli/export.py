@@ -83,7 +83,7 @@ def read_file(path: Path) -> Iterator[Record]:
                 record = decode(text, f"{path}:{number}")
                 if record.seq != expected:
                     raise CliError(
-                        f"{path}:{number} holds sequence {record.seq} where {expected} is due",
+                        f"{path}:{number} has sequence {record.seq}, but {expected} was expected",
                         "export the whole log: allot log -o jsonl",
                     )
                 expected += 1

@@ -140,7 +140,7 @@ async def _restore(
             return nothing
         return snapshot.decode(kept.state), kept
     except (msgspec.DecodeError, snapshot.SnapshotError) as error:
-        note(f"what was kept of this log is of another release: {error}")
+        note(f"the cache of this log is from another release and is not used: {error}")
         return nothing
 
 
@@ -151,7 +151,7 @@ async def _keep(snapshots: SnapshotStore, folded: Folded, latest_ms: int, record
     try:
         await snapshots.save(folded.seq, msgspec.msgpack.encode(kept), record)
     except OSError as error:
-        note(f"what was read of the log is not kept for the next command: {error}")
+        note(f"the cache of this log cannot be written; each command reads the log again: {error}")
 
 
 def take(

@@ -32,7 +32,7 @@ class Listing(msgspec.Struct, frozen=True, rename="camel"):
 
 @click.group()
 def get() -> None:
-    """Nodes, pods or cards as the log knows them."""
+    """List nodes, pods or cards as recorded in the log."""
 
 
 def _options(command: Any) -> Any:
@@ -58,7 +58,7 @@ def nodes(home: Path, nats: str | None, file: Path | None, at: str | None, outpu
 
 @get.command()
 @_options
-@click.option("-n", "--namespace", help="Only pods of this namespace (default: of all).")
+@click.option("-n", "--namespace", help="Only pods of this namespace (default: all).")
 @click.option("--node", help="Only pods on this node.")
 @click.option("--pending", is_flag=True, help="Only pods that wait.")
 def pods(

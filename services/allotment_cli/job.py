@@ -81,7 +81,12 @@ def only_name(name: str | None, flag: str | None, kind: str) -> str:
 
 
 @job.command()
-@click.option("-f", "--filename", type=click.Path(path_type=Path, dir_okay=False), help="YAML.")
+@click.option(
+    "-f",
+    "--filename",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="YAML file with one Job.",
+)
 @click.option("-N", "--name", help="Name of a new Job of one container.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Its namespace.")
 @click.option("-i", "--image", default="busybox", show_default=True, help="Its image.")
@@ -89,7 +94,9 @@ def only_name(name: str | None, flag: str | None, kind: str) -> str:
 @click.option("-r", "--replicas", default=1, show_default=True, help="How many pods.")
 @click.option("-R", "--requests", default="cpu=1000m,memory=100Mi", show_default=True)
 @click.option("-L", "--limits", default="cpu=1000m,memory=100Mi", show_default=True)
-@click.option("-S", "--scheduler", default="volcano", show_default=True, help="Who places them.")
+@click.option(
+    "-S", "--scheduler", default="volcano", show_default=True, help="Scheduler that places them."
+)
 @cluster_options
 @click.pass_context
 def run(
@@ -147,7 +154,7 @@ def list_(
     context: str | None,
     output: str,
 ) -> None:
-    """Jobs, and how many of their pods are where."""
+    """List Jobs, and count their pods by phase."""
     access = Access(home, kubeconfig, context)
     found = anyio.run(read_jobs, access, "" if all_namespaces else namespace)
     rows = [
@@ -213,7 +220,7 @@ def view(
     context: str | None,
     output: str,
 ) -> None:
-    """One Job: what it wants, where it stands, what happened to it."""
+    """Show one Job: its request, its state and its Events."""
     named = only_name(name, flag, "job")
     found: JobView = anyio.run(read_job, Access(home, kubeconfig, context), namespace, named)
     if output == "json":
@@ -227,14 +234,14 @@ def view(
 @job.command()
 @_one_job
 def suspend(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
-    """End a Job's pods; it can be resumed."""
+    """Suspend a Job: its pods end, and it can be resumed."""
     _ask(Access(**access), namespace, only_name(name, flag, "job"), ABORT_JOB)
 
 
 @job.command()
 @_one_job
 def resume(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
-    """Go on with a Job that was suspended."""
+    """Resume a Job that was suspended."""
     _ask(Access(**access), namespace, only_name(name, flag, "job"), RESUME_JOB)
 
 

@@ -68,7 +68,9 @@ def amounts(text: str, flag: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, amount = part.partition("=")
         if not equals or not name:
-            raise CliError(f"{flag} {part!r} is no amount", "write it like cpu=1000m,memory=100Mi")
+            raise CliError(
+                f"{flag} {part!r} is not an amount", "write it like cpu=1000m,memory=100Mi"
+            )
         try:
             units.parse(amount)
         except units.QuantityError as error:

@@ -29,7 +29,8 @@ async def journal_of(source: Source) -> Journal:
             return await _brought_up_to(last_seq, source, found, state)
         except JournalError as error:
             raise CliError(
-                f"this log cannot be summed up: {error}", "see: allot log, for the record"
+                f"the usage in this log cannot be computed: {error}",
+                "see the record with: allot log",
             ) from error
 
 
@@ -44,9 +45,9 @@ async def _brought_up_to(
             for record in batch:
                 last = record
                 envelope = take(state, record)
-                told = () if envelope is None else envelope.events
-                writer.take(record.seq, record.time_ns // 1_000_000, record.payload, told)
-                events += len(told)
+                decoded = () if envelope is None else envelope.events
+                writer.take(record.seq, record.time_ns // 1_000_000, record.payload, decoded)
+                events += len(decoded)
     if writer.last_seq > found.last_seq:
         segment = writer.cut()
         found.add(segment)
@@ -66,11 +67,11 @@ async def _restored(
     try:
         state = snapshot.decode(image[1])
     except snapshot.SnapshotError as error:
-        note(f"the kept journal is of another release: {error}")
+        note(f"the cached journal is from another release and is not used: {error}")
         return nothing
     found = await cache.segments.load(state.seq)
     for ignored in cache.segments.ignored:
-        note(f"the kept journal is not used: {ignored.path}: {ignored.message}")
+        note(f"the cached journal is not used: {ignored.path}: {ignored.message}")
     return (found, state) if found.last_seq == state.seq else nothing
 
 
@@ -80,4 +81,4 @@ async def _keep(cache: JournalCache, segment: Segment, state: ClusterState, reco
         await cache.segments.save(segment)
         await cache.snapshots.save(state.seq, snapshot.encode(state), record)
     except (OSError, OverflowError, JournalError) as error:
-        note(f"what was read of the log is not kept for the next command: {error}")
+        note(f"the cached journal cannot be written; the next command reads the log again: {error}")

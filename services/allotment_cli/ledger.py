@@ -53,7 +53,7 @@ class LedgerDocument(msgspec.Struct, frozen=True, rename="camel"):
 def ledger(
     home: Path, nats: str | None, file: Path | None, at: str | None, node: str | None, output: str
 ) -> None:
-    """The card map: who holds how much of which card."""
+    """Show who holds how much of which card."""
     folded = anyio.run(_fold, Origin(home, nats, file), at)
     if node is not None and node not in folded.state.nodes:
         raise CliError(f"node {node} is not known at seq {folded.seq}", "see: allot get nodes")

@@ -84,7 +84,7 @@ class Wanted(NamedTuple):
 @click.option("--card", metavar="NODE/INDEX", help="Only what concerns this card.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help=f"{', '.join(EVENT_TYPES)}.")
 @click.option("--since", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
-@click.option("-f", "--follow", is_flag=True, help="Wait for what comes.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new events and show them.")
 @click.option("-o", "--output", type=click.Choice(("text", "json", "jsonl")), default="text")
 @click.pass_context
 def log(
@@ -100,14 +100,16 @@ def log(
     follow: bool,
     output: str,
 ) -> None:
-    """The allocation log, one line an event. -o jsonl exports whole records for --file."""
+    """Show the allocation log, one line per event. -o jsonl exports whole records for --file."""
     ctx.obj = Origin(home, nats, file)
     if ctx.invoked_subcommand is not None:
         return
     if follow and output == "json":
         raise CliError("-o json is one document and cannot follow", "use -o jsonl with --follow")
     if follow and file is not None:
-        raise CliError("a file does not grow", "follow a live log: without --file")
+        raise CliError(
+            "--follow needs a live log, and --file names an exported one", "leave out --file"
+        )
     subject = _subject(pod, node, card)
     try:
         anyio.run(_show, ctx.obj, subject, tuple(map(_type, types)), since, follow, output)
@@ -120,7 +122,7 @@ def log(
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_obj
 def show(origin: Origin, seq: int, output: str) -> None:
-    """One record as it is stored, what it stood on and what came of it."""
+    """Show one record as it is stored, the state it was decided on and its outcome."""
     shown = anyio.run(_show_one, origin, seq)
     if output == "json":
         emit_json(shown)
@@ -130,7 +132,7 @@ def show(origin: Origin, seq: int, output: str) -> None:
 
 def _subject(pod: str | None, node: str | None, card: str | None) -> story.Subject:
     if sum(given is not None for given in (pod, node, card)) > 1:
-        raise CliError("--pod, --node and --card are three questions", "ask one of them")
+        raise CliError("--pod, --node and --card exclude each other", "give one of them")
     if pod is not None:
         return PodSubject(*pod_name(pod))
     if node is not None:
@@ -138,7 +140,7 @@ def _subject(pod: str | None, node: str | None, card: str | None) -> story.Subje
     if card is not None:
         name, _, index = card.rpartition("/")
         if not name or not index:
-            raise CliError(f"--card {card!r} names no card", "give NODE/INDEX like gpu-07/3")
+            raise CliError(f"--card {card!r} is not a card", "give NODE/INDEX like gpu-07/3")
         return NodeSubject(name, index.removeprefix("GPU-") if index[4:].isdigit() else index)
     return Everything()
 

@@ -8,16 +8,28 @@ from allotment_cli.ending import ended_in_order
 from allotment_cli.lazy import LazyGroup
 
 COMMANDS = {
-    "up": ("allotment_cli.cluster", "up", "Start local mode: NATS, API server, fake nodes, all."),
-    "down": ("allotment_cli.cluster", "down", "Stop local mode; no process is left."),
-    "status": ("allotment_cli.cluster", "status", "What runs in local mode, with every address."),
-    "demo": ("allotment_cli.demo", "demo", "Local mode, the examples, explanations, a replay."),
-    "get": ("allotment_cli.get", "get", "Nodes, pods or cards as the log knows them."),
-    "ledger": ("allotment_cli.ledger", "ledger", "The card map: who holds how much of which card."),
-    "usage": ("allotment_cli.usage", "usage", "Who held how much, and for how long."),
-    "log": ("allotment_cli.log", "log", "The allocation log, one line an event."),
-    "explain": ("allotment_cli.explain", "explain", "Why a pod is where it is, or a gang waits."),
-    "doctor": ("allotment_cli.doctor", "doctor", "What somebody should look at."),
+    "up": (
+        "allotment_cli.cluster",
+        "up",
+        "Start local mode: NATS, API server, fake nodes, services.",
+    ),
+    "down": ("allotment_cli.cluster", "down", "Stop local mode and all its processes."),
+    "status": (
+        "allotment_cli.cluster",
+        "status",
+        "Show what runs in local mode, with every address.",
+    ),
+    "demo": ("allotment_cli.demo", "demo", "Run the examples in local mode and explain them."),
+    "get": ("allotment_cli.get", "get", "List nodes, pods or cards as recorded in the log."),
+    "ledger": ("allotment_cli.ledger", "ledger", "Show who holds how much of which card."),
+    "usage": ("allotment_cli.usage", "usage", "Show who held how much, and for how long."),
+    "log": ("allotment_cli.log", "log", "Show the allocation log, one line per event."),
+    "explain": (
+        "allotment_cli.explain",
+        "explain",
+        "Explain why a pod, gang or queue runs or waits.",
+    ),
+    "doctor": ("allotment_cli.doctor", "doctor", "List problems that need attention."),
     "job": (
         "allotment_cli.job",
         "job",
@@ -38,9 +50,9 @@ COMMANDS = {
     "nats-users": (
         "allotment_cli.nats_users",
         "nats_users",
-        "Make keys for the services' NATS users, as manifests.",
+        "Create keys for the services' NATS users, as manifests.",
     ),
-    "version": ("allotment_cli.version", "version", "Versions of what is installed."),
+    "version": ("allotment_cli.version", "version", "Show the versions of what is installed."),
 }
 
 
@@ -56,8 +68,8 @@ class Allot(LazyGroup):
 def main() -> None:
     """Shared GPUs on Kubernetes, scheduled through one log that explains itself.
 
-    Exit codes: 0 the question was answered; 1 differences were found; 2 it could not be answered;
-    130, 143 and the like: it was stopped by a signal (128 and its number).
+    Exit codes: 0 the command did what it was asked; 1 it found differences or problems; 2 it could
+    not do it; 128 and a signal's number (130, 143): that signal stopped it.
     """
 
 

@@ -12,7 +12,9 @@ def pod_name(text: str, kind: str = "pod") -> tuple[str, str]:
     if not slash:
         namespace = "default"
     if not namespace or not name or "/" in namespace:
-        raise CliError(f"{text!r} names no {kind}", "give NAMESPACE/NAME, or NAME in default")
+        raise CliError(
+            f"{text!r} is not the name of a {kind}", "give NAMESPACE/NAME, or NAME in default"
+        )
     return namespace, name
 
 

@@ -102,7 +102,7 @@ def _one_queue(command: Any) -> Any:
 @cluster_options
 @click.option("-o", "--output", type=OUTPUTS, default="text")
 def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str) -> None:
-    """All queues, and how many PodGroups of each are where."""
+    """List all queues, and count their PodGroups by phase."""
     _show(anyio.run(read_queues, Access(home, kubeconfig, context)), output)
 
 
@@ -110,7 +110,7 @@ def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str)
 @_one_queue
 @click.option("-o", "--output", type=OUTPUTS, default="text")
 def get(name: str | None, flag: str | None, output: str, **access: Any) -> None:
-    """One queue, as `list` shows it."""
+    """Show one queue, as `list` does."""
     named = only_name(name, flag, "queue")
     rows = [row for row in anyio.run(read_queues, Access(**access)) if row.name == named]
     if not rows:
@@ -172,11 +172,18 @@ def _row(found: ShownQueue, counts: Counter[str]) -> QueueRow:
 @queue.command()
 @click.argument("name", required=False)
 @click.option("-n", "--name", "flag", metavar="NAME", help="The same as NAME.  [default: test]")
-@click.option("-w", "--weight", type=WEIGHT, default=1, show_default=True, help="Its share.")
+@click.option(
+    "-w",
+    "--weight",
+    type=WEIGHT,
+    default=1,
+    show_default=True,
+    help="Its share relative to other queues.",
+)
 @click.option("-S", "--state", type=click.Choice((OPEN, CLOSED)), default=OPEN, show_default=True)
 @cluster_options
 def create(name: str | None, flag: str | None, weight: int, state: str, **access: Any) -> None:
-    """Make a queue."""
+    """Create a queue."""
     named = only_name(name, flag, "queue") if name or flag else "test"
     anyio.run(_create, Access(**access), named, weight, state)
     emit([f"create queue {named} successfully"])
@@ -242,7 +249,7 @@ async def _queues_and_groups(
 @queue.command()
 @_one_queue
 def delete(name: str | None, flag: str | None, **access: Any) -> None:
-    """Delete a queue that has none below it."""
+    """Delete a queue that has no child queues."""
     named = only_name(name, flag, "queue")
     orphans = anyio.run(_delete, Access(**access), named)
     emit([f"delete queue {named} successfully"])
@@ -258,8 +265,8 @@ async def _delete(access: Access, name: str) -> int:
         below = sorted(each.metadata.name for each in queues.values() if each.spec.parent == name)
         if below:
             raise CliError(
-                f"queue {name} cannot be deleted: below it is {', '.join(below)}",
-                f"first: allot queue delete {below[0]}",
+                f"queue {name} cannot be deleted: it has child queues: {', '.join(below)}",
+                f"delete them first: allot queue delete {below[0]}",
             )
         await cluster.delete(QUEUES, "", name, queues[name].metadata.uid)
         return counts.get(name, 0)

@@ -118,7 +118,9 @@ class FileSource:
             yield self.records[start : min(start + BATCH_RECORDS, last)]
 
     def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
-        raise CliError("a file does not grow", "follow a live log: without --file")
+        raise CliError(
+            "--follow needs a live log, and --file names an exported one", "leave out --file"
+        )
 
 
 @asynccontextmanager
@@ -139,8 +141,8 @@ async def _running(home: Path) -> str:
     url = found.get("nats")
     if not isinstance(url, str) or not url:
         raise CliError(
-            f"nothing is running at {home}",
-            "run: allot up, or say where the log is with --nats URL or --file LOG.jsonl",
+            f"local mode is not running at {home}",
+            "run: allot up, or name another log with --nats URL or --file LOG.jsonl",
         )
     return url
 
@@ -180,9 +182,13 @@ async def _live(url: str, home: Path) -> AsyncIterator[Source]:
             snapshots = SnapshotDirectory(cache, log_identity=log.identity)
             yield LiveSource(log, snapshots, JournalCache.at(cache / "journal", log.identity))
     except NatsUnavailable as error:
-        raise CliError(f"NATS cannot be reached: {error}", "check --nats; or: allot up") from error
+        raise CliError(
+            f"NATS cannot be reached: {error}", "check --nats, or start local mode: allot up"
+        ) from error
     except TimeoutError as error:
-        raise CliError(f"NATS at {url} does not answer", "check --nats; or: allot up") from error
+        raise CliError(
+            f"NATS at {url} does not answer", "check --nats, or start local mode: allot up"
+        ) from error
     except (LogUnavailable, LogDamaged) as error:
         raise CliError(f"the log at {url} cannot be read: {error}") from error
 

@@ -35,7 +35,9 @@ class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
 
 @click.command()
 @source_options
-@click.option("--from", "first", metavar="MOMENT", help="Begin here (default: the log's begin).")
+@click.option(
+    "--from", "first", metavar="MOMENT", help="Begin here (default: where the log begins)."
+)
 @click.option("--to", "last", metavar="MOMENT", help="End here (default: now).")
 @click.option("--by", type=click.Choice(("namespace", "node")), default="namespace")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")

@@ -31,7 +31,7 @@ Context = ServiceContext[ControllerSettings]
 
 
 class Counters:
-    """What was done in all lives of this process; the controller of the present one adds to it."""
+    """What was done in all terms of this process; the controller of the present one adds to it."""
 
     def __init__(self) -> None:
         self.past = {"created": 0, "ended": 0, "groups": 0, "lost": 0, "defects": 0}
@@ -90,18 +90,18 @@ async def run(ctx: Context) -> None:
             beside.start_soon(presence.keep_looking)
         with ctx.until_stop():
             while True:
-                await _live(ctx, lease, client, presence, counters)
+                await _term(ctx, lease, client, presence, counters)
         beside.cancel_scope.cancel()
 
 
-async def _live(
+async def _term(
     ctx: Context,
     lease: Lease,
     client: kube.KubeClient,
     presence: Presence,
     counters: Counters,
 ) -> None:
-    """One active life, from being the one that works to not being it any more."""
+    """One term: from getting the lease to losing it, or to stepping aside."""
     await _turn(ctx, lease)
     if ctx.settings.step_aside:
         await presence.look()
@@ -177,7 +177,7 @@ def main() -> None:
             "allotment-controller",
             ControllerSettings,
             run,
-            "Makes pods of Jobs, PodGroups of pods, and keeps queues.",
+            "Creates pods for Jobs and PodGroups for pods, and keeps the state of queues.",
         )
     )
 

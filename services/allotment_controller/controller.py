@@ -227,7 +227,7 @@ class Controller:
             return
         reason = "InvalidJob" if path == objects.JOBS else "UnreadableObject"
         about = Meta(event.name, event.namespace, event.uid)
-        text = f"cannot be read and is left alone: {event.error[:ERROR_CHARS_MAX]}"
+        text = f"it cannot be read, so it is ignored: {event.error[:ERROR_CHARS_MAX]}"
         self.teller.tell(*TOLD_KINDS[path], about, Notice("Warning", reason, text))
 
     def _watch(

@@ -272,7 +272,7 @@ class Jobs:
             self._context.enqueue_group(job.metadata.namespace, groups.name_of(job))
             return
         if _is_taken(answer):
-            raise Again("the PodGroup of the Job's earlier life is still there")
+            raise Again("the Job's previous PodGroup is not deleted yet")
         self._report(job, "PodGroupError", [f"PodGroup {groups.name_of(job)}: {answer.message}"])
 
     async def _change_group(self, group: PodGroup, plan: sync.Plan) -> None:

@@ -92,7 +92,9 @@ class Queues:
             self._commands.pop((namespace, command.metadata.name), None)
             self._jobs.command(job, command)
             return True
-        text = f"Command {command.action} is for another Job of the name, or unknown: not done"
+        text = (
+            f"Command {command.action} is not done: it is unknown, or for another Job of this name"
+        )
         self._context.teller.job(job.metadata, Notice("Warning", "CommandDenied", text))
         return False
 

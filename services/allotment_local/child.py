@@ -71,7 +71,7 @@ class Child:
             self.state.detail = f"ended with {describe_exit(self.exit_status)}"
             self._changed()
             pause_s = pause.after(anyio.current_time() - started_s)
-            self._say(f"{self.state.name} {self.state.detail}; back in {pause_s:.1f} s")
+            self._say(f"{self.state.name} {self.state.detail}; it restarts in {pause_s:.1f} s")
             with anyio.move_on_after(pause_s):
                 await self._stopping.wait()
 

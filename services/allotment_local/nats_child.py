@@ -58,7 +58,7 @@ class NatsChild:
             self.state.restarts += 1
             self._changed()
             pause_s = pause.after(anyio.current_time() - started_s)
-            self._say(f"nats {self.state.detail}; back in {pause_s:.1f} s")
+            self._say(f"nats {self.state.detail}; it restarts in {pause_s:.1f} s")
             with anyio.move_on_after(pause_s):
                 await self._stopping.wait()
             if self._stopping.is_set():

@@ -126,7 +126,7 @@ def _check_files(nodes_file: Path | None, policy_file: Path | None) -> _Files:
 
 async def _is_running(place: Home, say: Say) -> dict[str, Any]:
     """Another supervisor owns the home: say so, and wait until it is through with starting."""
-    say(f"local mode is already running in {place.path}; to start anew: allot down")
+    say(f"local mode is already running in {place.path}; to start again, first run: allot down")
     with anyio.move_on_after(READY_WITHIN_S):
         while place.is_owned():
             found = await status(place.path)
@@ -186,10 +186,10 @@ async def _listen(process: Process, say: Say) -> dict[str, Any] | None:
             rest += piece
             while b"\n" in rest:
                 line, _, rest = rest.partition(b"\n")
-                told: dict[str, Any] = json.loads(line)
-                if "say" not in told:
-                    return told
-                say(told["say"])
+                message: dict[str, Any] = json.loads(line)
+                if "say" not in message:
+                    return message
+                say(message["say"])
     return None
 
 

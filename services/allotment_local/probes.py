@@ -52,7 +52,9 @@ async def probe_nats(url: str) -> Answer:
         return Answer(False, f"no greeting from {url} within {TIMEOUT_S:.0f} s")
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
         return Answer(False, f"no greeting from {url}: {error or type(error).__name__}")
-    return Answer(greeting.startswith(b"INFO "), "")
+    if not greeting.startswith(b"INFO "):
+        return Answer(False, f"what listens at {url} is not a NATS server")
+    return Answer(True, "")
 
 
 async def _get(address: str, path: str) -> tuple[int, bytes]:

@@ -113,7 +113,9 @@ class Supervisor:
             survivors = end([*before.processes(), gone], LEFTOVER_S)
             if survivors:
                 pids = ", ".join(str(process.pid) for process in survivors)
-                raise StartFailed([f"processes of the last run do not end: {pids}"])
+                raise StartFailed(
+                    [f"processes of the last run could not be ended, end them by hand: {pids}"]
+                )
         self._home.turn_logs()
         kept = self._home.set_aside_nats(datetime.now(UTC))
         if kept is not None:

@@ -185,4 +185,4 @@ def test_a_reader_that_went_away_and_a_full_disk(tmp_path: Path) -> None:
             [*ALLOT, "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S
         )
     assert done.returncode == 2
-    assert done.stderr == "allot: what it prints cannot be written: No space left on device\n"
+    assert done.stderr == "allot: the output cannot be written: No space left on device\n"

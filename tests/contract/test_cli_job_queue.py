@@ -183,7 +183,7 @@ def test_a_job_is_viewed_with_its_group_and_events(scene: Scene) -> None:
         (["job", "run", "-N", "a", "-n", "nowhere"], "nowhere"),
         (["job", "view", "a", "-N", "b"], "two jobs are named: a and b"),
         (["job", "run"], "no job is named"),
-        (["job", "run", "-N", "a", "-R", "cpu"], "--requests 'cpu' is no amount"),
+        (["job", "run", "-N", "a", "-R", "cpu"], "--requests 'cpu' is not an amount"),
         (["job", "run", "-N", "a", "-R", "cpu=x"], "--requests cpu: 'x' is not a quantity"),
         (["job", "run", "-N", "a", "-R", "cpu=2"], "--requests cpu=2 is more than the limit"),
         (["job", "run", "-N", "a", "-m", "2"], "minAvailable"),
@@ -234,7 +234,7 @@ def test_queues_are_made_counted_operated_and_deleted(scene: Scene) -> None:
     below = {"metadata": {"name": "below"}, "spec": {"parent": "team"}}
     scene.call("POST", f"{SCHEDULING}/queues", below)
     refused = scene.allot("queue", "delete", "-n", "team", code=2)
-    assert "below it is below" in refused.stderr
+    assert "it has child queues: below" in refused.stderr
     scene.allot("queue", "delete", "below")
     assert "3 PodGroups name it" in scene.allot("queue", "delete", "team").stderr
     scene.allot("queue", "delete", "closed")
@@ -244,7 +244,7 @@ def test_a_cluster_without_definitions_and_none_at_all(tmp_path: Path) -> None:
     with process() as url:
         bare = Scene(url, kubeconfig(tmp_path / "kubeconfig", url))
         result = bare.allot("job", "list", code=2)
-        assert "knows no such kind of object" in result.stderr
+        assert "does not have this kind of object" in result.stderr
         assert "deploy/base/crds" in result.stderr
     gone = bare.allot("queue", "list", code=2)
     assert "gave no answer" in gone.stderr

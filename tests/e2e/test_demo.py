@@ -14,7 +14,7 @@ import pytest
 
 HEADINGS = (
     "=== Placements",
-    "=== What device plugins told the containers",
+    "=== What device plugins set in the containers' environment",
     "=== allot explain pod default/hami-core",
     "=== allot explain pod default/never-fits",
     "=== allot ledger",

@@ -45,7 +45,7 @@ def test_a_gap_is_named(tmp_path: Path) -> None:
     path = busy_cluster().write(tmp_path / "log.jsonl")
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:3] + lines[4:]))
-    with pytest.raises(CliError, match=r"log\.jsonl:4 holds sequence 5 where 4 is due"):
+    with pytest.raises(CliError, match=r"log\.jsonl:4 has sequence 5, but 4 was expected"):
         list(export.read_file(path))
 
 

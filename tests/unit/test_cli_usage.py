@@ -90,7 +90,7 @@ def test_what_was_kept_is_damaged(
     [kept] = (tmp_path / "cache").glob("segment-*")
     kept.write_bytes(kept.read_bytes()[:-1])
     assert found(cached).entries.tobytes() == before.entries.tobytes()
-    assert f"the kept journal is not used: {kept}: " in capsys.readouterr().err
+    assert f"the cached journal is not used: {kept}: " in capsys.readouterr().err
     assert cached.firsts == [1, len(cached.records), 1]
 
 
@@ -157,4 +157,7 @@ def test_a_record_that_no_journal_can_take(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(model, "CHANGES_MAX", 2)
     result = usage(log.write(tmp_path / "wide.jsonl"))
     assert result.exit_code == 2
-    assert "this log cannot be summed up: the record at 1 changed more than is" in result.stderr
+    assert (
+        "the usage in this log cannot be computed: the record at 1 changed more than is"
+        in result.stderr
+    )
