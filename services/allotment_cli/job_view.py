@@ -206,7 +206,7 @@ def view_lines(found: JobView) -> list[str]:
 
 
 def _to_the_second(time: str) -> str:
-    """Events may be told to the microsecond; everything else here is not."""
+    """Events may be reported to the microsecond; everything else here is not."""
     whole, dot, _ = time.partition(".")
     return f"{whole}Z" if dot else time
 

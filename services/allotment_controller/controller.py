@@ -36,7 +36,7 @@ ABSENT_RETRY_S = 5.0
 
 Context = ServiceContext[ControllerSettings]
 T = TypeVar("T")
-TOLD_KINDS = {
+REPORTED_KINDS = {
     objects.JOBS: (keys.BATCH, "Job"),
     objects.GROUPS: (keys.SCHEDULING, "PodGroup"),
     objects.QUEUES: (keys.SCHEDULING, "Queue"),
@@ -72,7 +72,7 @@ class Controller:
         )
         self._listed = anyio.Event()
         self._admits: dict[str, tuple[str, str]] = {}
-        """By queue, as the watch told it: our own writes are in `known` before that."""
+        """By queue, as the watch reported it: our own writes are in `known` before that."""
 
     async def run(self) -> None:
         """Watch and work until cancelled. Nothing is done before everything was listed."""
@@ -109,7 +109,7 @@ class Controller:
         else:
             self.ctx.log.error("defect; the object is left for a while", error=why, **place)
 
-    # What is told
+    # What is reported
 
     async def on_queue(self, event: WatchEvent[Queue]) -> None:
         match event:
@@ -219,23 +219,23 @@ class Controller:
 
     # Watching
 
-    def _tell_unreadable(self, path: str, event: Undecodable) -> None:
+    def _report_unreadable(self, path: str, event: Undecodable) -> None:
         """An Event on the object itself: whoever wrote it looks there. Pods have their scheduler's
         word for it.
         """
-        if path not in TOLD_KINDS or not event.name:
+        if path not in REPORTED_KINDS or not event.name:
             return
         reason = "InvalidJob" if path == objects.JOBS else "UnreadableObject"
         about = Meta(event.name, event.namespace, event.uid)
         text = f"it cannot be read, so it is ignored: {event.error[:ERROR_CHARS_MAX]}"
-        self.teller.tell(*TOLD_KINDS[path], about, Notice("Warning", reason, text))
+        self.teller.tell(*REPORTED_KINDS[path], about, Notice("Warning", reason, text))
 
     def _watch(
         self, path: str, kind: type[T], on_event: Callable[[WatchEvent[T]], Awaitable[None]]
     ) -> KindWatch[T]:
         async def take(event: WatchEvent[T]) -> None:
             if isinstance(event, Undecodable):
-                self._tell_unreadable(path, event)
+                self._report_unreadable(path, event)
             await on_event(event)
             if isinstance(event, Synced) and all(watch.is_listed for watch in self._watches):
                 self._listed.set()

@@ -57,7 +57,7 @@ class Jobs:
         self._taken: set[tuple[str, Seat]] = set()
         """Seats whose names were found taken once, by the Job's uid."""
 
-    # What is told
+    # What is reported
 
     def on_job(self, job: Job) -> None:
         """A Job is there, or was changed."""
@@ -231,7 +231,7 @@ class Jobs:
                 self._metrics.pod(job.metadata, made.metadata)
                 self._context.known.observe_pod(kept(made))
             elif _is_taken(answer) and (job.metadata.uid, seat) not in self._taken:
-                # Our own pod, of a request whose answer was lost; told if it stays so.
+                # Our own pod, of a request whose answer was lost; reported if it stays so.
                 self._taken.add((job.metadata.uid, seat))
                 taken.append(f"pod {body['metadata']['name']} is there already")
             else:

@@ -1,7 +1,7 @@
-"""Events about Jobs, PodGroups and Queues. They never hold up what they tell of.
+"""Events about Jobs, PodGroups and Queues. They never delay what they report.
 
-The same warning about the same object is told once: a state that stays is no news. What was done is
-told each time.
+The same warning about the same object is reported once: a state that stays is no news. What was
+done is reported each time.
 """
 
 import secrets

@@ -25,7 +25,7 @@ class Work(Generic[K]):
     """Keys that are to be worked on. `add` from anywhere in the event loop.
 
     An error beside Again is a defect, and ends the work on its key for a while, not the others':
-    one odd object must not hold up all. `on_failure` is told the key and what was raised.
+    one odd object must not hold up all. `on_failure` is given the key and what was raised.
     """
 
     def __init__(self, random: Random, on_failure: Callable[[K, Exception], None]) -> None:

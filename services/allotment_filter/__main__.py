@@ -35,7 +35,7 @@ BACKOFF_MAX_S = 60.0
 GATHER_S_MAX = 0.1
 """The longest that pods gather for a cycle after one that was not full."""
 GROUP_WAIT_S = 1.0
-"""How long a pod may be known before its PodGroup without being told."""
+"""How long a pod may be known before its PodGroup without being refused."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
 FAILED_PAUSE_MAX_S = 0.1
@@ -157,7 +157,7 @@ class Filter:
             await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
 
     def _give_time(self, state: ClusterState) -> None:
-        """A pod may be heard of before its PodGroup: it is not told at once that there is none."""
+        """A pod may be heard of before its PodGroup: it is not refused at once."""
         missing = set(without_group(state))
         for uid in self._awaited - missing:
             self.held_back.pop(uid, None)

@@ -1,6 +1,6 @@
 """Who waits but has no part in the order: groups without their queue, pods without their PodGroup.
 
-They are worth a cycle for one thing, to be told so, and again only when something about them or the
+They are worth a cycle for one thing, their refusal, and again only when something about them or the
 order changed.
 """
 
@@ -16,14 +16,14 @@ from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN
 
 
 class Orphan(NamedTuple):
-    """A group or single pod to tell, by the name of its job, and its pods that hear it."""
+    """A group or single pod to refuse, by the name of its job, and its pods that are refused."""
 
     key: str
     pods: tuple[str, ...]
 
 
 def orphans(state: ClusterState, session: Session, tried: Mapping[str, int]) -> Iterator[Orphan]:
-    """Whom to tell; `tried` is at which sequence jobs were last in a batch."""
+    """Whom to refuse; `tried` is at which sequence jobs were last in a batch."""
     if not state.is_batched:
         return  # pods are placed one by one, whatever group they name
     for key, view in sorted(session.unplaced.items()):
@@ -39,17 +39,17 @@ def orphans(state: ClusterState, session: Session, tried: Mapping[str, int]) -> 
 
 
 def without_group(state: ClusterState) -> Iterator[str]:
-    """Pods that wait for a PodGroup that does not exist, and were not told so."""
+    """Pods that wait for a PodGroup that does not exist, and were not refused for it."""
     for key in state.unseen:
         for uid in state.groups[key].members:
-            if uid in state.pending and not _is_told(state.pods[uid]):
+            if uid in state.pending and not _is_refused(state.pods[uid]):
                 yield uid
 
 
 def _without_queue(
     state: ClusterState, key: str, view: JobView, tried_seq: int
 ) -> Iterator[Orphan]:
-    """At the gate the group itself is told, later those of its pods that wait; who runs, runs."""
+    """At the gate the group itself is refused, later its pods that wait; pods that run go on."""
     group, pods = state.groups[key], tuple(waiting_in(view))
     known_seq = tried_seq
     if view.phase in WAITING and "enqueue" in state.policy.actions:
@@ -74,7 +74,7 @@ def _single_without_queue(
             yield Orphan(key, (uid,))
 
 
-def _is_told(pod: Pod) -> bool:
+def _is_refused(pod: Pod) -> bool:
     refusal = pod.refusal
     return (
         refusal is not None

@@ -20,7 +20,7 @@ from allotment_proto.events import (
 
 
 class Waiting:
-    """Every pending pod of `state` in order, as far as `take` was told of every record."""
+    """Every pending pod of `state` in order, as far as `take` was given every record."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

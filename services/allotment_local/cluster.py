@@ -48,7 +48,7 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
     """The API server of a new cluster with these nodes; `timers` must be run beside it.
 
     Versions begin above those of any earlier life of the address, so that a watch that comes back
-    after a restart is told to list again.
+    after a restart has to list again.
     """
     store = Store(clock=now, ids=new_id, first_resource_version=int(now().timestamp() * 1000))
     for definition in read_definitions():

@@ -28,7 +28,7 @@ def new_id() -> str:
 
 def new_store() -> Store:
     """A Store on the real clock, whose versions begin above those of any earlier life: a client
-    that comes back after a restart is told to list again."""
+    that comes back after a restart has to list again."""
     return Store(clock=now, ids=new_id, first_resource_version=int(now().timestamp() * 1000))
 
 

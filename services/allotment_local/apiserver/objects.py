@@ -1,4 +1,4 @@
-"""Versions of objects: numbered, filed, and told to everyone in order. No rules about content here.
+"""Versions of objects: numbered, filed, and sent to everyone in order. No rules about content here.
 
 `store.Store` adds the rules. Objects handed out are shared by everyone and never change; whoever
 writes hands in a new object whose metadata is its own.

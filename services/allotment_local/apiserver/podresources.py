@@ -90,7 +90,7 @@ def _requests_milli(container: JsonObject) -> dict[str, int]:
 
 
 def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
-    """In thousandths, rounded up; what cannot be read is told of where it stands."""
+    """In thousandths, rounded up; what cannot be read is reported where it stands."""
     found = {name: parse_quantity(text) for name, text in amounts.items()}
     return {
         name: -(-amount.numerator * 1000 // amount.denominator)

@@ -41,7 +41,7 @@ class _Line:
 
 
 class Admissions:
-    """The lines of all kubelets. `admitted` is told how each admission ended."""
+    """The lines of all kubelets. `admitted` is given how each admission ended."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class ClusterInfo:
         self._devices: dict[str, dict[str, Any]] = {}
 
     def show(self, node: str, chips: Sequence[CardFact], faults: NodeFaults) -> None:
-        """Tell of a node's chips. One that says the same as before is not told anew."""
+        """Report a node's chips. A report that says the same as before is not written again."""
         if not chips:
             return
         listed = _device_list(chips, faults)

@@ -281,7 +281,7 @@ class PodLifecycles:
         return pod if pod is not None and pod["metadata"]["uid"] == run.uid else None
 
     def _set_status(self, run: _Run, status: JsonObject, more: JsonObject | None = None) -> None:
-        """One write, also for annotations that are told with it."""
+        """One write, also for annotations that are written with it."""
         patch = {"status": status, **(more or {})}
         self._store.merge_patch(PODS, run.namespace, run.name, patch, subresource="status")
 

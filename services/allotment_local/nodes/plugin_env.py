@@ -58,7 +58,7 @@ def visible_devices(ids: Iterable[str]) -> str:
 
 
 def visible_devices_env(ids: Iterable[str], strategies: Iterable[str]) -> dict[str, str]:
-    """How a container is told of its devices, by the configured ways of listing them."""
+    """How a container gets to know its devices, by the configured ways of listing them."""
     chosen = set(strategies)
     if ENVVAR in chosen:
         return {VISIBLE_DEVICES: visible_devices(ids)}

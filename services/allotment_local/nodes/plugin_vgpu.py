@@ -1,6 +1,6 @@
 """The vGPU device plugin: shares of cards, cards through MPS, and MIG instances.
 
-A plugin is told only a number of devices. Which pod that is for it guesses from annotations, and
+A plugin is given only a number of devices. Which pod that is for it guesses from annotations, and
 can guess wrong when two pods wait; the caller compares.
 
 Source: `volcano-vgpu-device-plugin` `plugin/vgpu/plugin.go`, `util.go`, `mig.go` (deviceshare 6.5).

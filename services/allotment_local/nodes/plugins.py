@@ -73,7 +73,9 @@ class Plugins:
         self._context.unhealthy = faults.unhealthy
         self._context.failing = faults.failing
         self._context.gone = faults.gone
-        if shared := self._hardware.gpushare:  # told by their number only: the last ones are gone
+        if (
+            shared := self._hardware.gpushare
+        ):  # reported by their number only: the last ones are gone
             left = len(shared) - len(faults.gone)
             self._context.gone = frozenset(card.id for card in shared[left:])
 

@@ -65,7 +65,7 @@ def registered(hardware: Hardware, config: DeviceConfig, node: str) -> tuple[Car
 
 
 def offered_by(card: CardFact, config: DeviceConfig, node: str) -> tuple[int, int, int]:
-    """Number, memory and cores that a registered vGPU card adds to what kubelet is told."""
+    """Number, memory and cores that a registered vGPU card adds to what kubelet is given."""
     said, nvidia = said_of(config, node), config.nvidia
     memory_milli = said.memory_scaling_milli or nvidia.memory_scaling_milli
     cores_milli = said.cores_scaling_milli or nvidia.cores_scaling_milli
