@@ -17,7 +17,7 @@ from allotment.core.jobs.model import (
     Notice,
     PodGroup,
 )
-from allotment_controller.crowd import Backlog
+from allotment_controller.backlog import Backlog
 from allotment_controller.objects import NAMES, PartialObject, PodObject, members_of, path_of
 from allotment_controller.state import POD, ControllerContext
 from allotment_controller.work import Again

@@ -10,8 +10,9 @@ whether they are right.
 
 Work follows change. What costs is looked at where something happened, not all over for every
 batch: the filter keeps its order of pending pods sorted as records come (`waiting.py`) and
-counts a class of pods again only when so much changed that it may fit nowhere now (`looks.py`;
-a change concerns one node, so it takes at most one from the nodes that fit); the binder's
+counts a class of pods again only when so much changed that it may fit nowhere now
+(`feasibility.py`; a change concerns one node, so it takes at most one from the nodes that fit); the
+binder's
 `Pacer` looks at the pods that a record names. Columns follow the log when nobody waits for
 them: the filter's while a cycle is under way, the scorer's while it waits for one. Beside each
 of these is a version that looks at everything, and a test holds the two equal. Groups leave a

@@ -20,8 +20,8 @@ from allotment.core.ledger.state import ClusterState
 from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment_filter.batches import Batch, Round, next_round
+from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
-from allotment_filter.looks import FeasibilityCache
 from allotment_filter.orphans import without_group
 from allotment_filter.settings import FilterSettings
 from allotment_filter.waiting import Waiting

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from allotment.core.ledger.state import ClusterState, Pod
 from allotment.core.placement.cycle import BATCH_MAX, same_refusal
 from allotment.core.queues.order import due, in_line, is_due
-from allotment_filter.looks import Feasibility, FeasibilityCache
+from allotment_filter.feasibility import Feasibility, FeasibilityCache
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import PodObserved
 from allotment_proto.messages import ClassFeasible

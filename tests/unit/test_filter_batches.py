@@ -4,7 +4,7 @@ from allotment.core import reasons
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_filter.batches import Round, next_round
-from allotment_filter.looks import FeasibilityCache
+from allotment_filter.feasibility import FeasibilityCache
 from allotment_proto.events import BindFailed, Decided, Event, PodObserved
 from allotment_proto.facts import DeviceRequest, Problem
 from tests.build import decided, node, placement, pod, policy, request, wants

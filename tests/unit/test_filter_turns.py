@@ -3,7 +3,7 @@
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment_filter.batches import Round, next_round
-from allotment_filter.looks import FeasibilityCache
+from allotment_filter.feasibility import FeasibilityCache
 from allotment_proto.events import NodeObserved, PodObserved
 from tests.build import decided, node, pod, request, wants
 

@@ -8,7 +8,7 @@ from allotment.core.ledger.state import ClusterState, apply_all
 from allotment.core.placement.cycle import Evaluator
 from allotment.core.queues.order import order_key
 from allotment_filter.batches import next_round
-from allotment_filter.looks import FeasibilityCache
+from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import (
     BindFailed,

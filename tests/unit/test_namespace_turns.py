@@ -14,9 +14,9 @@ from allotment.core.placement.cycle import Evaluator, run_cycle
 from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.batches import next_round
+from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
 from allotment_filter.lines import Entry, Line, Seat
-from allotment_filter.looks import FeasibilityCache
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved, PolicyLoaded
 from allotment_proto.facts import Policy

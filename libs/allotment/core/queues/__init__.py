@@ -54,7 +54,7 @@ nothing that the pod does not. It is judged as that PodGroup would be (`queues/r
 single`): in queue `default`, at its gate, with the priority of its class. It is let in for one
 round at a time; when it is tied to its PodGroup, its place, or the room that is made for it,
 counts as let in. So while many such pods wait for the scheduler's first word the controller
-makes their PodGroups afterwards (`allotment_controller/crowd.py`). A PodGroup made for pods has
+makes their PodGroups afterwards (`allotment_controller/backlog.py`). A PodGroup made for pods has
 no part in the order while it has none, and one that nobody owns promises nothing before it has
 pods. Where no PodGroups are made (`group-pods` false, for the watcher too) pods are judged by
 their own queue annotation, then their namespace's. Both services hear of a namespace before

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from allotment.core.jobs import keys
-from allotment_controller.crowd import (
+from allotment_controller.backlog import (
     BURST_MIN,
     CATCH_UP_EVERY_S,
     RECHECK_S,

@@ -7,7 +7,7 @@ import pytest
 from allotment.core.ledger.state import ClusterState, apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Evaluator, refuse
-from allotment_filter.looks import FOLLOW_CHANGES, FeasibilityCache
+from allotment_filter.feasibility import FOLLOW_CHANGES, FeasibilityCache
 from allotment_proto.events import Event, NodeGone, PodGone
 from allotment_proto.facts import PodRequest
 from tests.build import holding, node, pod, policy, request, wants
