@@ -73,6 +73,16 @@ class SubGroups(msgspec.Struct, frozen=True, array_like=True, gc=False):
     keys: tuple[str, ...] = ()
 
 
+class TaskTopology(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Which tasks of a group belong on one node or apart, by the names of tasks: pairs of each
+    entry, or with one name its pods among each other. `order` is that of tasks within a node.
+    """
+
+    affinity: tuple[tuple[str, ...], ...] = ()
+    anti_affinity: tuple[tuple[str, ...], ...] = ()
+    order: tuple[str, ...] = ()
+
+
 class NodeTerm(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One node selector term: all its label expressions and all its field expressions must hold."""
 

@@ -20,6 +20,7 @@ from allotment_proto.facts import (
     Seq,
     SubGroups,
     Taint,
+    TaskTopology,
     Typical,
     refuse_twins,
 )
@@ -179,6 +180,7 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     `card_request` is `volcano.sh/card.request`, `waiting_most_ms` the annotation `sla-waiting-time`
     (−1: none). `owner` is the uid of its controller, empty if nobody owns it, None before
     version 5. `sub_groups` are its `subGroupPolicy`: the first that a pod matches counts for it.
+    `task_topology` is what the annotations `volcano.sh/task-topology-…` say (None: nothing).
     """
 
     uid: str
@@ -198,6 +200,7 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     problem: Problem | None = None
     owner: str | None = None
     sub_groups: tuple[SubGroups, ...] = ()
+    task_topology: TaskTopology | None = None
 
 
 class GroupGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -129,8 +129,9 @@ def _gives_volumes(event: Decided) -> bool:
     return any(placement.volumes for placement in event.placements)
 
 
-def _has_owner_or_sub_groups(event: GroupObserved) -> bool:
-    return event.owner is not None or bool(event.sub_groups)
+def _names_its_parts(event: GroupObserved) -> bool:
+    has_parts = bool(event.sub_groups) or event.task_topology is not None
+    return event.owner is not None or has_parts
 
 
 def _has_turns(event: PolicyLoaded) -> bool:
@@ -142,7 +143,7 @@ KINDS = (
     Kind(NodeGone, NODE),
     Kind(PodObserved, POD, newer=((5, _asks_more),)),
     Kind(PodGone, POD),
-    Kind(GroupObserved, GROUP, since=3, newer=((5, _has_owner_or_sub_groups),)),
+    Kind(GroupObserved, GROUP, since=3, newer=((5, _names_its_parts),)),
     Kind(GroupGone, GROUP, since=3),
     Kind(QueueObserved, QUEUE, since=3),
     Kind(QueueGone, QUEUE, since=3),

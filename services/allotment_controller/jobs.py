@@ -20,6 +20,7 @@ from allotment.core.jobs.pods import build
 from allotment.core.jobs.policies import POD_EVICTED, Happened
 from allotment.core.jobs.seats import Seat
 from allotment.core.jobs.status import Moment
+from allotment.core.queues.plugins import task_topology
 from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.objects import Pod, PodObject, kept, seconds, shown
 from allotment_controller.plugin_objects import PluginObjects
@@ -75,7 +76,9 @@ class Jobs:
                 self._context.teller.job(
                     job.metadata, Notice("Warning", "GangWaitsForItself", text)
                 )
-            if text := without_effect(spec):
+            names = [task.name for task in spec.roles]
+            topology = task_topology.without_effect(job.metadata.annotations or {}, names)
+            for text in filter(None, (without_effect(spec), topology)):
                 self._context.teller.job(job.metadata, Notice("Warning", "NoEffect", text))
         self._context.enqueue_job(*place_of(job.metadata))
 

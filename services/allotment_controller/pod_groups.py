@@ -17,6 +17,7 @@ from allotment.core.jobs.model import (
     Notice,
     PodGroup,
 )
+from allotment.core.queues.plugins import task_topology
 from allotment_controller.backlog import Backlog
 from allotment_controller.objects import NAMES, PartialObject, PodObject, members_of, path_of
 from allotment_controller.state import POD, ControllerContext
@@ -140,7 +141,10 @@ class PodGroups:
         """Say what of a PodGroup has no effect; of a Job's the Job itself says it."""
         owner = group.metadata.controller()
         is_of_job = owner is not None and (owner.api_version, owner.kind) == (keys.BATCH, "Job")
-        if not is_of_job and (text := groups.without_effect(group)):
+        if is_of_job:
+            return
+        topology = task_topology.without_effect(group.metadata.annotations or {})
+        for text in filter(None, (groups.without_effect(group), topology)):
             notice = Notice("Warning", "NoEffect", text)
             self._context.teller.tell(keys.SCHEDULING, "PodGroup", group.metadata, notice)
 

@@ -103,6 +103,20 @@ async def test_a_podgroup_says_which_of_its_fields_have_no_effect(scene: Scene) 
         await scene.until(lambda: phase_of(scene.groups()[0]) == "Inqueue", "and it goes on")
 
 
+async def test_a_podgroup_says_which_topology_cannot_be_followed(scene: Scene) -> None:
+    async with scene.controller():
+        scene.apply(
+            "{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: own,"
+            " annotations: {volcano.sh/task-topology-affinity: 'ps, worker'}},"
+            " spec: {minMember: 4}}"
+        )
+        await scene.until(lambda: scene.events("NoEffect"), "it is told")
+        assert scene.events("NoEffect")[0].startswith(
+            "annotation volcano.sh/task-topology-affinity has blanks around 'worker'; wanted:"
+        )
+        await scene.until(lambda: phase_of(scene.groups()[0]) == "Inqueue", "and it goes on")
+
+
 async def test_podgroups_are_made_in_the_queue_that_their_namespace_names(scene: Scene) -> None:
     async with scene.controller():
         scene.apply(QUEUE)

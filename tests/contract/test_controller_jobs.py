@@ -1,5 +1,6 @@
 """A Job's way under the controller: begun, suspended, restarted, scaled, finished, deleted."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,27 @@ async def test_a_plugin_without_its_task_says_which_and_begins_when_it_is_named(
         told = {"spec": {"plugins": {"mpi": ["--master=launcher"]}}}
         scene.store.merge_patch(JOBS, "default", "j", told)
         await scene.runs(2)
+
+
+async def test_a_jobs_topology_reaches_its_podgroup_and_unknown_tasks_are_named(
+    scene: Scene,
+) -> None:
+    annotations = {
+        "volcano.sh/task-topology-affinity": "worker",
+        "volcano.sh/task-topology-anti-affinity": "ps",
+        "volcano.sh/task-topology-task-order": "worker",
+    }
+    given = f"name: j, annotations: {json.dumps(annotations)}"
+    async with scene.controller():
+        scene.apply(JOB.replace("name: j", given, 1))
+        await scene.runs(3)
+        (group,) = scene.groups()
+        assert annotations.items() <= group["metadata"]["annotations"].items()
+        assert scene.events("NoEffect") == [
+            "annotation volcano.sh/task-topology-anti-affinity names the task 'ps', which is none"
+            " of the group's: worker; until that is mended the annotations"
+            " volcano.sh/task-topology-* have no effect"
+        ]
 
 
 async def test_partitions_are_marked_and_restart_alone(scene: Scene) -> None:

@@ -59,10 +59,10 @@ BOUNDS = st.builds(
         st.builds(
             Worth,
             st.sampled_from(("nodegroup", "capacity-card")),
-            st.sampled_from((("zone",), ("tier",), ("tier", "zone"))),
-            st.dictionaries(st.sampled_from(("a", "b", "5")), st.integers(0, 200_000_000)).map(
-                lambda found: tuple(sorted(found.items()))
-            ),
+            st.sampled_from((("zone",), ("tier",), ("tier", "zone"), ())),
+            st.dictionaries(
+                st.sampled_from(("a", "b", "5", *own.NODES)), st.integers(0, 200_000_000)
+            ).map(lambda found: tuple(sorted(found.items()))),
             st.integers(0, 2_000_000),
         ),
         max_size=2,

@@ -152,6 +152,7 @@ def test_sla_orders_by_deadline_and_keeps_promises_of_the_late() -> None:
         ("capacity-card", "nodeOrderWeight", "2.5", "node_order_weight", Fraction(5, 2)),
         ("overcommit", "overcommit-factor", "1.3", "factor", Fraction(13, 10)),
         ("nodegroup", "strict", "'false'", "strict", False),
+        ("task-topology", "task-topology.weight", "10", "weight", 10),
         ("sla", "sla-waiting-time", ".5h", "waiting_most_ms", 1_800_000),
     ],
 )

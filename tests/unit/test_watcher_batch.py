@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment_proto.facts import Expression, SubGroups
+from allotment_proto.facts import Expression, SubGroups, TaskTopology
 from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
 from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact
 
@@ -130,6 +130,26 @@ def test_a_priority_class() -> None:
     assert (fact.name, fact.value, fact.is_default, fact.preempts) == ("train", 1000, True, True)
     fact = class_fact(read(PriorityClassObject, value=1000, preemptionPolicy="Never"))
     assert (fact.is_default, fact.preempts) == (False, False)
+
+
+def test_which_tasks_belong_together_is_read_from_annotations() -> None:
+    annotations = {
+        "volcano.sh/task-topology-affinity": "ps,worker",
+        "volcano.sh/task-topology-anti-affinity": "ps",
+        "volcano.sh/task-topology-task-order": "ps,worker",
+    }
+    fact = group_fact(read(GroupObject, annotations=annotations))
+    assert fact.problem is None
+    assert fact.task_topology == TaskTopology((("ps", "worker"),), (("ps",),), ("ps", "worker"))
+    broken = {**annotations, "volcano.sh/task-topology-anti-affinity": "ps,ps"}
+    fact = group_fact(read(GroupObject, spec={"minMember": 2}, annotations=broken))
+    assert fact.task_topology is None
+    assert fact.min_member == 2
+    assert fact.problem is not None
+    assert fact.problem.code == "InvalidTaskTopology"
+    assert fact.problem.place == "annotation volcano.sh/task-topology-anti-affinity"
+    assert fact.problem.message.startswith("names 'ps' twice in 'ps,ps'; wanted: names of tasks")
+    assert group_fact(read(GroupObject)).task_topology is None
 
 
 def test_sub_groups_are_read_as_they_are_written() -> None:

@@ -682,6 +682,12 @@ TABLE: Final = (
         "correct the amount that the message names; it counts as not given",
     ),
     Reason(
+        "InvalidTaskTopology",
+        Cure.TEXT,
+        "an annotation volcano.sh/task-topology-* of a PodGroup or Job cannot be read",
+        "correct the annotation that the message names; none of them has effect until then",
+    ),
+    Reason(
         "UnreadableObject",
         Cure.TEXT,
         "an object of Kubernetes cannot be read",

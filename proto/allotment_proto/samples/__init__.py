@@ -60,6 +60,7 @@ from allotment_proto.facts import (
     Selection,
     SubGroups,
     Taint,
+    TaskTopology,
     Toleration,
     Typical,
 )
@@ -265,6 +266,7 @@ EVENTS: tuple[Event, ...] = (
                 ("volcano.sh/partition-id",),
             ),
         ),
+        task_topology=TaskTopology((("ps", "worker"),), (("ps",),), ("ps", "worker")),
     ),
     GroupGone(uid="2a1b-1", namespace="team-a", name="train", rv=1099),
     QueueObserved(

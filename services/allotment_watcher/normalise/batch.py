@@ -11,8 +11,9 @@ from allotment.adapters.kube.objects import PhaseStatus
 from allotment.core import units
 from allotment.core.queues.plugins.card_claims import CardsError, read_counts
 from allotment.core.queues.plugins.sla import DurationError, waiting_ms
+from allotment.core.queues.plugins.task_topology import TopologyError, read_topology
 from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved
-from allotment_proto.facts import Amounts, Problem, SubGroups
+from allotment_proto.facts import Amounts, Problem, SubGroups, TaskTopology
 from allotment_watcher import objects
 from allotment_watcher.batch_objects import (
     Affinity,
@@ -37,6 +38,7 @@ DEFAULT_QUEUE = "default"
 SUB_GROUP_POLICIES_MAX = 64
 """Each pod of a group is asked which of them it matches."""
 INVALID = "InvalidAmount"
+INVALID_TOPOLOGY = "InvalidTaskTopology"
 QUOTAS = ("count/", "requests.", "limits.")
 """How names begin by which a ResourceQuota counts; of a group's minimum they are no resources."""
 AS_THEY_ARE = frozenset(("memory", "pods", "ephemeral-storage"))
@@ -48,6 +50,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
     annotations = meta.annotations or {}
     problems: list[Problem] = []
     minimum, sub_groups = spec.min_resources, _sub_groups(spec.sub_group_policy or [], problems)
+    topology = _topology(annotations, problems)
     return GroupObserved(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -68,6 +71,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
         problem=problems[0] if problems else None,
         owner=_owner(meta),
         sub_groups=sub_groups,
+        task_topology=topology,
     )
 
 
@@ -148,6 +152,14 @@ def _cards(annotations: Mapping[str, str], key: str, problems: list[Problem]) ->
         problems.append(Problem(INVALID, f"annotation {key}", str(error)))
         return None
     return tuple(sorted((name, int(amount)) for name, amount in found.items()))
+
+
+def _topology(annotations: Mapping[str, str], problems: list[Problem]) -> TaskTopology | None:
+    try:
+        return read_topology(annotations)
+    except TopologyError as error:
+        problems.append(Problem(INVALID_TOPOLOGY, f"annotation {error.key}", str(error)))
+        return None
 
 
 def _span_ms(annotations: Mapping[str, str], problems: list[Problem]) -> int:

@@ -23,7 +23,6 @@ arguments of `deviceshare` and `allotment` have readers of their own.
 PLUGINS_WITHOUT_EFFECT = (
     "usage",
     "numaaware",
-    "task-topology",
     "network-topology-aware",
     "tdm",
     "cdp",

@@ -41,6 +41,19 @@ class CardPoints(NamedTuple):
     by_card: tuple[tuple[str, int], ...]
 
 
+class BucketPoints(NamedTuple):
+    """What a plugin adds to a node's score for a task of a bucket: a point for each of the bucket's
+    tasks that the node can take, and those of `by_node`. A point is `point_micro` divided by `most`
+    millionths. `tasks` are uids of tasks that wait, the one that is placed now in front.
+    """
+
+    plugin: str
+    tasks: tuple[str, ...]
+    by_node: tuple[tuple[str, int], ...]
+    point_micro: int
+    most: int
+
+
 class Limits(NamedTuple):
     """What the port must heed for a task, besides what fits."""
 
@@ -51,6 +64,7 @@ class Limits(NamedTuple):
     card_points: CardPoints | None = None
     """What `cards` add to a node's score; None: the first that has room is taken, whatever the
     nodes score."""
+    bucket: BucketPoints | None = None
     barred: tuple[Barred, ...] = ()
     node: str = ""
     """Only this node; empty: any."""

@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.core.placement.rules.card_names import Card
 from allotment.core.queues.resources import NOTHING, PODS, Resources
+from allotment_proto.facts import TaskTopology
 
 ROOT = "root"
 """The queue at the top. Its limits are the cluster's."""
@@ -140,7 +141,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     is a pod without a PodGroup, which nobody can let in for good. `is_hollow`: it has no pods, and
     nobody owns it who would make some: nothing is kept for it. `is_precise`: each of its
     pods hears why it waits, and at the gate whether quota is short or the cluster (not so before
-    version 5 of the log's records).
+    version 5 of the log's records). `topology` is what its annotations say of which tasks belong
+    together.
     """
 
     uid: str
@@ -162,6 +164,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     is_hollow: bool = False
     is_precise: bool = False
     sub_groups: tuple[SubGroupRule, ...] = ()
+    topology: TaskTopology | None = None
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

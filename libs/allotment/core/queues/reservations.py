@@ -202,10 +202,13 @@ class Fence:
         return Limits(rules=session.node_rules(job), points=session.node_points(job), barred=barred)
 
     def limits_of(self, job: Job, task: Task, limits: Limits) -> Limits:
-        """The job's limits with the cards that one of its tasks may have now."""
+        """The job's limits with the cards that one of its tasks may have now, and what nodes are
+        worth to it beside those that are placed.
+        """
         cards = self.cards(job, task)
         points = self._session.card_points(job, task) if cards else None
-        return limits._replace(cards=cards, card_points=points)
+        bucket = self._session.bucket_points(job, task)
+        return limits._replace(cards=cards, card_points=points, bucket=bucket)
 
     def closed(self, job: Job) -> No | None:
         """Why a job gets nothing of its queue's quota for now."""

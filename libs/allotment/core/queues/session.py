@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import No
-from allotment.core.queues.limits import CardPoints, NodePoints, NodeRule
+from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.registry import Configured
@@ -198,6 +198,11 @@ class Session:
         found = (plugin.card_points(queue, job, task) for plugin in self._flat("node_order"))
         return next((points for points in found if points is not None), None)
 
+    def bucket_points(self, job: Job, task: Task) -> BucketPoints | None:
+        """What nodes are worth to the task because of others of its job."""
+        found = (plugin.bucket_points(job, task) for plugin in self._flat("node_order"))
+        return next((points for points in found if points is not None), None)
+
     def node_points(self, job: Job) -> tuple[NodePoints, ...]:
         """What nodes are worth to the job's queue, by each plugin that says so."""
         if job.queue not in self._node_points:
@@ -249,9 +254,13 @@ class Session:
     def mark(self) -> int:
         return len(self._journal)
 
-    def assume(self, job: Job, task: Task, status: Status, card: str = "") -> None:
-        """Give the task a place in everybody's books. `card` is one of `cards`, if it named any."""
+    def assume(self, job: Job, task: Task, status: Status, card: str = "", node: str = "") -> None:
+        """Give the task a place in everybody's books. `card` is one of `cards`, if it named any;
+        `node` is empty where nobody asks for one.
+        """
         before = job.move(task, status)
+        if node:
+            job.given[task.uid] = node
         for plugin in self._charged:
             plugin.charge(job, task, card)
         self._journal.append(_Entry(job, task, before, card))
@@ -273,6 +282,8 @@ class Session:
                 back = plugin.charge if entry.is_vacated else plugin.release
                 back(entry.job, entry.task, entry.card)
             entry.job.move(entry.task, entry.before)
+            if not entry.is_vacated:
+                entry.job.given.pop(entry.task.uid, None)
             self._forget_keys(entry.job.queue)
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ class Job:
         "allocated",
         "best_effort_pending",
         "counts",
+        "given",
         "phase",
         "ready_count",
         "role_best_effort",
@@ -53,6 +54,8 @@ class Job:
         self.phase = view.phase
         self.tasks: dict[str, Task] = {task.uid: task for task in view.tasks}
         self.status: dict[str, Status] = {}
+        self.given: dict[str, str] = {}
+        """Task uid → the node that the session gave it."""
         self.counts: Counter[Status] = Counter()
         self.role_counts: dict[str, Counter[Status]] = {}
         self.role_best_effort: Counter[str] = Counter()

@@ -230,7 +230,7 @@ class Board:
                 node = columns.node(position)
                 code = accepts(node, request, switches_of(self.state.policy))
                 for worth, column in zip(worths, static.worths, strict=True):
-                    column[position] = worth_micro(worth, node.labels)
+                    column[position] = worth_micro(worth, node.labels, node.name)
                 if constraints.preferred:
                     static.earned[position] = affinity_raw(node, constraints)
                 soft = soft_taints(fact.taints, constraints.tolerations) if fact.taints else 0

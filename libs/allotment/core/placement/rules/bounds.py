@@ -38,7 +38,7 @@ class Barred(NamedTuple):
 class Worth(NamedTuple):
     """What a node is worth by the value of a label, in micro-points, none of them below 0; the term
     of a score that says so is called `term`. `by_value` is sorted. Of several labels that a node
-    has the one counts that is worth most.
+    has the one counts that is worth most. Without labels the values are names of nodes.
     """
 
     term: str
@@ -101,8 +101,10 @@ def kept_back(request: PodRequest, name: str) -> str | None:
     return next((b.code for b in bounds_of(request).barred if name in b.nodes), None)
 
 
-def worth_micro(worth: Worth, labels: Mapping[str, str]) -> int:
-    """What a node with these labels is worth."""
+def worth_micro(worth: Worth, labels: Mapping[str, str], name: str) -> int:
+    """What a node with these labels and this name is worth."""
+    if not worth.labels:
+        return _micro_of(worth, name)
     found = (labels[label] for label in worth.labels if label in labels)
     return max((_micro_of(worth, value) for value in found), default=worth.otherwise)
 

@@ -61,9 +61,8 @@ def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
 
 def _worths(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
     """What the node is worth to the pod, or to its queue."""
-    return tuple(
-        (worth.term, worth_micro(worth, node.labels)) for worth in bounds_of(request).worths
-    )
+    worths = bounds_of(request).worths
+    return tuple((worth.term, worth_micro(worth, node.labels, node.name)) for worth in worths)
 
 
 def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:

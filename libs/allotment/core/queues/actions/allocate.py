@@ -267,7 +267,7 @@ class _Round:
                     break
                 status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
                 card = answer.card or (asked.cards[0] if asked.cards else "")
-                self.session.assume(job, task, status, card)
+                self.session.assume(job, task, status, card, answer.node)
                 found.append((task.uid, answer))
             if no is None:
                 placed += found

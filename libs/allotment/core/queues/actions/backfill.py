@@ -69,12 +69,13 @@ def _turn(
     placed: list[tuple[str, Placed | Promised]] = []
     refused: list[tuple[str, No]] = []
     for task in tasks:
-        answer = port.try_place(task, limits)
+        asked = limits._replace(bucket=session.bucket_points(job, task))
+        answer = port.try_place(task, asked)
         if isinstance(answer, No):
             refused.append((task.uid, answer))
             continue
         status = Status.ALLOCATED if isinstance(answer, Placed) else Status.PIPELINED
-        session.assume(job, task, status)
+        session.assume(job, task, status, node=answer.node)
         placed.append((task.uid, answer))
     ready = session.job_ready(job) and (before > 0 or job.ready_count >= job.view.min_member)
     if not ready:

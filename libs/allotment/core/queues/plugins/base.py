@@ -13,7 +13,7 @@ import msgspec
 
 from allotment.core.plugin_arguments import Arguments
 from allotment.core.queues.answers import ABSTAIN, No, Vote
-from allotment.core.queues.limits import CardPoints, NodePoints, NodeRule
+from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import QueueView, Task
 from allotment.core.queues.work import Job, World
 
@@ -150,4 +150,8 @@ class Plugin:
         """What the cards that `cards` names add to nodes' scores; None: the first is taken that has
         room.
         """
+        return None
+
+    def bucket_points(self, job: Job, task: Task) -> BucketPoints | None:
+        """What the plugin adds to the nodes' scores because of the job's other tasks."""
         return None

@@ -20,6 +20,7 @@ from allotment.core.queues.plugins.overcommit import Overcommit
 from allotment.core.queues.plugins.priority import Priority
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.plugins.sla import Sla
+from allotment.core.queues.plugins.task_topology import Topology
 from allotment.core.queues.work import World
 from allotment_proto.facts import PluginUse
 
@@ -41,6 +42,7 @@ PLUGINS: dict[str, type[Plugin]] = {
         Overcommit,
         NodeGroup,
         Sla,
+        Topology,
     )
 }
 """The order and quota plugins. Others (predicates, scores) are not asked here."""

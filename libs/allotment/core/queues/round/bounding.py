@@ -4,23 +4,35 @@ Quota by card names cards, nodes have labels that name theirs (``nvidia.com/gpu.
 that may have one card goes where one of these labels says so.
 """
 
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from operator import add, gt
+
 from allotment.core import reasons
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.rules.bounds import Bound, Bounds, Worth
-from allotment.core.queues.limits import CardPoints, Limits, NodePoints, NodeRule
-from allotment_proto.facts import Expression, NodeTerm
+from allotment.core.queues.limits import BucketPoints, CardPoints, Limits, NodePoints, NodeRule
+from allotment.core.queues.resources import CPU, MEMORY, PODS
+from allotment_proto.events import Placement
+from allotment_proto.facts import Expression, NodeTerm, PodRequest
 
 PRODUCT = ".product"
 """How labels end that name a node's card."""
 NO_NODE = NodeTerm(())
 """A term without expressions matches nothing."""
+NOBODY: Mapping[str, Placement] = {}
 
 
 class Bounding:
     """Makes bounds for one state as it is now."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, assumed: Mapping[str, Placement] = NOBODY) -> None:
+        """`assumed` are placements on top of the state, as they are whenever bounds are made."""
         self._state = state
+        self._rooms = Rooms(state, assumed)
         self._products: tuple[str, ...] | None = None
         self._last: tuple[Limits, tuple[str, ...]] | None = None
         self._made = Bounds()
@@ -28,13 +40,16 @@ class Bounding:
     def bounds(self, limits: Limits, cards: tuple[str, ...] = ()) -> Bounds:
         """What is asked for a task that may have only these cards, if some are named."""
         asked = limits, cards
-        if self._last != asked:  # a job's tasks come one after the other
+        # a job's tasks come one after the other; what a bucket is worth changes with each placement
+        if self._last != asked or limits.bucket is not None:
             always = tuple(map(bound_of, limits.rules))
             worths = tuple(map(worth_of, limits.points))
             if cards:
                 always = (*always, self._cards(cards))
                 if limits.card_points is not None:
                     worths = (*worths, self._worth_of_cards(limits.card_points))
+            if limits.bucket is not None:
+                worths = (*worths, self._rooms.worth_of(limits.bucket))
             if limits.node:
                 always = (*always, only(limits.node))
             self._last, self._made = asked, Bounds(always, limits.barred, worths)
@@ -72,6 +87,76 @@ class Bounding:
             }
             self._products = tuple(sorted(found))
         return self._products
+
+
+class Rooms:
+    """What nodes have free, on top of what is assumed, once the pods that end are gone."""
+
+    def __init__(self, state: ClusterState, assumed: Mapping[str, Placement]) -> None:
+        self._state = state
+        self._assumed = assumed
+        self._ending: list[Allocation] | None = None
+
+    def worth_of(self, points: BucketPoints) -> Worth:
+        """What nodes are worth to the first of a bucket's tasks: nothing where it has no room; else
+        their own points, and one for each task in a row that has room there with those before it.
+        Moved up so that none is below 0.
+        """
+        taken = [_taken_by(self._state.pods[uid].fact.request) for uid in points.tasks]
+        names = sorted(set().union(*taken))
+        sums = list(accumulate([tuple(one.get(name, 0) for name in names) for one in taken], _plus))
+        own, known = dict(points.by_node), dict[tuple[int, ...], int]()
+        scores: dict[str, int] = {}
+        for node, room in self._rooms(names):
+            fitting = known.get(room)
+            if fitting is None:
+                fitting = known[room] = bisect_left(sums, True, key=partial(_exceeds, room))
+            scores[node] = own.get(node, 0) + fitting if fitting else 0
+        lift = max(0, -min(scores.values(), default=0))
+        by_name = ((n, (s + lift) * points.point_micro // points.most) for n, s in scores.items())
+        return Worth(points.plugin, (), tuple(sorted(by_name)), 0)
+
+    def _rooms(self, names: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """By node, how much of each name is free."""
+        if self._ending is None:
+            self._ending = [
+                pod.allocation
+                for pod in self._state.pods.values()
+                if pod.allocation is not None
+                and (pod.fact.deleting or pod.fact.uid in self._state.evicting)
+            ]
+        moved: dict[str, Counter[str]] = {}
+        for held in self._ending:
+            moved.setdefault(held.node, Counter()).update(_taken_by(held))
+        for placement in self._assumed.values():
+            moved.setdefault(placement.node, Counter()).subtract(_taken_by(placement))
+        for node in self._state.nodes.values():
+            free = {
+                **node.extended_free,
+                CPU: node.cpu_milli_free,
+                MEMORY: node.memory_bytes_free,
+                PODS: node.pods_free,
+            }
+            more = moved.get(node.name)
+            if more is not None:
+                free = {name: amount + more[name] for name, amount in free.items()}
+            yield node.name, tuple(max(free.get(name, 0), 0) for name in names)
+
+
+def _taken_by(held: Allocation | Placement | PodRequest) -> dict[str, int]:
+    """What one pod takes of its node; cards by the resources that nodes list for them."""
+    host = {CPU: held.cpu_milli, MEMORY: held.memory_bytes, PODS: 1}
+    found = {**dict(held.extended), **host}
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def _plus(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(add, left, right))
+
+
+def _exceeds(room: tuple[int, ...], needed: tuple[int, ...]) -> bool:
+    """Asked of sums that only grow: once it is true it stays so."""
+    return any(map(gt, needed, room))
 
 
 def _product(card: str) -> str:

@@ -83,6 +83,7 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         is_hollow=fact.owner == "" and not group.members,
         is_precise=fact.owner is not None,
         sub_groups=tuple(SubGroupRule(one.name, one.size, one.least) for one in fact.sub_groups),
+        topology=fact.task_topology,
     )
 
 

@@ -138,6 +138,7 @@ class _Places:
             if no is not None:
                 return no.message
             limits = self._fenced.limits_of(job, task, limits)
+            limits = limits._replace(bucket=None)  # which node is best is not asked here
         for cards in limits.choices:
             if self._is_within(task, node, limits, cards):
                 card = self._bounding.card_at(node, cards)

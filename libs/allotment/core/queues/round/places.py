@@ -36,7 +36,7 @@ class Places:
         self._state = state
         self._ranker = ranker
         self._order: list[str] = []
-        self._bounding = Bounding(state)
+        self._bounding = Bounding(state, self.placements)
         self._most: dict[tuple[PodRequest, int], int] = {}
         self._refused: dict[PodRequest, Refusal] = {}
         """What was said of requests since anything was assumed or given back: groups that wait in

@@ -377,7 +377,7 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
                 found.append(_blocked(task, answer, refusal.reasons if refusal else ()))
                 continue
             card = answer.card or (asked.cards[0] if asked.cards else "")
-            session.assume(job, task, Status.ALLOCATED, card)
+            session.assume(job, task, Status.ALLOCATED, card, answer.node)
             found.append(MemberVerdict(task.name, task.role, PLACEABLE, answer.node))
     finally:
         board.end()

@@ -196,7 +196,8 @@ class Hunt:
                 return ""
             books.put(placement)
             node = placement.node
-        self._session.assume(job, task, Status.PIPELINED, next(iter(limits.cards or ()), ""))
+        card = next(iter(limits.cards or ()), "")
+        self._session.assume(job, task, Status.PIPELINED, card, node)
         return node
 
     def _choose(
@@ -218,7 +219,7 @@ class Hunt:
                 books.take(task, request, choice)
                 self._vacate(choice.victims)
                 card = next(iter(fenced.cards(job, task) or ()), "")
-                session.assume(job, task, Status.PIPELINED, card)
+                session.assume(job, task, Status.PIPELINED, card, choice.node.name)
                 return choice
         return None
 
