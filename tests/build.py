@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_proto.events import (
     BindFailed,
     Decided,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.replay.journal import Journal, Usage, Writer, decode, encode, usage
 from allotment.core.replay.picture import Picture, picture_of
 from allotment_proto.events import Event

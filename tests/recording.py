@@ -9,9 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from allotment.core.ledger.state import Allocation, ClusterState, apply_all, pass_over
+from allotment.core.ledger.model import Allocation, ClusterState
+from allotment.core.ledger.state import apply_all, pass_over
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import Evaluator, Trial, recheck, run_cycle, stamped
+from allotment.core.placement.cycle import recheck, run_cycle, stamped
+from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment_cli import export
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode

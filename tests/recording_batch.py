@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.placement.cycle import Evaluator, recheck_all, stamped
+from allotment.core.placement.cycle import recheck_all, stamped
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.events import (

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from allotment.core.ledger.state import ENDED
+from allotment.core.ledger.model import ENDED
 from allotment.core.logport import Record
 from allotment_lab.workload import Arrival, Workload, WorkloadError
 from allotment_proto.codec import UndecodableError, decode_envelope

@@ -6,11 +6,11 @@ The baseline of experiments. It cannot be decided again from the log, so no serv
 from collections.abc import Sequence
 from random import Random
 
-from allotment.core.ledger.state import ClusterState, Node
-from allotment.core.placement.cycle import Place, Ranker, Ranking, Trial
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.choosing import card_refusal, rules_of
 from allotment.core.placement.devices.free import Free, need_memory_mib
+from allotment.core.placement.evaluator import Place, Ranker, Ranking, Trial
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.rules.scores import Score
 from allotment_proto.events import Placement

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.ledger.state import ClusterState, apply
-from allotment.core.placement.cycle import Outcome, Ranker, run_cycle, stamped
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import Outcome, run_cycle, stamped
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies.typical import Mix
 from allotment.core.reasons import NO_NODES, STEP_NUMBER
 from allotment_lab.measures import (

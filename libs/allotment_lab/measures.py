@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.state import ClusterState, Node
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import model_wanted
 from allotment.core.placement.devices.free import Free, need_memory_mib

@@ -18,8 +18,6 @@ from allotment_binder.decider import Decider
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 
-__all__ = ["Binder", "main", "run"]
-
 ASIDE_CONCURRENCY = 8
 """Requests about groups and evictions in flight at once: whatever they wait for, Bindings do not.
 They wait for nothing after a 429, because a budget answers so as well."""

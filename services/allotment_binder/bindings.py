@@ -24,10 +24,11 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, Unknown, pod_path
+from allotment.adapters.kube.client import KubeClient, pod_path
 from allotment.adapters.kube.objects import PlacedPod
+from allotment.adapters.kube.result import KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
-from allotment.core.ledger.state import Allocation, ClusterState
+from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import BindFailed, Bound

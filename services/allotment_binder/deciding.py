@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Rechecked, recheck_all, same_refusal, stamped
 from allotment.core.queues.round.objections import objection

@@ -14,14 +14,8 @@ from collections.abc import Callable
 
 import anyio
 
-from allotment.adapters.kube.client import (
-    STRATEGIC_PATCH,
-    KubeClient,
-    KubeResult,
-    Ok,
-    Refused,
-    pod_path,
-)
+from allotment.adapters.kube.client import STRATEGIC_PATCH, KubeClient, pod_path
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core import reasons
 from allotment.core.explain.pod_views import preemptor_name
 from allotment.core.ledger.model import ENDED, ClusterState

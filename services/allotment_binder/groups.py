@@ -16,8 +16,9 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import MERGE_PATCH, KubeClient, Ok, Refused, Unknown
+from allotment.adapters.kube.client import MERGE_PATCH, KubeClient
 from allotment.adapters.kube.events import create_event, micro_time, pod_event
+from allotment.adapters.kube.result import Ok, Refused, Unknown
 from allotment.adapters.kube.wire import shallow
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.telemetry.log import one_line

@@ -28,11 +28,12 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, Unknown
+from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.objects import AnnotatedObject
+from allotment.adapters.kube.result import KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
 from allotment.core.explain.acknowledgement import is_acknowledged
-from allotment.core.ledger.state import ENDED, Allocation, ClusterState
+from allotment.core.ledger.model import ENDED, Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text
 from allotment_binder.bindings import Obstacle, Target

@@ -18,13 +18,14 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment.adapters.kube.client import KubeClient, Unknown
+from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.events import (
     create_event,
     pod_event,
     refuse_pod,
     unschedulable_patch,
 )
+from allotment.adapters.kube.result import Unknown
 from allotment.core.queues import texts
 
 WORKERS = 4

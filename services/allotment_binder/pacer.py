@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from allotment.core.explain.acknowledgement import Age, Place, age, is_awaited, plugin_question
-from allotment.core.ledger.state import RESERVED, Allocation, ClusterState
+from allotment.core.ledger.model import RESERVED, Allocation, ClusterState
 from allotment_binder.pacing import Answer, answer
 
 

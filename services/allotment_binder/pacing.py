@@ -17,7 +17,7 @@ same from what each record of the log changed.
 from collections.abc import Collection
 
 from allotment.core.explain.acknowledgement import Place, Question, age, is_awaited, plugin_question
-from allotment.core.ledger.state import Allocation, ClusterState
+from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
 
 _UNSWAPPABLE = frozenset(name for name, family in FAMILIES.items() if not family.swappable)

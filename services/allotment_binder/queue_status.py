@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import anyio
 
-from allotment.adapters.kube.client import JSON_PATCH, KubeClient, KubeResult, Ok, Refused
+from allotment.adapters.kube.client import JSON_PATCH, KubeClient
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.ledger.model import ClusterState

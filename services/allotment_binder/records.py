@@ -25,16 +25,9 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import (
-    MERGE_PATCH,
-    KubeClient,
-    KubeResult,
-    Ok,
-    Refused,
-    Unknown,
-    pod_path,
-)
+from allotment.adapters.kube.client import MERGE_PATCH, KubeClient, pod_path
 from allotment.adapters.kube.objects import AnnotatedMeta, AnnotatedObject
+from allotment.adapters.kube.result import KubeResult, Ok, Refused, Unknown
 from allotment.core.explain.acknowledgement import (
     LATE_AFTER_S,
     RECORDS,
@@ -45,8 +38,7 @@ from allotment.core.explain.acknowledgement import (
     recorded,
     standing,
 )
-from allotment.core.ledger.model import ACTIVE
-from allotment.core.ledger.state import ENDED, Allocation, ClusterState
+from allotment.core.ledger.model import ACTIVE, ENDED, Allocation, ClusterState
 from allotment.core.placement.devices.base import Record
 from allotment.core.reasons import DEVICES_UNKNOWN, MISDELIVERED
 from allotment_proto.codec import UNREADABLE

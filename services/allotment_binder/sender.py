@@ -17,7 +17,7 @@ from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World
 from allotment.core import reasons
-from allotment.core.ledger.state import Allocation
+from allotment.core.ledger.model import Allocation
 from allotment.core.queues.texts import bind_error
 from allotment_binder import notices
 from allotment_binder.bind_times import BindTime, BindTimes

@@ -13,9 +13,8 @@ from collections import Counter
 from allotment.core.explain.acknowledgement import LATE_AFTER_S, wait_text
 from allotment.core.explain.views import device_name
 from allotment.core.ledger.claims import mismatch
-from allotment.core.ledger.model import ENDED
+from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.ledger.pods import NOT_ADMITTED
-from allotment.core.ledger.state import ClusterState
 from allotment.core.reasons import CARDS_QUARANTINED, WAITING_FOR_PLUGIN, cut
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned

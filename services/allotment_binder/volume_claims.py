@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import KubeClient, Ok, Refused
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.result import Ok, Refused
 from allotment.core import reasons
 from allotment_binder.bindings import RETRY_FIRST_S, RETRY_MAX_S, Obstacle, Target
 

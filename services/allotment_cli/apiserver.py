@@ -13,14 +13,9 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from allotment.adapters.kube.client import (
-    KubeClient,
-    KubeConfigError,
-    KubeResult,
-    Ok,
-    Refused,
-    connect,
-)
+from allotment.adapters.kube.client import KubeClient, connect
+from allotment.adapters.kube.config import KubeConfigError
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core.jobs import keys
 from allotment_cli.errors import CliError
 from allotment_cli.output import note

@@ -12,8 +12,8 @@ from allotment_cli.output import emit, emit_json, heading, note, suggest, table
 from allotment_cli.source import home_option
 from allotment_local.orchestrator import LocalModeError
 from allotment_local.orchestrator import down as stop_local
-from allotment_local.orchestrator import status as ask_local
 from allotment_local.orchestrator import up as start_local
+from allotment_local.status import status as ask_local
 
 
 @click.command()

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import click
 
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment_cli import demo_batch, demo_env, demo_watch, explain, replay
 from allotment_cli.demo_apply import apply_examples, manifests_in
 from allotment_cli.errors import CliError

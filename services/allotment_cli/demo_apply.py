@@ -10,7 +10,8 @@ import anyio.to_thread
 import msgspec
 import yaml
 
-from allotment.adapters.kube.client import Ok, connect
+from allotment.adapters.kube.client import connect
+from allotment.adapters.kube.result import Ok
 from allotment_cli.apiserver import GROUPS, JOBS, QUEUES, path_of
 from allotment_cli.errors import CliError
 

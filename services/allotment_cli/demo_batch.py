@@ -17,7 +17,7 @@ from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import GangExplanation, QueueExplanation
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.jobs.plugins.env import INDEX
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.reasons import QUEUE_QUOTA
 from allotment_cli.apiserver import Access, open_cluster

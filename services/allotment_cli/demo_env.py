@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.adapters.kube.client import Ok, connect
+from allotment.adapters.kube.client import connect
+from allotment.adapters.kube.result import Ok
 from allotment_cli.demo_apply import Applied
 from allotment_cli.errors import CliError
 

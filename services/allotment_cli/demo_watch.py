@@ -7,8 +7,7 @@ import anyio
 from allotment.core.explain.pod import fits_empty_cluster
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import compute_whole, device_name, plain
-from allotment.core.ledger.model import Node
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.logport import Record
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.units import mib_text

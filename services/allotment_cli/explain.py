@@ -8,7 +8,7 @@ import click
 from allotment.core.explain.pod import explain as explain_pod
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.schema import Explanation
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines

@@ -15,7 +15,7 @@ from allotment.core.explain.schema import (
     Place,
     Reason,
 )
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
 from allotment.core.units import age_text
 from allotment_cli.errors import CliError

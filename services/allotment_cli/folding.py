@@ -14,7 +14,8 @@ from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.service.heap import uncollected
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState, apply_record, pass_over
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record, digest_of
 from allotment.core.units import rfc3339
 from allotment_cli import moments

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from allotment.adapters.log.snapshots import digests_of
 from allotment.adapters.service.heap import uncollected
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record, digest_of
 from allotment.core.replay.journal import Journal, JournalError, Segment, Writer
 from allotment_cli.errors import CliError

@@ -18,7 +18,7 @@ from allotment.core.explain.views import (
     node_status,
     unlisted_of,
 )
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text
 from allotment_cli.amounts import compute_text
 from allotment_cli.errors import CliError

@@ -6,9 +6,9 @@ from typing import Any
 
 async def status(home: Path) -> dict[str, Any]:
     """What runs at this home: `ready`, `problems`, and every address."""
-    from allotment_local import orchestrator
+    from allotment_local import status as local_status
 
-    return await orchestrator.status(home)
+    return await local_status.status(home)
 
 
 async def ask_service(address: str) -> dict[str, Any]:

@@ -9,7 +9,14 @@ import anyio
 
 from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.kind_watch import KindWatch
-from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.kube.watch_events import (
+    Added,
+    Deleted,
+    Modified,
+    Synced,
+    Undecodable,
+    WatchEvent,
+)
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Command, Job, Meta, Notice, PodGroup, Queue

@@ -5,7 +5,7 @@ import time
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import KubeResult, Ok, Refused
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core.jobs import groups, keys, sync
 from allotment.core.jobs.admission import (
     defaulted,

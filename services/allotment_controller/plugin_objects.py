@@ -5,7 +5,7 @@ import hashlib
 import anyio.to_thread
 import msgspec
 
-from allotment.adapters.kube.client import KubeResult, Ok, Refused
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core.jobs import keys, plugins, pods
 from allotment.core.jobs.model import Job, JsonObject, Notice
 from allotment.core.jobs.plugins import ssh

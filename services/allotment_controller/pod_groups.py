@@ -7,7 +7,8 @@ enqueues by its queue plugins' votes, the controller runs with --no-admit and on
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import Ok, Refused, pod_path
+from allotment.adapters.kube.client import pod_path
+from allotment.adapters.kube.result import Ok, Refused
 from allotment.core.jobs import groups, keys
 from allotment.core.jobs.model import (
     GROUP_INQUEUE,

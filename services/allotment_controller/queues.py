@@ -1,6 +1,6 @@
 """Queues: the ones that every cluster has, their states, and Commands for queues and Jobs."""
 
-from allotment.adapters.kube.client import Ok, Refused
+from allotment.adapters.kube.result import Ok, Refused
 from allotment.core.jobs import keys, queue_states
 from allotment.core.jobs.groups import WAITING
 from allotment.core.jobs.model import PENDING, Command, Notice, Queue

@@ -11,8 +11,9 @@ from typing import Never
 
 import anyio
 
-from allotment.adapters.kube.client import KubeClient, Unknown
+from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.events import create_event, pod_event
+from allotment.adapters.kube.result import Unknown
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import JsonObject, Meta, Notice
 

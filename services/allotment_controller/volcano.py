@@ -12,7 +12,8 @@ What cannot be read changes nothing; names can be set by the namespace only.
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import KubeClient, Ok, Refused
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.result import Ok, Refused
 from allotment.adapters.kube.wire import read_leniently
 
 LEASE = "vc-controller-manager"

@@ -7,7 +7,7 @@ from typing import Generic, Never, TypeVar
 
 import anyio
 
-from allotment.adapters.kube.watch import Backoff
+from allotment.adapters.kube.watch_events import Backoff
 
 K = TypeVar("K", bound=Hashable)
 BACKOFF = Backoff(first_s=0.2, max_s=30.0)

@@ -4,7 +4,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused, pod_path
+from allotment.adapters.kube.client import KubeClient, pod_path
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import JsonObject, Meta, PodView
 from allotment_controller.objects import collection, path_of

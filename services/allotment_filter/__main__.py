@@ -16,7 +16,7 @@ from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment_filter.batches import Batch, Round, next_round

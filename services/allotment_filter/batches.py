@@ -10,7 +10,7 @@ one that fits, even where something changes all the time.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from allotment.core.ledger.state import ClusterState, Pod
+from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.cycle import BATCH_MAX, same_refusal
 from allotment.core.queues.order import due, in_line, is_due
 from allotment_filter.feasibility import Feasibility, FeasibilityCache

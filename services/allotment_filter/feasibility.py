@@ -9,8 +9,9 @@ about other pods, to which one change may matter on every node.
 
 from typing import NamedTuple
 
-from allotment.core.ledger.state import ClusterState
-from allotment.core.placement.cycle import REQUESTS_MAX, Ranker, refuse
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.cycle import refuse
+from allotment.core.placement.evaluator import REQUESTS_MAX, Ranker
 from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import PodObserved, Refusal
 from allotment_proto.facts import ALONE, PodRequest

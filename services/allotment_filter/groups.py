@@ -13,13 +13,12 @@ behind them had a turn. So a part of each batch is for groups that had none yet.
 from collections.abc import Container
 from typing import NamedTuple
 
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.cycle import BATCH_MAX
 from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.order import room_seq
 from allotment.core.queues.round.members import phase_of
 from allotment.core.queues.round.rounds import Rounds, best_effort
-from allotment.core.queues.round.views import SINGLE
 from allotment.core.queues.work import Job
 from allotment_filter.batches import Batch
 from allotment_filter.lines import Lines

@@ -7,10 +7,9 @@ order changed.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from allotment.core.ledger.model import ClusterState, Pod
+from allotment.core.ledger.model import SINGLE, ClusterState, Pod
 from allotment.core.queues.model import WAITING, JobView
 from allotment.core.queues.round.outcome import waiting_in
-from allotment.core.queues.round.views import SINGLE
 from allotment.core.queues.session import Session
 from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN
 

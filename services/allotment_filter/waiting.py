@@ -6,7 +6,7 @@ batch would cost more than placing it.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from allotment.core.ledger.state import ClusterState, Pod
+from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.queues.order import OrderKey, order_key
 from allotment_filter.lines import Entry, Line, Seat
 from allotment_proto.events import (

@@ -26,8 +26,6 @@ from allotment_local.state import NOBODY, State, StateError, read_state, write_s
 from allotment_local.status import status
 from allotment_local.supervisor import READY_WITHIN_S, StartFailed, Supervisor
 
-__all__ = ["LocalModeError", "down", "status", "up"]
-
 ENDS_WITHIN_S = 45.0
 """Longer than a supervisor gives its services, the API server and NATS together."""
 LEFT_S = 10.0

@@ -10,7 +10,7 @@ from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.metrics.cards import Gauge, card_gauges
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges

@@ -14,7 +14,7 @@ from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.settings import SettingsError
 from allotment.adapters.service.world import World, full_reporter, open_world, refused_reporter
 from allotment.core.config.policy import PolicyError
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured, PolicyLoaded
 from allotment_proto.facts import Problem

@@ -13,11 +13,18 @@ import msgspec
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.kind_watch import KindWatch
-from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.kube.watch_events import (
+    Added,
+    Deleted,
+    Modified,
+    Synced,
+    Undecodable,
+    WatchEvent,
+)
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs.keys import SCHEDULING
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment_watcher.auditing import keep_right
 from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
 from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact

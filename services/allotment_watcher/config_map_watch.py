@@ -5,7 +5,14 @@ from urllib.parse import urlencode
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.kind_watch import KindWatch
-from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.kube.watch_events import (
+    Added,
+    Deleted,
+    Modified,
+    Synced,
+    Undecodable,
+    WatchEvent,
+)
 from allotment.adapters.service.service import ServiceContext
 from allotment_watcher.device_source import Place
 from allotment_watcher.objects import ConfigMapObject

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import anyio
 import anyio.lowlevel
 
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.policies.learning import LEARNERS, has_moved, learn
 from allotment.core.placement.policies.typical import Mix
 from allotment_proto.events import MixLearned, NodeObserved

@@ -10,7 +10,14 @@ import anyio
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.kind_watch import KindWatch
-from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.kube.watch_events import (
+    Added,
+    Deleted,
+    Modified,
+    Synced,
+    Undecodable,
+    WatchEvent,
+)
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs.keys import POD_QUEUE
 from allotment_watcher.objects import NamespaceObject

@@ -9,11 +9,18 @@ import msgspec
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.kind_watch import KindWatch
-from allotment.adapters.kube.watch import Added, Deleted, Modified, Synced, Undecodable, WatchEvent
+from allotment.adapters.kube.watch_events import (
+    Added,
+    Deleted,
+    Modified,
+    Synced,
+    Undecodable,
+    WatchEvent,
+)
 from allotment.adapters.kube.wire import read_leniently, shallow
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved
 from allotment_proto.facts import Policy, Problem

@@ -9,7 +9,7 @@ import msgspec
 from allotment.adapters.kube import client as kube
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.config.policy import PolicyError
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import SCHEDULER_CONFIG, PolicyLoaded
 from allotment_watcher.config_map_watch import follow_config_map
 from allotment_watcher.device_source import Place

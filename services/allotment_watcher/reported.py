@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from allotment.core.ledger.state import ENDED, ClusterState
+from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.logport import Record
 from allotment_proto.events import (
     Envelope,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.deadlines import has_passed
 from allotment_proto.events import TimePassed
 

@@ -1,6 +1,7 @@
 """Synthetic clusters for benches: plain facts, folded through the one door."""
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import CardFact, DeviceRequest, Inventory, PodRequest
 

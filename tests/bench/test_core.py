@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator
+from allotment.core.placement.evaluator import Evaluator
 from allotment.testing.churn import DEVICES, FILL, Churn, shapes
 from allotment_cli.main import main
 from allotment_proto.facts import Policy

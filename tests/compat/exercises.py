@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from allotment.core.ledger.state import ENDED
+from allotment.core.ledger.model import ENDED
 from allotment_proto.volcano import gpushare, keys, vgpu
 from tests.compat.file import Vector
 

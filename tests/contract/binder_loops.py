@@ -18,9 +18,10 @@ from allotment.adapters.service.world import World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment.testing.memory_log import MemoryLog
-from allotment_binder.__main__ import Binder
+from allotment_binder.binder import Binder
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, decode_message, encode

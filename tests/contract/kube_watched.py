@@ -11,12 +11,12 @@ from tests.contract.kube_server import Script, client_of, stream
 from tests.waiting import patience
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.adapters.kube.watch import (
+from allotment.adapters.kube.watch import Reflector
+from allotment.adapters.kube.watch_events import (
     Added,
     Backoff,
     Deleted,
     Modified,
-    Reflector,
     Synced,
     Undecodable,
     WatchEvent,

@@ -17,7 +17,8 @@ import yaml
 from aiohttp import web
 
 from allotment_local.apiserver.app import build_app
-from allotment_local.apiserver.store import JsonObject, Store
+from allotment_local.apiserver.errors import JsonObject
+from allotment_local.apiserver.store import Store
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 PROCESS_TIMEOUT_S = 20

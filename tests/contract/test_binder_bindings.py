@@ -17,7 +17,7 @@ from tests.contract.kube_server import (
 from tests.waiting import patience
 
 from allotment.core import reasons
-from allotment.core.ledger.state import RESERVED, Allocation, ClusterState
+from allotment.core.ledger.model import RESERVED, Allocation, ClusterState
 from allotment_binder import bindings
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_proto.events import BindFailed, Bound

@@ -12,7 +12,7 @@ from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.waiting import until
 
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.board import Board
 from allotment.core.queues.eligible import NEVER
 from allotment.core.queues.round.rounds import Rounds

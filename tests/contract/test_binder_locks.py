@@ -23,7 +23,8 @@ from tests.waiting import patience
 
 from allotment.adapters.kube.client import connect
 from allotment.core import reasons
-from allotment.core.ledger.state import RESERVED, Allocation, apply
+from allotment.core.ledger.model import RESERVED, Allocation
+from allotment.core.ledger.state import apply
 from allotment_binder import locks as locks_module
 from allotment_binder.bindings import Obstacle, Target
 from allotment_binder.locks import Held, NodeLocks, holder_key, lock_keys

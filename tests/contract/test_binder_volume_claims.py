@@ -8,7 +8,7 @@ import pytest
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
 from allotment.core import reasons
-from allotment.core.ledger.state import RESERVED, Allocation
+from allotment.core.ledger.model import RESERVED, Allocation
 from allotment_binder.bindings import RETRY_FIRST_S, Target
 from allotment_binder.volume_claims import bind_claims, tell_claims
 

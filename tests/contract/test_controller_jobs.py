@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.contract.controller_scene import COMMANDS, JOB, JOBS, Scene, cluster, phase_of
 
-from allotment.adapters.kube.client import Ok
+from allotment.adapters.kube.result import Ok
 from allotment.core.jobs.model import PodView
 from allotment_controller.job_metrics import JobMetrics
 from allotment_controller.writes import end_pod

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.contract.manifests import ROOT
 
-from allotment.core.ledger.state import RESERVED, Allocation
+from allotment.core.ledger.model import RESERVED, Allocation
 from allotment_binder.bindings import annotations
 from allotment_proto.facts import Holding
 from allotment_proto.volcano import keys

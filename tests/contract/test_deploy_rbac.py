@@ -22,10 +22,11 @@ from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl
 from tests.waiting import patience, until
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.adapters.kube.watch import Reflector, WatchEvent
+from allotment.adapters.kube.watch import Reflector
+from allotment.adapters.kube.watch_events import WatchEvent
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.telemetry.log import Logger, LogSink
-from allotment.core.ledger.state import RESERVED, Allocation
+from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.placement.devices.mindcluster import MindclusterInfo
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind

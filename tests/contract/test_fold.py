@@ -16,7 +16,8 @@ from allotment.adapters.log.fold import BooksBroken, Fold
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger import check, snapshot
-from allotment.core.ledger.state import _HANDLERS, ClusterState, Node
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.state import _HANDLERS
 from allotment.core.logport import LogDamaged, Record, digest_of
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects

@@ -21,7 +21,8 @@ from tests.waiting import until
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.refusals import Refusals
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_local.apiserver.store import Store
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, Event

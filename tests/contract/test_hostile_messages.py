@@ -14,7 +14,7 @@ from tests.build import node, pod, policy
 from tests.contract.binder_loops import at_work
 from tests.contract.kube_server import client_of, scripted
 
-from allotment.adapters.kube.client import Refused, Unknown
+from allotment.adapters.kube.result import Refused, Unknown
 from allotment.adapters.log.bus import Message
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode

@@ -19,16 +19,8 @@ from tests.contract.kube_server import (
     slow,
 )
 
-from allotment.adapters.kube.client import (
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    KubeConfigError,
-    Ok,
-    Refused,
-    Unknown,
-    connect,
-)
-from allotment.adapters.kube.config import Credentials, load_access
+from allotment.adapters.kube.client import MERGE_PATCH, STRATEGIC_PATCH, connect
+from allotment.adapters.kube.config import Credentials, KubeConfigError, load_access
 from allotment.adapters.kube.events import (
     create_event,
     cut,
@@ -37,6 +29,7 @@ from allotment.adapters.kube.events import (
     refuse_pod,
     unschedulable_patch,
 )
+from allotment.adapters.kube.result import Ok, Refused, Unknown
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 PODS = "/api/v1/namespaces/default/pods"

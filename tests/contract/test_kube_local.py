@@ -13,14 +13,15 @@ from aiohttp import web
 from tests.contract.kube_server import kubeconfig
 from tests.waiting import patience
 
-from allotment.adapters.kube.client import KubeClient, Ok, Refused, connect, pod_path
+from allotment.adapters.kube.client import KubeClient, connect, pod_path
 from allotment.adapters.kube.events import create_event, pod_event, refuse_pod, unschedulable_patch
-from allotment.adapters.kube.watch import (
+from allotment.adapters.kube.result import Ok, Refused
+from allotment.adapters.kube.watch import Reflector
+from allotment.adapters.kube.watch_events import (
     Added,
     Backoff,
     Deleted,
     Modified,
-    Reflector,
     Synced,
     Undecodable,
     WatchEvent,

@@ -8,7 +8,7 @@ import pytest
 from tests.contract.kube_server import gone, listing, pod, queries, scripted, stream
 from tests.contract.kube_watched import Meta, Pod, Spec, watching
 
-from allotment.adapters.kube.watch import Added, Identity, Undecodable
+from allotment.adapters.kube.watch_events import Added, Identity, Undecodable
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 

@@ -23,14 +23,8 @@ from tests.contract.kube_watched import PODS, Pod, watching
 from tests.waiting import patience
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.adapters.kube.watch import (
-    Added,
-    Backoff,
-    Deleted,
-    Reflector,
-    Undecodable,
-    WatchEvent,
-)
+from allotment.adapters.kube.watch import Reflector
+from allotment.adapters.kube.watch_events import Added, Backoff, Deleted, Undecodable, WatchEvent
 from allotment.adapters.telemetry.refusals import Refusals
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]

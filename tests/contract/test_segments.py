@@ -8,7 +8,8 @@ import pytest
 from tests import build
 
 from allotment.adapters.log.segments import SegmentDirectory
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment.core.replay.journal import JournalError, Segment, Writer
 from allotment_proto.events import Event, PodGone
 

@@ -16,7 +16,8 @@ from tests.waiting import patience
 from allotment.adapters.kube.client import connect
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.refusals import Refusals
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_local.apiserver.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     PRIORITY_CLASSES,

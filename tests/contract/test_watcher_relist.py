@@ -17,7 +17,7 @@ from tests.waiting import patience
 
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.refusals import Refusals
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.mindcluster import MindclusterInfo
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import NodeObserved, PodGone, PodObserved

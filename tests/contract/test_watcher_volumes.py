@@ -16,7 +16,8 @@ from tests.waiting import patience
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core import reasons
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_proto.facts import Attachment, Expression, NodeTerm, Policy
 from allotment_watcher.__main__ import Context
 from allotment_watcher.normalise import Lens, node_fact, pod_through

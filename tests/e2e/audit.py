@@ -9,7 +9,8 @@ from typing import Any
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
-from allotment.core.ledger.state import BOUND, ClusterState, apply_all, pass_over
+from allotment.core.ledger.model import BOUND, ClusterState
+from allotment.core.ledger.state import apply_all, pass_over
 from allotment.core.logport import Record
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_proto import subjects

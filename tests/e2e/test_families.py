@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from allotment.core.ledger.check import check, oversold
-from allotment.core.ledger.state import Pod
+from allotment.core.ledger.model import Pod
 from allotment_proto.events import NodeObserved
 from tests.e2e.audit import events, fold, replay
 from tests.e2e.stack import Json, Stack, vgpu

@@ -13,7 +13,8 @@ from random import Random
 
 import pytest
 
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Record
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided, Evicted

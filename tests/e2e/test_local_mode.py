@@ -19,9 +19,10 @@ import anyio
 import pytest
 
 from allotment.adapters.kube.config import load_access
-from allotment_local.orchestrator import LocalModeError, down, status, up
+from allotment_local.orchestrator import LocalModeError, down, up
 from allotment_local.specs import KUBECONFIG, NATS, ServiceSpec, to_json
 from allotment_local.state import read_state
+from allotment_local.status import status
 from tests.waiting import PATIENCE_S, patience
 
 pytestmark = [

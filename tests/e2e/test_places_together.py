@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment_proto.codec import decode_envelope
 from tests.e2e.audit import assert_sound
 from tests.e2e.jobs import JOBS

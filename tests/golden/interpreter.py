@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Landed
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, Outcome, Rechecked, recheck_all, stamped
+from allotment.core.placement.cycle import Outcome, Rechecked, recheck_all, stamped
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.order import due
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects

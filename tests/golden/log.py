@@ -1,6 +1,7 @@
 """The log of a script's world, and the state that it folds to."""
 
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Landed, Record
 from allotment.testing.memory_log import MemoryLogCore
 from allotment_proto.codec import decode_envelope, encode

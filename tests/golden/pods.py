@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.ledger.state import Allocation, ClusterState
+from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment_proto import subjects
 from allotment_proto.events import PodGone, PodObserved

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from allotment.core.ledger.state import Allocation, ClusterState
+from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.logport import Record
 from tests.golden.interpreter import Interpreter, fold, state_sha256
 from tests.golden.lines import cards_of

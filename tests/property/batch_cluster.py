@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.queues.plugins import nodegroup
 from allotment_proto.events import (
     BindFailed,

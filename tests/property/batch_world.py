@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, Outcome
+from allotment.core.placement.cycle import Outcome
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.plugins.gang import is_ready
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.round.rounds import Rounds

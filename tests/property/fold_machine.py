@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from allotment.core.ledger import snapshot
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import Evaluator, Trial, recheck, run_cycle, stamped
+from allotment.core.placement.cycle import recheck, run_cycle, stamped
+from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import (

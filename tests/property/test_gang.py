@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.gang import Short, Whole, place_whole

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.ledger.check import check
+from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.partitions.mig import CONTRADICTORY
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.policies import POLICIES
 from allotment.core.replay.picture import picture_of
 from allotment_proto.codec import encode

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis.stateful import invariant
 
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment.core.replay.journal import Journal, Writer
 from allotment.core.replay.picture import picture_of
 from allotment.testing.long_log import LongLog

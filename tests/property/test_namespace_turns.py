@@ -10,7 +10,8 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.queues.turns import in_turns
 from allotment_filter.groups import Groups
 from allotment_filter.waiting import Waiting

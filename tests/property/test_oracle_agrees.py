@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState, apply
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment_proto.events import Event, NodeObserved, Placement, PodObserved, PolicyLoaded
 from tests import oracle
 from tests import strategies as own

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment_proto.events import NodeGone

@@ -9,9 +9,10 @@ until it is answered only a pod that is bound or gone is an ending.
 from typing import TYPE_CHECKING
 
 from allotment.core import reasons
-from allotment.core.ledger.state import RESERVED, Allocation
+from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.logport import Landed, Refused
-from allotment.core.placement.cycle import Trial, recheck, stamped
+from allotment.core.placement.cycle import recheck, stamped
+from allotment.core.placement.evaluator import Trial
 from allotment.testing.memory_log import Append
 from allotment_binder.bindings import obstacle_to
 from allotment_proto import codec, subjects

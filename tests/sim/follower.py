@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import Evaluator
+from allotment.core.placement.evaluator import Evaluator
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Envelope, Event
 

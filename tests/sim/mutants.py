@@ -26,7 +26,7 @@ from tests.sim import planted as planted_in_source
 from tests.sim.run import failing
 
 
-def _believe(state: fold.ClusterState, pod: model.Pod, seq: int) -> None:
+def _believe(state: model.ClusterState, pod: model.Pod, seq: int) -> None:
     """A `_hold` that books what a pod's annotations say where that differs from its books."""
     held, fact = pod.allocation, pod.fact
     if held is not None and claims.agrees(held.holdings, claims.claimed(fact)):
@@ -104,7 +104,7 @@ def planted(bugs: frozenset[str]) -> Iterator[None]:
         yield
 
 
-def _release_always(state: fold.ClusterState, event: Any, seq: int) -> None:
+def _release_always(state: model.ClusterState, event: Any, seq: int) -> None:
     """A `_bind_failed` that asks neither for the decision nor for the pod's node."""
     pod = state.pods.get(event.uid)
     if pod is not None and pod.allocation is not None:

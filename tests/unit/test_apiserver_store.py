@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment_local.apiserver.errors import ApiError
+from allotment_local.apiserver.errors import ApiError, JsonObject
 from allotment_local.apiserver.resources import CONFIG_MAPS, EVENTS, NODES, PODS, ResourceKey
-from allotment_local.apiserver.store import JsonObject, Store
+from allotment_local.apiserver.store import Store
 from tests.contract.local_apiserver import Clock, counting_ids, new_store, node, pod
 
 

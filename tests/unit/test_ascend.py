@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.placement.rules.scores import score

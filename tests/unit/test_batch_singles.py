@@ -5,11 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import SINGLE, ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.queues.model import Phase
 from allotment.core.queues.order import due
 from allotment.core.queues.round.members import is_made_for_pods
-from allotment.core.queues.round.views import SINGLE, Views
+from allotment.core.queues.round.views import Views
 from allotment_filter.orphans import orphans
 from allotment_proto.events import (
     ENVELOPE_VERSION,

@@ -4,8 +4,10 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState, apply
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment_binder.deciding import CONFLICT, NOTHING, Deciding, accepted
 from allotment_proto.events import Decided, PodGone, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Proposal

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.explain.acknowledgement import is_acknowledged, plugin_question
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_binder.pacing import bindable
 from allotment_proto.events import Bound, PodObserved
 from allotment_proto.facts import Holding, Inventory

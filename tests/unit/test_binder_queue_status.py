@@ -4,14 +4,8 @@ from typing import cast
 
 import pytest
 
-from allotment.adapters.kube.client import (
-    JSON_PATCH,
-    MERGE_PATCH,
-    KubeClient,
-    KubeResult,
-    Ok,
-    Refused,
-)
+from allotment.adapters.kube.client import JSON_PATCH, MERGE_PATCH, KubeClient
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core.queues.resources import Resources
 from allotment_binder.queue_status import QueueStatuses, QueueUse, quantities
 from allotment_proto.events import PodGone

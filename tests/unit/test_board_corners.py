@@ -6,10 +6,12 @@ import pytest
 from allotment.core.explain.doctor import findings
 from allotment.core.ledger import model
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board import arrays as column_arrays
 from allotment.core.placement.board.board import CONSTRAINTS_MAX, Board
-from allotment.core.placement.cycle import Evaluator, Outcome, run_cycle
+from allotment.core.placement.cycle import Outcome, run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.policies import POLICIES
 from allotment_proto.events import NodeGone, PodGone
 from allotment_proto.facts import (

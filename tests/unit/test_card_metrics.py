@@ -6,7 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from allotment.adapters.telemetry.metrics import ServiceMetrics
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.metrics.cards import Gauge, card_gauges, own_gauges, volcano_gauges
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import DevicesConfigured, NodeGone, PodGone

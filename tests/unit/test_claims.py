@@ -9,8 +9,10 @@ from allotment.core.explain.story import Claims, line
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.claims import agrees, difference, mismatch
-from allotment.core.ledger.state import BOUND, RESERVED, ClusterState, apply
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.ledger.model import BOUND, RESERVED, ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.reasons import CLAIM_MISMATCH
 from allotment.core.replay.picture import picture_of
 from allotment_proto.codec import encode

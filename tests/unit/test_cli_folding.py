@@ -8,7 +8,7 @@ import pytest
 
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record, digest_of
 from allotment_cli import folding
 from allotment_cli.folding import Folded, fold

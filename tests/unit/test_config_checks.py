@@ -7,7 +7,8 @@ import msgspec
 from allotment.core.explain import story
 from allotment.core.explain.doctor import findings
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_proto.events import (
     DEVICE_CONFIG,
     SCHEDULER_CONFIG,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.ledger.state import Node
+from allotment.core.ledger.model import Node
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import Fit, fits

@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, Trial, place, recheck, run_cycle, stamped
+from allotment.core.placement.cycle import place, recheck, run_cycle, stamped
+from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment_proto.events import Placement, Refusal
 from allotment_proto.facts import Problem
 from tests import build

@@ -7,7 +7,8 @@ from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.queue import explain_queue
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_cli.explain_text import explanation_lines
 from allotment_proto.events import (
     DEVICE_CONFIG,

@@ -10,8 +10,10 @@ from allotment.core.explain.pod import explain, fits_empty_cluster, trace_id
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.schema import Candidate, Explanation
 from allotment.core.explain.views import node_views
-from allotment.core.ledger.state import ClusterState, apply_all
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.reasons import main_cause
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Refusal

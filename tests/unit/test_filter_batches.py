@@ -1,8 +1,10 @@
 """Order, due, tried in vain: a thousand hopeless pods cost nothing and block nobody."""
 
 from allotment.core import reasons
-from allotment.core.ledger.state import ClusterState, apply
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment_filter.batches import Round, next_round
 from allotment_filter.feasibility import FeasibilityCache
 from allotment_proto.events import BindFailed, Decided, Event, PodObserved

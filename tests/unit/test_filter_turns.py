@@ -1,7 +1,9 @@
 """News about pods that fit nowhere never crowds out a pod that fits, and is told to everybody."""
 
-from allotment.core.ledger.state import ClusterState, apply
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment_filter.batches import Round, next_round
 from allotment_filter.feasibility import FeasibilityCache
 from allotment_proto.events import NodeObserved, PodObserved

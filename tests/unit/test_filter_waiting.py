@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
-from allotment.core.ledger.state import ClusterState, apply_all
-from allotment.core.placement.cycle import Evaluator
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.order import order_key
 from allotment_filter.batches import next_round
 from allotment_filter.feasibility import FeasibilityCache

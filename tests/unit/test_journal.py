@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment.core.replay.journal import Journal, JournalError, Segment, Writer, decode, encode
 from allotment.core.replay.journal.segment import CARD, ENTRY, HOLDING, HOST, Cut
 from allotment.core.replay.picture import picture_of

@@ -7,9 +7,10 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from allotment.adapters.kube.client import KubeClient, KubeResult, Ok, Refused
+from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.kind_watch import KindWatch
-from allotment.adapters.kube.watch import Backoff, Synced, WatchEvent
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
+from allotment.adapters.kube.watch_events import Backoff, Synced, WatchEvent
 from allotment.adapters.telemetry.refusals import Refusals
 from tests.waiting import patience
 

@@ -8,9 +8,10 @@ import pytest
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, Ranker
+from allotment.core.placement.evaluator import Evaluator, Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment_lab import measures
 from allotment_lab.engine import Simulation, Totals

@@ -7,10 +7,10 @@ import pytest
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Landed
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Ranker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.typical import PPM, cluster_fragmentation
 from allotment.core.replay.replay import Index, Replayer

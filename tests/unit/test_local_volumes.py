@@ -8,7 +8,8 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.ledger.volumes import taken
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle

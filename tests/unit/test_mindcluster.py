@@ -6,17 +6,19 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
+from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.partitions.mindcluster import (
     CLOSED,
     ENGINE_FREE,
     ENGINE_TAKEN,
     MINDCLUSTER,
 )
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import NodeSource
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.placement.rules.scores import score
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, PodRequest, Policy

@@ -4,8 +4,9 @@ from math import ceil, log
 
 import pytest
 
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.devices.free import Free
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.base import DevicePolicy
 from allotment.core.placement.policies.comparison import (

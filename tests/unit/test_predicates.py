@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
-from allotment.core.ledger.state import ClusterState
-from allotment.core.placement.rules.predicates import Fit, fits, term_matches, tolerates
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.rules.predicates import Fit, fits
+from allotment.core.placement.rules.selectors import term_matches, tolerates
 from allotment_proto.facts import Constraints, Expression, NodeTerm, Policy, Taint, Toleration
 from tests import build
 

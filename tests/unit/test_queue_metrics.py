@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from allotment.adapters.telemetry.metrics import ServiceMetrics
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.metrics.cards import Gauge
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment_proto.events import Evicted, Eviction

@@ -2,7 +2,8 @@
 
 import pytest
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.queues.round.rounds import Rounds

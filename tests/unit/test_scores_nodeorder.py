@@ -4,9 +4,11 @@ import math
 
 import pytest
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, run_cycle
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.images import points_of
 from allotment.core.placement.rules.nodeorder import (
     balanced_points,

@@ -6,7 +6,8 @@ import pytest
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
-from allotment.core.ledger.state import ClusterState, apply, apply_all, covers
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply, apply_all, covers
 from allotment_proto.events import BindFailed, Bound, NodeGone, PodGone, Refusal
 from allotment_proto.facts import Holding
 from tests import build

@@ -5,7 +5,8 @@ import msgspec
 from allotment.core.explain import pod_story
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.story import Everything, NodeSubject, PodSubject, Subject, line
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment_proto.codec import decode_envelope
 from tests.recording import Recorder, busy_cluster, vgpu
 

@@ -9,7 +9,7 @@ from allotment.core.config.policy import parse
 from allotment.core.explain.doctor import findings
 from allotment.core.explain.nodes import node_steps
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.vgpu_nodes import registered
 from allotment.core.placement.rules.predicates import Fit, fits

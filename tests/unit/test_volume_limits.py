@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from allotment.core import reasons
 from allotment.core.explain.nodes import node_steps
 from allotment.core.ledger.check import check
+from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.snapshot import decode, encode
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Evaluator, Outcome, recheck, run_cycle
-from allotment.core.placement.evaluator import Trial
+from allotment.core.placement.cycle import Outcome, recheck, run_cycle
+from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import Event, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Attachment, PluginUse

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from allotment.core.config.policy import built_in, parse
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment_proto.facts import Policy
 from allotment_watcher.normalise import Lens, node_fact, pod_through
 from allotment_watcher.normalise.images import NAMES_MAX, WantedImages

@@ -8,10 +8,17 @@ from unittest.mock import MagicMock
 import anyio
 import msgspec
 
-from allotment.adapters.kube.watch import Added, Deleted, Identity, Modified, Synced, Undecodable
+from allotment.adapters.kube.watch_events import (
+    Added,
+    Deleted,
+    Identity,
+    Modified,
+    Synced,
+    Undecodable,
+)
 from allotment.adapters.log.recorder import Recorder
 from allotment.core.jobs import keys
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment_proto.facts import Policy
 from allotment_watcher import objects
 from allotment_watcher.__main__ import Context

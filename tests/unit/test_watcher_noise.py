@@ -9,9 +9,9 @@ import anyio
 import msgspec
 import pytest
 
-from allotment.adapters.kube.watch import Added, Identity, Modified, Synced, Undecodable
+from allotment.adapters.kube.watch_events import Added, Identity, Modified, Synced, Undecodable
 from allotment.adapters.log.recorder import Recorder
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_lab.bench import big_cluster

@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.core import reasons
-from allotment.core.placement.rules.predicates import term_matches
+from allotment.core.placement.rules.selectors import term_matches
 from allotment_proto.facts import (
     PodRequest,
 )

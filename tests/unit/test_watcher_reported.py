@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.logport import Record
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode

@@ -8,9 +8,10 @@ from unittest.mock import MagicMock
 import anyio
 import pytest
 
-from allotment.adapters.kube.client import KubeClient, Unknown
+from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.kind_watch import KindWatch
-from allotment.adapters.kube.watch import Synced, Undecodable
+from allotment.adapters.kube.result import Unknown
+from allotment.adapters.kube.watch_events import Synced, Undecodable
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.ledger.state import apply

@@ -14,8 +14,10 @@ from random import Random
 
 import msgspec
 
-from allotment.core.ledger.state import ClusterState, apply
-from allotment.core.placement.cycle import Outcome, Ranker, run_cycle
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import Outcome, run_cycle
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.valued import Valued
 from allotment.core.placement.rules.predicates import fits

@@ -7,7 +7,8 @@ come and end as the caller says; everything goes through `apply`, as it does in 
 
 from collections.abc import Iterator
 
-from allotment.core.ledger.state import ClusterState, apply
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import Outcome, recheck_all
 from allotment_proto.events import (
     Bound,

@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import REQUESTS_MAX, Evaluator, Outcome
+from allotment.core.placement.cycle import Outcome
+from allotment.core.placement.evaluator import REQUESTS_MAX, Evaluator
 from allotment.core.placement.policies.learning import learn
 from allotment.testing.churn import DEVICES, Churn, shapes
 from allotment_cli.errors import CliError

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import KubeClient, Ok, Refused
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.result import Ok, Refused
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_lab.bench import e2e_pods

@@ -16,10 +16,10 @@ import anyio.lowlevel
 import msgspec
 from yarl import URL
 
-from allotment.adapters.kube.client import MERGE_PATCH, ByteStream, KubeClient, Ok, StreamBroken
+from allotment.adapters.kube.client import MERGE_PATCH, KubeClient
 from allotment.adapters.kube.config import load_access
 from allotment.adapters.kube.objects import PlacedPod
-from allotment.adapters.kube.result import text_of
+from allotment.adapters.kube.result import ByteStream, Ok, StreamBroken, text_of
 from allotment_cli.errors import CliError
 from allotment_lab.bench.e2e_pods import Body
 from allotment_proto.volcano import keys

@@ -15,7 +15,8 @@ from allotment.adapters.log.segments import SegmentDirectory
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.state import ClusterState, apply_all
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
 from allotment.core.replay import journal
 from allotment.core.replay.picture import Picture
 from allotment.testing.long_log import Entry

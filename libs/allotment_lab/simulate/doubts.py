@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from allotment.core import reasons
 from allotment.core.config.report import hint
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import refuse
 from allotment.core.placement.devices import FAMILIES

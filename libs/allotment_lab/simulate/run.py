@@ -7,9 +7,9 @@ from random import Random
 from typing import NamedTuple
 
 from allotment.adapters.service import machine_code
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Ranker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies.typical import Mix
 from allotment_cli.errors import CliError
 from allotment_lab import tuning

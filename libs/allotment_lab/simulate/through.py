@@ -14,7 +14,7 @@ import msgspec
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment_cli.errors import CliError
 from allotment_cli.folding import take
 from allotment_lab.engine import START_MS, Totals, last_obstacle

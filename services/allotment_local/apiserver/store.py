@@ -12,7 +12,6 @@ from allotment_local.apiserver import meta
 from allotment_local.apiserver.cascade import Cascade
 from allotment_local.apiserver.collection import Entry, Event
 from allotment_local.apiserver.errors import (
-    ApiError,
     JsonObject,
     already_exists,
     bad_request,
@@ -34,8 +33,6 @@ from allotment_local.apiserver.resources import (
 from allotment_local.apiserver.rules import RULES
 from allotment_local.apiserver.schema import conform
 from allotment_local.apiserver.shapes import shaped_object
-
-__all__ = ["ApiError", "JsonObject", "Store"]
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 PERMANENT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -22,13 +22,11 @@ from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.plugin_ascend import AscendPlugin
 from allotment_local.nodes.plugin_gpushare import GpusharePlugin
 from allotment_local.nodes.plugin_mindcluster import MindclusterPlugin
-from allotment_local.nodes.plugin_vgpu import NO_VALID_POD, VgpuPlugin
+from allotment_local.nodes.plugin_vgpu import VgpuPlugin
 from allotment_local.nodes.serving import ASKED_FOR, PluginContext, Served
 from allotment_local.nodes.showing import offered_by, registered
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.volcano import device_config, keys
-
-__all__ = ["NO_VALID_POD", "Plugins", "Served"]
 
 
 class Plugins:

@@ -8,7 +8,7 @@ Source: Kubernetes' `imagelocality` (names without a tag mean ``:latest``).
 
 from collections.abc import Container, Iterable
 
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment_proto.facts import Amounts
 from allotment_watcher import objects
 

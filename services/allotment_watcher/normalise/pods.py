@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.ledger import claims
-from allotment.core.ledger.state import ENDED
+from allotment.core.ledger.model import ENDED
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import PodObserved

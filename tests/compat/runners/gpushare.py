@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allotment.core.ledger.ledger import Card, Ledger
-from allotment.core.ledger.state import ENDED
+from allotment.core.ledger.model import ENDED
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import Rules, choose_cards

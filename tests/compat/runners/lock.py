@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import msgspec
 
-from allotment.adapters.kube.client import KubeResult, Ok
-from allotment.core.ledger.state import RESERVED, Allocation
+from allotment.adapters.kube.result import KubeResult, Ok
+from allotment.core.ledger.model import RESERVED, Allocation
 from allotment_binder.bindings import Target
 from allotment_binder.locks import NodeLocks, lock_keys
 from allotment_proto.facts import Holding

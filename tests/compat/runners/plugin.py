@@ -8,7 +8,8 @@ from allotment_local.nodes import plugin_env
 from allotment_local.nodes.books import Books
 from allotment_local.nodes.inventory import Hardware
 from allotment_local.nodes.pending import Pending, Waiting
-from allotment_local.nodes.plugins import NO_VALID_POD, Plugins
+from allotment_local.nodes.plugin_vgpu import NO_VALID_POD
+from allotment_local.nodes.plugins import Plugins
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import keys, vgpu
 from tests.compat.file import Vector

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.state import BOUND, ENDED, ClusterState, apply
+from allotment.core.ledger.model import BOUND, ENDED, ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, NodeSource, PodSource
 from allotment.core.placement.rules.predicates import Fit, fits

@@ -31,29 +31,11 @@ from allotment.adapters.kube.result import (
     Ok,
     Refused,
     Status,
-    StreamBroken,
     Unknown,
     text_of,
 )
 from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
-
-__all__ = [
-    "APPLY_PATCH",
-    "JSON_PATCH",
-    "MERGE_PATCH",
-    "STRATEGIC_PATCH",
-    "ByteStream",
-    "KubeClient",
-    "KubeConfigError",
-    "KubeResult",
-    "Ok",
-    "Refused",
-    "StreamBroken",
-    "Unknown",
-    "connect",
-    "pod_path",
-]
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"

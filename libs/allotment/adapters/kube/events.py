@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-from allotment.adapters.kube.client import STRATEGIC_PATCH, KubeClient, KubeResult, pod_path
+from allotment.adapters.kube.client import STRATEGIC_PATCH, KubeClient, pod_path
+from allotment.adapters.kube.result import KubeResult
 
 NOTE_BYTES_MAX = 1024
 _NAME_CHARS_MAX = 253

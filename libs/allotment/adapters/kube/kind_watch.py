@@ -8,7 +8,8 @@ from typing import Generic, Never, TypeVar
 import msgspec
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.adapters.kube.watch import ABSENT_RETRY_S, Reflector, Synced, WatchEvent
+from allotment.adapters.kube.watch import ABSENT_RETRY_S, Reflector
+from allotment.adapters.kube.watch_events import Synced, WatchEvent
 from allotment.adapters.telemetry.refusals import Refusals
 
 T = TypeVar("T")

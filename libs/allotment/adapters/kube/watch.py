@@ -56,20 +56,6 @@ from allotment.adapters.kube.wire import (
 )
 from allotment.adapters.telemetry.refusals import Refusals
 
-__all__ = [
-    "Added",
-    "Backoff",
-    "Deleted",
-    "Identity",
-    "Modified",
-    "Reflector",
-    "Stats",
-    "Synced",
-    "Undecodable",
-    "WatchEvent",
-    "tell_silence",
-]
-
 T = TypeVar("T")
 
 KUBERNETES = "kubernetes"

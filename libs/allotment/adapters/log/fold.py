@@ -15,7 +15,8 @@ import anyio.lowlevel
 from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.telemetry.log import Logger, one_line
 from allotment.core.ledger import check, snapshot
-from allotment.core.ledger.state import ClusterState, apply_record, pass_over
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Log, LogUnavailable, Record, digest_of
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope

@@ -4,8 +4,9 @@ from allotment.core.explain.nodes import FITS, funnel
 from allotment.core.explain.pod_story import Attempt
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
 from allotment.core.explain.views import MIB, device_name
-from allotment.core.ledger.state import ClusterState, Node
-from allotment.core.placement.cycle import Evaluator, Place, Trial, careful, proposed
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.placement.cycle import careful, proposed
+from allotment.core.placement.evaluator import Evaluator, Place, Trial
 from allotment.core.placement.instances import smallest
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.verdict import verdict

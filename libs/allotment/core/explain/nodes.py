@@ -20,7 +20,7 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.views import MIB, card_name, holders_of, whole_of
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.state import ClusterState, Node
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, mode_fits, rules_of

@@ -40,7 +40,7 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.timeline import timeline
 from allotment.core.explain.views import MIB, compute_whole, device_name, piece_name, plain
-from allotment.core.ledger.state import BOUND, ClusterState, Node, Pod
+from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
 from allotment.core.placement.devices import cards_asked
 from allotment.core.placement.rules.bounds import unbarred

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.core.explain.story import corrected_text
 from allotment.core.ledger.claims import mismatch
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.reasons import problem_text
 from allotment_proto.events import (
     BindFailed,

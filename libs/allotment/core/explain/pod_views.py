@@ -6,8 +6,7 @@ from allotment.core import reasons
 from allotment.core.explain.acknowledgement import ahead_of, is_awaited
 from allotment.core.explain.views import MIB, compute_whole, device_name, plain
 from allotment.core.ledger.groups import NOT_ADMITTED
-from allotment.core.ledger.model import ACTIVE, SINGLE
-from allotment.core.ledger.state import ENDED, RESERVED, ClusterState, Pod
+from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Pod
 from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
 from allotment_proto.facts import Amounts, DeviceRequest
 

@@ -11,7 +11,7 @@ from typing import Any
 from allotment.core.explain.pod_views import asks_text
 from allotment.core.explain.views import plain
 from allotment.core.ledger.claims import claim_text, difference
-from allotment.core.ledger.state import ENDED
+from allotment.core.ledger.model import ENDED
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text, refusal_text
 from allotment.core.units import rfc3339

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions import holding_rules
 from allotment.core.ledger.partitions.mig import CONTRADICTORY
-from allotment.core.ledger.state import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import Family
 from allotment.core.reasons import CARDS_QUARANTINED

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allotment.core.ledger import ledger
-from allotment.core.ledger.state import RESERVED, ClusterState, Node
+from allotment.core.ledger.model import RESERVED, ClusterState, Node
 
 FREE = (
     "cpu_milli_free",

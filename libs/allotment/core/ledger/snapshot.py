@@ -5,8 +5,16 @@ The encoding is canonical (everything sorted), so two states are equal exactly i
 
 import msgspec
 
-from allotment.core.ledger.model import CardPlace, Group, Nominated
-from allotment.core.ledger.state import RESERVED, Allocation, ClusterState, Node, Pod
+from allotment.core.ledger.model import (
+    RESERVED,
+    Allocation,
+    CardPlace,
+    ClusterState,
+    Group,
+    Node,
+    Nominated,
+    Pod,
+)
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,

@@ -23,14 +23,11 @@ from allotment.core.ledger.books import charge, forget_if_empty, node_of, releas
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import (
     BOUND,
-    ENDED,
     NAMESPACES_MAX,
     RESERVED,
     Allocation,
-    Change,
     ClusterState,
     Node,
-    Pod,
 )
 from allotment.core.ledger.pods import adopted, pod_corrected, pod_gone, pod_observed
 from allotment.core.ledger.volumes import clashes, taken
@@ -62,23 +59,6 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Holding
 from allotment_proto.registry import check_complete
-
-__all__ = [
-    "BOUND",
-    "ENDED",
-    "RESERVED",
-    "Allocation",
-    "Change",
-    "ClusterState",
-    "Node",
-    "Pod",
-    "allocation_of",
-    "apply",
-    "apply_all",
-    "apply_record",
-    "covers",
-    "pass_over",
-]
 
 
 def apply(state: ClusterState, event: Event, seq: int) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import largest_left_mib
-from allotment.core.ledger.state import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import MIB, Family
 

@@ -13,18 +13,12 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.ledger.groups import wholes_among
-from allotment.core.ledger.state import ClusterState, covers
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import covers
 from allotment.core.ledger.volumes import Pairs, taken
 from allotment.core.placement.evaluator import (
-    REQUESTS_MAX,
-    RUNNERS_UP,
-    Evaluator,
-    Place,
     Ranker,
-    Ranking,
     Trial,
-    Verdict,
-    counted,
 )
 from allotment.core.placement.instances import smallest
 from allotment.core.placement.rules.bounds import texts_of
@@ -45,29 +39,6 @@ from allotment_proto.events import (
     Short,
 )
 from allotment_proto.facts import ALONE, Holding, PodRequest
-
-__all__ = [
-    "BATCH_MAX",
-    "REQUESTS_MAX",
-    "RUNNERS_UP",
-    "Evaluator",
-    "Outcome",
-    "Place",
-    "Ranker",
-    "Ranking",
-    "Rechecked",
-    "Trial",
-    "Verdict",
-    "careful",
-    "counted",
-    "place",
-    "recheck",
-    "recheck_all",
-    "refuse",
-    "run_cycle",
-    "same_refusal",
-    "stamped",
-]
 
 BATCH_MAX = 256
 

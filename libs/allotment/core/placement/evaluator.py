@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from allotment.core.ledger.state import ClusterState, Node, allocation_of
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.state import allocation_of
 from allotment.core.placement.capacity import node_holds_at_most
 from allotment.core.placement.overlay import Overlay
 from allotment.core.placement.rules.interpod import Around, look_around

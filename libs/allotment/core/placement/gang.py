@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from allotment.core.placement.cycle import Ranker, place, refuse
+from allotment.core.placement.cycle import place, refuse
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest

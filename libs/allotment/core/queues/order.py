@@ -9,7 +9,7 @@ No clock is involved. Where the policy says so, namespaces take turns among pods
 
 from collections.abc import Iterable, Mapping
 
-from allotment.core.ledger.state import ClusterState, Pod
+from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.queues.turns import in_turns
 from allotment.core.reasons import LASTING
 

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.ledger import snapshot
-from allotment.core.ledger.state import ClusterState, apply_record, pass_over
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped

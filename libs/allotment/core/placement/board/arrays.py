@@ -21,7 +21,7 @@ from struct import Struct
 import numpy as np
 
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.state import ClusterState, Node
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.board.cards import Keys, Kinds, Tags, cards_of
 from allotment.core.placement.board.packing import HOLDERS_MOST, NOTHING, USED_MOST, Ints, pack_free
 from allotment.core.placement.board.tallies import Crowd

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from allotment.core import reasons
-from allotment.core.ledger.state import ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.cards import CardKind
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Ints
@@ -23,8 +23,8 @@ from allotment.core.placement.board.rows import Row, Static, holds_at_most
 from allotment.core.placement.board.score import Scorer
 from allotment.core.placement.board.shapes import Ask, allowed_cards, compile_shape
 from allotment.core.placement.board.top import Entry
-from allotment.core.placement.cycle import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.placement.devices.free import need_memory_mib, share_name
+from allotment.core.placement.evaluator import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.placement.policies import device_policy
 from allotment.core.placement.policies.fgd import fragmentation_on
 from allotment.core.placement.policies.typical import Fragmentation

@@ -12,7 +12,7 @@ the one at the lowest position); one that changes or leaves touches its own posi
 
 from collections.abc import Iterable
 
-from allotment.core.ledger.state import Change, ClusterState, Node
+from allotment.core.ledger.model import Change, ClusterState, Node
 from allotment.core.placement.board.arrays import MISSING, USE_ORDERS, Arrays
 from allotment.core.placement.board.cards import cards_of
 from allotment.core.placement.board.packing import Bools, amount

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.ledger.state import Node
+from allotment.core.ledger.model import Node
 from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import Family
 from allotment.core.placement.devices.choosing import Chosen, Given, choose_cards, rules_of
@@ -21,24 +21,11 @@ from allotment.core.placement.rules.interpod import Around, company_refusal, loo
 from allotment.core.placement.rules.selectors import (
     affinity_matches,
     selector_matches,
-    term_matches,
     tolerates,
     untolerated,
 )
 from allotment.core.placement.rules.switches import ALL, Switches, switches_of
 from allotment_proto.facts import ALONE, PodRequest, Policy, Taint
-
-__all__ = [
-    "HOST_CHECKS",
-    "Fit",
-    "Question",
-    "accepts",
-    "extended_lack",
-    "family_lack",
-    "fits",
-    "term_matches",
-    "tolerates",
-]
 
 CORDON_TAINT = "node.kubernetes.io/unschedulable"
 

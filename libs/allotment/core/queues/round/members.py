@@ -2,8 +2,7 @@
 
 from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.ledger.groups import DEFAULT_QUEUE
-from allotment.core.ledger.model import SINGLE, ClusterState, Group, Pod
-from allotment.core.ledger.state import RESERVED
+from allotment.core.ledger.model import RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.rules import card_names

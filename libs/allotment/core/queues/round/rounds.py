@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.actions.allocate import allocate
@@ -24,7 +24,7 @@ from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import Hunt, keeping
-from allotment.core.queues.round.views import SINGLE, Views
+from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, Lap, untimed
 from allotment.core.queues.work import Job, World

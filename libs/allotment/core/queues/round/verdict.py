@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.volumes import taken
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
@@ -42,7 +42,6 @@ from allotment.core.queues.round.holds import holds_now
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.rounds import Rounds, best_effort
 from allotment.core.queues.round.victims import keeping
-from allotment.core.queues.round.views import SINGLE
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job

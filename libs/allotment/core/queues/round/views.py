@@ -25,8 +25,6 @@ from allotment.core.queues.round.members import (
 from allotment.core.queues.round.totals import Totals
 from allotment_proto.events import QueueObserved
 
-__all__ = ["SINGLE", "Views"]
-
 
 class Views:
     """Views of one state, with what did not change kept from the last one.
