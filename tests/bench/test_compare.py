@@ -56,6 +56,13 @@ def kept(path: Path, report: CoreReport | GangReport, *without: str) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _steady_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither this machine's speed nor what benches before this test saw of it decides here."""
+    monkeypatch.setattr(speed, "_turn_ns", lambda: 40.0)
+    speed.begin()
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "kept.jsonl"
