@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.contract.manifests import ROOT
+from tests.waiting import PATIENCE_S
 
 from allotment.adapters.log.nats_server import find_binary
 from allotment.adapters.log.nats_users import write_keys
 
 SINGLE = ROOT / "deploy/nats/nats.conf"
 RIGHTS = ROOT / "deploy/nats/authorization.conf"
-START_S = 20.0
 
 
 def admit(folder: Path) -> Path:
@@ -42,7 +42,7 @@ def on_loopback(text: str, store: Path) -> str:
 def running(texts: Sequence[str], folder: Path) -> Iterator[list[tuple[str, str]]]:
     """A server for each configuration; (client, monitoring) addresses of each."""
     with contextlib.ExitStack() as stack:
-        pids = []
+        processes = []
         for number, text in enumerate(texts):
             conf = folder / f"server-{number}.conf"
             conf.write_text(f"{text}\nports_file_dir: {json.dumps(str(folder))}\n")
@@ -53,8 +53,8 @@ def running(texts: Sequence[str], folder: Path) -> Iterator[list[tuple[str, str]
                 stderr=subprocess.DEVNULL,
             )
             stack.callback(end, process)
-            pids.append(process.pid)
-        yield [addresses_of(folder, pid) for pid in pids]
+            processes.append(process)
+        yield [addresses_of(folder, process) for process in processes]
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -62,13 +62,19 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def addresses_of(folder: Path, pid: int) -> tuple[str, str]:
-    """What the server says that it listens on, once it does."""
-    ports = folder / f"nats-server_{pid}.ports"
-    deadline = time.monotonic() + START_S
+class ServerEnded(Exception):
+    """Raised for a server that ended as it began: somebody has taken its port meanwhile."""
+
+
+def addresses_of(folder: Path, process: "subprocess.Popen[bytes]") -> tuple[str, str]:
+    """What the server says that it listens on, once it does. Raises `ServerEnded`."""
+    ports = folder / f"nats-server_{process.pid}.ports"
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise ServerEnded(f"the nats-server {process.pid} ended with {process.returncode}")
         with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # not written yet
             listed = json.loads(ports.read_text())
             return listed["nats"][0], listed["monitoring"][0]
         time.sleep(0.02)
-    raise AssertionError(f"the nats-server {pid} did not listen within {START_S} s")
+    raise AssertionError(f"the nats-server {process.pid} did not listen within {PATIENCE_S} s")

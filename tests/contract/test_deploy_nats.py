@@ -14,6 +14,7 @@ import yaml
 from tests.contract.manifests import ROOT
 from tests.contract.nats_shipped import (
     SINGLE,
+    ServerEnded,
     admit,
     on_loopback,
     running,
@@ -78,6 +79,29 @@ async def test_one_server_syncs_before_it_answers(tmp_path: Path) -> None:
 async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
     """And the log goes on when one of them is gone, as in a rolling update."""
     admit(tmp_path)
+    with contextlib.ExitStack() as stack, patience():
+        servers = three_servers(stack, tmp_path)
+        urls = [url for url, _ in servers]
+        async with connect(urls, "test", **by_watcher(tmp_path)) as connection:
+            log = await open_when_formed(connection, servers[0][1])
+            assert isinstance(await log.append(subjects.CONFIG, b"1", msg_id="1"), Landed)
+        async with connect(urls[1:], "test", **by_watcher(tmp_path)) as connection:
+            os.kill(pid_of(tmp_path, 0), signal.SIGKILL)
+            log = await open_when_formed(connection, servers[1][1])
+            assert isinstance(await log.append(subjects.CONFIG, b"2", msg_id="2"), Landed)
+            assert await log.last_seq() == 2
+
+
+def three_servers(stack: contextlib.ExitStack, folder: Path) -> list[tuple[str, str]]:
+    """A cluster on ports that were free; on others if somebody takes one of them meanwhile."""
+    for _ in range(5):
+        with contextlib.suppress(ServerEnded):
+            return stack.enter_context(running(cluster_texts(folder), folder))
+    raise AssertionError("no three ports stay free")
+
+
+def cluster_texts(tmp_path: Path) -> list[str]:
+    """The shipped configuration of a cluster for each of three servers on loopback."""
     ports = free_ports(3)
     texts = []
     for number, port in enumerate(ports):
@@ -89,16 +113,7 @@ async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
         single = on_loopback(SINGLE.read_text(), tmp_path / f"store-{number}")
         (tmp_path / f"include-{number}.conf").write_text(single)
         texts.append(cluster.replace('include "nats.conf"', f'include "include-{number}.conf"'))
-    with running(texts, tmp_path) as servers, patience():
-        urls = [url for url, _ in servers]
-        async with connect(urls, "test", **by_watcher(tmp_path)) as connection:
-            log = await open_when_formed(connection, servers[0][1])
-            assert isinstance(await log.append(subjects.CONFIG, b"1", msg_id="1"), Landed)
-        async with connect(urls[1:], "test", **by_watcher(tmp_path)) as connection:
-            os.kill(pid_of(tmp_path, 0), signal.SIGKILL)
-            log = await open_when_formed(connection, servers[1][1])
-            assert isinstance(await log.append(subjects.CONFIG, b"2", msg_id="2"), Landed)
-            assert await log.last_seq() == 2
+    return texts
 
 
 async def open_when_formed(connection: Connection, monitor_url: str) -> JetStreamLog:
