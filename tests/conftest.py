@@ -1,6 +1,7 @@
 """What every tier shares: the event loop, a real nats-server, --rewrite for golden files."""
 
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,26 +54,34 @@ def no_blocking() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def compiled_loops(tmp_path_factory: pytest.TempPathFactory) -> Loops | None:
-    """The scoring loops as machine code, None without a compiler; made once for all workers, and
-    in the cache for the services that a test starts.
+    """The scoring loops as machine code, None if that is switched off; made once for all workers,
+    and in the cache for the services that a test starts.
     """
     before = MachineCode.loops
     with open(tmp_path_factory.getbasetemp().parent / "machine-code.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         machine_code.load()
     made, MachineCode.loops = MachineCode.loops, before
-    return made if made.is_compiled else None
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        return None
+    assert made.is_compiled, "numba, a dependency, is not there: the loops were not compiled"
+    return made
 
 
 @pytest.fixture(scope="module", params=["loops", "machine code"])
-def scoring(request: pytest.FixtureRequest) -> Iterator[None]:
+def road(request: pytest.FixtureRequest) -> Loops:
+    """The loops as they are, and the same compiled."""
+    if request.param == "loops":
+        return PLAIN
+    made: Loops | None = request.getfixturevalue("compiled_loops")
+    if made is None:
+        pytest.skip("compiled loops are switched off by NUMBA_DISABLE_JIT")
+    return made
+
+
+@pytest.fixture(scope="module")
+def scoring(road: Loops) -> Iterator[None]:
     """The module's tests run once with the loops as they are, and once with them compiled."""
-    before = MachineCode.loops
-    MachineCode.loops = PLAIN
-    if request.param == "machine code":
-        made = request.getfixturevalue("compiled_loops")
-        if made is None:
-            pytest.skip("numba is not installed, or switched off")
-        MachineCode.loops = made
+    before, MachineCode.loops = MachineCode.loops, road
     yield
     MachineCode.loops = before

@@ -95,17 +95,6 @@ def cluster(seed: int) -> tuple[ClusterState, list[Placement]]:
     return state, list(outcome.placements[1::2])
 
 
-@pytest.fixture(scope="module", params=["loops", "machine code"])
-def road(request: pytest.FixtureRequest) -> Loops:
-    """The loops, and the same compiled."""
-    if request.param == "loops":
-        return PLAIN
-    made: Loops | None = request.getfixturevalue("compiled_loops")
-    if made is None:
-        pytest.skip("numba is not installed, or switched off")
-    return made
-
-
 @contextmanager
 def scored_by(road: Loops) -> Iterator[None]:
     before, MachineCode.loops = MachineCode.loops, road
