@@ -12,7 +12,8 @@ from allotment.core.explain.doctor import ERROR, WARNING, Finding, Source, findi
 from allotment_cli import local
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
-from allotment_cli.output import emit, emit_json, heading
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading
+from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
 
 FOUND = 1
@@ -30,14 +31,14 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
 @click.command()
 @source_options
-@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@at_option
 @click.option(
     "--services",
     metavar="HOST:PORT,...",
     default="",
     help="HTTP addresses of services to ask, in addition to those of local mode.",
 )
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 @click.pass_context
 def doctor(
     context: click.Context,
@@ -66,8 +67,9 @@ def doctor(
         raise
     found = [*asked, *findings(folded.state, folded.time_ms)]
     read = sources(folded.state)
-    if output == "json":
-        emit_json(Report("allotment.dev/doctor/v1", as_of(folded), read, found, folded.unreadable))
+    if output in DOCUMENTS:
+        report = Report("allotment.dev/doctor/v1", as_of(folded), read, found, folded.unreadable)
+        emit_document(report, output)
     else:
         emit(_lines(read, found, folded.unreadable))
     if found or folded.unreadable:

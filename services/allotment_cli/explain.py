@@ -16,7 +16,8 @@ from allotment_cli.folding import Folded, fold, fold_at
 from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, pod_name
-from allotment_cli.output import emit, emit_json, suggest
+from allotment_cli.output import DOCUMENTS, emit, emit_document, suggest
+from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.events import Envelope
 
@@ -38,25 +39,46 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, commands=COMMANDS)
+ALIASES = {"pods": "pod", "po": "pod", "podgroup": "gang", "pg": "gang", "queues": "queue"}
+
+
+class Explain(LazyGroup):
+    """`explain X` is `explain pod X`, and `explain pod/X` is, too."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        first, *rest = args
+        if self.get_command(ctx, first) is None and not first.startswith("-"):
+            kind, slash, name = first.partition("/")
+            if slash and self.get_command(ctx, kind) is not None:
+                args = [kind, name, *rest]
+            elif not rest or rest[0].startswith("-"):
+                args = ["pod", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Explain, commands=COMMANDS, aliases=ALIASES)
 def explain() -> None:
     """Explain why a pod, gang or queue runs or waits."""
 
 
 @click.command()
 @click.argument("name", metavar="[NAMESPACE/]NAME")
+@namespace_option
 @source_options
-@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@at_option
 @click.option("--node", help="Show also every step for every card of this node.")
 @click.option(
     "--all", "all_", is_flag=True, help="Show every candidate and every step of the timeline."
 )
 @click.option("--exit-code", is_flag=True, help="Exit 0 if the pod has a place, 3 if it waits.")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 @click.pass_context
 def pod(
     ctx: click.Context,
     name: str,
+    namespace: str | None,
     home: Path,
     nats: str | None,
     file: Path | None,
@@ -67,10 +89,10 @@ def pod(
     output: str,
 ) -> None:
     """Why this pod is where it is, or why it waits."""
-    namespace, bare = pod_name(name)
-    found = anyio.run(run, Origin(home, nats, file), namespace, bare, at, node)
-    if output == "json":
-        emit_json(found)
+    space, bare = pod_name(name, "pod", namespace)
+    found = anyio.run(run, Origin(home, nats, file), space, bare, at, node)
+    if output in DOCUMENTS:
+        emit_document(found, output)
     else:
         emit(explanation_lines(found, everything=all_))
         suggest(_next(found))

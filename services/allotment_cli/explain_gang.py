@@ -21,7 +21,8 @@ from allotment.core.units import age_text
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
 from allotment_cli.names import near, pod_name
-from allotment_cli.output import emit, emit_json, heading, suggest, table
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
+from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
 
 PENDING_EXIT = 3
@@ -33,18 +34,20 @@ WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting"))
 
 @click.command()
 @click.argument("name", metavar="[NAMESPACE/]NAME")
+@namespace_option
 @source_options
-@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@at_option
 @click.option("--all", "all_", is_flag=True, help="Show every member.")
 @click.option(
     "--exit-code", is_flag=True, help="Exit 0 if the group has its minimum, 3 if it waits."
 )
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 @click.pass_context
 def gang(
     ctx: click.Context,
     /,
     name: str,
+    namespace: str | None,
     home: Path,
     nats: str | None,
     file: Path | None,
@@ -54,10 +57,10 @@ def gang(
     output: str,
 ) -> None:
     """Explain why a group runs or waits. NAME is its PodGroup's or its Job's."""
-    namespace, bare = pod_name(name, "group")
-    found = anyio.run(_explain, Origin(home, nats, file), namespace, bare, at)
-    if output == "json":
-        emit_json(found)
+    space, bare = pod_name(name, "group", namespace)
+    found = anyio.run(_explain, Origin(home, nats, file), space, bare, at)
+    if output in DOCUMENTS:
+        emit_document(found, output)
     else:
         emit(gang_lines(found, everything=all_))
         suggest(_next(found))

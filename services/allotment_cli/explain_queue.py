@@ -13,7 +13,8 @@ from allotment.core.units import age_text, bytes_text, cpu_text
 from allotment_cli.errors import CliError
 from allotment_cli.explain_gang import kept_text, place_text, reason_text
 from allotment_cli.folding import fold_at
-from allotment_cli.output import emit, emit_json, heading, suggest, table
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
+from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
 
 GROUPS_SHOWN = 12
@@ -29,9 +30,9 @@ WORDS = {
 @click.command()
 @click.argument("name")
 @source_options
-@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@at_option
 @click.option("--all", "all_", is_flag=True, help="Show every group that waits.")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 def queue(
     name: str,
     home: Path,
@@ -43,8 +44,8 @@ def queue(
 ) -> None:
     """What a queue may have, what it has, and who waits in it."""
     found = anyio.run(_explain, Origin(home, nats, file), name, at)
-    if output == "json":
-        emit_json(found)
+    if output in DOCUMENTS:
+        emit_document(found, output)
         return
     emit(queue_lines(found, everything=all_))
     first = next((group for group in found.waiting if not group.is_pod), None)

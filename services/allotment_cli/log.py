@@ -17,7 +17,8 @@ from allotment_cli import export, moments
 from allotment_cli.errors import CliError
 from allotment_cli.moments import At, AtSequence
 from allotment_cli.names import pod_name
-from allotment_cli.output import emit, emit_json, json_text, note, suggest
+from allotment_cli.output import DOCUMENTS, emit, emit_document, json_text, note, suggest
+from allotment_cli.params import namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event
@@ -79,13 +80,16 @@ class Wanted(NamedTuple):
 
 @click.group(invoke_without_command=True)
 @source_options
-@click.option("--pod", metavar="NS/NAME", help="Only what concerns this pod.")
+@click.option("--pod", metavar="[NS/]NAME", help="Only what concerns this pod.")
+@namespace_option
 @click.option("--node", help="Only what concerns this node.")
 @click.option("--card", metavar="NODE/INDEX", help="Only what concerns this card.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help=f"{', '.join(EVENT_TYPES)}.")
 @click.option("--since", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
-@click.option("-f", "--follow", is_flag=True, help="Wait for new events and show them.")
-@click.option("-o", "--output", type=click.Choice(("text", "json", "jsonl")), default="text")
+@click.option(
+    "-f", "-w", "--follow", "--watch", is_flag=True, help="Wait for new events and show them."
+)
+@output_option(*DOCUMENTS, "jsonl")
 @click.pass_context
 def log(
     ctx: click.Context,
@@ -93,6 +97,7 @@ def log(
     nats: str | None,
     file: Path | None,
     pod: str | None,
+    namespace: str | None,
     node: str | None,
     card: str | None,
     types: tuple[str, ...],
@@ -104,13 +109,20 @@ def log(
     ctx.obj = Origin(home, nats, file)
     if ctx.invoked_subcommand is not None:
         return
-    if follow and output == "json":
-        raise CliError("-o json is one document and cannot follow", "use -o jsonl with --follow")
+    if follow and output in DOCUMENTS:
+        raise CliError(
+            f"-o {output} is one document and cannot follow", "use -o jsonl with --follow"
+        )
     if follow and file is not None:
         raise CliError(
             "--follow needs a live log, and --file names an exported one", "leave out --file"
         )
-    subject = _subject(pod, node, card)
+    if namespace is not None and pod is None:
+        raise CliError(
+            "-n is the namespace of --pod, and no pod is named",
+            f"give --pod NAME, or see its pods: allot get pods -n {namespace}",
+        )
+    subject = _subject(pod, namespace, node, card)
     try:
         anyio.run(_show, ctx.obj, subject, tuple(map(_type, types)), since, follow, output)
     except KeyboardInterrupt:
@@ -119,22 +131,24 @@ def log(
 
 @log.command()
 @click.argument("seq", type=click.IntRange(min=1))
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 @click.pass_obj
 def show(origin: Origin, seq: int, output: str) -> None:
     """Show one record as it is stored, the state it was decided on and its outcome."""
     shown = anyio.run(_show_one, origin, seq)
-    if output == "json":
-        emit_json(shown)
+    if output in DOCUMENTS:
+        emit_document(shown, output)
     else:
         emit(_shown_lines(shown))
 
 
-def _subject(pod: str | None, node: str | None, card: str | None) -> story.Subject:
+def _subject(
+    pod: str | None, namespace: str | None, node: str | None, card: str | None
+) -> story.Subject:
     if sum(given is not None for given in (pod, node, card)) > 1:
         raise CliError("--pod, --node and --card exclude each other", "give one of them")
     if pod is not None:
-        return PodSubject(*pod_name(pod))
+        return PodSubject(*pod_name(pod, "pod", namespace))
     if node is not None:
         return NodeSubject(node)
     if card is not None:
@@ -171,8 +185,8 @@ async def _show(
             async for batch in batches:
                 for record in batch:
                     shown += _one(record, wanted, output, collected)
-        if output == "json":
-            emit_json(collected)
+        if output in DOCUMENTS:
+            emit_document(collected, output)
         elif not shown and not follow:
             note(f"nothing of that kind in the log up to seq {last_seq}")
         elif output == "text" and isinstance(subject, PodSubject) and not follow:
@@ -186,7 +200,7 @@ def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) 
         return 0
     if output == "jsonl":
         emit([export.encode(record)])
-    elif output == "json":
+    elif output in DOCUMENTS:
         collected += lines
     else:
         time = moments.local_day_text(record.time_ns // 1_000_000)

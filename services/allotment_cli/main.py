@@ -56,6 +56,10 @@ COMMANDS = {
 }
 
 
+ALIASES = {"describe": "explain", "logs": "log", "jobs": "job", "queues": "queue"}
+"""What fingers used to kubectl may type."""
+
+
 class Allot(LazyGroup):
     """The command itself."""
 
@@ -64,7 +68,13 @@ class Allot(LazyGroup):
             return super().invoke(ctx)
 
 
-@click.group(cls=Allot, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Allot,
+    commands=COMMANDS,
+    aliases=ALIASES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="allotment", prog_name="allot", message="%(prog)s %(version)s")
 def main() -> None:
     """Shared GPUs on Kubernetes, scheduled through one log that explains itself.
 

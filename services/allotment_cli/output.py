@@ -18,6 +18,8 @@ import msgspec
 from allotment.adapters.telemetry.log import printable
 
 GAP = "  "
+DOCUMENTS = ("json", "yaml")
+"""Formats of `-o` in which the whole answer is one document."""
 
 
 class _Styled(str):
@@ -35,6 +37,19 @@ def emit(lines: Iterable[str]) -> None:
 def emit_json(value: object) -> None:
     """One JSON document, indented, to stdout."""
     click.echo(json_text(value))
+
+
+def emit_document(value: object, output: str) -> None:
+    """One document in one of `DOCUMENTS`, to stdout: the same facts in either."""
+    click.echo(yaml_text(value) if output == "yaml" else json_text(value))
+
+
+def yaml_text(value: object) -> str:
+    """The JSON document as YAML: what is no printable ASCII is escaped."""
+    import yaml
+
+    plain = msgspec.json.decode(msgspec.json.encode(value))
+    return yaml.safe_dump(plain, sort_keys=False, width=2**31).rstrip("\n")
 
 
 def json_text(value: object) -> str:

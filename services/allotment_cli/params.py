@@ -1,10 +1,61 @@
-"""Kinds of options that several commands share."""
+"""Options that several commands share, spelt as kubectl spells them, and kinds of values."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """`-o`: text, or one of these. `output.DOCUMENTS` are one document, for `emit_document`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(("text", *formats)),
+        default="text",
+        help="How to print the answer.",
+    )
+
+
+def at_option(command: F) -> F:
+    """`--at`: the moment that is asked for."""
+    return click.option(
+        "--at", metavar="MOMENT", help="As of a sequence, 14:03, -15m or RFC 3339 (default: now)."
+    )(command)
+
+
+def namespace_option(command: F) -> F:
+    """`-n` of a command about one object: where a name is that is given without a namespace.
+
+    Give the value to `names.pod_name`.
+    """
+    return click.option(
+        "-n",
+        "--namespace",
+        help="Namespace of the name (default: default; that of the kubeconfig's context where a"
+        " cluster is read).",
+    )(command)
+
+
+def namespaces_options(command: F) -> F:
+    """`-n` and `-A` of a command about many objects, as `namespace` and `all_namespaces`."""
+    for decorate in (
+        click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces."),
+        click.option("-n", "--namespace", help="Only this namespace."),
+    ):
+        command = decorate(command)
+    return command
+
+
+def watch_option(command: F) -> F:
+    """`-w`: go on with what changes."""
+    return click.option(
+        "-w", "--watch", is_flag=True, help="Then show what is new or changes, until stopped."
+    )(command)
 
 
 class Finite(click.FloatRange):
