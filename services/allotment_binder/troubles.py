@@ -14,7 +14,7 @@ from allotment.core.explain.acknowledgement import LATE_AFTER_S, wait_text
 from allotment.core.explain.views import device_name
 from allotment.core.ledger.claims import mismatch
 from allotment.core.ledger.model import ENDED, ClusterState
-from allotment.core.ledger.pods import NOT_ADMITTED
+from allotment.core.ledger.pods import was_turned_away
 from allotment.core.reasons import CARDS_QUARANTINED, WAITING_FOR_PLUGIN, cut
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
@@ -25,11 +25,7 @@ from allotment_proto.volcano import keys
 
 def would_not_start(fact: PodObserved) -> bool:
     """Whether a bound pod was turned away by its node's device plugin, or by kubelet over it."""
-    return (
-        bool(fact.node)
-        and bool(fact.holdings)
-        and (fact.bind_phase == keys.PHASE_FAILED or fact.reason == NOT_ADMITTED)
-    )
+    return bool(fact.node) and bool(fact.holdings) and was_turned_away(fact)
 
 
 class Troubles:

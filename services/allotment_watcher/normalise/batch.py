@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from allotment.adapters.kube.objects import PhaseStatus
 from allotment.core import units
+from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.queues.plugins.card_claims import CardsError, read_counts
 from allotment.core.queues.plugins.sla import DurationError, waiting_ms
 from allotment.core.queues.plugins.task_topology import TopologyError, read_topology
@@ -34,7 +35,6 @@ from allotment_watcher.objects import LabelSelector
 CARD_REQUEST = "volcano.sh/card.request"
 CARD_QUOTA = "volcano.sh/card.quota"
 SLA_WAITING_TIME = "sla-waiting-time"
-DEFAULT_QUEUE = "default"
 SUB_GROUP_POLICIES_MAX = 64
 """Each pod of a group is asked which of them it matches."""
 INVALID = "InvalidAmount"

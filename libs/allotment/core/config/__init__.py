@@ -1,5 +1,10 @@
 """`volcano-scheduler.conf` → `Policy`.
 
-`policy.parse` is the door. `document` is YAML with places, `report` what is said about mistakes;
-`plugins`, `sections`, `devices`, `own` and `named` read the parts, `checks` their combination.
+What others may use:
+
+* `policy`: a configuration's text read, with the place of every mistake.
+* `report`: what is said about mistakes, and the name that somebody may have meant.
+
+Inner: `document` is YAML with places; `plugins`, `sections`, `devices`, `own` and `named` read the
+parts, `checks` their combination.
 """

@@ -50,4 +50,5 @@ VOLCANO_PREFIX = "volcano.sh/"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 DEFAULT_QUEUE = "default"
+"""The queue of pods without a group, and of groups that name none."""
 ROOT_QUEUE = "root"

@@ -1,5 +1,14 @@
 """What the log says: the state, its one door, and the books of cards.
 
+What others may use:
+
+* `state`: the only way to change it. `model`, `ledger`: what it is made of, to be read.
+* `snapshot`: a state as bytes. `check`: the books recomputed.
+* `changes`: which names changed, for views that are kept.
+* `claims`: what annotations say that a pod holds. `volumes`: what decisions gave to claims.
+* `groups`: groups and queues as the log knows them. `pods`: whether a pod was turned away.
+* `partitions`, `partitions.mig`: cards that are handed out in pieces.
+
 The fold is the last referee. Facts (a node shrank, another scheduler bound a pod) land between
 a binder's check and its append; compare-and-append does not see them, because it guards
 decisions only. So `apply` checks the arithmetic of every placement once more, in log order: a

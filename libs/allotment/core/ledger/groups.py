@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.jobs.keys import MADE_GROUP
+from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
 from allotment.core.ledger.model import SINGLE, ClusterState, Group, Pod
 from allotment_proto.events import (
     Decided,
@@ -23,8 +23,6 @@ from allotment_proto.events import (
     QueueObserved,
 )
 
-DEFAULT_QUEUE = "default"
-"""The queue of pods without a group."""
 NOT_ADMITTED = frozenset(("", "Pending"))
 """Phases of a PodGroup that has not passed the gate of its queue."""
 

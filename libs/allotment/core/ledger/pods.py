@@ -13,9 +13,10 @@ from allotment.core.ledger.claims import agrees, claimed, confirmed
 from allotment.core.ledger.ledger import sized
 from allotment.core.ledger.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
 from allotment_proto.events import Corrected, PodGone, PodObserved
+from allotment_proto.volcano.keys import PHASE_FAILED, PHASE_SUCCESS
 
-STARTED, NOT_STARTED, NOT_ADMITTED = "success", "failed", "UnexpectedAdmissionError"
-"""What a device plugin says of a pod (`bind_phase`), and what kubelet does (`reason`)."""
+_NOT_ADMITTED = "UnexpectedAdmissionError"
+"""What kubelet says (`reason`) of a pod that it does not start."""
 
 
 def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
@@ -140,16 +141,16 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
     if held is None or before is None:
         return
     start = _start_of(fact)
-    if _start_of(before) == start or (start == STARTED and not state.shunned):
+    if _start_of(before) == start or (start == PHASE_SUCCESS and not state.shunned):
         return
     cards = [(held.node, h.family, h.card) for h in held.holdings]
-    if start == STARTED:
+    if start == PHASE_SUCCESS:
         state.shunned = {
             owner: left
             for owner, shunned in state.shunned.items()
             if (left := {card: at for card, at in shunned.items() if card not in cards})
         }
-    elif fact.owner and cards and start == NOT_STARTED:
+    elif fact.owner and cards and start == PHASE_FAILED:
         shunned = state.shunned.pop(fact.owner, {})
         shunned.update(dict.fromkeys(cards, seq))
         state.shunned[fact.owner] = shunned
@@ -157,11 +158,17 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
             del state.shunned[next(iter(state.shunned))]
 
 
+def was_turned_away(fact: PodObserved) -> bool:
+    """Whether the device plugin of a pod's node turned it away, or kubelet, which may refuse what
+    the plugin has served."""
+    return fact.bind_phase == PHASE_FAILED or fact.reason == _NOT_ADMITTED
+
+
 def _start_of(fact: PodObserved) -> str:
-    """Whether the pod could start: `STARTED`, `NOT_STARTED`, or empty while nobody knows."""
-    if fact.bind_phase == NOT_STARTED or fact.reason == NOT_ADMITTED:
-        return NOT_STARTED  # kubelet may refuse what the plugin has served
-    return STARTED if fact.bind_phase == STARTED else ""
+    """Whether the pod could start: `PHASE_SUCCESS`, `PHASE_FAILED`, or empty while nobody knows."""
+    if was_turned_away(fact):
+        return PHASE_FAILED
+    return PHASE_SUCCESS if fact.bind_phase == PHASE_SUCCESS else ""
 
 
 def _is_as_booked(held: Allocation, seen: Allocation) -> bool:

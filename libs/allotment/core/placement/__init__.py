@@ -1,5 +1,22 @@
 """Where pods fit: a batch, a gang, one pod node by node, and the same for many nodes.
 
+What others may use:
+
+* `cycle`, `gang`: a batch and a gang placed. `evaluator`: one pod, node by node.
+* `board.board`: one pod, on columns of many nodes. `board.loops`, `rules.score_term`: what of it
+  is compiled.
+* `rules.predicates`: whether a pod fits on a node. `rules.scores`, `rules.terms`: how good the
+  node is, and which plugins say so. `rules.switches`: which checks are on.
+* `rules.bounds`, `rules.local_volumes`: limits that a round sets, and those of volumes.
+* `rules.attachments`, `rules.interpod`, `rules.selectors`: volumes, other pods, labels.
+* `rules.card_names`, `rules.counted_cards`: the names of cards in quotas and labels.
+* `devices`, `devices.base`: device families. `devices.choosing`, `devices.free`: which card of a
+  node takes a request.
+* `policies`, `policies.learning`, `policies.typical`, `policies.valued`: device policies, and what
+  they learn of typical pods.
+* `capacity`, `instances`, `unserved`: how many of a pod a node holds at most, the smallest MIG
+  instance that does, what no node offers. `overlay`: changed nodes over a state.
+
 No larger MIG instance than has to be. A large instance on a card in use is worth more to
 binpack than a small one on an empty card, whatever it wastes. So where the best place gives an
 instance, the same ranker is asked again for smaller ones only, until there are none

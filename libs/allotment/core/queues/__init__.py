@@ -3,14 +3,20 @@
 What others may use:
 
 * `order`, `turns`: single pods by priority and age, which of them are due, whose turn it is.
-* `round`: a round over groups and queues, and what it would say (see there).
-* `eligible`: for whom others are evicted. `phases`, `texts`: what is said about groups and pods.
+* `round.rounds`: a round run. `round.verdict`: what it would say. `round.objections`: why its
+  outcome may not be written any more. `round.deadlines`, `round.members`, `round.outcome`: a
+  group's time, its phase, who of it waits. `round.views`: groups and queues as plain values.
+* `session`, `work`, `reckoning`: a round's working copies, and what each queue has.
 * `model`, `resources`, `answers`: what groups, queues and the cluster are, and what plugins answer.
-* `plugins`: one file a plugin; a new one is an entry in `registry.PLUGINS`.
+* `plugins.registry`, `plugins.base`: the plugins, and what one is. `plugins.capacity`,
+  `plugins.card`, `plugins.drf`, `plugins.proportion`: those whose shares are shown.
+  `plugins.card_claims`, `plugins.sla`, `plugins.task_topology`: what annotations ask of three.
+* `eligible`: for whom others are evicted. `phases`, `texts`: what is said about groups and pods.
+* `reservations`: what is held for big groups. `timings`: what a round is through with.
 
-Inner: `votes` and `session` make one answer of the plugins' over the books of a round (`work`,
-`reckoning`, `shares`); `actions` are Volcano's enqueue, allocate and backfill; `reservations` say
-how big groups get their turn; `limits` what a place must heed.
+A plugin is one file of `plugins`; a new one is an entry in `PLUGINS` of its `registry`. Inner:
+`votes` make one answer of the plugins' over a round's books; `actions` are Volcano's enqueue,
+allocate and backfill; `limits` say what a place must heed.
 
 Nothing here reads a clock or the log: a session is opened on a `View` and thrown away.
 

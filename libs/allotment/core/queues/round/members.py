@@ -1,7 +1,6 @@
 """Groups, pods and queues of the state as plain values for the order and quota plugins."""
 
-from allotment.core.jobs.keys import MADE_GROUP
-from allotment.core.ledger.groups import DEFAULT_QUEUE
+from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
 from allotment.core.ledger.model import RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
-from allotment.core.ledger.groups import DEFAULT_QUEUE
+from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.queues.model import WAITING, Cluster, JobView, QueueView, View
