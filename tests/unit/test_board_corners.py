@@ -97,7 +97,7 @@ def test_a_node_that_comes_back_on_the_row_of_another_that_left() -> None:
 def test_a_board_that_follows_closely_never_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is forgotten of the lists of changes is only what it has long read."""
     monkeypatch.setattr(model, "CHANGES_MAX", 20)
-    monkeypatch.setattr(column_arrays, "TOUCHES_MAX", 16)
+    monkeypatch.setattr(column_arrays, "_TOUCHES_MAX", 16)
     state = state_of(*(node(f"n{number}") for number in range(12)), pod("a"))
     asked = [pod("a"), pod("b", request(wants(9_000)))]
     apply(state, asked[1], 50)

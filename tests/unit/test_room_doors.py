@@ -1,4 +1,4 @@
-"""The rooms of the core have doors: what others may import of each.
+"""The rooms of the core have doors: what others may import of each. All else is inner.
 
 A door is a module that the docstring of its room lists under "What others may use:". A name of a
 room that is used outside is a *door name*. `python -m tests.unit.test_room_doors` counts them.
@@ -33,10 +33,10 @@ class Use(NamedTuple):
 
 
 @cache
-def modules() -> Mapping[str, Path]:
-    """Every module of the product by its name."""
+def modules(*sources: str) -> Mapping[str, Path]:
+    """Every module of the product by its name, or of these folders."""
     found = {}
-    for source in SOURCES:
+    for source in sources or SOURCES:
         for path in (ROOT / source).rglob("*.py"):
             parts = path.relative_to(ROOT / source).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -125,6 +125,63 @@ def door_names() -> dict[str, set[tuple[str, str]]]:
         if room and use.name:
             found[room].add((use.module, use.name))
     return found
+
+
+def shown_in(source: str) -> set[str]:
+    """Names at the top of a module that have no underscore. A type does not count if an annotation
+    in the module names it: whoever calls what is annotated so may want to see it."""
+    tree = ast.parse(source)
+    names, types = set(), set()
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.ClassDef(name=name):
+                types.add(name)
+            case ast.Assign(targets=targets, value=value):
+                found = {
+                    t.id for goal in targets for t in ast.walk(goal) if isinstance(t, ast.Name)
+                }
+                (types if isinstance(value, ast.Subscript | ast.BinOp) else names).update(found)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case _:
+                pass
+    return {name for name in names | (types - annotated_in(tree)) if not name.startswith("_")}
+
+
+def annotated_in(tree: ast.AST) -> set[str]:
+    """Names in the annotations of a module, and in the types that it puts together."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(returns=note) | ast.AsyncFunctionDef(returns=note):
+                pass
+            case ast.arg(annotation=note) | ast.AnnAssign(annotation=note):
+                pass
+            case ast.Assign(value=ast.Subscript() | ast.BinOp() as note):
+                pass
+            case _:
+                continue
+        found.update(re.findall(r"\w+", ast.unparse(note)) if note else ())
+    return found
+
+
+def test_what_no_other_module_uses_has_an_underscore() -> None:
+    known, tests = modules(), modules("tests")
+    used = {
+        (use.module, use.name)
+        for user, path in [*known.items(), *tests.items()]
+        for use in uses_in(user, path.read_text(encoding="utf-8"), known)
+    }
+    unused = sorted(
+        f"{module}.{name}"
+        for module, path in known.items()
+        if room_of(module) and not module.startswith(f"{CORE}.explain")
+        for name in shown_in(path.read_text(encoding="utf-8"))
+        if (module, name) not in used
+    )
+    assert not unused, "used in their own modules only:\n" + "\n".join(unused)
 
 
 def test_other_rooms_and_packages_come_in_by_the_doors() -> None:

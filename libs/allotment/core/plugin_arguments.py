@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from allotment_proto.facts import PluginUse, Policy
 
-Plain = TypeVar("Plain", int, bool, str)
+_Plain = TypeVar("_Plain", int, bool, str)
 
 ON_BY_DEFAULT = (
     "enableJobOrder",
@@ -115,7 +115,7 @@ def plugin(policy: Policy, name: str) -> PluginUse | None:
     return next((use for tier in policy.tiers for use in tier if use.name == name), None)
 
 
-def configuration(policy: Policy, action: str) -> PluginUse:
+def _configuration(policy: Policy, action: str) -> PluginUse:
     """The arguments of an action, or of ``init-params``; without any, all have their defaults."""
     named = (use for use in policy.configurations if use.name == action)
     return next(named, PluginUse(action))
@@ -123,7 +123,7 @@ def configuration(policy: Policy, action: str) -> PluginUse:
 
 def is_configured(policy: Policy, action: str, key: str) -> bool:
     """A switch of an action, or of ``init-params``. Raises KeyError for what is not declared."""
-    return flag(configuration(policy, action), CONFIGURATIONS[action], key)
+    return flag(_configuration(policy, action), CONFIGURATIONS[action], key)
 
 
 def is_on(use: PluginUse, switch: str) -> bool:
@@ -133,7 +133,7 @@ def is_on(use: PluginUse, switch: str) -> bool:
     return switch in use.on if switch in OFF_BY_DEFAULT else switch not in use.off
 
 
-def argument(use: PluginUse, key: str, default: Plain) -> Plain:
+def argument(use: PluginUse, key: str, default: _Plain) -> _Plain:
     """What the file gives, or `default`: for keys that have no default of their own."""
     found = dict(use.arguments).get(key, default)
     return found if type(found) is type(default) else default

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 Amounts = Mapping[str, int]
 
-OVERCOMMITTED = frozenset(("cpu", "memory"))
+_OVERCOMMITTED = frozenset(("cpu", "memory"))
 """What containers may take more of than they request."""
 
 
@@ -32,7 +32,7 @@ def of_containers(containers: Iterable[Amounts], init: Iterable[tuple[Amounts, b
 
 def is_pod_level(name: str) -> bool:
     """Whether a pod can ask for the resource itself, beside its containers."""
-    return name in OVERCOMMITTED or name.startswith("hugepages-")
+    return name in _OVERCOMMITTED or name.startswith("hugepages-")
 
 
 def own_requests(requests: Amounts, limits: Amounts, containers: Amounts) -> dict[str, int]:
@@ -42,7 +42,7 @@ def own_requests(requests: Amounts, limits: Amounts, containers: Amounts) -> dic
     own = {name: amount for name, amount in requests.items() if is_pod_level(name)}
     for name, amount in limits.items():
         if is_pod_level(name):
-            from_containers = containers.get(name) if name in OVERCOMMITTED else None
+            from_containers = containers.get(name) if name in _OVERCOMMITTED else None
             own.setdefault(name, amount if from_containers is None else from_containers)
     return own
 

@@ -935,14 +935,14 @@ def _distance(code: str) -> int:
     return FAR if reason is None else reason.distance
 
 
-MESSAGE_CHARS_MAX = 1000
-GOES_ON = ("has ", "is ", "may ", "of ", "takes ")
+_MESSAGE_CHARS_MAX = 1000
+_GOES_ON = ("has ", "is ", "may ", "of ", "takes ")
 """How a message begins that makes one sentence with the queue that it is about."""
 
 
 def problem_text(problem: Problem) -> str:
     """One line: the code, the place, the value and what would be right."""
-    is_new = problem.place.startswith("queue ") and not problem.message.startswith(GOES_ON)
+    is_new = problem.place.startswith("queue ") and not problem.message.startswith(_GOES_ON)
     colon = ":" if is_new or problem.place == "its group" else ""
     return f"{problem.code}: {problem.place}{colon} {problem.message}"
 
@@ -960,4 +960,4 @@ def refusal_text(refusal: Refusal) -> str:
 
 def cut(text: str) -> str:
     """A text that API servers take as an Event's note."""
-    return text if len(text) <= MESSAGE_CHARS_MAX else text[: MESSAGE_CHARS_MAX - 1] + "…"
+    return text if len(text) <= _MESSAGE_CHARS_MAX else text[: _MESSAGE_CHARS_MAX - 1] + "…"

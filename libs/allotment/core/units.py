@@ -30,7 +30,7 @@ _PART = re.compile(f"([0-9]+\\.?[0-9]*|\\.[0-9]+)({'|'.join(_UNITS_NS)})", re.AS
 _DURATION = re.compile(f"[-+]?(0|({_PART.pattern})+)", re.ASCII)
 _DURATION_CHARS_MAX = 256
 _DURATION_NS_MAX = (1 << 63) - 1
-NATURAL_DIGITS_MAX = 18
+_NATURAL_DIGITS_MAX = 18
 """So many digits always fit 64 bits; Python itself refuses to read more than 4300."""
 
 
@@ -112,7 +112,7 @@ def natural(text: str) -> int | None:
 
     None for everything else. `str.isdigit` alone says yes to ``"²"``, which `int` cannot read.
     """
-    is_natural = len(text) <= NATURAL_DIGITS_MAX and text.isascii() and text.isdigit()
+    is_natural = len(text) <= _NATURAL_DIGITS_MAX and text.isascii() and text.isdigit()
     return int(text) if is_natural else None
 
 
@@ -145,7 +145,7 @@ def duration_ms(text: str) -> int | None:
     return None if duration is None else -(-duration // 1_000_000)
 
 
-MIB = 1 << 20
+_MIB = 1 << 20
 _DAY_S = 86_400
 
 
@@ -159,7 +159,7 @@ def mib_text(mib: int) -> str:
 
 def bytes_text(amount: int) -> str:
     """The same for bytes, rounded down to whole MiB first."""
-    return mib_text(amount // MIB)
+    return mib_text(amount // _MIB)
 
 
 def cpu_text(milli: int) -> str:

@@ -10,7 +10,7 @@ _VOTE = "enableJobEnqueued"
 def check(report: Report, used: tuple[Used, ...]) -> None:
     """Refuse what Volcano refuses, and warn of what surely is not meant."""
     _hierarchy(report, used)
-    warnings_of_votes(report, used)
+    _warnings_of_votes(report, used)
 
 
 def _hierarchy(report: Report, used: tuple[Used, ...]) -> None:
@@ -28,7 +28,7 @@ def _hierarchy(report: Report, used: tuple[Used, ...]) -> None:
         report.warn(drf.mark, "enableHierarchy of plugin drf has no effect: shares are flat")
 
 
-def warnings_of_votes(report: Report, used: tuple[Used, ...]) -> None:
+def _warnings_of_votes(report: Report, used: tuple[Used, ...]) -> None:
     """Where the rule of tiers hides a quota: a permit in one tier ends the vote on whether a job is
     enqueued, and `overcommit` permits whenever the cluster has room.
     """

@@ -21,9 +21,9 @@ _LOCK = "deviceshare.NodeLockEnable"
 _CONFIG_NAME = "deviceshare.KnownGeometriesCMName"
 _CONFIG_NAMESPACE = "deviceshare.KnownGeometriesCMNamespace"
 _RULES = "deviceshare.GPUExclusiveRules"
-KNOWN = (*SWITCHES, _LOCK, _POLICY, _WEIGHT, _CONFIG_NAME, _CONFIG_NAMESPACE, _RULES)
+_KNOWN = (*SWITCHES, _LOCK, _POLICY, _WEIGHT, _CONFIG_NAME, _CONFIG_NAMESPACE, _RULES)
 
-FAMILY_NAMES = tuple(dict.fromkeys((*Policy().families, *FAMILIES)))
+_FAMILY_NAMES = tuple(dict.fromkeys((*Policy().families, *FAMILIES)))
 """In the order in which a policy lists them: that of the default, and then what is newer."""
 
 _OFF = Argument(Kind.BOOLEAN, False)
@@ -32,7 +32,7 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 Fields = dict[str, Any]
 """Fields of the policy by name: those that the file sets."""
 
-Rules = tuple[tuple[tuple[str, str], ...], ...]
+_Rules = tuple[tuple[tuple[str, str], ...], ...]
 
 
 def read_deviceshare(report: Report, owner: str, entries: Iterable[Entry]) -> Fields:
@@ -62,9 +62,9 @@ def read_deviceshare(report: Report, owner: str, entries: Iterable[Entry]) -> Fi
             case "deviceshare.KnownGeometriesCMNamespace":
                 place[0] = _object_name(report, what, entry.value, place[0])
             case "deviceshare.GPUExclusiveRules":
-                fields["exclusive_rules"] = exclusive_rules(report, what, entry.value)
+                fields["exclusive_rules"] = _exclusive_rules(report, what, entry.value)
             case _:
-                unknown(report, owner, entry, KNOWN)
+                unknown(report, owner, entry, _KNOWN)
     fields["device_config"] = (place[0], place[1])
     if switches:
         fields.update(_families(report, switches))
@@ -81,7 +81,7 @@ def _families(report: Report, switches: dict[str, Entry]) -> Fields:
                 "different books of the same cards; set one of them to false",
             )
     served = {SWITCHES[key][1].name for key in on}
-    fields: Fields = {"families": tuple(name for name in FAMILY_NAMES if name in served)}
+    fields: Fields = {"families": tuple(name for name in _FAMILY_NAMES if name in served)}
     for family in FAMILIES.values():
         fields.update(family.policy_fields(frozenset(on)))
     return fields
@@ -125,7 +125,7 @@ def _object_name(report: Report, what: str, value: Value, default: str) -> str:
     return name
 
 
-def exclusive_rules(report: Report, what: str, value: Value) -> Rules:
+def _exclusive_rules(report: Report, what: str, value: Value) -> _Rules:
     """The label maps, each sorted by label. What is no text among labels is dropped, and said."""
     if not isinstance(value, Sequence):
         report.ignored(what, value, "a list of label maps", "there are no rules")

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeGuard
 
 import yaml
 
-TAG = "tag:yaml.org,2002:"
-_TEXTS = frozenset(TAG + name for name in ("str", "timestamp", "value"))
+_TAG = "tag:yaml.org,2002:"
+_TEXTS = frozenset(_TAG + name for name in ("str", "timestamp", "value"))
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SHOWN_MOST = 80
@@ -159,7 +159,7 @@ class _Converter:
     def _entries(self, node: yaml.MappingNode) -> tuple[Entry, ...]:
         found: dict[str, Entry] = {}
         for key_node, value_node in node.value:
-            if key_node.tag == f"{TAG}merge":
+            if key_node.tag == f"{_TAG}merge":
                 message = "cannot be read: merge keys (<<) are not followed; write the keys out"
                 raise DocumentError(_mark(key_node), message)
             key = self.value(key_node)
@@ -175,7 +175,7 @@ def _mark(node: yaml.Node) -> Mark:
 
 
 def _has_tag(node: yaml.Node, name: str) -> None:
-    if node.tag != TAG + name:
+    if node.tag != _TAG + name:
         message = f"not YAML that is read here: the tag {show(_as_text(node.tag, _mark(node)))}"
         raise DocumentError(_mark(node), message)
 
@@ -191,11 +191,11 @@ def _scalar(node: yaml.ScalarNode) -> Scalar:
     if node.tag in _TEXTS:
         is_number = node.style is None and _EXPONENT.fullmatch(text)
         return Scalar(mark, _decimal(text) if is_number else text, text)
-    if node.tag == f"{TAG}null":
+    if node.tag == f"{_TAG}null":
         return Scalar(mark, None, text)
-    if node.tag == f"{TAG}bool" and text.lower() in yaml.SafeLoader.bool_values:
+    if node.tag == f"{_TAG}bool" and text.lower() in yaml.SafeLoader.bool_values:
         return Scalar(mark, yaml.SafeLoader.bool_values[text.lower()], text)
-    if node.tag == f"{TAG}float":
+    if node.tag == f"{_TAG}float":
         return Scalar(mark, _decimal(text), text)
     _has_tag(node, "int")
     return Scalar(mark, _integer(text), text)

@@ -8,15 +8,15 @@ from allotment.core.config.known import NO_EFFECT, PLUGINS
 from allotment.core.config.report import Report
 from allotment.core.plugin_arguments import Argument, Kind
 
-LISTED = "binpack.resources"
-BY_RESOURCE = f"{LISTED}."
+_LISTED = "binpack.resources"
+_BY_RESOURCE = f"{_LISTED}."
 """Prefix of binpack's weights by resource, `cpu` and `memory` not among them."""
 
-MOST = "most."
-LEAST = "least."
+_MOST = "most."
+_LEAST = "least."
 """Prefixes of resource-strategy-fit's weights by resource, by what is preferred there."""
 
-_TYPES = {"MostAllocated": MOST, "LeastAllocated": LEAST}
+_TYPES = {"MostAllocated": _MOST, "LeastAllocated": _LEAST}
 _WEIGHT = Argument(Kind.INTEGER, 1)
 _RESOURCE_WEIGHT = Argument(Kind.INTEGER, 1, least=1)
 _FIT_WEIGHT = "resourceStrategyFitWeight"
@@ -28,21 +28,21 @@ def read_binpack(report: Report, owner: str, entries: Iterable[Entry]) -> Argume
     The weight of a resource that is not listed counts for nothing, as in Volcano; that is said.
     """
     given = tuple(entries)
-    listed = next((entry for entry in given if entry.key == LISTED), None)
+    listed = next((entry for entry in given if entry.key == _LISTED), None)
     names = _names(report, owner, listed.value) if listed else ()
     known = PLUGINS["binpack"]
     fixed = [entry for entry in given if entry.key in known]
-    weights: Arguments = {BY_RESOURCE + name: _WEIGHT.default for name in names}
+    weights: Arguments = {_BY_RESOURCE + name: _WEIGHT.default for name in names}
     for entry in given:
-        name = entry.key.removeprefix(BY_RESOURCE)
+        name = entry.key.removeprefix(_BY_RESOURCE)
         if entry is listed or entry.key in known:
             continue
         if name == entry.key:
-            unknown(report, owner, entry, (*known, LISTED, f"{BY_RESOURCE}<name>"))
+            unknown(report, owner, entry, (*known, _LISTED, f"{_BY_RESOURCE}<name>"))
         elif name not in names:
             report.warn(
                 entry.mark,
-                f"{entry.key} of {owner} has no effect: {name} is not listed in {LISTED}",
+                f"{entry.key} of {owner} has no effect: {name} is not listed in {_LISTED}",
             )
         else:
             weight = read(report, f"{entry.key} of {owner}", entry.value, _WEIGHT)
@@ -53,7 +53,7 @@ def read_binpack(report: Report, owner: str, entries: Iterable[Entry]) -> Argume
 def _names(report: Report, owner: str, value: Value) -> tuple[str, ...]:
     if not is_text(value):
         wanted = "a text of resource names with commas between them"
-        report.ignored(f"{LISTED} of {owner}", value, wanted, "no resource is listed")
+        report.ignored(f"{_LISTED} of {owner}", value, wanted, "no resource is listed")
         return ()
     return tuple(name for name in map(str.strip, value.text.split(",")) if name)
 
@@ -108,4 +108,4 @@ def _prefix(report: Report, what: str, value: Value | None) -> str:
     if value is not None:
         wanted = f"one of {', '.join(_TYPES)}"
         report.ignored(f"{what}: type", value, wanted, "LeastAllocated counts")
-    return LEAST
+    return _LEAST

@@ -9,9 +9,9 @@ from allotment.core.config.devices import WEIGHT_MAX, Fields, word
 from allotment.core.config.document import Entry
 from allotment.core.config.report import Report, hint
 
-HOST_POLICIES = ("binpack", "spread", "none")
-MIG_ORDERS = ("best-fit", "least-stranded", "listed")
-FIELDS = {
+_HOST_POLICIES = ("binpack", "spread", "none")
+_MIG_ORDERS = ("best-fit", "least-stranded", "listed")
+_FIELDS = {
     "allotment.HostPolicy": "host_policy",
     "allotment.HostWeight": "host_weight",
     "allotment.FitWeight": "fit_weight",
@@ -27,22 +27,22 @@ def read_allotment(report: Report, owner: str, entries: Iterable[Entry]) -> Fiel
     fields: Fields = {}
     for entry in entries:
         what = f"{entry.key} of {owner}"
-        if entry.key not in FIELDS:
-            remedy = hint(entry.key, FIELDS)
+        if entry.key not in _FIELDS:
+            remedy = hint(entry.key, _FIELDS)
             report.fail(entry.mark, f"unknown argument {entry.key} of {owner}; {remedy}")
             continue
         found = _value(report, what, entry)
         if found is not None:
-            fields[FIELDS[entry.key]] = found
+            fields[_FIELDS[entry.key]] = found
     return fields
 
 
 def _value(report: Report, what: str, entry: Entry) -> str | int | bool | None:
     match entry.key:
         case "allotment.HostPolicy":
-            return word(report, what, entry.value, HOST_POLICIES)
+            return word(report, what, entry.value, _HOST_POLICIES)
         case "allotment.MigGeometryOrder":
-            return word(report, what, entry.value, MIG_ORDERS)
+            return word(report, what, entry.value, _MIG_ORDERS)
         case "allotment.HostWeight" | "allotment.FitWeight":
             weight = integer(entry.value)
             if weight is None or not 0 <= weight <= WEIGHT_MAX:

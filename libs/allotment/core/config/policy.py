@@ -27,8 +27,8 @@ from allotment.core.placement.policies.learning import LEARNERS
 from allotment.core.placement.rules.terms import TERMS
 from allotment_proto.facts import BUILT_IN_TIERS, Policy
 
-HOST_SCORERS = frozenset(term.name for term in TERMS)
-KEYS = ("actions", "tiers", "configurations", "metrics")
+_HOST_SCORERS = frozenset(term.name for term in TERMS)
+_KEYS = ("actions", "tiers", "configurations", "metrics")
 
 
 class PolicyError(Exception):
@@ -83,7 +83,7 @@ def parse(text: str, source: str, scheduler_names: tuple[str, ...]) -> Parsed:
 def _fields(report: Report, root: Mapping) -> Fields:
     """The fields of the policy that the file sets."""
     fields: Fields = {}
-    report.unknown_keys("of the file", root.entries, KEYS)
+    report.unknown_keys("of the file", root.entries, _KEYS)
     for entry in root.entries:
         match entry.key:
             case "actions":
@@ -113,5 +113,5 @@ def _weighs_hosts(fields: Fields) -> bool:
     """Whether the file names plugins that score nodes by their CPU and memory."""
     tiers = fields.get("tiers", BUILT_IN_TIERS)
     return tiers != BUILT_IN_TIERS and any(
-        use.name in HOST_SCORERS for tier in tiers for use in tier
+        use.name in _HOST_SCORERS for tier in tiers for use in tier
     )

@@ -15,9 +15,9 @@ from allotment.core.jobs.model import DependsOn, JobSpec, Policy, Queue, Task
 from allotment.core.jobs.plugins import NAMES, NEEDS, needed_roles
 from allotment.core.jobs.policies import ACTIONS, ANY, EVENTS, POD_PENDING
 
-MAX_RETRY = 3
-NAME_CHARS_MAX = 63
-REPLICAS_MAX = 100_000
+_MAX_RETRY = 3
+_NAME_CHARS_MAX = 63
+_REPLICAS_MAX = 100_000
 """Pods of one Job: more than a cluster can hold. Without a limit one Job of two thousand million
 pods would take all the controller's time and memory, and so stop everybody's Jobs.
 """
@@ -44,7 +44,7 @@ def defaulted(spec: JobSpec, scheduler_name: str) -> JobSpec:
             task,
             name=task.name or f"default{index}",
             min_available=task.minimum,
-            max_retry=MAX_RETRY if task.max_retry is None else task.max_retry,
+            max_retry=_MAX_RETRY if task.max_retry is None else task.max_retry,
         )
         for index, task in enumerate(spec.roles)
     ]
@@ -53,7 +53,7 @@ def defaulted(spec: JobSpec, scheduler_name: str) -> JobSpec:
         tasks=roles,
         scheduler_name=spec.scheduler_name or scheduler_name,
         queue=spec.queue or keys.DEFAULT_QUEUE,
-        max_retry=MAX_RETRY if spec.max_retry is None else spec.max_retry,
+        max_retry=_MAX_RETRY if spec.max_retry is None else spec.max_retry,
         min_available=spec.minimum,
         plugins=_with_needed_plugins(spec.plugins or {}),
     )
@@ -142,10 +142,10 @@ def update_problems(old: JobSpec, new: JobSpec) -> list[Problem]:
 
 
 def _of_name(name: str) -> Iterator[Problem]:
-    if len(name) > NAME_CHARS_MAX:
+    if len(name) > _NAME_CHARS_MAX:
         yield Problem(
             "metadata.name",
-            f"has {len(name)} characters; at most {NAME_CHARS_MAX}, as it becomes a label",
+            f"has {len(name)} characters; at most {_NAME_CHARS_MAX}, as it becomes a label",
         )
 
 
@@ -158,9 +158,9 @@ def _of_amounts(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(
             "spec.minAvailable", f"{spec.minimum} is more than all replicas ({spec.replicas})"
         )
-    if spec.replicas > REPLICAS_MAX:
+    if spec.replicas > _REPLICAS_MAX:
         yield Problem(
-            "spec.tasks", f"{spec.replicas} replicas in all are too many (at most {REPLICAS_MAX})"
+            "spec.tasks", f"{spec.replicas} replicas in all are too many (at most {_REPLICAS_MAX})"
         )
     if (spec.max_retry or 0) < 0:
         yield Problem("spec.maxRetry", f"{spec.max_retry} is less than 0")
@@ -172,10 +172,10 @@ def _of_amounts(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _of_role(task: Task, field: str, job: str, has_hosts: bool) -> Iterator[Problem]:
-    if len(task.name) > NAME_CHARS_MAX or not _LABEL.fullmatch(task.name):
+    if len(task.name) > _NAME_CHARS_MAX or not _LABEL.fullmatch(task.name):
         yield Problem(
             f"{field}.name",
-            f"{task.name!r} must be lower-case letters, digits and '-', at most {NAME_CHARS_MAX}",
+            f"{task.name!r} must be lower-case letters, digits and '-', at most {_NAME_CHARS_MAX}",
         )
     if task.replicas < 0:
         yield Problem(f"{field}.replicas", f"{task.replicas} is less than 0")
@@ -188,9 +188,9 @@ def _of_role(task: Task, field: str, job: str, has_hosts: bool) -> Iterator[Prob
     if (task.max_retry or 0) < -1:
         yield Problem(f"{field}.maxRetry", f"{task.max_retry} is less than -1 (unlimited)")
     last = f"{job}-{task.name}-{max(0, task.replicas - 1)}"
-    if has_hosts and len(last) > NAME_CHARS_MAX:
+    if has_hosts and len(last) > _NAME_CHARS_MAX:
         yield Problem(
-            f"{field}.name", f"{last!r} is too long for a host name ({NAME_CHARS_MAX} characters)"
+            f"{field}.name", f"{last!r} is too long for a host name ({_NAME_CHARS_MAX} characters)"
         )
     pod_spec = task.template.get("spec")
     containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None

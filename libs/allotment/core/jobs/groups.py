@@ -55,13 +55,13 @@ def of_job(job: Job, priorities: Priorities, of_namespace: str = "") -> JsonObje
             "ownerReferences": [owner_of(job)],
         },
         "spec": {
-            **spec_of_job(job, priorities),
+            **_spec_of_job(job, priorities),
             "queue": queue_of(job.spec.queue, of_namespace=of_namespace),
         },
     }
 
 
-def spec_of_job(job: Job, priorities: Priorities) -> JsonObject:
+def _spec_of_job(job: Job, priorities: Priorities) -> JsonObject:
     spec = job.spec
     wanted: JsonObject = {
         "minMember": spec.minimum,
@@ -116,7 +116,7 @@ def spec_changes(group: PodGroup, job: Job, priorities: Priorities) -> JsonObjec
 
     Only what a Job may change while it lives: the amounts and the priority class.
     """
-    wanted = spec_of_job(job, priorities)
+    wanted = _spec_of_job(job, priorities)
     has: JsonObject = {
         "minMember": group.spec.min_member,
         "minTaskMember": group.spec.min_task_member or {},

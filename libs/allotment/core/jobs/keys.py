@@ -32,16 +32,16 @@ TEMPLATE_UID = "volcano.sh/template-uid"
 OUT_OF_SYNC = "volcano.sh/controller-out-of-sync"
 """On a pod that we delete ourselves: its end is no event."""
 PREEMPTABLE = "volcano.sh/preemptable"
-COOLDOWN_TIME = "volcano.sh/cooldown-time"
-REVOCABLE_ZONE = "volcano.sh/revocable-zone"
-JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
-JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+_COOLDOWN_TIME = "volcano.sh/cooldown-time"
+_REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+_JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+_JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 INHERITED = (
     PREEMPTABLE,
-    COOLDOWN_TIME,
-    REVOCABLE_ZONE,
-    JDB_MIN_AVAILABLE,
-    JDB_MAX_UNAVAILABLE,
+    _COOLDOWN_TIME,
+    _REVOCABLE_ZONE,
+    _JDB_MIN_AVAILABLE,
+    _JDB_MAX_UNAVAILABLE,
 )
 """What a Job hands down to its pods, and a pod to the PodGroup made for it."""
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"

@@ -14,7 +14,7 @@ from allotment.core.jobs.model import JobSpec, JsonObject, Priorities, Task
 from allotment.core.jobs.templates import as_dict
 from allotment.core.units import QuantityError, canonical_text, is_binary, milli
 
-Amounts = dict[str, int]
+_Amounts = dict[str, int]
 """Thousandths of the unit (cores, bytes, things) by name."""
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
@@ -28,9 +28,9 @@ def of_job(spec: JobSpec, priorities: Priorities) -> dict[str, str]:
     what is left of the roles, by priority.
     """
     taken = pods_counted(spec, priorities)
-    total: Amounts = {}
+    total: _Amounts = {}
     for task in spec.roles:
-        _add(total, of_pod(task.template.get("spec") or {}), taken[task.name])
+        _add(total, _of_pod(task.template.get("spec") or {}), taken[task.name])
     counted = [task.template.get("spec") or {} for task in spec.roles if taken[task.name]]
     return _shown(total, counted)
 
@@ -53,12 +53,12 @@ def pods_counted(spec: JobSpec, priorities: Priorities) -> dict[str, int]:
 
 def of_pods(spec: Mapping[str, Any], pods: int) -> dict[str, str]:
     """The resources of so many pods of one spec."""
-    total: Amounts = {}
-    _add(total, of_pod(spec), pods)
+    total: _Amounts = {}
+    _add(total, _of_pod(spec), pods)
     return _shown(total, [spec])
 
 
-def of_pod(spec: Mapping[str, Any]) -> Amounts:
+def _of_pod(spec: Mapping[str, Any]) -> _Amounts:
     """One pod's request as a quota counts it. An amount that cannot be read counts as none."""
     own, overhead = spec.get("resources"), _read(spec.get("overhead"))
     said = own if isinstance(own, dict) else {}
@@ -69,7 +69,7 @@ def of_pod(spec: Mapping[str, Any]) -> Amounts:
     limits = pod_totals.in_all(_of_containers(spec, "limits"), own_limits, {})
     for name in overhead.keys() & limits.keys():
         limits[name] += overhead[name]
-    found: Amounts = {"pods": 1000, "count/pods": 1000}
+    found: _Amounts = {"pods": 1000, "count/pods": 1000}
     for name, amount in requests.items():
         found[name] = found[f"requests.{name}"] = amount
     for name, amount in limits.items():
@@ -88,7 +88,7 @@ def _of_containers(spec: Mapping[str, Any], kind: str) -> pod_totals.Amounts:
     )
 
 
-def _of_container(container: Mapping[str, Any], kind: str) -> Amounts:
+def _of_container(container: Mapping[str, Any], kind: str) -> _Amounts:
     resources = container.get("resources")
     if not isinstance(resources, dict):
         return {}
@@ -98,8 +98,8 @@ def _of_container(container: Mapping[str, Any], kind: str) -> Amounts:
     return {**limits, **_read(resources.get("requests"))}  # as the server fills requests in
 
 
-def _read(amounts: object) -> Amounts:
-    found: Amounts = {}
+def _read(amounts: object) -> _Amounts:
+    found: _Amounts = {}
     if isinstance(amounts, dict):
         for name, value in amounts.items():
             try:
@@ -141,7 +141,7 @@ def _positive(amounts: JsonObject) -> Iterator[tuple[str, str]]:
             yield name, str(amounts[name])
 
 
-def _add(total: Amounts, amounts: Mapping[str, int], times: int) -> None:
+def _add(total: _Amounts, amounts: Mapping[str, int], times: int) -> None:
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount * times
 

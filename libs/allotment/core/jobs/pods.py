@@ -55,7 +55,7 @@ def build(job: Job, role: Task, index: int, group: str) -> JsonObject:
     return pod
 
 
-def claim_name(job: Job, index: int) -> str:
+def _claim_name(job: Job, index: int) -> str:
     """The claim behind the Job's volume at `index`: the one named, or one made for the Job."""
     volume = (job.spec.volumes or [])[index]
     return volume.volume_claim_name or f"{job.metadata.name}-volume-{index}"
@@ -67,7 +67,7 @@ def claims(job: Job) -> list[JsonObject]:
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": owned(job, claim_name(job, index)),
+            "metadata": owned(job, _claim_name(job, index)),
             "spec": volume.volume_claim,
         }
         for index, volume in enumerate(job.spec.volumes or ())
@@ -83,7 +83,7 @@ def _fill(spec: JsonObject, job: Job) -> None:
     volumes = as_list(spec.get("volumes"))
     for index, volume in enumerate(job.spec.volumes or ()):
         name = f"job-volume-{index}"
-        claim = {"claimName": claim_name(job, index)}
+        claim = {"claimName": _claim_name(job, index)}
         volumes.append({"name": name, "persistentVolumeClaim": claim})
         for container in every_container(spec):
             mounts = as_list(container.get("volumeMounts"))

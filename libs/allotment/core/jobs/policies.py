@@ -31,13 +31,13 @@ ACTIONS = frozenset(
 """What a policy or a Command may ask for."""
 
 ANY = "*"
-POD_FAILED = "PodFailed"
+_POD_FAILED = "PodFailed"
 POD_EVICTED = "PodEvicted"
 POD_PENDING = "PodPending"
-UNKNOWN = "Unknown"
-TASK_COMPLETED = "TaskCompleted"
-TASK_FAILED = "TaskFailed"
-EVENTS = (ANY, POD_FAILED, POD_EVICTED, POD_PENDING, UNKNOWN, TASK_COMPLETED, TASK_FAILED)
+_UNKNOWN = "Unknown"
+_TASK_COMPLETED = "TaskCompleted"
+_TASK_FAILED = "TaskFailed"
+EVENTS = (ANY, _POD_FAILED, POD_EVICTED, POD_PENDING, _UNKNOWN, _TASK_COMPLETED, _TASK_FAILED)
 
 _STRENGTH = {RESTART_POD: 1, RESTART_PARTITION: 2, RESTART_TASK: 3, RESUME_JOB: 4, RESTART_JOB: 5}
 _STRONGEST = 6
@@ -82,7 +82,7 @@ def _is_for(policy: Policy, happened: Happened) -> bool:
     if ANY in events:  # every pod waits at first: that alone is nothing to act on
         return happened.event != POD_PENDING or policy.timeout is not None
     code = policy.exit_code
-    return code is not None and happened.event == POD_FAILED and code == happened.exit_code
+    return code is not None and happened.event == _POD_FAILED and code == happened.exit_code
 
 
 def happenings(
@@ -93,19 +93,19 @@ def happenings(
     for pod in ours:
         if pod.is_deleting:
             continue
-        event = {"Failed": POD_FAILED, "Pending": POD_PENDING}.get(pod.phase)
+        event = {"Failed": _POD_FAILED, "Pending": POD_PENDING}.get(pod.phase)
         if event is not None:
             yield Happened(event, pod.role, pod.name, pod.exit_code, pod.version, pod.changed_s)
     for task in spec.roles:
         of_role = [pod for pod in ours if pod.role == task.name and pod.version >= version]
         if _is_completed(task, of_role):
             since_s = max(pod.changed_s for pod in of_role)
-            yield Happened(TASK_COMPLETED, task.name, version=version, since_s=since_s)
+            yield Happened(_TASK_COMPLETED, task.name, version=version, since_s=since_s)
         if _is_failed(task, of_role):
             since_s = max(pod.changed_s for pod in of_role)
-            yield Happened(TASK_FAILED, task.name, version=version, since_s=since_s)
+            yield Happened(_TASK_FAILED, task.name, version=version, since_s=since_s)
     if group_phase == GROUP_UNKNOWN:
-        yield Happened(UNKNOWN, version=version)
+        yield Happened(_UNKNOWN, version=version)
 
 
 def _is_completed(task: Task, pods: Sequence[PodView]) -> bool:
@@ -129,15 +129,15 @@ def due_actions(spec: JobSpec, happened: Iterable[Happened], version: int) -> li
             continue
         wait_ms = parse_ms(policy.timeout) if policy.timeout else 0
         due.append(Due(policy.action, what.since_s + -(-(wait_ms or 0) // 1000), what))
-    return sorted(due, key=lambda d: (d.at_s, -strength(d.action), d.why.role, d.why.pod))
+    return sorted(due, key=lambda d: (d.at_s, -_strength(d.action), d.why.role, d.why.pod))
 
 
 def choose(due: Sequence[Due], now_s: int) -> Due | None:
     """The strongest action whose time has come: it takes the weaker ones with it."""
     ready = [action for action in due if action.at_s <= now_s]
-    return max(ready, key=lambda d: strength(d.action), default=None)
+    return max(ready, key=lambda d: _strength(d.action), default=None)
 
 
-def strength(action: str) -> int:
+def _strength(action: str) -> int:
     """How much an action ends: a pod, a role, everything for a while, everything for good."""
     return _STRENGTH.get(action, _STRONGEST)

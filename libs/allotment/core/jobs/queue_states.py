@@ -9,10 +9,10 @@ from allotment.core.jobs.model import JsonObject, Queue
 
 OPEN = "Open"
 CLOSED = "Closed"
-CLOSING = "Closing"
+_CLOSING = "Closing"
 OPEN_QUEUE = "OpenQueue"
 CLOSE_QUEUE = "CloseQueue"
-ACTIONS = (OPEN_QUEUE, CLOSE_QUEUE)
+_ACTIONS = (OPEN_QUEUE, CLOSE_QUEUE)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ def settle(state: str, groups: int) -> str:
     """The state that the number of its PodGroups makes of the present one."""
     if state == "":
         return OPEN
-    return CLOSED if state == CLOSING and groups == 0 else state
+    return CLOSED if state == _CLOSING and groups == 0 else state
 
 
 def operate(
@@ -48,11 +48,11 @@ def operate(
             return Denied(f"queue {name!r} is always open")
         return _close(name, queues, groups)
     if action == OPEN_QUEUE:
-        parent = queues.get(parent_of(queue))
-        if parent is not None and parent.status.state in (CLOSED, CLOSING):
+        parent = queues.get(_parent_of(queue))
+        if parent is not None and parent.status.state in (CLOSED, _CLOSING):
             return Denied(f"its parent {parent.metadata.name!r} is {parent.status.state}")
         return _open(name, queues)
-    return Denied(f"{action!r} is none of {', '.join(ACTIONS)}")
+    return Denied(f"{action!r} is none of {', '.join(_ACTIONS)}")
 
 
 def _close(name: str, queues: Mapping[str, Queue], groups: Mapping[str, int]) -> list[Change]:
@@ -70,7 +70,7 @@ def _close(name: str, queues: Mapping[str, Queue], groups: Mapping[str, int]) ->
 
 
 def _closing(name: str, groups: Mapping[str, int], by_parent: bool | None) -> Change:
-    return Change(name, CLOSING if groups.get(name, 0) else CLOSED, by_parent)
+    return Change(name, _CLOSING if groups.get(name, 0) else CLOSED, by_parent)
 
 
 def _open(name: str, queues: Mapping[str, Queue]) -> list[Change]:
@@ -87,7 +87,7 @@ def _open(name: str, queues: Mapping[str, Queue]) -> list[Change]:
     return changes
 
 
-def parent_of(queue: Queue) -> str:
+def _parent_of(queue: Queue) -> str:
     """The queue above; the root has none."""
     if queue.metadata.name == keys.ROOT_QUEUE:
         return ""
@@ -95,7 +95,7 @@ def parent_of(queue: Queue) -> str:
 
 
 def _children(name: str, queues: Mapping[str, Queue]) -> Iterable[Queue]:
-    return [queue for queue in queues.values() if parent_of(queue) == name]
+    return [queue for queue in queues.values() if _parent_of(queue) == name]
 
 
 def first_queues() -> list[JsonObject]:

@@ -39,7 +39,7 @@ def free_seats(spec: JobSpec, pods: Sequence[PodView]) -> list[Seat]:
     return [
         seat
         for task in spec.roles
-        if may_start(spec, task, pods)
+        if _may_start(spec, task, pods)
         for index in range(task.replicas)
         if (seat := Seat(task.name, index)) not in taken
     ]
@@ -52,7 +52,7 @@ def surplus(spec: JobSpec, pods: Sequence[PodView]) -> list[PodView]:
     return sorted(beyond, key=lambda pod: (pod.role, -pod.index))
 
 
-def may_start(spec: JobSpec, task: Task, pods: Sequence[PodView]) -> bool:
+def _may_start(spec: JobSpec, task: Task, pods: Sequence[PodView]) -> bool:
     """Whether the roles that this one depends on are there: any of them, or all."""
     if task.depends_on is None or not task.depends_on.name:
         return True

@@ -9,10 +9,10 @@ from allotment.core.jobs.durations import show_s
 from allotment.core.jobs.machine import count, is_final, state_of
 from allotment.core.jobs.model import Job, JsonObject, PodView
 
-CONDITIONS_MAX = 50
+_CONDITIONS_MAX = 50
 """Phases that a status remembers: a Job that flaps for ever must not grow for ever."""
 
-PASSING = ("Unschedulable", "NotAdmitted")
+_PASSING = ("Unschedulable", "NotAdmitted")
 """Reasons that hold only while they are seen."""
 
 
@@ -59,12 +59,12 @@ def patch(
         "failed": counts.failed,
         "terminating": counts.terminating,
         "unknown": counts.unknown,
-        "taskStatusCount": by_role(known, doomed),
+        "taskStatusCount": _by_role(known, doomed),
         "controlledResources": _controlled(job),
     }
     if enters:
         entered = {"status": standing.phase, "lastTransitionTime": now.text}
-        wanted["conditions"] = [*(job.status.conditions or ()), entered][-CONDITIONS_MAX:]
+        wanted["conditions"] = [*(job.status.conditions or ()), entered][-_CONDITIONS_MAX:]
         if is_final(standing.phase) and started_s:
             wanted["runningDuration"] = show_s(now.s - started_s)
     return difference(msgspec.to_builtins(job.status), wanted)
@@ -84,7 +84,7 @@ def _state(job: Job, standing: Standing, now: Moment) -> JsonObject:
     before = job.status.state
     enters = standing.phase != before.phase
     reason, message = standing.reason, standing.message
-    if not enters and not reason and before.reason not in PASSING:
+    if not enters and not reason and before.reason not in _PASSING:
         reason, message = before.reason, before.message
     state = {"phase": standing.phase, "reason": reason, "message": message}
     shown = {name: text or None for name, text in state.items()}
@@ -92,7 +92,7 @@ def _state(job: Job, standing: Standing, now: Moment) -> JsonObject:
     return shown
 
 
-def by_role(pods: Iterable[PodView], doomed: frozenset[str]) -> JsonObject:
+def _by_role(pods: Iterable[PodView], doomed: frozenset[str]) -> JsonObject:
     """Pods by role and what they do, as `status.taskStatusCount` has it."""
     found: dict[str, dict[str, int]] = {}
     for pod in pods:

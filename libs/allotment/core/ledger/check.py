@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allotment.core.ledger import ledger
 from allotment.core.ledger.model import RESERVED, ClusterState, Node
 
-FREE = (
+_FREE = (
     "cpu_milli_free",
     "memory_bytes_free",
     "pods_free",
@@ -75,7 +75,7 @@ def check_node(state: ClusterState, node: Node) -> Iterator[str]:
     fresh = Node(node.name, node.row)
     fresh.allocations = dict(node.allocations)
     fresh.rebuild(node.fact)
-    for name in FREE:
+    for name in _FREE:
         booked, wanted = getattr(node, name), getattr(fresh, name)
         if booked != wanted:
             yield f"node {node.name}: {name} is booked as {booked}, holders leave {wanted}"

@@ -24,8 +24,8 @@ from allotment.core.reasons import CLAIM_MISMATCH
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import DeviceRequest, Holding, Problem
 
-SHOWN_MAX = 4
-NO_CARD = "no card"
+_SHOWN_MAX = 4
+_NO_CARD = "no card"
 
 
 def agrees(booked: tuple[Holding, ...], claimed: tuple[Holding, ...]) -> bool:
@@ -149,8 +149,8 @@ def claimed(fact: PodObserved) -> tuple[Holding, ...]:
 def claim_text(holdings: tuple[Holding, ...]) -> str:
     """Cards and amounts, the first few of them."""
     parts = list(_parts(holdings))
-    more = f" and {len(parts) - SHOWN_MAX} more" if len(parts) > SHOWN_MAX else ""
-    return ", ".join(parts[:SHOWN_MAX]) + more if parts else NO_CARD
+    more = f" and {len(parts) - _SHOWN_MAX} more" if len(parts) > _SHOWN_MAX else ""
+    return ", ".join(parts[:_SHOWN_MAX]) + more if parts else _NO_CARD
 
 
 def _parts(holdings: tuple[Holding, ...]) -> Iterator[str]:

@@ -18,11 +18,11 @@ from allotment.core.ledger.partitions import (
 )
 from allotment_proto.facts import CardFact, Holding, Inventory
 
-EXCLUSIVE = "exclusive:"
-SHARING = frozenset(("", "hami-core"))
+_EXCLUSIVE = "exclusive:"
+_SHARING = frozenset(("", "hami-core"))
 """Modes in which exclusivity rules hold. Source: volcano `gpuexclusive.go` (deviceshare 4.8)."""
 
-HolderKey = tuple[str, int, str]
+_HolderKey = tuple[str, int, str]
 """(pod uid, container index, instance): a container never gets the same piece of a card twice, but
 others may give it several."""
 
@@ -58,7 +58,7 @@ class Card:
         self.free_slots = fact.slots
         self.free_memory_mib = fact.memory_mib
         self.free_cores_pct = fact.cores_pct
-        self.holders: dict[HolderKey, Holding] = {}
+        self.holders: dict[_HolderKey, Holding] = {}
         self.state = UNPARTITIONED
         self.tags: dict[str, int] = {}
 
@@ -187,10 +187,10 @@ class Ledger:
         neither memory nor compute. Source: volcano `vgpu/utils.go` (deviceshare 4.2, 4.8).
         """
         takes = holding.memory_mib > 0 or holding.cores_pct > 0
-        if not tags or (self.mode in SHARING and takes):
+        if not tags or (self.mode in _SHARING and takes):
             return tags
         return tuple(
-            tag for tag in tags if (self.mode in SHARING if tag.startswith(EXCLUSIVE) else takes)
+            tag for tag in tags if (self.mode in _SHARING if tag.startswith(_EXCLUSIVE) else takes)
         )
 
     def copy(self) -> "Ledger":

@@ -38,7 +38,7 @@ from allotment_proto.facts import (
     Policy,
 )
 
-K = TypeVar("K")
+_K = TypeVar("_K")
 
 ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
@@ -46,7 +46,7 @@ CHANGES_MAX = 1 << 14
 OWNERS_MAX = 1024
 NAMESPACES_MAX = 4096
 
-SAID = (0, 0)
+_SAID = (0, 0)
 """`PodRequest.unsaid` of pods that say all."""
 
 RESERVED = "reserved"
@@ -184,7 +184,7 @@ class Node:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
         fact = allocation.fact
-        if fact is not None and (fact.request.unsaid != SAID or fact.request.attachments):
+        if fact is not None and (fact.request.unsaid != _SAID or fact.request.attachments):
             self.book_said(fact, sign)
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         for holding in allocation.holdings:
@@ -195,7 +195,7 @@ class Node:
     def book_said(self, fact: PodObserved, sign: int) -> None:
         """Book what only a pod's fact says of it: what scores add, and its volumes."""
         request = fact.request
-        if request.unsaid != SAID:
+        if request.unsaid != _SAID:
             self.unsaid_milli += sign * request.unsaid[0]
             self.unsaid_bytes += sign * request.unsaid[1]
         for volume in request.attachments:
@@ -426,7 +426,7 @@ class ClusterState:
         )
 
 
-def _add(counts: dict[K, int], key: K, number: int) -> bool:
+def _add(counts: dict[_K, int], key: _K, number: int) -> bool:
     """Add to a count; one that is 0 is forgotten. Whether that made or ended a key."""
     before = counts.get(key, 0)
     now = before + number

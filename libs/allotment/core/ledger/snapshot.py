@@ -32,7 +32,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-SNAPSHOT_VERSION = 7
+_SNAPSHOT_VERSION = 7
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -121,7 +121,7 @@ def encode(state: ClusterState) -> bytes:
     """The canonical bytes of a state."""
     return msgspec.msgpack.encode(
         _Snapshot(
-            v=SNAPSHOT_VERSION,
+            v=_SNAPSHOT_VERSION,
             seq=state.seq,
             decision_seq=state.decision_seq,
             room_seq=state.room_seq,
@@ -165,8 +165,8 @@ def decode(payload: bytes) -> ClusterState:
         image = msgspec.msgpack.decode(payload, type=_Snapshot)
     except msgspec.DecodeError as error:
         raise SnapshotError(f"not a snapshot: {error}") from error
-    if image.v != SNAPSHOT_VERSION:
-        raise SnapshotError(f"snapshot version {image.v}, known is {SNAPSHOT_VERSION}")
+    if image.v != _SNAPSHOT_VERSION:
+        raise SnapshotError(f"snapshot version {image.v}, known is {_SNAPSHOT_VERSION}")
     try:
         return _restored(image)
     except (LookupError, ValueError) as error:

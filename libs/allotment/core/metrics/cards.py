@@ -19,10 +19,10 @@ from allotment.core.ledger.partitions.mig import largest_left_mib
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import MIB, Family
 
-DEVICE_LABELS = ("devID", "NodeName")
-POD_LABELS = (*DEVICE_LABELS, "podName")
-NAMESPACE_LABEL = "podNamespace"
-CARD_LABELS = ("node", "device", "model")
+_DEVICE_LABELS = ("devID", "NodeName")
+_POD_LABELS = (*_DEVICE_LABELS, "podName")
+_NAMESPACE_LABEL = "podNamespace"
+_CARD_LABELS = ("node", "device", "model")
 
 Rows = dict[tuple[str, ...], int]
 """Values by label values, in the order of the labels."""
@@ -71,13 +71,13 @@ def _gauges_of(family: Family, state: ClusterState) -> list[Gauge]:
             whose = (*at, pod.name, pod.namespace) if is_named else (*at, pod.name)
             pod_memory[whose] += card.charged_mib(holding)
             pod_cores[whose] += holding.cores_pct
-    pod_labels = (*POD_LABELS, NAMESPACE_LABEL) if is_named else POD_LABELS
+    pod_labels = (*_POD_LABELS, _NAMESPACE_LABEL) if is_named else _POD_LABELS
     prefix = family.gauges
     return [
-        Gauge(f"{prefix}_memory_limit", "memory of the card, as registered", DEVICE_LABELS, limit),
-        Gauge(f"{prefix}_shared_number", "pods on the card", DEVICE_LABELS, shared),
-        Gauge(f"{prefix}_allocated_memory", "memory in use, as registered", DEVICE_LABELS, memory),
-        Gauge(f"{prefix}_allocated_cores", "compute in use, percent", DEVICE_LABELS, cores),
+        Gauge(f"{prefix}_memory_limit", "memory of the card, as registered", _DEVICE_LABELS, limit),
+        Gauge(f"{prefix}_shared_number", "pods on the card", _DEVICE_LABELS, shared),
+        Gauge(f"{prefix}_allocated_memory", "memory in use, as registered", _DEVICE_LABELS, memory),
+        Gauge(f"{prefix}_allocated_cores", "compute in use, percent", _DEVICE_LABELS, cores),
         Gauge(
             f"{prefix}_memory_allocation_for_a_certain_pod",
             "memory of the card that a pod has, as registered",
@@ -114,19 +114,19 @@ def own_gauges(state: ClusterState) -> list[Gauge]:
         Gauge(
             "allot_gpu_memory_capacity_bytes",
             "memory that pods can share on a card",
-            CARD_LABELS,
+            _CARD_LABELS,
             capacity,
         ),
         Gauge(
             "allot_gpu_memory_reserved_bytes",
             "memory of a card that pods hold; of a MIG card that of their instances",
-            CARD_LABELS,
+            _CARD_LABELS,
             reserved,
         ),
         Gauge(
             "allot_gpu_compute_reserved_ratio",
             "compute of a card that pods hold, of all it has",
-            CARD_LABELS[:2],
+            _CARD_LABELS[:2],
             compute,
             divisor=1000,
         ),

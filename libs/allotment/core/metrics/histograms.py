@@ -17,7 +17,7 @@ def spread(least_ms: float, most_ms: float, number: int) -> tuple[float, ...]:
     return tuple(float(f"{least_ms * growth**step:.4g}") for step in range(number))
 
 
-class Buckets:
+class _Buckets:
     """The counts of one row. The last bucket has no bound."""
 
     __slots__ = ("counts", "sum_us")
@@ -43,15 +43,15 @@ class Histogram:
         self.text = text
         self.bounds_ms = tuple(bounds_ms)
         self.labels = labels
-        self.rows: dict[tuple[str, ...], Buckets] = {}
+        self.rows: dict[tuple[str, ...], _Buckets] = {}
         if not labels:
-            self.rows[()] = Buckets(len(self.bounds_ms))
+            self.rows[()] = _Buckets(len(self.bounds_ms))
 
     def observe(self, value_us: int, *labels: str) -> None:
         """Count one duration. One below 0 (clocks of two machines) counts as 0."""
         row = self.rows.get(labels)
         if row is None:
-            row = self.rows[labels] = Buckets(len(self.bounds_ms))
+            row = self.rows[labels] = _Buckets(len(self.bounds_ms))
         value_us = max(value_us, 0)
         row.counts[bisect_left(self.bounds_ms, value_us / US_PER_MS)] += 1
         row.sum_us += value_us

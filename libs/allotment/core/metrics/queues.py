@@ -35,11 +35,11 @@ from allotment.core.queues.work import Job
 from allotment_proto.events import Decided, Event, Evicted
 
 PREFIX = "volcano"
-QUEUE_LABEL = "queue_name"
-MICRO = 1_000_000
-QUOTA_PLUGINS = ("capacity", "capacity-card", "proportion")
+_QUEUE_LABEL = "queue_name"
+_MICRO = 1_000_000
+_QUOTA_PLUGINS = ("capacity", "capacity-card", "proportion")
 """Whose books are shown, the first of them that is in force."""
-AMOUNTS = {
+_AMOUNTS = {
     "allocated": "what the queue's pods hold",
     "request": "what the queue's pods hold and ask for",
     "deserved": "what the queue may take back from others",
@@ -50,7 +50,7 @@ AMOUNTS = {
 
 
 class _Queue(NamedTuple):
-    """One queue's amounts by the words of `AMOUNTS`."""
+    """One queue's amounts by the words of `_AMOUNTS`."""
 
     view: QueueView
     amounts: Mapping[str, Resources]
@@ -62,18 +62,18 @@ def queue_gauges(session: Session | None) -> list[Gauge]:
     """All gauges about queues. Every gauge is there, also without rows (no session)."""
     queues = [] if session is None else _queues(session)
     gauges = [
-        gauge for word, text in AMOUNTS.items() for gauge in _amount_gauges(word, text, queues)
+        gauge for word, text in _AMOUNTS.items() for gauge in _amount_gauges(word, text, queues)
     ]
-    share: Rows = {(q.view.name,): int(q.share * MICRO) for q in queues}
+    share: Rows = {(q.view.name,): int(q.share * _MICRO) for q in queues}
     weight: Rows = {(q.view.name,): q.view.weight for q in queues}
     overused: Rows = {(q.view.name,): int(q.is_overused) for q in queues}
     named = (
-        ("share", "the greatest part that a queue has of anything it deserves", share, MICRO),
+        ("share", "the greatest part that a queue has of anything it deserves", share, _MICRO),
         ("weight", "the weight of a queue", weight, 1),
         ("overused", "whether a queue gets nothing more (1)", overused, 1),
     )
     gauges += [
-        Gauge(f"{PREFIX}_queue_{word}", text, (QUEUE_LABEL,), rows, divisor)
+        Gauge(f"{PREFIX}_queue_{word}", text, (_QUEUE_LABEL,), rows, divisor)
         for word, text, rows, divisor in named
     ]
     return gauges
@@ -94,10 +94,10 @@ def job_gauges(state: ClusterState, session: Session | None) -> list[Gauge]:
         for job in session.jobs.values():
             held.setdefault(job.view.namespace, []).append(job.allocated)
             if job.uid in state.groups:
-                share = int(dominant_share(job.allocated, total) * MICRO)
+                share = int(dominant_share(job.allocated, total) * _MICRO)
                 shares[(job.view.namespace, job.uid)] = share
         spaces = {
-            (name,): int(dominant_share(total_of(parts), total) * MICRO)
+            (name,): int(dominant_share(total_of(parts), total) * _MICRO)
             for name, parts in held.items()
         }
     count: Rows = {} if session is None else {(): len(waiting)}
@@ -114,7 +114,7 @@ def job_gauges(state: ClusterState, session: Session | None) -> list[Gauge]:
             "the greatest part that a group has of anything in the cluster",
             ("job_ns", "job_id"),
             shares,
-            MICRO,
+            _MICRO,
         ),
         *_namespace_gauges(spaces),
     ]
@@ -125,9 +125,9 @@ def _namespace_gauges(shares: Rows) -> list[Gauge]:
     text = "the greatest part that a namespace's pods have of anything in the cluster"
     labels = ("namespace_name",)
     return [
-        Gauge(f"{PREFIX}_namespace_share", text, labels, shares, MICRO),
+        Gauge(f"{PREFIX}_namespace_share", text, labels, shares, _MICRO),
         Gauge(f"{PREFIX}_namespace_weight", "always 1", labels, dict.fromkeys(shares, 1)),
-        Gauge(f"{PREFIX}_namespace_weighted_share", text, labels, shares, MICRO),
+        Gauge(f"{PREFIX}_namespace_weighted_share", text, labels, shares, _MICRO),
     ]
 
 
@@ -179,7 +179,7 @@ class Preemptions:
 
 def _queues(session: Session) -> list[_Queue]:
     names = sorted(session.world.queues)
-    plugin = next(filter(None, (session.plugin(name) for name in QUOTA_PLUGINS)), None)
+    plugin = next(filter(None, (session.plugin(name) for name in _QUOTA_PLUGINS)), None)
     return [_queue(session, plugin, session.queue(name)) for name in names]
 
 
@@ -230,12 +230,12 @@ def _amount_gauges(word: str, text: str, queues: list[_Queue]) -> list[Gauge]:
                 scalars[(queue.view.name, name)] = int(amount)
     start = f"{PREFIX}_queue_{word}"
     return [
-        Gauge(f"{start}_milli_cpu", f"{text}: CPU in thousandths", (QUEUE_LABEL,), cpu),
-        Gauge(f"{start}_memory_bytes", f"{text}: memory", (QUEUE_LABEL,), memory),
+        Gauge(f"{start}_milli_cpu", f"{text}: CPU in thousandths", (_QUEUE_LABEL,), cpu),
+        Gauge(f"{start}_memory_bytes", f"{text}: memory", (_QUEUE_LABEL,), memory),
         Gauge(
             f"{start}_scalar_resources",
             f"{text}: others in thousandths",
-            (QUEUE_LABEL, "resource"),
+            (_QUEUE_LABEL, "resource"),
             scalars,
         ),
     ]

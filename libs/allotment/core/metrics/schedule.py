@@ -25,11 +25,11 @@ from allotment_proto.events import (
     StageTime,
 )
 
-SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
-STAGES = {"filter": "Predicate", "scorer": "Scoring"}
+_SCHEDULED, _UNSCHEDULABLE, _ERROR = "scheduled", "unschedulable", "error"
+_STAGES = {"filter": "Predicate", "scorer": "Scoring"}
 """Our stages of a cycle, and Volcano's words for them; PreBind and Bind are the binder's."""
-ON_OPEN = "OnSessionOpen"
-JOB_LABELS = ("job_name", "queue", "job_namespace")
+_ON_OPEN = "OnSessionOpen"
+_JOB_LABELS = ("job_name", "queue", "job_namespace")
 _CYCLE_MS = spread(1, 5000, 20)
 _TASK_MS = spread(50, 60_000, 30)
 
@@ -70,7 +70,7 @@ class Schedules:
         )
         self._task = task_latency()
         self._stage = stage_duration()
-        self._attempts: Counter[str] = Counter({SCHEDULED: 0, UNSCHEDULABLE: 0, ERROR: 0})
+        self._attempts: Counter[str] = Counter({_SCHEDULED: 0, _UNSCHEDULABLE: 0, _ERROR: 0})
         self._bound = 0
         self._placed_ms: dict[str, int] = {}
         """Group → when pods of it were last given a place."""
@@ -96,7 +96,7 @@ class Schedules:
                     if (pod := state.pods.get(event.uid)) is not None:
                         self._observe_task(envelope, pod.fact.created_ms, "Bound")
                 case BindFailed() if is_ours:
-                    self._attempts[ERROR] += 1
+                    self._attempts[_ERROR] += 1
                 case GroupGone():
                     key = f"{event.namespace}/{event.name}"
                     self._placed_ms.pop(key, None)
@@ -126,8 +126,8 @@ class Schedules:
             self._count(event, len(upheld), state)
 
     def _count(self, event: Decided, upheld: int, state: ClusterState) -> None:
-        self._attempts[SCHEDULED] += upheld
-        self._attempts[UNSCHEDULABLE] += max(len(event.batch) - upheld, 0)
+        self._attempts[_SCHEDULED] += upheld
+        self._attempts[_UNSCHEDULABLE] += max(len(event.batch) - upheld, 0)
         tried = {pod.fact.group for uid in event.batch if (pod := state.pods.get(uid)) is not None}
         for key in tried:
             if (group := state.groups.get(key)) is not None and group.short is not None:
@@ -135,8 +135,8 @@ class Schedules:
         if event.stages:
             self._cycle.observe(event.stages[-1].finished_us - event.stages[0].received_us)
         for stage in event.stages:
-            if stage.stage in STAGES:
-                self._stage.observe(_took_us(stage), STAGES[stage.stage])
+            if stage.stage in _STAGES:
+                self._stage.observe(_took_us(stage), _STAGES[stage.stage])
 
     def _observe_task(self, envelope: Envelope, created_ms: int, stage: str) -> None:
         self._task.observe((envelope.at_ms - created_ms) * 1000, stage)
@@ -159,14 +159,16 @@ class Schedules:
         retries: Rows = {(key,): count for key, count in self._retries.items()}
         job = f"{PREFIX}_e2e_job_scheduling"
         return [
-            Gauge(f"{job}_start_time", "when a group was made, in Unix seconds", JOB_LABELS, start),
+            Gauge(
+                f"{job}_start_time", "when a group was made, in Unix seconds", _JOB_LABELS, start
+            ),
             Gauge(
                 f"{job}_last_time",
                 "when a pod of a group was last given a place, in Unix seconds",
-                JOB_LABELS,
+                _JOB_LABELS,
                 last,
             ),
-            Gauge(f"{job}_duration", "between the two, in milliseconds", JOB_LABELS, took),
+            Gauge(f"{job}_duration", "between the two, in milliseconds", _JOB_LABELS, took),
             Gauge(
                 f"{PREFIX}_job_retry_counts",
                 "cycles in which a group was tried and found no place",
@@ -223,7 +225,7 @@ class Laps:
         if kind == SESSION:
             self._session.observe(now_us - self._begun_us)
         elif kind == PLUGIN:
-            self._plugin.observe(now_us - self._last_us, name, ON_OPEN)
+            self._plugin.observe(now_us - self._last_us, name, _ON_OPEN)
         elif kind == ACTION:
             self._action.observe(now_us - self._last_us, name)
         self._last_us = now_us

@@ -212,7 +212,7 @@ class Evaluator:
 
     def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
         """Why the nodes on which the request does not fit refuse it, most frequent first."""
-        return counted(self.verdicts(request, self._trial).values())
+        return _counted(self.verdicts(request, self._trial).values())
 
     def verdicts(self, request: PodRequest, trial: Trial | None = None) -> Mapping[int, Verdict]:
         """Every present node's verdict by row; `trial` lays assumed placements over the state.
@@ -291,7 +291,7 @@ def _place(node: Node, points: Score, holdings: tuple[Holding, ...]) -> Place:
     return Place((-points.total_micro, points.leftover, node.name), points, holdings)
 
 
-def counted(verdicts: Iterable[Verdict]) -> tuple[tuple[str, int], ...]:
+def _counted(verdicts: Iterable[Verdict]) -> tuple[tuple[str, int], ...]:
     """The reasons among the verdicts, most frequent first, then by code."""
     counts = Counter(v for v in verdicts if isinstance(v, str))
     return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -16,16 +16,16 @@ from allotment.core.placement.evaluator import Place
 from allotment_proto.facts import PodRequest
 
 BEST_FIT = "best-fit"
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def smallest(
     state: ClusterState,
     request: PodRequest,
-    found: T,
-    place_of: Callable[[T], Place | None],
-    ask: Callable[[PodRequest], T],
-) -> T:
+    found: _T,
+    place_of: Callable[[_T], Place | None],
+    ask: Callable[[PodRequest], _T],
+) -> _T:
     """What was found for the request, or what is found for it with smaller instances only."""
     if state.policy.mig_order != BEST_FIT:
         return found

@@ -16,9 +16,9 @@ from allotment.core.reasons import problem_text
 from allotment_proto.events import SCHEDULER_CONFIG
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
-BROKEN_PLUGIN = frozenset[str]().union(*(f.absent_problems for f in FAMILIES.values()))
+_BROKEN_PLUGIN = frozenset[str]().union(*(f.absent_problems for f in FAMILIES.values()))
 """Problems of a node because of which it offers no devices of a family."""
-SIMILAR = 0.75
+_SIMILAR = 0.75
 """How much alike two resource names are of which one may be meant for the other (difflib)."""
 
 
@@ -57,7 +57,7 @@ def _devices(state: ClusterState, wanted: DeviceRequest) -> Iterator[str]:
         return
     for node in state.nodes.values():
         for problem in node.fact.problems if node.fact is not None else ():
-            if problem.code in BROKEN_PLUGIN:
+            if problem.code in _BROKEN_PLUGIN:
                 yield f"no node has {wanted.family} devices; node {node.name}: " + problem_text(
                     problem
                 )
@@ -100,5 +100,5 @@ def _counted(state: ClusterState, name: str) -> Iterator[str]:
 def _nearest(name: str, names: set[str]) -> str:
     """Names differ in case more often than in letters."""
     by_lower = {known.lower(): known for known in sorted(names)}
-    near = get_close_matches(name.lower(), by_lower, 1, SIMILAR)
+    near = get_close_matches(name.lower(), by_lower, 1, _SIMILAR)
     return by_lower[near[0]] if near else ""

@@ -5,7 +5,7 @@ from allotment.core.placement.unserved import unserved
 from allotment.core.reasons import cut
 from allotment_proto.events import PodObserved, PriorityClassObserved
 
-EVICTING = frozenset(("preempt", "reclaim"))
+_EVICTING = frozenset(("preempt", "reclaim"))
 """The actions that evict."""
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 """As kube-scheduler says it."""
@@ -20,7 +20,7 @@ def class_of(state: ClusterState, name: str) -> PriorityClassObserved | None:
     return max(defaults, key=lambda found: (found.value, found.name), default=None)
 
 
-def group_preempts(state: ClusterState, key: str) -> bool:
+def _group_preempts(state: ClusterState, key: str) -> bool:
     """Whether the PriorityClass of a PodGroup lets it have others evicted."""
     group = state.groups.get(key)
     if group is None or group.fact is None:
@@ -31,8 +31,8 @@ def group_preempts(state: ClusterState, key: str) -> bool:
 
 def is_never(state: ClusterState, fact: PodObserved) -> bool:
     """Whether it is for its own or its group's policy that nobody is evicted for a pod."""
-    can_evict = state.is_batched and not EVICTING.isdisjoint(state.policy.actions)
-    return can_evict and not (fact.preempts and group_preempts(state, fact.group))
+    can_evict = state.is_batched and not _EVICTING.isdisjoint(state.policy.actions)
+    return can_evict and not (fact.preempts and _group_preempts(state, fact.group))
 
 
 def with_eligibility(state: ClusterState, fact: PodObserved, text: str) -> str:

@@ -17,8 +17,8 @@ ROOT = "root"
 """The queue at the top. Its limits are the cluster's."""
 
 OPEN = "Open"
-CLOSED = "Closed"
-CLOSING = "Closing"
+_CLOSED = "Closed"
+_CLOSING = "Closing"
 
 
 class Status(StrEnum):

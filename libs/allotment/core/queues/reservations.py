@@ -40,7 +40,7 @@ from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment.core.reasons import HELD_FOR_GANG, KEPT_FOR_PREEMPTOR
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def _rank(session: Session, job: Job) -> tuple[int, int]:
     return session.queue(job.queue).priority, job.view.priority
 
 
-def entitled(session: Session, waits: Mapping[str, Wait], rule: Rule) -> list[str]:
+def _entitled(session: Session, waits: Mapping[str, Wait], rule: Rule) -> list[str]:
     """The groups that waited long enough for a hold, the first in front."""
 
     def place(uid: str) -> tuple[int, int, int, str]:
@@ -136,7 +136,7 @@ def renew(
             kept.append(old)
             taken.update(old.nodes)
     held = {hold.job for hold in kept}
-    for uid in entitled(session, waits, rule) if len(kept) < rule.most else ():
+    for uid in _entitled(session, waits, rule) if len(kept) < rule.most else ():
         if len(kept) >= rule.most:
             break
         if uid in held:
@@ -194,7 +194,7 @@ class Fence:
             Barred(
                 KEPT_FOR_PREEMPTOR if hold.promised else HELD_FOR_GANG,
                 frozenset(hold.nodes),
-                whose_text(session, hold),
+                _whose_text(session, hold),
             )
             for hold in self._holds
             if hold.nodes and self._binds(hold, job)
@@ -215,7 +215,7 @@ class Fence:
         for hold in self._holds:
             chain = self._session.world.chain(job.queue)
             if hold.queue and hold.queue in chain and self._binds(hold, job):
-                return No(HELD_FOR_GANG, hold_text(self._session, hold), hold.queue)
+                return No(HELD_FOR_GANG, _hold_text(self._session, hold), hold.queue)
         return None
 
     def node_of(self, job: Job, task: Task) -> str:
@@ -237,7 +237,7 @@ class Fence:
         """The cards for which there is quota then; None: any will do."""
         return self._beside_promises(job, lambda: self._session.cards(job, task))
 
-    def _beside_promises(self, job: Job, ask: Callable[[], T]) -> T:
+    def _beside_promises(self, job: Job, ask: Callable[[], _T]) -> _T:
         if not self._promises:
             return ask()
         session = self._session
@@ -288,13 +288,13 @@ def fence(session: Session, holds: Sequence[Hold]) -> Fence:
     )
 
 
-def hold_text(session: Session, hold: Hold) -> str:
+def _hold_text(session: Session, hold: Hold) -> str:
     """What is held for whom, and since when, in one line."""
     what = f"the quota of queue {hold.queue}" if hold.queue else f"nodes {', '.join(hold.nodes)}"
-    return f"{what} {'is' if hold.queue else 'are'} {whose_text(session, hold)}"
+    return f"{what} {'is' if hold.queue else 'are'} {_whose_text(session, hold)}"
 
 
-def whose_text(session: Session, hold: Hold) -> str:
+def _whose_text(session: Session, hold: Hold) -> str:
     """For whom something is held, and since when."""
     view = session.jobs[hold.job].view
     name = f"{view.namespace}/{view.name}"

@@ -19,13 +19,13 @@ MILLI = 1000
 
 Amount = int | Fraction
 
-TOLERANCE = Fraction(1, 10)
-_OVER, _UNDER = TOLERANCE.as_integer_ratio()
+_TOLERANCE = Fraction(1, 10)
+_OVER, _UNDER = _TOLERANCE.as_integer_ratio()
 
 
 def is_at_most(left: Amount, right: Amount) -> bool:
     """``left ≤ right``, or more by less than the tolerance."""
-    return left <= right or left - right < TOLERANCE
+    return left <= right or left - right < _TOLERANCE
 
 
 class Resources(Mapping[str, Amount]):
@@ -242,7 +242,7 @@ class Tally:
         return self._total
 
 
-NO_SHARE = Fraction(0)
+_NO_SHARE = Fraction(0)
 """One object for all who have nothing: comparing a thing with itself is cheap."""
 
 
@@ -260,7 +260,7 @@ def largest_share(part: Resources, whole: Resources) -> Fraction:
     """
     best, of = 0, 1
     if not part._amounts:
-        return NO_SHARE
+        return _NO_SHARE
     for name, all_ in whole._amounts.items():
         some = part._amounts.get(name, 0)
         over, under = some.numerator * all_.denominator, all_.numerator * some.denominator
@@ -268,4 +268,4 @@ def largest_share(part: Resources, whole: Resources) -> Fraction:
             over, under = (1 if over else 0), 1
         if over * of > best * under:
             best, of = over, under
-    return Fraction(best, of) if best else NO_SHARE
+    return Fraction(best, of) if best else _NO_SHARE

@@ -3,15 +3,15 @@
 Volcano stops looking once it has found that many; the best node may then be missed.
 """
 
-ALL_BELOW = 100
-PERCENT_MOST = 50
-PERCENT_LEAST = 5
-NODES_A_PERCENT = 125
+_ALL_BELOW = 100
+_PERCENT_MOST = 50
+_PERCENT_LEAST = 5
+_NODES_A_PERCENT = 125
 
 
 def enough_nodes(nodes: int) -> int:
     """After how many fitting nodes the search may stop: the more nodes, the fewer per cent."""
-    if nodes <= ALL_BELOW:
+    if nodes <= _ALL_BELOW:
         return nodes
-    percent = max(PERCENT_MOST - nodes // NODES_A_PERCENT, PERCENT_LEAST)
-    return max(nodes * percent // 100, ALL_BELOW)
+    percent = max(_PERCENT_MOST - nodes // _NODES_A_PERCENT, _PERCENT_LEAST)
+    return max(nodes * percent // 100, _ALL_BELOW)

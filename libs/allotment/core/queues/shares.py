@@ -11,16 +11,16 @@ TaskMeasure = Callable[[Job, Task], Resources]
 JobMeasure = Callable[[Job], Resources]
 
 
-def asked(_: Job, task: Task) -> Resources:
+def _asked(_: Job, task: Task) -> Resources:
     return task.request
 
 
-def minimum(job: Job) -> Resources:
+def _minimum(job: Job) -> Resources:
     return job.view.min_resources or NOTHING
 
 
 def open_books(
-    world: World, by: str, of_task: TaskMeasure = asked, of_minimum: JobMeasure = minimum
+    world: World, by: str, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _minimum
 ) -> dict[str, QueueBook]:
     """The books of every queue as the session opens; what a task counts for is the caller's.
 
@@ -29,7 +29,7 @@ def open_books(
     return world.reckon(by, lambda job: share_of(job, of_task, of_minimum))
 
 
-def share_of(job: Job, of_task: TaskMeasure = asked, of_minimum: JobMeasure = minimum) -> Share:
+def share_of(job: Job, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _minimum) -> Share:
     """What one job adds to the books of its queue."""
     held: dict[str, Amount] = {}
     pending: dict[str, Amount] = {}

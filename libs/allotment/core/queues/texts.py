@@ -12,15 +12,15 @@ from allotment.core.queues.model import Status, Task
 from allotment.core.queues.plugins.gang import is_ready
 from allotment.core.queues.work import Job
 
-REASON_SCHEDULABLE = "Schedulable"
+_REASON_SCHEDULABLE = "Schedulable"
 REASON_UNSCHEDULABLE = "Unschedulable"
-REASON_BIND_ERROR = "SchedulerError"
+_REASON_BIND_ERROR = "SchedulerError"
 READY = "pod group is ready"
-NOT_READY = "pod group is not ready"
+_NOT_READY = "pod group is not ready"
 SCHEDULED_REASON = "tasks in gang are ready to be scheduled"
 
 
-def histogram(counts: Mapping[str, int]) -> str:
+def _histogram(counts: Mapping[str, int]) -> str:
     """``3 Pending, 4 minAvailable``: sorted as text, counts included; nothing is listed as 0."""
     return ", ".join(sorted(f"{count} {name}" for name, count in counts.items() if count))
 
@@ -29,7 +29,7 @@ def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
     """``0/3 nodes are unavailable: 1 …, 2 ….``; `nodes` is how many gave a reason (one or more, so
     it need not be the sum of the counts).
     """
-    return f"0/{nodes} nodes are unavailable: {histogram(counts)}."
+    return f"0/{nodes} nodes are unavailable: {_histogram(counts)}."
 
 
 class Attempt(NamedTuple):
@@ -67,14 +67,14 @@ def job_fit_error(job: Job, attempt: Attempt) -> str:
     """The state of a group in one line, and the first reason why it waits."""
     counts = {status.value: number for status, number in job.counts.items()}
     counts["minAvailable"] = job.view.min_member
-    text = f"{READY if is_ready(job) else NOT_READY}, {histogram(counts)}"
+    text = f"{READY if is_ready(job) else _NOT_READY}, {_histogram(counts)}"
     pending = job.with_status(Status.PENDING)
     if pending:
         reasons: dict[str, int] = {}
         for task in pending:
-            reason = REASON_SCHEDULABLE if task.uid in attempt.nodes else REASON_UNSCHEDULABLE
+            reason = _REASON_SCHEDULABLE if task.uid in attempt.nodes else REASON_UNSCHEDULABLE
             reasons[reason] = reasons.get(reason, 0) + 1
-        text += f"; {Status.PENDING.value}: {histogram(reasons)}"
+        text += f"; {Status.PENDING.value}: {_histogram(reasons)}"
     if attempt.job_error:
         return f"{text}. Origin reason is: {attempt.job_error}"
     quoted = next((task for task in pending if task.uid in attempt.errors), None)
@@ -114,7 +114,7 @@ def pod_message(job: Job, task: Task, attempt: Attempt) -> PodMessage | None:
     pod = f"Pod {task.namespace}/{task.name} can possibly be assigned to"
     node = attempt.nodes.get(task.uid)
     if node is not None:
-        return PodMessage(REASON_SCHEDULABLE, f"{pod} {node}, once minAvailable is satisfied")
+        return PodMessage(_REASON_SCHEDULABLE, f"{pod} {node}, once minAvailable is satisfied")
     node = attempt.promised.get(task.uid)
     if node is not None:
         return PodMessage(
@@ -127,7 +127,7 @@ def pod_message(job: Job, task: Task, attempt: Attempt) -> PodMessage | None:
 
 
 def bind_error(node: str, error: str) -> PodMessage:
-    return PodMessage(REASON_BIND_ERROR, f"failed to bind to node {node}: {error}")
+    return PodMessage(_REASON_BIND_ERROR, f"failed to bind to node {node}: {error}")
 
 
 def assigned(namespace: str, name: str, node: str) -> str:

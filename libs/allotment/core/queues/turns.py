@@ -10,32 +10,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TypeVar
 
-T = TypeVar("T", bound=object)
+_T = TypeVar("_T", bound=object)
 
 
 def in_turns(
-    items: Iterable[T],
-    level: Callable[[T], object],
-    namespace: Callable[[T], str],
+    items: Iterable[_T],
+    level: Callable[[_T], object],
+    namespace: Callable[[_T], str],
     served: Mapping[str, int],
-) -> Iterator[T]:
+) -> Iterator[_T]:
     """Things in order, level by level; within one the namespaces take turns.
 
     `items` are sorted by level, then by arrival. The smaller a namespace's number in `served`, the
     sooner its turn comes; those without one come first, and of equals the one that arrived first.
     """
     for _, tied in groupby(items, key=level):
-        rows: dict[str, list[T]] = {}
+        rows: dict[str, list[_T]] = {}
         for item in tied:
             rows.setdefault(namespace(item), []).append(item)
         names = sorted(rows, key=lambda name: served.get(name, 0))
         yield from take_turns(iter(rows[name]) for name in names)
 
 
-def take_turns(rows: Iterable[Iterator[T]]) -> Iterator[T]:
+def take_turns(rows: Iterable[Iterator[_T]]) -> Iterator[_T]:
     """The next of each row, and again, until all came to their end. Rows are asked for lazily."""
     while True:
-        left: list[Iterator[T]] = []
+        left: list[Iterator[_T]] = []
         for row in rows:
             for item in row:
                 yield item

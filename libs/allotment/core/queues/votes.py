@@ -82,7 +82,7 @@ class Hidden(NamedTuple):
         )
 
 
-ALWAYS_ANSWER = frozenset(("overcommit", "proportion", "capacity", "capacity-card"))
+_ALWAYS_ANSWER = frozenset(("overcommit", "proportion", "capacity", "capacity-card"))
 """Plugins that permit or refuse every group, and never abstain."""
 
 
@@ -94,7 +94,7 @@ def hidden_voters(tiers: Iterable[Iterable[str]]) -> list[Hidden]:
     found: list[Hidden] = []
     ends: tuple[str, int] | None = None
     for number, tier in enumerate(tiers, start=1):
-        voters = [name for name in tier if name in ALWAYS_ANSWER]
+        voters = [name for name in tier if name in _ALWAYS_ANSWER]
         if ends is not None:
             found += [Hidden(name, number, *ends) for name in voters]
         elif voters:

@@ -26,7 +26,7 @@ from allotment.core.queues.model import (
 from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
 from allotment.core.queues.resources import NOTHING, Resources
 
-Made = TypeVar("Made")
+_Made = TypeVar("_Made")
 
 
 class Job:
@@ -258,7 +258,7 @@ class World:
 
         return reckoning.books(self.queues, share)
 
-    def kept(self, by: str, make: Callable[[], Made]) -> Made:
+    def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
         """What a plugin makes of the queues and of what the cluster has: as long as both are the
         same. `by` is the plugin's name.
         """
@@ -266,7 +266,7 @@ class World:
         if total is not self.cluster.total:
             made = make()
             self._kept[by] = self.cluster.total, made
-        return cast("Made", made)
+        return cast("_Made", made)
 
     def in_order(self, job: Job, key: Callable[[Task], Any]) -> list[Task]:
         """The job's tasks with resources that may be placed, sorted by what follows from a task."""
@@ -276,14 +276,14 @@ class World:
             known = self._orders[job.uid] = sorted(found, key=key)
         return known
 
-    def place_of(self, job: Job, key: Callable[[Job], Made]) -> Made:
+    def place_of(self, job: Job, key: Callable[[Job], _Made]) -> _Made:
         """Where a job stands in its queue as a session opens: that follows from the job and from
         what the cluster has.
         """
         known = self._places.get(job.uid)
         if known is None:
             known = self._places[job.uid] = key(job)
-        return cast("Made", known)
+        return cast("_Made", known)
 
     def parent(self, name: str) -> str:
         """The queue above, empty if that is the cluster itself or not a queue that exists."""

@@ -81,7 +81,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     first_skipped: Skipped | None = None
 
 
-Finding = Difference | Skipped | None
+_Finding = Difference | Skipped | None
 
 
 class Index:
@@ -131,7 +131,7 @@ class Replayer:
         self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
         self._ahead: deque[tuple[Record, Envelope | None]] = deque()
         self._decided: dict[Key, tuple[Decided, int]] = {}
-        self._placed: dict[Key, tuple[Finding, Outcome | None]] = {}
+        self._placed: dict[Key, tuple[_Finding, Outcome | None]] = {}
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Difference | Skipped] = {}
         self._undecodable = 0
@@ -208,7 +208,7 @@ class Replayer:
             else:
                 apply_record(self.state, envelope.events, record.seq, is_decision=is_decision)
 
-    def _settle(self, key: Key, finding: Finding) -> None:
+    def _settle(self, key: Key, finding: _Finding) -> None:
         del self._decided[key]
         self._unsettled.discard(key)
         if finding is None:
@@ -219,7 +219,7 @@ class Replayer:
         if kind not in self._first or finding.seq < self._first[kind].seq:
             self._first[kind] = finding
 
-    def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
+    def _place_again(self, stop: Stop) -> tuple[_Finding, Outcome | None]:
         """The scorer's half: the whole batch on the state at `basis`. Also what it refused."""
         event, _ = self._decided[stop.key]
         reason = self._why_not(event)
@@ -248,7 +248,7 @@ class Replayer:
             return f"device families not known to this release: {', '.join(unknown)}"
         return ""
 
-    def _check_again(self, stop: Stop, made: Outcome) -> Finding:
+    def _check_again(self, stop: Stop, made: Outcome) -> _Finding:
         """The binder's half: what was proposed, asked again on the state at `checked`."""
         event, at_ms = self._decided[stop.key]
         kept, dropped, standing = recheck_all(self.state, made.placements, made.wholes)

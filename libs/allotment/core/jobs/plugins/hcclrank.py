@@ -11,17 +11,17 @@ from allotment.core.jobs.model import Job, JsonObject, Task
 from allotment.core.jobs.plugins import arguments as flags
 from allotment.core.jobs.templates import as_dict, as_list, containers
 
-RANK_INDEX = "hccl/rankIndex"
-MASTER = "master"
-WORKER = "worker"
+_RANK_INDEX = "hccl/rankIndex"
+_MASTER = "master"
+_WORKER = "worker"
 _VARIABLE = "RANK"
 
 
 def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence[str]) -> None:
     annotations = pod["metadata"]["annotations"]
     rank = _given(pod["spec"]) or _rank(job, role, index, arguments)
-    if rank and not annotations.get(RANK_INDEX):
-        annotations[RANK_INDEX] = rank
+    if rank and not annotations.get(_RANK_INDEX):
+        annotations[_RANK_INDEX] = rank
 
 
 def _given(spec: JsonObject) -> str:
@@ -35,9 +35,9 @@ def _given(spec: JsonObject) -> str:
 
 def _rank(job: Job, role: Task, index: int, arguments: Sequence[str]) -> str:
     given = flags.read(arguments)
-    if role.name == given.get("master", MASTER):
+    if role.name == given.get("master", _MASTER):
         return str(index)
-    if role.name == given.get("worker", WORKER):
-        master = job.spec.role(given.get("master", MASTER))
+    if role.name == given.get("worker", _WORKER):
+        master = job.spec.role(given.get("master", _MASTER))
         return str(index + (master.replicas if master is not None else 0))
     return ""

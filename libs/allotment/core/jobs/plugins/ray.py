@@ -15,17 +15,17 @@ from allotment.core.jobs.plugins import arguments as flags
 from allotment.core.jobs.plugins.svc import host, selector
 from allotment.core.jobs.templates import add_port, containers
 
-HEAD = "head"
-WORKER = "worker"
+_HEAD = "head"
+_WORKER = "worker"
 
 
 def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence[str]) -> None:
     given = flags.read(arguments)
     ports = _ports(given)
-    head = job.spec.role(given.get("head", HEAD))
+    head = job.spec.role(given.get("head", _HEAD))
     for container in containers(pod["spec"]):
         name = container.get("name")
-        if head is role and name == given.get("headContainer", HEAD):
+        if head is role and name == given.get("headContainer", _HEAD):
             for port_name, port in ports.items():
                 add_port(container, port_name, port)
             container["command"] = _shell(
@@ -33,15 +33,15 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
                 f" --port={ports['gcs']} --dashboard-port={ports['dashboard']}"
                 f" --ray-client-server-port={ports['client-server']}"
             )
-        is_worker = role.name == given.get("worker", WORKER)
-        if is_worker and head is not None and name == given.get("workerContainer", WORKER):
+        is_worker = role.name == given.get("worker", _WORKER)
+        if is_worker and head is not None and name == given.get("workerContainer", _WORKER):
             address = f"{host(job, head, 0)}:{ports['gcs']}"
             container["command"] = _shell(f"ray start --block --address={address}")
 
 
 def roles(arguments: Sequence[str]) -> dict[str, str]:
     """The roles that the Job must have, by the argument that names them."""
-    return {"head": flags.read(arguments).get("head", HEAD)}
+    return {"head": flags.read(arguments).get("head", _HEAD)}
 
 
 def service(job: Job, arguments: Sequence[str]) -> JsonObject:
@@ -52,7 +52,7 @@ def service(job: Job, arguments: Sequence[str]) -> JsonObject:
         "kind": "Service",
         "metadata": owned(job, f"{job.metadata.name}-head-svc"),
         "spec": {
-            "selector": {**selector(job), keys.TASK_SPEC: given.get("head", HEAD)},
+            "selector": {**selector(job), keys.TASK_SPEC: given.get("head", _HEAD)},
             "ports": [
                 {"name": name, "port": port, "targetPort": port, "protocol": "TCP"}
                 for name, port in _ports(given).items()

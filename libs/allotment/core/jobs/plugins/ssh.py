@@ -21,8 +21,8 @@ from allotment.core.jobs.plugins.svc import role_host
 from allotment.core.jobs.seats import pod_prefix
 from allotment.core.jobs.templates import add_mount, add_volume, every_container
 
-DIRECTORY = "/root/.ssh"
-PORT = 22
+_DIRECTORY = "/root/.ssh"
+_PORT = 22
 _SUBDIRECTORY = ".ssh"
 _PRIVATE_MODE = 0o600
 _FILES = ("id_rsa", "id_rsa.pub", "authorized_keys", "config")
@@ -70,18 +70,18 @@ def config(job: Job, arguments: Sequence[str]) -> str:
     once. The first match counts, so the longer of two names goes first; names with a dot are no
     short ones.
     """
-    port = flags.port(flags.read(arguments), "ssh-port", PORT)
+    port = flags.port(flags.read(arguments), "ssh-port", _PORT)
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
     for task in sorted(job.spec.roles, key=lambda role: (-len(role.name), role.name)):
         lines.append(f"Host {pod_prefix(job.metadata.name, task.name)}* !*.*")
         lines.append(f"  HostName {role_host(job, task, '%h')}")
-        if port != PORT:
+        if port != _PORT:
             lines.append(f"  Port {port}")
     return "\n".join(lines) + "\n"
 
 
 def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence[str]) -> None:
-    directory = flags.read(arguments).get("ssh-key-file-path", DIRECTORY)
+    directory = flags.read(arguments).get("ssh-key-file-path", _DIRECTORY)
     name = secret_name(job)
     volume = {
         "secretName": name,

@@ -14,7 +14,7 @@ from allotment.core.jobs.plugins import arguments as flags
 from allotment.core.jobs.seats import pod_name
 from allotment.core.jobs.templates import add_env_of_config, add_mount, add_volume, every_container
 
-HOSTS_DIRECTORY = "/etc/volcano"
+_HOSTS_DIRECTORY = "/etc/volcano"
 _PLACEHOLDER_PORT = 1
 """A Service must name a port; a headless one forwards none."""
 
@@ -24,7 +24,7 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
     spec = pod["spec"]
     spec["hostname"] = spec.get("hostname") or pod["metadata"]["name"]
     spec["subdomain"] = spec.get("subdomain") or job.metadata.name
-    volume = hosts_config(job)
+    volume = _hosts_config(job)
     add_volume(spec, {"name": volume, "configMap": {"name": volume}})
     variables = []
     for task in job.spec.roles:
@@ -32,11 +32,11 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
             variables.append(f"VC_{_variable(task.name)}_HOSTS")
         variables.append(f"VC_{_variable(task.name)}_NUM")
     for container in every_container(spec):
-        add_mount(container, {"name": volume, "mountPath": HOSTS_DIRECTORY})
+        add_mount(container, {"name": volume, "mountPath": _HOSTS_DIRECTORY})
         add_env_of_config(container, volume, variables)
 
 
-def hosts_config(job: Job) -> str:
+def _hosts_config(job: Job) -> str:
     """The name of the ConfigMap with the lists of hosts."""
     return f"{job.metadata.name}-svc"
 
@@ -61,7 +61,7 @@ def objects(job: Job, arguments: Sequence[str]) -> list[JsonObject]:
     given = flags.read(arguments)
     found = [
         _service(job, flags.is_set(given, "publish-not-ready-addresses", default=False)),
-        _hosts_config(job),
+        _hosts_map(job),
     ]
     if not flags.is_set(given, "disable-network-policy", default=False):
         found.append(_network_policy(job))
@@ -87,7 +87,7 @@ def _service(job: Job, publish: bool) -> JsonObject:
     }
 
 
-def _hosts_config(job: Job) -> JsonObject:
+def _hosts_map(job: Job) -> JsonObject:
     data: dict[str, str] = {}
     for task in job.spec.roles:
         names = hosts(job, task)
@@ -97,7 +97,7 @@ def _hosts_config(job: Job) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": owned(job, hosts_config(job)),
+        "metadata": owned(job, _hosts_config(job)),
         "data": data,
     }
 

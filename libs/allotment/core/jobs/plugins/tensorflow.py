@@ -13,23 +13,23 @@ from allotment.core.jobs.plugins import arguments as flags
 from allotment.core.jobs.plugins.svc import host
 from allotment.core.jobs.templates import add_env, containers
 
-CONFIG = "TF_CONFIG"
-PORT = 2222
+_CONFIG = "TF_CONFIG"
+_PORT = 2222
 _TYPES = ("ps", "worker", "chief", "evaluator")
 
 
 def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence[str]) -> None:
     if len(job.spec.roles) == 1 and job.spec.replicas == 1:
         return
-    text = msgspec.json.encode(config(job, role, index, flags.read(arguments))).decode()
+    text = msgspec.json.encode(_config(job, role, index, flags.read(arguments))).decode()
     for container in containers(pod["spec"]):
-        add_env(container, {CONFIG: text})
+        add_env(container, {_CONFIG: text})
 
 
-def config(job: Job, role: Task, index: int, given: Mapping[str, str]) -> JsonObject:
+def _config(job: Job, role: Task, index: int, given: Mapping[str, str]) -> JsonObject:
     """Who is in the cluster, by TensorFlow's task types, and which of them this pod is."""
     type_of = {given.get(kind, kind): kind for kind in _TYPES}
-    port = flags.port(given, "port", PORT)
+    port = flags.port(given, "port", _PORT)
     cluster = {
         type_of[task.name]: [f"{host(job, task, n)}:{port}" for n in range(task.replicas)]
         for task in job.spec.roles

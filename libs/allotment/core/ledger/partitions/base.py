@@ -68,7 +68,7 @@ class Partitioner(Protocol):
         """Whether all new pieces can be had next to those that are held."""
 
 
-class Closed:
+class _Closed:
     """The partitioner of cards with `CardFact.table` `NO_TABLE`: nobody configured how they are
     partitioned, or their mode is another. They hand out nothing new; what is held of them stays
     booked.
@@ -98,4 +98,4 @@ class Closed:
         return False
 
 
-CLOSED = Closed()
+CLOSED = _Closed()

@@ -1,7 +1,7 @@
 """What the books must know of a device family: how its cards are partitioned, and what
 `Holding.instance` means.
 
-A family that is not listed in `RULES` has plain shares: its cards are partitioned only where they
+A family that is not listed in `_RULES` has plain shares: its cards are partitioned only where they
 have a table, and an instance says nothing.
 """
 
@@ -67,8 +67,8 @@ class _Mindcluster(HoldingRules):
         return request.templates[0]
 
 
-PLAIN = HoldingRules()
-RULES: dict[str, HoldingRules] = {
+_PLAIN = HoldingRules()
+_RULES: dict[str, HoldingRules] = {
     vgpu.FAMILY: _Vgpu(),
     ascend.FAMILY: _Ascend(),
     mindcluster.FAMILY: _Mindcluster(),
@@ -77,4 +77,4 @@ RULES: dict[str, HoldingRules] = {
 
 def holding_rules(family: str) -> HoldingRules:
     """The rules of a family, whether or not this release knows it."""
-    return RULES.get(family, PLAIN)
+    return _RULES.get(family, _PLAIN)

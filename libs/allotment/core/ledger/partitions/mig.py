@@ -26,7 +26,7 @@ CONTRADICTORY: State = (-1,)
 LISTED = "listed"
 
 
-class Mig:
+class _Mig:
     """The partitioner of MIG cards; see `allotment.core.ledger.partitions.Partitioner`."""
 
     def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
@@ -54,7 +54,7 @@ class Mig:
     def piece(
         self, card: CardFact, table: Table, state: State, wanted: DeviceRequest, order: str
     ) -> Piece | None:
-        need_mib = need_on(card, table, wanted)
+        need_mib = _need_on(card, table, wanted)
         if state != UNPARTITIONED:
             if state == CONTRADICTORY:
                 return None
@@ -77,7 +77,7 @@ class Mig:
     def most(self, card: CardFact, table: Table, state: State, wanted: DeviceRequest) -> int:
         if state == CONTRADICTORY:
             return 0
-        need_mib = need_on(card, table, wanted)
+        need_mib = _need_on(card, table, wanted)
         if state != UNPARTITIONED:
             return _adequate(table[state[0]], state[1:], need_mib)
         counts = (
@@ -107,7 +107,7 @@ class Mig:
         return is_new and self.state(card, table, (*held, *new)) != CONTRADICTORY
 
 
-MIG = Mig()
+MIG = _Mig()
 
 
 def largest_mib(table: Table) -> int:
@@ -131,7 +131,7 @@ def largest_left_mib(table: Table, state: State) -> int:
     return max((profile.memory_mib for profile, count in profiles if count), default=0)
 
 
-def need_on(card: CardFact, table: Table, wanted: DeviceRequest) -> int:
+def _need_on(card: CardFact, table: Table, wanted: DeviceRequest) -> int:
     """The memory that an instance must have: a whole card's is that of the largest instance."""
     if not wanted.memory_pct:
         return wanted.memory_mib

@@ -19,20 +19,20 @@ from allotment.core.ledger.partitions.base import UNPARTITIONED, WHOLE, Piece, S
 from allotment_proto.facts import CardFact, DeviceRequest
 from allotment_proto.volcano.mindcluster import TEMPLATES, Template
 
-ENGINE_FREE, ENGINE_SHARED, ENGINE_TAKEN = range(3)
+ENGINE_FREE, _ENGINE_SHARED, ENGINE_TAKEN = range(3)
 CLOSED: State = (0, 0, ENGINE_TAKEN, 0)
-GROUPED = "Ascend310P"
+_GROUPED = "Ascend310P"
 """The chip whose pieces live in groups."""
-LARGEST_CORES = {3: 3, 4: 1}
+_LARGEST_CORES = {3: 3, 4: 1}
 """Cut into so many pieces, a grouped chip gives pieces of so many cores at most."""
-PIECES_MOST = max(LARGEST_CORES)
-BEST = 1 << 10
+_PIECES_MOST = max(_LARGEST_CORES)
+_BEST = 1 << 10
 """More cores than any chip has: a piece as it was asked for comes before a downgraded one."""
 
 _NAMES = tuple(TEMPLATES)
 
 
-class Mindcluster:
+class _Mindcluster:
     """The partitioner of MindCluster chips; see `allotment.core.ledger.partitions.Partitioner`."""
 
     def state(self, card: CardFact, table: Table, held: Sequence[str]) -> State:
@@ -71,7 +71,7 @@ class Mindcluster:
                     0,
                     template.cores,
                     _after(card, state, template),
-                    rank=used_cores if number else BEST + used_cores,
+                    rank=used_cores if number else _BEST + used_cores,
                     is_second_best=number > 0,
                 )
         return None
@@ -105,7 +105,7 @@ class Mindcluster:
         return True
 
 
-MINDCLUSTER = Mindcluster()
+MINDCLUSTER = _Mindcluster()
 
 
 def _free(card: CardFact, state: State) -> State:
@@ -117,7 +117,7 @@ def _gives(card: CardFact, state: State, template: Template) -> bool:
     cores, cpu, engine, pieces = _free(card, state)
     if cores < template.cores or cpu < template.cpu:
         return False
-    if template.cores > LARGEST_CORES.get(pieces, cores):
+    if template.cores > _LARGEST_CORES.get(pieces, cores):
         return False
     match template.dvpp:
         case "yes":
@@ -137,7 +137,7 @@ def _after(card: CardFact, state: State, template: Template) -> State:
     if template.dvpp == "yes":
         engine = ENGINE_TAKEN
     elif template.dvpp == "null":
-        engine = max(engine, ENGINE_SHARED)
-    if card.model == GROUPED:
-        pieces = min(pieces + 1, PIECES_MOST)
+        engine = max(engine, _ENGINE_SHARED)
+    if card.model == _GROUPED:
+        pieces = min(pieces + 1, _PIECES_MOST)
     return (cores, cpu, engine, pieces)

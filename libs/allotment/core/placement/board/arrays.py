@@ -39,13 +39,13 @@ from allotment_proto.events import NodeObserved
 
 MISSING = -(1 << 62)
 """Less than any need: a resource that a node does not list, or a need that is not there."""
-OVERSOLD = -(1 << 61)
+_OVERSOLD = -(1 << 61)
 """Nothing is less free than this, however much others took beyond what there is."""
 HUGE = 1 << 62
 _HOST_IN_USE = Struct("=4q")
 """The first four columns of a host: all that an allocation changes on most."""
 _ITEM_BYTES = 8
-TOUCHES_MAX = 1 << 17
+_TOUCHES_MAX = 1 << 17
 USE_ORDERS = ("fullest", "preferred")
 """Orders whose keys hold the memory in use."""
 
@@ -98,7 +98,7 @@ class Arrays:
     def touch(self, position: int) -> None:
         """Note that a position changed."""
         at = self.touched - self._touches_dropped
-        if at == TOUCHES_MAX:
+        if at == _TOUCHES_MAX:
             at //= 2
             self._touches[:at] = self._touches[at:]
             self._touches_dropped += at
@@ -160,7 +160,7 @@ class Arrays:
         self.has_unsaid = False
         """Whether any of it was ever above 0."""
         self.present = np.zeros(nodes, np.bool_)
-        self._touches = np.zeros(TOUCHES_MAX, np.int64)
+        self._touches = np.zeros(_TOUCHES_MAX, np.int64)
         self._touches_dropped = self.touched = 0
         self.refacted.clear()
         self._touched_view = self._touches.data
@@ -223,7 +223,7 @@ class Arrays:
             self.has_unsaid = True
         if node.extended_free:
             for name, free in node.extended_free.items():
-                self._host[at + self._resources[name]] = free if free > OVERSOLD else OVERSOLD
+                self._host[at + self._resources[name]] = free if free > _OVERSOLD else _OVERSOLD
 
     def _shares(self, position: int, cpu_milli: int, memory_bytes: int) -> int:
         """`points.host_sum` of what is in use, from what is free."""

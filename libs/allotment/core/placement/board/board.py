@@ -39,7 +39,7 @@ from allotment_proto.events import Placement, RunnerUp
 from allotment_proto.facts import ALONE, Constraints, Holding, PodRequest, Policy, Selection
 
 CONSTRAINTS_MAX = 512
-SAID_MAX = 64
+_SAID_MAX = 64
 """So many runners-up are remembered for a request."""
 
 _Lasting = tuple[Constraints, tuple[Bound, ...], tuple[Worth, ...], Selection | None]
@@ -246,7 +246,7 @@ class Board:
         place = entry, row.slots_at(entry[1])
         said = row.said.get(place)
         if said is None:
-            if len(row.said) >= SAID_MAX:
+            if len(row.said) >= _SAID_MAX:
                 row.said.clear()
             columns, (rank, position) = self._columns, entry
             cards, name = columns.card_ids[position], columns.names[position]
@@ -271,7 +271,7 @@ class Board:
         for _, micro in terms:
             device -= micro
         score = Score(total, (("device", device), *terms), leftover)
-        holdings = holdings_at(columns, policy, row, position)
+        holdings = _holdings_at(columns, policy, row, position)
         return Place((-total, leftover, columns.names[position]), score, holdings)
 
 
@@ -279,7 +279,7 @@ class Board:
 # of several equal pieces a pod gets is looked up only for the place that is chosen.
 
 
-def holdings_at(columns: Columns, policy: Policy, row: Row, position: int) -> tuple[Holding, ...]:
+def _holdings_at(columns: Columns, policy: Policy, row: Row, position: int) -> tuple[Holding, ...]:
     """What a node would give for a row's request."""
     cards, first, keys = columns.card_ids[position], position * columns.depth, columns.keys_view
     chosen, mask = row.chosen_at(position), columns.layout.kind_mask

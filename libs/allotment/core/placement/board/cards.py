@@ -60,7 +60,7 @@ class CardKind(NamedTuple):
         return partitioner_of(self.family, self.fact(), self.table)
 
 
-NO_CARD = CardKind("", "", "", 0, 0, 0, False)
+_NO_CARD = CardKind("", "", "", 0, 0, 0, False)
 
 
 class Keys(NamedTuple):
@@ -93,7 +93,7 @@ class Kinds:
         self._numbers: dict[CardKind, int] = {}
         self._siblings: list[dict[State, int]] = []
         """Per kind the numbers of the kinds that differ from it in state only."""
-        self.number(NO_CARD)
+        self.number(_NO_CARD)
 
     def number(self, kind: CardKind) -> int:
         """The number of a kind, a new one if it was not met yet."""

@@ -14,7 +14,7 @@ from allotment.core.placement.rules.score_term import CPU, CPU_NAME, HOST_MEMORY
 from allotment.core.placement.rules.terms import TERMS, Weights
 from allotment_proto.facts import Policy
 
-POLICY_NUMBERS = {"none": loops.NONE, "binpack": loops.BINPACK, "spread": loops.SPREAD}
+_POLICY_NUMBERS = {"none": loops.NONE, "binpack": loops.BINPACK, "spread": loops.SPREAD}
 """Policies whose cards the loops choose. Others choose cards in NumPy (`lookahead`)."""
 _HOST_ROWS = {CPU_NAME: CPU, MEMORY_NAME: HOST_MEMORY}
 _SCORINGS = {
@@ -32,11 +32,11 @@ def encode(columns: Columns, row: Row, policy: Policy, device: str, weights: Wei
     plan[needs] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]
     plan[loops.CHARGE_CPU] = shape.request.cpu_milli
     plan[loops.CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
-    plan[loops.POLICY] = POLICY_NUMBERS.get(device, loops.NONE)
+    plan[loops.POLICY] = _POLICY_NUMBERS.get(device, loops.NONE)
     plan[loops.DEVICE_WEIGHT] = policy.device_weight
     plan[loops.FIT_WEIGHT] = policy.fit_weight
     if weighs_host(policy):
-        plan[loops.HOST_POLICY] = POLICY_NUMBERS[policy.host_policy]
+        plan[loops.HOST_POLICY] = _POLICY_NUMBERS[policy.host_policy]
         plan[loops.HOST_WEIGHT] = policy.host_weight
     plan[loops.KIND_MASK] = columns.layout.kind_mask
     plan[loops.AMOUNT_SHIFT] = columns.layout.amount_shift

@@ -100,7 +100,7 @@ class Rules:
         return out
 
     def _new_volumes(self, driver: str) -> Ints:
-        """`attachments.new_volumes` of one driver."""
+        """`attachments._new_volumes` of one driver."""
         new: Ints = np.zeros(len(self._columns), np.int64)
         for volume in self._request.attachments:
             if volume.driver == driver:
@@ -111,14 +111,14 @@ class Rules:
         return new
 
     def pods_raw(self) -> Ints:
-        """`relative.pods_raw` of all positions."""
+        """`relative._pods_raw` of all positions."""
         raw: Ints = np.zeros(len(self._columns), np.int64)
         for key, question in opinions(self._request):
             raw += self._near(key, question)
         return raw
 
     def spread_raw(self, fit: Bools) -> tuple[Ints, Bools]:
-        """`relative.spread_raw` of all positions, and which of those that fit take part."""
+        """`relative._spread_raw` of all positions, and which of those that fit take part."""
         crowd = self._columns.crowd
         domains = [crowd.domain(rule.term.topology_key) for rule, _ in self._wished]
         takes_part = fit.copy()

@@ -127,15 +127,15 @@ for how much is asked for of what is given; what is left over."""
 SCRATCH = 6
 """How many arrays of room the choice of cards wants, each as long as a node has cards, or the pod
 device requests."""
-NETWORKS_MOST = 1 << 31
-NO_NETWORK = -2
+_NETWORKS_MOST = 1 << 31
+_NO_NETWORK = -2
 
 
 # ---- whether it fits, and which cards
 
 
 @part
-def admits(position: int, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> bool:
+def _admits(position: int, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> bool:
     """Whether nothing but cards can speak against the node."""
     if (
         codes[position] != 0
@@ -152,18 +152,18 @@ def admits(position: int, host: Ints, codes: Ints, numbers: Ints, encoded: Ints)
     return True
 
 
-def admit(at: Ints, found: Ints, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> int:
+def _admit(at: Ints, found: Ints, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> int:
     """Mark the positions where cards decide: `found` is 0 there, else −1. How many there are."""
     count = 0
     for number in range(len(at)):
-        admitted = admits(at[number], host, codes, numbers, encoded)
+        admitted = _admits(at[number], host, codes, numbers, encoded)
         found[MICRO, number] = 0 if admitted else -1
         count += int(admitted)
     return count
 
 
 @part
-def choose_cards(
+def _choose_cards(
     at: Ints,
     found: Ints,
     host: Ints,
@@ -195,7 +195,7 @@ def choose_cards(
     for number in range(len(at)):
         position = at[number]
         found[MICRO, number] = -1
-        if not admits(position, host, codes, numbers, encoded):
+        if not _admits(position, host, codes, numbers, encoded):
             continue
         fits = True
         for slot in range(depth):
@@ -213,7 +213,7 @@ def choose_cards(
             need, rank = base + NEED * kinds, base + RANK * kinds
             order, scoring = encoded[base + ORDER * kinds], encoded[base + SCORING * kinds]
             is_wired = encoded[base + IS_WIRED * kinds] == 1
-            firsts[ask] = NO_NETWORK
+            firsts[ask] = _NO_NETWORK
             # One subtraction asks for memory, holders and compute at once (`packing`). The highest
             # key is the card that the order wants first, and says its kind and use as well.
             best, place = -1, 0
@@ -337,7 +337,7 @@ def _group(
 ) -> None:
     """Give each good card the rank of its network: the more good cards the network has the higher,
     of equals the lower network. 0 for all if some chip does not tell its network
-    (`devices.choosing.wired_together`).
+    (`devices.choosing._wired_together`).
 
     It is counted before the first card is taken, so that the rank of a network does not fall while
     its own cards are taken.
@@ -354,7 +354,7 @@ def _group(
                 network = networks[position, slot]
                 for other in range(depth):
                     if wanted[other] >= 0 and networks[position, other] == network:
-                        together[slot] += NETWORKS_MOST
+                        together[slot] += _NETWORKS_MOST
                 together[slot] -= network
 
 
@@ -375,11 +375,11 @@ def _next_wired(wanted: Ints, together: Ints, depth: int) -> int:
 @part
 def _network_micro(encoded: Ints, firsts: Ints) -> int:
     """Points for containers whose first chips are on one network, chip by chip
-    (`policies.basic.network_micro`)."""
+    (`policies.basic._network_micro`)."""
     asks, kinds, total = encoded[ASK_COUNT], encoded[KIND_COUNT], 0
     for ask in range(asks):
         chip = encoded[PLAN_LENGTH + ask * FIELDS * kinds + CHIP * kinds]
-        if chip != ask or firsts[ask] == NO_NETWORK:
+        if chip != ask or firsts[ask] == _NO_NETWORK:
             continue  # a chip is counted with the first device request that asks for it
         count, most, is_known = 0, 0, True
         for one in range(ask, asks):
@@ -454,7 +454,7 @@ _store_terms = _chain()
 
 
 @part
-def rank_and_store(
+def _rank_and_store(
     at: Ints,
     found: Ints,
     host: Ints,
@@ -548,7 +548,7 @@ FLOOR_RANK, FLOOR_POSITION, TOP_LENGTH = COUNT + 1, COUNT + 2, COUNT + 3
 
 
 @part
-def index_of(top: Ints, rank: int, position: int) -> int:
+def _index_of(top: Ints, rank: int, position: int) -> int:
     """Where an entry stands among those that are kept, or would: of equals the lowest position
     comes first.
     """
@@ -570,13 +570,13 @@ def keep(top: Ints, position: int, before: int, rank: int) -> None:
     # The place that the position leaves: none (`count`) if it was below the floor.
     hole = count
     if before > NO_FIT:
-        known = index_of(top, before, position)
+        known = _index_of(top, before, position)
         if known < count and top[POSITIONS + known] == position:
             hole = known
     is_kept = rank > floor or (rank == floor and position <= top[FLOOR_POSITION])
     if rank > NO_FIT and is_kept:
         # Shift what is between the hole and the new place by one, and write the entry there.
-        end = index_of(top, rank, position)
+        end = _index_of(top, rank, position)
         if end > hole:
             end -= 1
         for row in (RANKS, POSITIONS):
@@ -603,7 +603,7 @@ def keep(top: Ints, position: int, before: int, rank: int) -> None:
 # ---- ways in
 
 
-def score_shares(
+def _score_shares(
     at: Ints,
     found: Ints,
     host: Ints,
@@ -623,10 +623,10 @@ def score_shares(
     """
     none, sizes = np.zeros((0, 0), np.int64), np.zeros((0, 0, 0), np.int64)
     mask = np.zeros((0, 0), np.bool_)
-    choose_cards(
+    _choose_cards(
         at, found, host, packed, keys, keys, sizes, codes, codes, mask, encoded, scratch, chosen
     )
-    return rank_and_store(
+    return _rank_and_store(
         at, found, host, sizes, host, codes, encoded, rank, fit, codes, none, codes, top
     )
 
@@ -649,7 +649,7 @@ class Loops(NamedTuple):
         return array if self.is_compiled else array.tolist()
 
 
-PLAIN = Loops(score_shares, choose_cards, admit, rank_and_store)
+PLAIN = Loops(_score_shares, _choose_cards, _admit, _rank_and_store)
 _I1, _I2, _I3 = "int64[::1]", "int64[:,::1]", "int64[:,:,::1]"
 _B1, _B2, _SLOTS, _SCRATCH = "b1[::1]", "b1[:,::1]", "uint16[:,::1]", "UniTuple(int64[::1], 6)"
 

@@ -27,10 +27,10 @@ NEVER = CORES_MASK << CORES_SHIFT | HOLDERS_MASK << HOLDERS_SHIFT | MEMORY_MASK
 """A need that no card covers."""
 NOTHING = GUARDS | CORES_BIAS << CORES_SHIFT | MEMORY_BIAS
 """A card with nothing free."""
-UNHELD = NOTHING + (HOLDERS_MOST << HOLDERS_SHIFT)
+_UNHELD = NOTHING + (HOLDERS_MOST << HOLDERS_SHIFT)
 
-USED_BITS = 31
-USED_MOST = (1 << USED_BITS) - 1
+_USED_BITS = 31
+USED_MOST = (1 << _USED_BITS) - 1
 
 
 def pack_need(slots: int, memory_mib: int, cores_pct: int, *, is_whole: bool) -> int:
@@ -53,7 +53,7 @@ def pack_free(holders: int, memory_mib: int, cores_pct: int) -> int:
         holders = min(holders, HOLDERS_MOST)
         memory_mib = max(-MEMORY_MOST, min(memory_mib, MEMORY_MOST))
         cores_pct = max(-CORES_MOST, min(cores_pct, CORES_MOST))
-    return UNHELD + (cores_pct << CORES_SHIFT) - (holders << HOLDERS_SHIFT) + memory_mib
+    return _UNHELD + (cores_pct << CORES_SHIFT) - (holders << HOLDERS_SHIFT) + memory_mib
 
 
 def amount(memory_mib: int, cores_pct: int) -> int:

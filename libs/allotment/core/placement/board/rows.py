@@ -20,7 +20,7 @@ from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment.core.reasons import NUMBER
 from allotment_proto.events import RunnerUp
 
-NETWORKS_MOST = 1 << 31
+_NETWORKS_MOST = 1 << 31
 _NOT_ASKED = object()
 """Not a fact, and not the absence of one."""
 _no_key = np.array(-1)
@@ -186,7 +186,7 @@ def _wired(view: View, ask: Ask, good: Bools, wanted: Ints) -> Ints:
     """Slots (M, D) with the cards of the network that has most good ones in front; of equals the
     lower network; within one by key. By key alone where a card's network is unknown.
 
-    The same as `devices.choosing.wired_together`.
+    The same as `devices.choosing._wired_together`.
     """
     columns = view.columns
     network = columns.network.take(view.at, axis=0)
@@ -194,7 +194,7 @@ def _wired(view: View, ask: Ask, good: Bools, wanted: Ints) -> Ints:
     mine = good[:, :, None] & (network[:, :, None] == network[:, None, :])
     together = mine.sum(axis=1)
     known = np.all(~is_chip | (network >= 0), axis=1)
-    first = np.where(known[:, None], together * NETWORKS_MOST - network, 0)
+    first = np.where(known[:, None], together * _NETWORKS_MOST - network, 0)
     first = np.where(good, first, np.int64(-(1 << 62)))
     slots: Ints = np.lexsort((wanted, first), axis=1)[:, ::-1]
     return slots

@@ -44,9 +44,9 @@ from allotment.core.placement.rules.switches import switches_of
 from allotment.core.placement.rules.terms import NONE, most_micro, weights_of
 from allotment_proto.facts import ALONE, Policy
 
-MOVED_MAX = KEPT_MOST
+_MOVED_MAX = KEPT_MOST
 """From here on it is cheaper to search the row again than to move rank after rank."""
-FEW = 64
+_FEW = 64
 """Results for up to so many positions have a room that is made once."""
 
 _nothing: Ints = np.array(0)
@@ -72,14 +72,14 @@ class Scorer:
         self._switches = switches_of(policy)
         self._sizes = ImageSizes(columns)
         order = self._weights.nodeorder
-        self._constant = 0 if order is None else constant_micro(order)
+        self._constant = 0 if order is None else _constant_micro(order)
         self._image_micro = 0 if order is None else order.images * POINT_MICRO
         most = (policy.device_weight + policy.fit_weight) * POINTS_MOST
         most += policy.host_weight * FULL_MICRO
         self._most = most + most_micro(self._weights)
         self._is_plain = self._weights == NONE and self._most <= TOTAL_MOST
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
-        self._rooms = [np.zeros((loops.FOUND, positions), np.int64) for positions in range(FEW)]
+        self._rooms = [np.zeros((loops.FOUND, positions), np.int64) for positions in range(_FEW)]
 
     def prepare(self, row: Row) -> None:
         """What a new row needs beside its columns."""
@@ -108,7 +108,7 @@ class Scorer:
         in_use, call = MachineCode.loops, row.call
         more, order, compares = row.more, self._weights.nodeorder, False
         if more is not None:
-            compares = order is not None and is_relative(row)
+            compares = order is not None and _is_relative(row)
             # From comparing to not comparing every rank means something else: score all of them.
             if compares != more.is_relative:
                 more.is_relative = compares
@@ -134,7 +134,7 @@ class Scorer:
 
     def _room(self, positions: int) -> Ints:
         """Where results for so many positions go; of the last call's nothing is kept."""
-        if positions < FEW:
+        if positions < _FEW:
             return self._rooms[positions]
         return np.empty((loops.FOUND, positions), np.int64)
 
@@ -228,7 +228,7 @@ class Scorer:
 
     def _compare(self, row: Row, more: More, order: NodeOrder, at: Ints) -> None:
         """Rank all positions by what they earn alone and beside the others."""
-        more.relative_micro = relative_micro(row, order)
+        more.relative_micro = _relative_micro(row, order)
         micro = more.alone_micro + more.relative_micro
         if more.is_cut:
             micro = np.minimum(micro, TOTAL_MOST)
@@ -241,7 +241,7 @@ class Scorer:
         # search, so then the best are forgotten and found when they are asked for.
         moved = (np.maximum(before, rank) >= top.floor_rank).nonzero()[0]
         row.rank[at] = rank
-        if len(moved) > MOVED_MAX:
+        if len(moved) > _MOVED_MAX:
             top.forget()
             return
         for number in moved.tolist():
@@ -260,12 +260,12 @@ def _numbers(row: Row) -> Ints:
 # every other; rows without such terms never come here.
 
 
-def constant_micro(order: NodeOrder) -> int:
+def _constant_micro(order: NodeOrder) -> int:
     """What every node earns if nothing makes one better than another."""
     return order.taints * POINTS * POINT_MICRO
 
 
-def is_relative(row: Row) -> bool:
+def _is_relative(row: Row) -> bool:
     """Whether anything does: a preference, a taint, another pod."""
     rules = row.rules
     return bool(
@@ -275,7 +275,7 @@ def is_relative(row: Row) -> bool:
     )
 
 
-def relative_micro(row: Row, order: NodeOrder) -> Ints:
+def _relative_micro(row: Row, order: NodeOrder) -> Ints:
     """What every position earns; any number where the pod does not fit."""
     static, rules, fit = row.static, row.rules, row.fit
     points: Ints = order.taints * _scaled_down(static.soft, fit)

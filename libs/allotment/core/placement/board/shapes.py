@@ -36,7 +36,7 @@ from allotment.core.placement.rules.points import FULL_MICRO, KIB_BITS, POINTS_M
 from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
-HOST_ROWS = HOST_MEMORY + 1
+_HOST_ROWS = HOST_MEMORY + 1
 
 
 class Ask(NamedTuple):
@@ -131,7 +131,7 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
         for group in by_family(request).values()
         for wanted in group
     )
-    need = np.full((HOST_ROWS, 1), MISSING, np.int64)
+    need = np.full((_HOST_ROWS, 1), MISSING, np.int64)
     need[PODS] = 1
     for row, wanted_amount in ((CPU, request.cpu_milli), (HOST_MEMORY, request.memory_bytes)):
         if wanted_amount:

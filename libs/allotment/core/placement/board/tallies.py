@@ -14,23 +14,23 @@ from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.rules.interpod import Question, count_on
 from allotment_proto.events import PodObserved
 
-NOWHERE = -1
-ENDLESS = 1 << 61
-TALLIES_MAX = 1024
+_NOWHERE = -1
+_ENDLESS = 1 << 61
+_TALLIES_MAX = 1024
 """Every pod that comes or goes is counted in each tally: those that were asked for longest ago are
 forgotten, and counted afresh when somebody asks again."""
 
 
 class Domain:
-    """The positions by value of one label. `numbers` is `NOWHERE` for nodes that lack it."""
+    """The positions by value of one label. `numbers` is `_NOWHERE` for nodes that lack it."""
 
     def __init__(self, positions: int) -> None:
-        self.numbers = np.full(positions, NOWHERE, np.int64)
+        self.numbers = np.full(positions, _NOWHERE, np.int64)
         self._known: dict[str, int] = {}
 
     def put(self, position: int, value: str | None) -> None:
         known = self._known
-        self.numbers[position] = NOWHERE if value is None else known.setdefault(value, len(known))
+        self.numbers[position] = _NOWHERE if value is None else known.setdefault(value, len(known))
 
     def lacks(self) -> Bools:
         """Where the label is not."""
@@ -39,18 +39,18 @@ class Domain:
 
     def sums(self, tally: Ints) -> Ints:
         """(values + 1,) the sum over the positions of each value; the last entry is 0 and stands
-        for `NOWHERE`, as an index."""
+        for `_NOWHERE`, as an index."""
         sums = np.zeros(len(self._known) + 1, np.int64)
         there = tally.nonzero()[0]
         np.add.at(sums, self.numbers[there], tally[there])
-        sums[NOWHERE] = 0
+        sums[_NOWHERE] = 0
         return sums
 
     def present(self, where: Bools) -> Bools:
         """(values + 1,) which values occur among these positions."""
         present = np.zeros(len(self._known) + 1, np.bool_)
         present[self.numbers[where]] = True
-        present[NOWHERE] = False
+        present[_NOWHERE] = False
         return present
 
 
@@ -60,14 +60,14 @@ class _Room:
     """
 
     def __init__(self, positions: int) -> None:
-        self.free = np.full(positions, ENDLESS, np.int64)
+        self.free = np.full(positions, _ENDLESS, np.int64)
         self._claims: dict[int, dict[str, int]] = {}
 
     def recount(self, position: int, node: Node | None, driver: str) -> None:
         claims = {} if node is None else dict(node.attached.get(driver, {}))
         limits = {} if node is None or node.fact is None else dict(node.fact.volume_limits)
         self._claims[position] = claims
-        self.free[position] = limits.get(driver, ENDLESS) - len(claims)
+        self.free[position] = limits.get(driver, _ENDLESS) - len(claims)
 
     def book(self, position: int, fact: PodObserved, driver: str, sign: int) -> None:
         claims = self._claims[position]
@@ -100,7 +100,7 @@ class Crowd:
         if tally is not None:
             self._tallies[question] = tally  # the last to be asked for
         else:
-            if len(self._tallies) >= TALLIES_MAX:
+            if len(self._tallies) >= _TALLIES_MAX:
                 del self._tallies[next(iter(self._tallies))]
             tally = self._tallies[question] = np.zeros(len(self._names), np.int64)
             for position in range(len(self._names)):

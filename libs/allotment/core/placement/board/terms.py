@@ -13,7 +13,7 @@ from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.rules.images import KIB_PER_MIB, LEAST_KIB, MOST_KIB, POINTS
 from allotment_proto.facts import PodRequest
 
-NAMES_MAX = 512
+_NAMES_MAX = 512
 _least = np.array(LEAST_KIB)
 
 
@@ -36,7 +36,7 @@ class ImageSizes:
             self._cursor = len(refacted)
         found = self._sizes.get(name)
         if found is None:
-            if len(self._sizes) >= NAMES_MAX:
+            if len(self._sizes) >= _NAMES_MAX:
                 del self._sizes[next(iter(self._sizes))]
             positions = range(len(self._columns))
             found = np.array([self._size(position, name) for position in positions], np.int64)

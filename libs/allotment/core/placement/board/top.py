@@ -27,8 +27,8 @@ from allotment.core.placement.board.packing import Ints
 Entry = tuple[int, int]
 """(rank, position): the highest rank comes first, and of equals the lowest position."""
 
-ABOVE_ALL: Entry = ((1 << 63) - 1, -1)
-BELOW_ALL: Entry = (NO_FIT, -1)
+_ABOVE_ALL: Entry = ((1 << 63) - 1, -1)
+_BELOW_ALL: Entry = (NO_FIT, -1)
 """Floors above and below all that fits."""
 _BYTES = 8
 _firsts = [Struct(f"={wanted}q").unpack_from for wanted in range(KEEP + 1)]
@@ -64,7 +64,7 @@ class Top:
 
     def forget(self) -> None:
         """Much has changed: search when next asked."""
-        self._keep((), (), ABOVE_ALL)
+        self._keep((), (), _ABOVE_ALL)
 
     @property
     def floor_rank(self) -> int:
@@ -84,7 +84,7 @@ class Top:
         positions = positions[np.lexsort((positions, -rank[positions]))]
         ranks = rank[positions]
         is_complete = len(positions) < len(found) or len(found) == len(rank)
-        floor = BELOW_ALL if is_complete else (int(ranks[-1]), int(positions[-1]))
+        floor = _BELOW_ALL if is_complete else (int(ranks[-1]), int(positions[-1]))
         self._keep(ranks, positions, floor)
 
     def _keep(self, ranks: Ints | tuple[()], positions: Ints | tuple[()], floor: Entry) -> None:

@@ -34,9 +34,9 @@ from allotment_proto.facts import (
 from allotment_proto.volcano import ascend as wire
 from allotment_proto.volcano import keys
 
-COUNT_MAX = 64
+_COUNT_MAX = 64
 """More chips than any node has: a larger number is a mistake, and is said to be one."""
-MEMORY_MIB_MAX = 10**9
+_MEMORY_MIB_MAX = 10**9
 """More than any chip has."""
 
 
@@ -246,7 +246,9 @@ def _names(chip: AscendChip) -> tuple[str, str, str]:
 
 def _amounts(container: ContainerSource, chip: AscendChip) -> _Amounts | Problem:
     found: list[int | None] = []
-    for key, most in zip(_names(chip), (COUNT_MAX, MEMORY_MIB_MAX, _cores_most(chip)), strict=True):
+    for key, most in zip(
+        _names(chip), (_COUNT_MAX, _MEMORY_MIB_MAX, _cores_most(chip)), strict=True
+    ):
         text = container.limits.get(key, container.requests.get(key)) if key else None
         if text is None:
             found.append(None)
@@ -282,18 +284,18 @@ def _given(container: ContainerSource, chip: AscendChip) -> Iterator[str]:
     return (n for n in _names(chip) if n in container.limits or n in container.requests)
 
 
-Share = tuple[int, int, str]
+_Share = tuple[int, int, str]
 """Memory in MiB, or in percent of the chip, and the template."""
 
 
-def _soft_slice(chip: AscendChip, asked: _Amounts) -> Share | Problem:
+def _soft_slice(chip: AscendChip, asked: _Amounts) -> _Share | Problem:
     """The memory that is asked for, all of the chip's if none is."""
     if asked.memory_mib:
         return asked.memory_mib, 0, wire.SOFT
     return 0, 100, wire.SOFT
 
 
-def _template(chip: AscendChip, asked: _Amounts) -> Share | Problem:
+def _template(chip: AscendChip, asked: _Amounts) -> _Share | Problem:
     """The smallest template that is large enough, else the chip. Several chips come whole."""
     found = wire.trim_memory(chip, asked.memory_mib or chip.memory_allocatable_mib)
     if isinstance(found, Problem):

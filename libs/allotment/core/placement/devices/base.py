@@ -24,7 +24,7 @@ CORES_WHOLE_PCT = 100
 CORES_MOST_PCT = 8190
 """The compute of one card that is counted, however far it is over-committed (`packing`)."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
-DEFAULT_CONFIG = DeviceConfig()
+_DEFAULT_CONFIG = DeviceConfig()
 MIB = 1 << 20
 
 
@@ -43,7 +43,7 @@ class PodSource(NamedTuple):
     containers: Sequence[ContainerSource]
     init_containers: Sequence[ContainerSource]
     labels: Mapping[str, str] = NOTHING
-    config: DeviceConfig = DEFAULT_CONFIG
+    config: DeviceConfig = _DEFAULT_CONFIG
 
 
 class NodeSource(NamedTuple):
@@ -54,7 +54,7 @@ class NodeSource(NamedTuple):
     allocatable: Mapping[str, str]
     name: str = ""
     labels: Mapping[str, str] = NOTHING
-    config: DeviceConfig = DEFAULT_CONFIG
+    config: DeviceConfig = _DEFAULT_CONFIG
     device_info: Mapping[str, str] = NOTHING
     """What ConfigMaps say of this node's devices (MindCluster), by ConfigMap key."""
 
@@ -130,7 +130,7 @@ class Family(ABC):
 
     name: str
     order: str | None = None
-    """In which order a request tries the cards, one of `ORDERS`; None: as the policy says."""
+    """In which order a request tries the cards, one of `_ORDERS`; None: as the policy says."""
     each_once = False
     """Whether a pod's containers never share a card."""
 
@@ -260,7 +260,7 @@ class Family(ABC):
     # Counting and showing
 
     scoring: str
-    """What of its chosen cards the policies by use score, one of `SCORINGS`."""
+    """What of its chosen cards the policies by use score, one of `_SCORINGS`."""
     word = "GPU"
     """What a card is called, with its index."""
     compute_whole = 100
@@ -286,11 +286,11 @@ class Family(ABC):
         return None
 
 
-ORDERS = ("fullest", "emptiest", "first", "last", "preferred")
+_ORDERS = ("fullest", "emptiest", "first", "last", "preferred")
 """Most used memory first; fewest holders first; lowest index first; highest index first; as the
 device policy sorts them."""
 
-SCORE_EACH, SCORE_FIRST, SCORE_COMPUTE = SCORINGS = ("each", "first", "compute")
+SCORE_EACH, SCORE_FIRST, SCORE_COMPUTE = _SCORINGS = ("each", "first", "compute")
 """Every card by its memory in use after the charge; of each container the first card alone, by its
 memory in use before; every card by its compute in use after, if it gives what was asked for and not
 only what will do."""

@@ -144,7 +144,7 @@ def choose_cards(
             return REFUSAL_ORDER[furthest]
         if is_wired(wanted):
             chips = [card for card in ledger.cards if card.fact.model == wanted.chip]
-            good = wired_together(chips, good)
+            good = _wired_together(chips, good)
         good = _by_rank(good, wanted, rules)
         chosen = good[: wanted.count]
         for free in chosen:
@@ -192,7 +192,7 @@ def is_wired(wanted: DeviceRequest) -> bool:
     return wanted.chip.startswith("Ascend910")
 
 
-def wired_together(cards: Sequence[Card], good: Sequence[Free]) -> list[Free]:
+def _wired_together(cards: Sequence[Card], good: Sequence[Free]) -> list[Free]:
     """The good ones of a node's cards of one kind, those of the network with most of them in front;
     otherwise as given.
 

@@ -31,15 +31,15 @@ from allotment_proto.facts import (
 from allotment_proto.volcano import gpushare as wire
 from allotment_proto.volcano import keys, selection
 
-POD_LEVEL = 0
+_POD_LEVEL = 0
 """Requests of all containers are one request of the pod; it is booked under container 0."""
-CARDS_MAX = 1024
+_CARDS_MAX = 1024
 """More than any node has: a larger number is a mistake, and is said to be one."""
-CARD_MEMORY_MIB_MAX = 10**9
+_CARD_MEMORY_MIB_MAX = 10**9
 """More than any card has."""
-MEMORY = Switch("deviceshare.GPUSharingEnable", "nvidia", keys.GPU_MEMORY)
-NUMBER = Switch("deviceshare.GPUNumberEnable", "nvidia", keys.GPU_NUMBER)
-BY_KIND = {"memory": MEMORY, "number": NUMBER}
+_MEMORY = Switch("deviceshare.GPUSharingEnable", "nvidia", keys.GPU_MEMORY)
+_NUMBER = Switch("deviceshare.GPUNumberEnable", "nvidia", keys.GPU_NUMBER)
+_BY_KIND = {"memory": _MEMORY, "number": _NUMBER}
 """The switches by what `Policy.gpushare_kind` says is served, if not both are."""
 
 
@@ -47,7 +47,7 @@ class Gpushare(Family):
     name = wire.FAMILY
     order = "first"
     scoring = SCORE_EACH
-    switches = MEMORY, NUMBER
+    switches = _MEMORY, _NUMBER
     one_container = True
     asked_annotations = selection.KEYS
 
@@ -55,14 +55,14 @@ class Gpushare(Family):
         return frozenset((keys.GPU_MEMORY, keys.GPU_NUMBER))
 
     def switches_on(self, policy: Policy) -> tuple[Switch, ...]:
-        known = BY_KIND.get(policy.gpushare_kind)
+        known = _BY_KIND.get(policy.gpushare_kind)
         return (known,) if known is not None and self.name in policy.families else ()
 
     def switch_for(self, wanted: DeviceRequest) -> Switch:
-        return MEMORY if wanted.memory_mib else NUMBER
+        return _MEMORY if wanted.memory_mib else _NUMBER
 
     def policy_fields(self, on: frozenset[str]) -> Mapping[str, object]:
-        kinds = [kind for kind, switch in BY_KIND.items() if switch.argument in on]
+        kinds = [kind for kind, switch in _BY_KIND.items() if switch.argument in on]
         return {"gpushare_kind": kinds[0] if len(kinds) == 1 else ""}
 
     def read_by(self, policy: Policy) -> object:
@@ -70,7 +70,7 @@ class Gpushare(Family):
 
     def unserved(self, wanted: Sequence[DeviceRequest], policy: Policy) -> Problem | None:
         """Where the policy serves one of the two kinds, a request of the other."""
-        served = BY_KIND.get(policy.gpushare_kind)
+        served = _BY_KIND.get(policy.gpushare_kind)
         asked = self.switch_for(wanted[0])
         if served is None or asked is served:
             return None
@@ -121,8 +121,8 @@ class Gpushare(Family):
                 return None, (Problem("BrokenCapacity", f"status.capacity {key}", str(error)),)
         memory_mib, number = amounts
         for key, value, most in (
-            (keys.GPU_NUMBER, number, CARDS_MAX),
-            (keys.GPU_MEMORY, memory_mib, max(number, 1) * CARD_MEMORY_MIB_MAX),
+            (keys.GPU_NUMBER, number, _CARDS_MAX),
+            (keys.GPU_MEMORY, memory_mib, max(number, 1) * _CARD_MEMORY_MIB_MAX),
         ):
             if value > most:
                 message = f"is {value}; at most {most}"
@@ -147,16 +147,18 @@ class Gpushare(Family):
                 "not for both",
             )
         for key, amount, most in (
-            (keys.GPU_NUMBER, number, CARDS_MAX),
-            (keys.GPU_MEMORY, memory_mib, CARD_MEMORY_MIB_MAX),
+            (keys.GPU_NUMBER, number, _CARDS_MAX),
+            (keys.GPU_MEMORY, memory_mib, _CARD_MEMORY_MIB_MAX),
         ):
             if amount > most:
                 message = f"of all containers together is {amount}; at most {most}"
                 return (), Problem(reasons.INVALID_REQUEST, key, message)
         if memory_mib:
-            return (DeviceRequest(self.name, POD_LEVEL, "", 1, memory_mib, 0, 0),), None
+            return (DeviceRequest(self.name, _POD_LEVEL, "", 1, memory_mib, 0, 0),), None
         if number:
-            return (DeviceRequest(self.name, POD_LEVEL, "", number, 0, 100, CORES_WHOLE_PCT),), None
+            return (
+                DeviceRequest(self.name, _POD_LEVEL, "", number, 0, 100, CORES_WHOLE_PCT),
+            ), None
         return (), None
 
     def holdings(self, pod: PodSource) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
@@ -168,7 +170,7 @@ class Gpushare(Family):
         )
         wanted = requests[0]
         return tuple(
-            Holding(self.name, POD_LEVEL, str(index), wanted.memory_mib, wanted.cores_pct)
+            Holding(self.name, _POD_LEVEL, str(index), wanted.memory_mib, wanted.cores_pct)
             for index in indexes
         ), problems
 

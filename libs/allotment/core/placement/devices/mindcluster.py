@@ -31,12 +31,12 @@ from allotment_proto.volcano import keys
 from allotment_proto.volcano import mindcluster as wire
 from allotment_proto.volcano import mindcluster_node as wire_node
 
-KIND = "Ascend310P"
-CORES_PER_CHIP = (8, 10)
+_KIND = "Ascend310P"
+_CORES_PER_CHIP = (8, 10)
 """AI cores of the chips that pods can ask for whole, the usual one in front."""
-CHIPS_MAX = 64
+_CHIPS_MAX = 64
 """More than any node has: a larger number is a mistake, and is said to be one."""
-NAMESPACES = (keys.MINDX_NAMESPACE, keys.MINDX_NODE_NAMESPACE)
+_NAMESPACES = (keys.MINDX_NAMESPACE, keys.MINDX_NODE_NAMESPACE)
 """Where device information is: of the whole cluster, else of single nodes."""
 
 
@@ -171,14 +171,14 @@ class Mindcluster(Family):
             if problem.code == wire.INVALID_REQUEST:
                 return (), problem
         chips, each = _whole_chips(cores)
-        if chips > CHIPS_MAX:
-            return (), _invalid(container, f"is {cores}; at most {CHIPS_MAX} chips")
+        if chips > _CHIPS_MAX:
+            return (), _invalid(container, f"is {cores}; at most {_CHIPS_MAX} chips")
         if chips:
             templates = ()
         elif templates:
             chips, each = 1, cores
         else:
-            sizes = " or ".join(map(str, CORES_PER_CHIP))
+            sizes = " or ".join(map(str, _CORES_PER_CHIP))
             message = f"is {cores}; wanted: 1, 2 or 4 cores of a chip, or a multiple of {sizes}"
             return (), _invalid(container, message)
         wanted = DeviceRequest(
@@ -189,7 +189,7 @@ class Mindcluster(Family):
             memory_mib=0,
             memory_pct=0,
             cores_pct=each,
-            chip=KIND,
+            chip=_KIND,
             templates=templates,
         )
         return (wanted,), None
@@ -235,7 +235,7 @@ def _asks(container: ContainerSource) -> bool:
 
 def _whole_chips(cores: int) -> tuple[int, int]:
     """How many whole chips these are, and the cores of each; 0 if they are none."""
-    for each in CORES_PER_CHIP:
+    for each in _CORES_PER_CHIP:
         chips = wire.whole_chips(cores, each)
         if chips:
             return chips, each
@@ -246,14 +246,14 @@ def _device_info(node: NodeSource) -> tuple[wire_node.DeviceInfo | None, tuple[P
     """What ConfigMaps (keys like ``mindx-dl/cluster-info-device-0/cluster-info-device-0``) say of
     the node's chips; None if they say nothing."""
     accelerator = node.labels.get(keys.LABEL_ACCELERATOR, "")
-    kind = accelerator.split("-")[1] if "-" in accelerator else KIND
+    kind = accelerator.split("-")[1] if "-" in accelerator else _KIND
     maps: dict[tuple[str, str], dict[str, str]] = {}
     for path, text in node.device_info.items():
         namespace, _, rest = path.partition("/")
         name, _, key = rest.partition("/")
         maps.setdefault((namespace, name), {})[key] = text
     problems: tuple[Problem, ...] = ()
-    for namespace in NAMESPACES:
+    for namespace in _NAMESPACES:
         for where in sorted(maps):
             if where[0] != namespace:
                 continue

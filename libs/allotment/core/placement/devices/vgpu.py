@@ -24,11 +24,11 @@ from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem, Se
 from allotment_proto.volcano import keys, selection
 from allotment_proto.volcano import vgpu as wire
 
-COUNT_MAX = 64
+_COUNT_MAX = 64
 """More cards than any node has: a larger number is a mistake, and is said to be one."""
 
 
-class VgpuRecord(Record):
+class _VgpuRecord(Record):
     work_list = keys.DEVICES_TO_ALLOCATE
     phase = keys.BIND_PHASE
 
@@ -66,7 +66,7 @@ class Vgpu(Family):
     )
     keeps_apart = True
     phase_key = keys.BIND_PHASE
-    record = VgpuRecord()
+    record = _VgpuRecord()
     gauges = "volcano_vgpu_device"
     has_card_quota = True
 
@@ -143,8 +143,8 @@ class Vgpu(Family):
         count = amounts[nvidia.count_name]
         if count == 0:
             return None, None
-        if count > COUNT_MAX:
-            return None, _invalid(container, nvidia.count_name, f"is {count}; at most {COUNT_MAX}")
+        if count > _COUNT_MAX:
+            return None, _invalid(container, nvidia.count_name, f"is {count}; at most {_COUNT_MAX}")
         cores = amounts.get(nvidia.cores_name, nvidia.default_cores_pct)
         if cores > CORES_WHOLE_PCT:
             return None, _invalid(

@@ -17,9 +17,9 @@ from allotment_proto.facts import NO_TABLE, CardFact, Geometry, Inventory, Probl
 from allotment_proto.volcano import device_config, gpushare, keys
 from allotment_proto.volcano import vgpu as wire
 
-MILLI = 1000
-MISMATCH = "DeviceConfigMismatch"
-Tables = tuple[tuple[Geometry, ...], ...]
+_MILLI = 1000
+_MISMATCH = "DeviceConfigMismatch"
+_Tables = tuple[tuple[Geometry, ...], ...]
 
 
 def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
@@ -41,7 +41,7 @@ def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[P
     cards = [_configured(card, node.config, own, is_ill=card.id in ill) for card in register.cards]
     problems = [*register.problems, *found, *_hidden(register.cards, own)]
     mode = register.mode
-    tables: Tables = ()
+    tables: _Tables = ()
     if mode == keys.MODE_MIG:
         cards, tables, found = _with_tables(cards, node.config)
         problems += found
@@ -120,8 +120,8 @@ def _configured(card: CardFact, config: DeviceConfig, own: NodeConfig, *, is_ill
     is_hidden = card.id in own.hidden_ids  # hidden indexes are the plugin's, not the register's
     return msgspec.structs.replace(
         card,
-        memory_mib=card.memory_mib * memory_milli // MILLI,
-        cores_pct=min(card.cores_pct * cores_milli // MILLI, CORES_MOST_PCT),
+        memory_mib=card.memory_mib * memory_milli // _MILLI,
+        cores_pct=min(card.cores_pct * cores_milli // _MILLI, CORES_MOST_PCT),
         # all of nothing would fit on a card without memory, and fail there
         healthy=card.healthy and card.memory_mib > 0 and not is_hidden and not is_ill,
     )
@@ -129,7 +129,7 @@ def _configured(card: CardFact, config: DeviceConfig, own: NodeConfig, *, is_ill
 
 def _with_tables(
     cards: list[CardFact], config: DeviceConfig
-) -> tuple[list[CardFact], Tables, list[Problem]]:
+) -> tuple[list[CardFact], _Tables, list[Problem]]:
     """The cards that are in mode mig themselves, with the geometries of their models.
 
     A card without any takes nothing, unless there is no card with some: then they are shares.
@@ -196,8 +196,8 @@ def _disagreements(node: NodeSource, register: wire.Register, own: NodeConfig) -
     usable = [card for card in cards if card.healthy]
     for name, wanted in (
         (nvidia.count_name, sum(card.slots for card in usable)),
-        (nvidia.memory_name, sum(card.memory_mib * memory_milli // MILLI for card in usable)),
-        (nvidia.cores_name, sum(card.cores_pct * cores_milli // MILLI for card in usable)),
+        (nvidia.memory_name, sum(card.memory_mib * memory_milli // _MILLI for card in usable)),
+        (nvidia.cores_name, sum(card.cores_pct * cores_milli // _MILLI for card in usable)),
     ):
         listed = _amount(node.allocatable, name)
         if name and listed < wanted:
@@ -217,4 +217,4 @@ def _amount(amounts: Mapping[str, str], name: str) -> int:
 
 
 def _mismatch(place: str, message: str) -> Problem:
-    return Problem(MISMATCH, place, message)
+    return Problem(_MISMATCH, place, message)

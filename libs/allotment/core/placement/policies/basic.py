@@ -5,7 +5,7 @@ card with the fewest holders and gives 100 points a card that was idle; none tak
 from the last and gives nothing. Counted resources (`nvidia.com/gpu`) score likewise by their use on
 the node. Which cards of a family count, and by what, is `Family.scoring`. Where chips tell their
 networks, containers whose first chips are on one network earn up to 10 points more. For many nodes
-at once the loops of the board do the same (`board.loops.choose_cards`).
+at once the loops of the board do the same (`board.loops._choose_cards`).
 Source: volcano `vgpu` and `ascend/hami` scoring (deviceshare 5.1).
 """
 
@@ -56,7 +56,7 @@ class _ByUse(ByOrder, ABC):
                 micro, leftover = micro + points.micro, leftover + points.leftover
                 if is_wired(wanted):
                     networks.setdefault(wanted.chip, []).append(mine[0].card.fact.network)
-        return Points(micro + sum(map(network_micro, networks.values())), leftover)
+        return Points(micro + sum(map(_network_micro, networks.values())), leftover)
 
     def _of_request(self, wanted: DeviceRequest, picks: Sequence[Pick]) -> Points:
         match FAMILIES[wanted.family].scoring:
@@ -118,7 +118,7 @@ class Spread(_ByUse):
         return FULL_MICRO - share_micro
 
 
-def network_micro(networks: Sequence[int]) -> int:
+def _network_micro(networks: Sequence[int]) -> int:
     """What the networks of containers' first chips are worth: 0 if one of them is not known."""
     if not networks or min(networks) < 0:
         return 0

@@ -34,10 +34,10 @@ from allotment.core.placement.rules.points import FULL_MICRO, LEFTOVER_MOST, POI
 from allotment.core.placement.rules.score_term import CPU
 from allotment_proto.facts import PodRequest, Policy
 
-CARDS_MILLI_MOST = 8 * CARD_MILLI
-FIT_MICRO = 390
+_CARDS_MILLI_MOST = 8 * CARD_MILLI
+_FIT_MICRO = 390
 """Best fit: what a free milli-CPU costs; 128 CPUs and 8 cards cost just under 100 points."""
-DOT_PER_POINT = 327_680_000
+_DOT_PER_POINT = 327_680_000
 """milli-CPU² a point: two nodes of 128 CPUs, or of 8 cards, make 50 points."""
 
 
@@ -144,24 +144,24 @@ class BestFit(_Compared):
         self, name: str, cpu_free: int, request: PodRequest, idle_milli: int
     ) -> tuple[int, int]:
         left = max(cpu_free - request.cpu_milli, 0) + MILLI_CPU_PER_MILLI_CARD * idle_milli
-        return max(FULL_MICRO - FIT_MICRO * left, 0), left
+        return max(FULL_MICRO - _FIT_MICRO * left, 0), left
 
     def _bare_columns(
         self, view: View, cpu_free: Ints, request: PodRequest, idle_milli: Ints
     ) -> tuple[Ints | None, Ints | None]:
         cpu_left = np.maximum(cpu_free - request.cpu_milli, 0)
         left: Ints = cpu_left + MILLI_CPU_PER_MILLI_CARD * idle_milli
-        return np.maximum(FULL_MICRO - FIT_MICRO * left, 0), left
+        return np.maximum(FULL_MICRO - _FIT_MICRO * left, 0), left
 
     def _score(self, cpu_free: int, cpu_milli: int, cards: _Cards) -> tuple[int, int]:
         taken = MILLI_CPU_PER_MILLI_CARD * sum(cards.taken_milli)
-        return FIT_MICRO * taken, -taken
+        return _FIT_MICRO * taken, -taken
 
     def _score_columns(
         self, cpu_free: Ints, cpu_milli: int, cards: _CardColumns
     ) -> tuple[Ints, Ints]:
         taken: Ints = MILLI_CPU_PER_MILLI_CARD * cards.taken_milli.sum(axis=1)
-        return FIT_MICRO * taken, -taken
+        return _FIT_MICRO * taken, -taken
 
 
 class DotProduct(_Compared):
@@ -246,8 +246,8 @@ class GpuClustering(_Compared):
         share = any(n > 1 or milli for n, milli in used)
         mine, other = (whole, share) if cards.taken_milli[0] == CARD_MILLI else (share, whole)
         base = (50 if other else 75) if mine else (0 if other else 25)
-        free = CARDS_MILLI_MOST - sum(cards.idle_milli)
-        return POINT_MICRO * (base + max(25 * free // CARDS_MILLI_MOST, 0)), 0
+        free = _CARDS_MILLI_MOST - sum(cards.idle_milli)
+        return POINT_MICRO * (base + max(25 * free // _CARDS_MILLI_MOST, 0)), 0
 
     def _score_columns(
         self, cpu_free: Ints, cpu_milli: int, cards: _CardColumns
@@ -259,8 +259,8 @@ class GpuClustering(_Compared):
         mine = np.where(wants_whole, whole, share)
         other = np.where(wants_whole, share, whole)
         base = np.where(mine, np.where(other, 50, 75), np.where(other, 0, 25))
-        free = CARDS_MILLI_MOST - cards.idle_milli.sum(axis=1)
-        points: Ints = base + np.maximum(25 * free // CARDS_MILLI_MOST, 0)
+        free = _CARDS_MILLI_MOST - cards.idle_milli.sum(axis=1)
+        points: Ints = base + np.maximum(25 * free // _CARDS_MILLI_MOST, 0)
         return POINT_MICRO * points, np.zeros(len(points), np.int64)
 
 
@@ -269,11 +269,11 @@ _DOT_MOST = 1 << 30
 
 
 def _dot_micro(product: int) -> int:
-    return POINT_MICRO * max(100 + -product // DOT_PER_POINT, 0)
+    return POINT_MICRO * max(100 + -product // _DOT_PER_POINT, 0)
 
 
 def _dot_micros(product: Ints) -> Ints:
-    points: Ints = POINT_MICRO * np.maximum(100 + -product // DOT_PER_POINT, 0)
+    points: Ints = POINT_MICRO * np.maximum(100 + -product // _DOT_PER_POINT, 0)
     return points
 
 

@@ -26,7 +26,7 @@ from allotment.core.placement.policies.typical import headroom_milli
 from allotment.core.placement.policies.valued import Host, Valued
 from allotment.core.placement.rules.points import FULL_MICRO
 
-NANO_PER_MICRO = 160
+_NANO_PER_MICRO = 160
 """How much headroom, in 10⁻⁹ cards, costs a micro-point: 16 cards cost all 100 points."""
 
 _full = np.array(FULL_MICRO)
@@ -66,10 +66,10 @@ class Headroom(Valued):
         return gain
 
     def micro(self, gain: int) -> int:
-        return min(max(FULL_MICRO - -gain // NANO_PER_MICRO, 0), FULL_MICRO)
+        return min(max(FULL_MICRO - -gain // _NANO_PER_MICRO, 0), FULL_MICRO)
 
     def micros(self, gain: Ints) -> Ints:
-        points: Ints = np.clip(_full - -gain // NANO_PER_MICRO, 0, FULL_MICRO)
+        points: Ints = np.clip(_full - -gain // _NANO_PER_MICRO, 0, FULL_MICRO)
         return points
 
 

@@ -12,13 +12,13 @@ LEARNERS: dict[str, Callable[[Mapping[PodRequest, int], int], Mix]] = {
 }
 """Device policy → how it makes a mix from (how many pods asked for what, a usual card's MiB)."""
 
-MOVED_PPM = PPM // 20
+_MOVED_PPM = PPM // 20
 """A mix is said again when some size's share of the pods moved by this much, …"""
-MOVED_PART = 8
+_MOVED_PART = 8
 """… or its mean CPU or memory by an eighth, or when what it is worth is another."""
 
 
-class Size(NamedTuple):
+class _Size(NamedTuple):
     """What a mix says of the pods that want equal cards, on average."""
 
     weight_ppm: int
@@ -39,25 +39,25 @@ def has_moved(known: Mix, now: Mix) -> bool:
     A rebuilt mix costs every reader its caches, so the small changes of every pod do not count.
     """
     before, after = _sizes(known), _sizes(now)
-    nothing = Size(0, 0, 0, 0)
+    nothing = _Size(0, 0, 0, 0)
     for key in before.keys() | after.keys():
         old, new = before.get(key, nothing), after.get(key, nothing)
-        if abs(new.weight_ppm - old.weight_ppm) >= MOVED_PPM:
+        if abs(new.weight_ppm - old.weight_ppm) >= _MOVED_PPM:
             return True
         if old.weight_ppm and new.weight_ppm and _differ(old, new):
             return True
     return False
 
 
-def _differ(old: Size, new: Size) -> bool:
+def _differ(old: _Size, new: _Size) -> bool:
     return (
         old.worth_milli != new.worth_milli
-        or abs(new.cpu_milli - old.cpu_milli) * MOVED_PART > old.cpu_milli
-        or abs(new.memory_bytes - old.memory_bytes) * MOVED_PART > old.memory_bytes
+        or abs(new.cpu_milli - old.cpu_milli) * _MOVED_PART > old.cpu_milli
+        or abs(new.memory_bytes - old.memory_bytes) * _MOVED_PART > old.memory_bytes
     )
 
 
-def _sizes(mix: Mix) -> dict[tuple[object, ...], Size]:
+def _sizes(mix: Mix) -> dict[tuple[object, ...], _Size]:
     sums: dict[tuple[object, ...], list[int]] = {}
     for shape in mix:
         total = sums.setdefault((shape.request.devices, shape.request.selection), [0, 0, 0, 0])
@@ -66,6 +66,6 @@ def _sizes(mix: Mix) -> dict[tuple[object, ...], Size]:
         total[2] += shape.weight_ppm * shape.request.memory_bytes
         total[3] = shape.worth_milli
     return {
-        key: Size(ppm, cpu // max(ppm, 1), memory // max(ppm, 1), worth)
+        key: _Size(ppm, cpu // max(ppm, 1), memory // max(ppm, 1), worth)
         for key, (ppm, cpu, memory, worth) in sums.items()
     }

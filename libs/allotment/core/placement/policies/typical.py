@@ -33,7 +33,7 @@ from allotment_proto.facts import (
 
 CARD_MILLI = 1000
 PPM = 1_000_000
-TYPICAL_PCT = 95
+_TYPICAL_PCT = 95
 SHAPES_MOST = 16
 CARDS_MOST = 1024
 """More cards than a node has: counts and worths beyond are taken as this."""
@@ -103,7 +103,7 @@ def _frequent(
     kept: list[tuple[PodRequest, int]] = []
     total, seen = sum(counts.values()), 0
     for request, number in sorted(counts.items(), key=lambda item: (-item[1], repr(item[0]))):
-        if seen * 100 >= total * TYPICAL_PCT or len(kept) == most:
+        if seen * 100 >= total * _TYPICAL_PCT or len(kept) == most:
             break
         kept.append((request, number))
         seen += number
@@ -187,7 +187,7 @@ class Fragmentation(NamedTuple):
     idle_nano: int
 
 
-def fragmentation(node: Node, mix: Mix, policy: Policy) -> Fragmentation:
+def _fragmentation(node: Node, mix: Mix, policy: Policy) -> Fragmentation:
     """Of one node; all of it is stranded where the mix is empty."""
     stranded, idle = 0, 0
     for family, cards in cards_of(node, policy).items():
@@ -202,7 +202,7 @@ def fragmentation(node: Node, mix: Mix, policy: Policy) -> Fragmentation:
 
 def cluster_fragmentation(nodes: Iterable[Node], mix: Mix, policy: Policy) -> Fragmentation:
     """The sum over nodes; those that were not observed (any more) have no cards."""
-    parts = [fragmentation(node, mix, policy) for node in nodes]
+    parts = [_fragmentation(node, mix, policy) for node in nodes]
     return Fragmentation(sum(p.stranded_nano for p in parts), sum(p.idle_nano for p in parts))
 
 

@@ -39,12 +39,12 @@ from allotment.core.placement.rules.points import LEFTOVER_MOST
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 MILLI_CPU_PER_MILLI_CARD = 16
-TIE_BITS = 10
+_TIE_BITS = 10
 """Enough for the free part of a card, 0 … 1000."""
 
 _card = np.array(CARD_MILLI)
 _zero = np.array(0)
-_tie_bits = np.array(TIE_BITS)
+_tie_bits = np.array(_TIE_BITS)
 _ones = [np.array((1 << bits) - 1) for bits in range(63)]
 _sum = np.add.reduce
 _any = np.logical_or.reduce
@@ -187,7 +187,7 @@ class Valued(ABC):
     ) -> tuple[Ints, Ints]:
         columns = view.columns
         if ask.number == 1 and ask.order == self.order and view.leftover is not None:
-            points = np.maximum(best, _zero) >> columns.amount_shift + TIE_BITS
+            points = np.maximum(best, _zero) >> columns.amount_shift + _TIE_BITS
             return points, view.leftover.take(flat)
         together = (len(view.at), ask.number)
         out = np.zeros((2, *together), np.int64)

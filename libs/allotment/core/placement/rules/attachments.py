@@ -41,7 +41,7 @@ def attaching(node: Node, request: PodRequest) -> list[Attaching]:
     limits = dict(fact.volume_limits)
     return [
         Attaching(driver, number, len(node.attached.get(driver, ())), limits[driver])
-        for driver, number in new_volumes(node, request).items()
+        for driver, number in _new_volumes(node, request).items()
         if driver in limits
     ]
 
@@ -51,7 +51,7 @@ def exceeds_limits(node: Node, request: PodRequest) -> bool:
     return any(found.is_too_much for found in attaching(node, request))
 
 
-def new_volumes(node: Node, request: PodRequest) -> Mapping[str, int]:
+def _new_volumes(node: Node, request: PodRequest) -> Mapping[str, int]:
     """How many volumes of each driver would have to be attached for the pod."""
     found: Counter[str] = Counter()
     for wanted in request.attachments:

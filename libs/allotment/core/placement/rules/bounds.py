@@ -62,7 +62,7 @@ class Bounds(NamedTuple):
 OPEN = Bounds()
 
 
-class BoundRequest(PodRequest, frozen=True, gc=False):
+class _BoundRequest(PodRequest, frozen=True, gc=False):
     """A request within bounds."""
 
     bounds: Bounds = OPEN
@@ -73,11 +73,11 @@ def bounded(request: PodRequest, bounds: Bounds) -> PodRequest:
     if bounds == OPEN:
         return request
     fields = {name: getattr(request, name) for name in PodRequest.__struct_fields__}
-    return BoundRequest(**fields, bounds=bounds)
+    return _BoundRequest(**fields, bounds=bounds)
 
 
 def bounds_of(request: PodRequest) -> Bounds:
-    return request.bounds if isinstance(request, BoundRequest) else OPEN
+    return request.bounds if isinstance(request, _BoundRequest) else OPEN
 
 
 def unbarred(request: PodRequest) -> PodRequest:

@@ -16,11 +16,11 @@ import msgspec
 
 from allotment_proto.facts import Selection
 
-PRODUCT = ".product"
-MEMORY = ".memory"
-REPLICAS = ".replicas"
-SHARED = ".shared"
-MIG = "mig-"
+_PRODUCT = ".product"
+_MEMORY = ".memory"
+_REPLICAS = ".replicas"
+_SHARED = ".shared"
+_MIG = "mig-"
 ALTERNATIVES = "|"
 EXAMPLE = "nvidia.com/gpu.product"
 _MIB_A_GIB = 1024
@@ -43,9 +43,9 @@ def discover(labels: Mapping[str, str], allocatable: Collection[str]) -> tuple[C
     found: dict[str, Card] = {}
     for label, product in sorted(labels.items()):
         prefix, dot, rest = label.rpartition(".")
-        if not dot or rest != PRODUCT[1:] or "/" not in prefix or not product:
+        if not dot or rest != _PRODUCT[1:] or "/" not in prefix or not product:
             continue
-        memory_mib = _whole(labels.get(prefix + MEMORY))
+        memory_mib = _whole(labels.get(prefix + _MEMORY))
         for card in _of_prefix(prefix, product, memory_mib, labels, allocatable):
             found.setdefault(card.name, card)
     return tuple(found[name] for name in sorted(found))
@@ -63,13 +63,13 @@ def _of_prefix(
     for resource in sorted(allocatable):
         if resource == prefix:
             cards.append(Card(product, resource, memory_mib))
-        elif resource == prefix + SHARED:
-            replicas = _whole(labels.get(prefix + REPLICAS))
+        elif resource == prefix + _SHARED:
+            replicas = _whole(labels.get(prefix + _REPLICAS))
             gib = (memory_mib + _MIB_A_GIB // 2) // _MIB_A_GIB
             cards.append(Card(f"{product}/mps-{gib}g*1/{replicas}", resource))
-        elif resource.startswith(f"{vendor}/{MIG}"):
-            profile = resource.removeprefix(f"{vendor}/{MIG}")
-            cards.append(Card(f"{product}/{MIG}{profile}-mixed", resource))
+        elif resource.startswith(f"{vendor}/{_MIG}"):
+            profile = resource.removeprefix(f"{vendor}/{_MIG}")
+            cards.append(Card(f"{product}/{_MIG}{profile}-mixed", resource))
     if not any(card.name == product for card in cards):
         # nodes that only share: the name still stands for the model, for quotas by memory
         cards.append(Card(product, "", memory_mib))
@@ -84,7 +84,7 @@ def _whole(text: str | None) -> int:
 def is_card(resource: str) -> bool:
     """Whether a resource is one under which device plugins list GPUs, whatever labels say."""
     name = resource.partition("/")[2]
-    return name in ("gpu", "gpu" + SHARED) or name.startswith(MIG)
+    return name in ("gpu", "gpu" + _SHARED) or name.startswith(_MIG)
 
 
 def label_value(text: str) -> str:

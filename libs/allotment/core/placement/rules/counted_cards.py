@@ -16,8 +16,8 @@ from allotment.core.placement.rules import card_names
 from allotment_proto.events import NodeObserved
 from allotment_proto.facts import PodRequest, Selection
 
-MODELS_SHOWN = 5
-UNKNOWN = ""
+_MODELS_SHOWN = 5
+_UNKNOWN = ""
 """The model of cards of which the node's labels say none."""
 
 
@@ -28,7 +28,7 @@ def has_wrong_model(fact: NodeObserved, labels: Mapping[str, str], request: PodR
         return False
     spelled = card_names.spelled(chosen)
     return any(
-        model == UNKNOWN or not model_wanted(model, spelled)
+        model == _UNKNOWN or not model_wanted(model, spelled)
         for model in _models(fact, labels, chosen)
     )
 
@@ -51,10 +51,10 @@ def models_note(
         if node.fact is not None:
             number.update(set(_models(node.fact, node.labels, chosen)))
     listed = [f"{_shown(model)} ({count})" for model, count in sorted(number.items())]
-    more = f" and {len(listed) - MODELS_SHOWN} more" if len(listed) > MODELS_SHOWN else ""
+    more = f" and {len(listed) - _MODELS_SHOWN} more" if len(listed) > _MODELS_SHOWN else ""
     words = chosen.use_types if chosen.use_types is not None else chosen.nouse_types or ()
     asked = "wanted" if chosen.use_types is not None else "not wanted"
-    named, shown = ", ".join(chosen.counted), ", ".join(listed[:MODELS_SHOWN])
+    named, shown = ", ".join(chosen.counted), ", ".join(listed[:_MODELS_SHOWN])
     return (f"models of {named} by nodes: {shown}{more}; {asked}: {', '.join(words)}",)
 
 
@@ -66,7 +66,7 @@ def _models(fact: NodeObserved, labels: Mapping[str, str], chosen: Selection) ->
     for resource in asked:
         models = [card.name for card in cards if card.resource == resource]
         if not models and card_names.is_card(resource):
-            models = [UNKNOWN]
+            models = [_UNKNOWN]
         yield from models
 
 

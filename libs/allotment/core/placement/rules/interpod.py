@@ -36,11 +36,11 @@ from allotment_proto.facts import (
     Spread,
 )
 
-EVERY_ADDRESS = ("", "0.0.0.0")  # what a port binds to, not what this process does
+_EVERY_ADDRESS = ("", "0.0.0.0")  # what a port binds to, not what this process does
 
 
-Labels = tuple[tuple[str, str], ...]
-LOOKS_MAX = 4096
+_Labels = tuple[tuple[str, str], ...]
+_LOOKS_MAX = 4096
 
 
 class Question(Protocol):
@@ -126,7 +126,7 @@ class Takes(msgspec.Struct, frozen=True):
     port: HostPort
 
     def count(self, pod: PodObserved) -> int:
-        return int(any(in_conflict(self.port, taken) for taken in pod.request.company.ports))
+        return int(any(_in_conflict(self.port, taken) for taken in pod.request.company.ports))
 
 
 class Mounts(msgspec.Struct, frozen=True):
@@ -138,11 +138,11 @@ class Mounts(msgspec.Struct, frozen=True):
         return int(self.volume in pod.request.attachments)
 
 
-def in_conflict(a: HostPort, b: HostPort) -> bool:
+def _in_conflict(a: HostPort, b: HostPort) -> bool:
     """Whether two pods on one host cannot both have these ports."""
     if a.port != b.port or a.protocol != b.protocol:
         return False
-    return a.ip == b.ip or a.ip in EVERY_ADDRESS or b.ip in EVERY_ADDRESS
+    return a.ip == b.ip or a.ip in _EVERY_ADDRESS or b.ip in _EVERY_ADDRESS
 
 
 def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
@@ -175,13 +175,13 @@ def _rules_about(pod: PodObserved, state: ClusterState) -> RulesAbout:
     if found is None:
         preferred = [preference.term for preference in state.preferences]
         found = RulesAbout(_subjects(state.keep_away, *looks), _subjects(preferred, *looks))
-        if len(state.rules_about) >= LOOKS_MAX:
+        if len(state.rules_about) >= _LOOKS_MAX:
             state.rules_about.clear()
         state.rules_about[looks] = found
     return found
 
 
-def _subjects(terms: Iterable[PodTerm], namespace: str, labels: Labels) -> tuple[PodSubject, ...]:
+def _subjects(terms: Iterable[PodTerm], namespace: str, labels: _Labels) -> tuple[PodSubject, ...]:
     """The pod for each topology key of the terms that are about it.
 
     With the labels that any term of the key looks at, and no others: pods that no rule tells apart
@@ -235,7 +235,7 @@ def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = 
         away=tuple(apart(key, MeetsAny(terms)) for key, terms in by_topology(company.away)),
         repelled=tuple(apart(s.topology_key, KeepsAway(s)) for s in company.repelled),
         spread=tuple(
-            count(spread_nodes(nodes, request, rule, keys), rule.term.topology_key, stays(rule))
+            count(_spread_nodes(nodes, request, rule, keys), rule.term.topology_key, stays(rule))
             for rule in required
         ),
     )
@@ -306,7 +306,7 @@ def stays(rule: Spread) -> Stays:
     return Stays(rule.term)
 
 
-def spread_nodes(
+def _spread_nodes(
     nodes: Iterable[Node], request: PodRequest, rule: Spread, keys: frozenset[str]
 ) -> list[Node]:
     """The nodes whose domains count: they have the label of every constraint of the kind, and the

@@ -17,7 +17,7 @@ from allotment.core.placement.rules.selectors import affinity_matches
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import Expression, LocalVolume, NodeTerm, PodRequest
 
-NO_NODE = NodeTerm(())
+_NO_NODE = NodeTerm(())
 """A term without expressions matches nothing."""
 
 
@@ -31,7 +31,7 @@ def within(
     there = NodeTerm((), (Expression("metadata.name", "In", names),))
     claims = ", ".join(wanted.claim for wanted in pod.local_claims)
     text = f"no volume that is free and large enough for claim {claims} can be reached from others"
-    bound = Bound(reasons.VOLUME_OUT_OF_REACH, (there if names else NO_NODE,), text)
+    bound = Bound(reasons.VOLUME_OUT_OF_REACH, (there if names else _NO_NODE,), text)
     bounds = bounds_of(request)
     return bounded(request, bounds._replace(always=(*bounds.always, bound)))
 

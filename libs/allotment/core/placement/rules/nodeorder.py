@@ -28,18 +28,18 @@ from allotment.core.plugin_arguments import Argument, Arguments, Kind, number, w
 from allotment_proto.facts import PluginUse, PodRequest
 
 POINTS = 100
-GPU = "nvidia.com/gpu"
+_GPU = "nvidia.com/gpu"
 """The one extended resource that balanced allocation looks at."""
-EVEN_STEP_MICRO = 2 * FULL_MICRO // POINTS
+_EVEN_STEP_MICRO = 2 * FULL_MICRO // POINTS
 """How far apart two shares are for each point that is lost."""
-UNCHANGED = 50 + 25
+_UNCHANGED = 50 + 25
 """Points of a node that the pod makes neither more even nor less: 50 + (50 + 0) ÷ 2."""
-BALANCED_COMPARES_SINCE = 33
+_BALANCED_COMPARES_SINCE = 33
 """The minor version of Kubernetes from which on `balanced` compares a node with itself before.
 It was so in 1.36 and not in 1.32; between them it is not known."""
 
 
-ARGUMENTS: Arguments = {
+_ARGUMENTS: Arguments = {
     "leastrequested.weight": weight(1),
     "mostrequested.weight": weight(0),
     "nodeaffinity.weight": weight(2),
@@ -78,9 +78,9 @@ def nodeorder_points(node: Node, request: PodRequest, order: NodeOrder) -> int:
     points = order.least * least_points(loads) + order.most * most_points(loads)
     if order.balanced:
         needs = [(cpu, request.cpu_milli), (memory, request.memory_bytes)]
-        gpus = dict(request.extended).get(GPU, 0)
+        gpus = dict(request.extended).get(_GPU, 0)
         if gpus:
-            needs.append((amount_of(node, GPU), gpus))
+            needs.append((amount_of(node, _GPU), gpus))
         before = [amount for amount, _ in needs]
         after = [Amount(amount.used + need, amount.size) for amount, need in needs]
         if not order.balanced_compares:
@@ -133,7 +133,7 @@ it adds to the use that least and most count. A `_GPU_ROW` below 0: it asks for 
 
 
 @part
-def nodeorder_loop(
+def _nodeorder_loop(
     position: int, host: Array, sizes: Array, unsaid: Array, encoded: Array, start: int
 ) -> int:
     """`nodeorder_points` in micro-points."""
@@ -160,7 +160,7 @@ def nodeorder_loop(
         lost = _lost_points(position, host, sizes, encoded, start, 1)
         if encoded[start + _COMPARES] == 1:
             before = _lost_points(position, host, sizes, encoded, start, 0)
-            total += ((before - lost) // 2 + UNCHANGED) * balanced
+            total += ((before - lost) // 2 + _UNCHANGED) * balanced
         else:
             total += (POINTS - lost) * balanced
     return total * POINT_MICRO
@@ -178,7 +178,7 @@ def _lost_points(
         if cpu <= 0 or memory <= 0:
             return 0
         # Of two shares σ is half their distance, so that no square has to be taken.
-        return (abs(cpu_share - memory_share) + EVEN_STEP_MICRO - 1) // EVEN_STEP_MICRO
+        return (abs(cpu_share - memory_share) + _EVEN_STEP_MICRO - 1) // _EVEN_STEP_MICRO
     gpu_share = share_of(
         position, host, sizes, encoded[start + _GPU_ROW], with_pod * encoded[start + _GPUS]
     )
@@ -210,21 +210,21 @@ class NodeOrderTerm:
     """The row in `terms.TERMS`."""
 
     name = "nodeorder"
-    arguments = ARGUMENTS
-    loop = staticmethod(nodeorder_loop)
+    arguments = _ARGUMENTS
+    loop = staticmethod(_nodeorder_loop)
 
     def weights(self, use: PluginUse) -> NodeOrder | None:
         return NodeOrder(
-            least=number(use, ARGUMENTS, "leastrequested.weight"),
-            most=number(use, ARGUMENTS, "mostrequested.weight"),
-            balanced=number(use, ARGUMENTS, "balancedresource.weight"),
-            affinity=number(use, ARGUMENTS, "nodeaffinity.weight"),
-            taints=number(use, ARGUMENTS, "tainttoleration.weight"),
-            pods=number(use, ARGUMENTS, "podaffinity.weight"),
-            spread=number(use, ARGUMENTS, "podtopologyspread.weight"),
-            images=number(use, ARGUMENTS, "imagelocality.weight"),
-            balanced_compares=number(use, ARGUMENTS, "balancedresource.kubernetesMinor")
-            >= BALANCED_COMPARES_SINCE,
+            least=number(use, _ARGUMENTS, "leastrequested.weight"),
+            most=number(use, _ARGUMENTS, "mostrequested.weight"),
+            balanced=number(use, _ARGUMENTS, "balancedresource.weight"),
+            affinity=number(use, _ARGUMENTS, "nodeaffinity.weight"),
+            taints=number(use, _ARGUMENTS, "tainttoleration.weight"),
+            pods=number(use, _ARGUMENTS, "podaffinity.weight"),
+            spread=number(use, _ARGUMENTS, "podtopologyspread.weight"),
+            images=number(use, _ARGUMENTS, "imagelocality.weight"),
+            balanced_compares=number(use, _ARGUMENTS, "balancedresource.kubernetesMinor")
+            >= _BALANCED_COMPARES_SINCE,
         )
 
     def most_micro(self, weights: NodeOrder) -> int:
@@ -238,7 +238,7 @@ class NodeOrderTerm:
     ) -> Sequence[int]:
         cpu_milli, memory_bytes = request.cpu_milli, request.memory_bytes
         unsaid_milli, unsaid_bytes = request.unsaid
-        gpu_row, gpus = row_of(GPU), dict(request.extended).get(GPU, 0)
+        gpu_row, gpus = row_of(_GPU), dict(request.extended).get(_GPU, 0)
         if gpu_row is None or not gpus:
             gpu_row = -EXTENDED
         asks = cpu_milli or memory_bytes or gpus

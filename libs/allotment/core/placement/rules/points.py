@@ -12,14 +12,14 @@ LEFTOVER_MOST = (1 << LEFTOVER_BITS) - 1
 """What a choice leaves behind counts up to here."""
 NETWORK_MICRO = 10 * POINT_MICRO
 """For containers whose first chips are all on one network."""
-HOST_POLICIES = ("binpack", "spread")
+_HOST_POLICIES = ("binpack", "spread")
 HOST_BITS = 33
 """Two full shares fit 62 bits, and a host of 32 TiB is still told apart by the KiB."""
 HOST_HALF = 1 << HOST_BITS
 COUNTED_BITS = 34
-SHARE_BITS = 35
-TOTAL_BITS = 40
-TOTAL_MOST = (1 << TOTAL_BITS) - 1
+_SHARE_BITS = 35
+_TOTAL_BITS = 40
+TOTAL_MOST = (1 << _TOTAL_BITS) - 1
 """Totals count up to here, 1,099,511 points, so that a rank fits 63 bits under any weights."""
 
 
@@ -35,7 +35,7 @@ def fit_share_micro(need_mib: int, given_mib: int) -> int:
 
 def coarse_bits(size: int) -> int:
     """How many low bits `near_share_micro` leaves out, so that its arithmetic fits 64 bits."""
-    return max(size.bit_length() - SHARE_BITS, 0)
+    return max(size.bit_length() - _SHARE_BITS, 0)
 
 
 def near_share_micro(used: int, size: int) -> int:
@@ -70,7 +70,7 @@ def host_sum(cpu_milli: tuple[int, int], memory_kib: tuple[int, int]) -> int:
 
 def weighs_host(policy: Policy) -> bool:
     """Whether the host's use adds points: a policy that this release does not know adds none."""
-    return policy.host_weight > 0 and policy.host_policy in HOST_POLICIES
+    return policy.host_weight > 0 and policy.host_policy in _HOST_POLICIES
 
 
 def host_micro(total: int, policy: str) -> int:
@@ -78,7 +78,7 @@ def host_micro(total: int, policy: str) -> int:
 
     The mean of the two shares (binpack), or what is missing to 100 points (spread).
     """
-    if policy not in HOST_POLICIES:
+    if policy not in _HOST_POLICIES:
         return 0
     mean = total >> HOST_BITS + 1
     return mean if policy == "binpack" else FULL_MICRO - mean

@@ -29,7 +29,7 @@ from allotment.core.placement.rules.points import POINT_MICRO
 from allotment.core.placement.rules.selectors import term_matches, tolerates
 from allotment_proto.facts import Constraints, PodPreference, PodRequest, Spread, Taint, Toleration
 
-PREFER_NO_SCHEDULE = "PreferNoSchedule"
+_PREFER_NO_SCHEDULE = "PreferNoSchedule"
 LOG_BITS = 20
 _EXACT = Context(prec=50)
 
@@ -42,8 +42,8 @@ def relative_micro(
     points = [0] * len(feasible)
     for weight, earned in (
         (order.affinity, scaled_up([affinity_raw(n, constraints) for n in feasible])),
-        (order.taints, scaled_down([taints_raw(n, constraints) for n in feasible])),
-        (order.pods, scaled_between(pods_raw(feasible, nodes, request))),
+        (order.taints, scaled_down([_taints_raw(n, constraints) for n in feasible])),
+        (order.pods, scaled_between(_pods_raw(feasible, nodes, request))),
         (order.spread, _spread_points(feasible, nodes, request)),
         (order.images, image_points(feasible, nodes, request)),
     ):
@@ -56,7 +56,7 @@ def _spread_points(
 ) -> list[int]:
     if not wished_spreads(request):
         return [0] * len(feasible)
-    return scaled_spread(spread_raw(feasible, nodes, request))
+    return scaled_spread(_spread_raw(feasible, nodes, request))
 
 
 # ---- raw values
@@ -71,7 +71,7 @@ def affinity_raw(node: Node, constraints: Constraints) -> int:
     )
 
 
-def taints_raw(node: Node, constraints: Constraints) -> int:
+def _taints_raw(node: Node, constraints: Constraints) -> int:
     """How many taints the pod had better avoid."""
     assert node.fact is not None
     return soft_taints(node.fact.taints, constraints.tolerations)
@@ -79,7 +79,8 @@ def taints_raw(node: Node, constraints: Constraints) -> int:
 
 def soft_taints(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> int:
     return sum(
-        taint.effect == PREFER_NO_SCHEDULE and not tolerates(taint, tolerations) for taint in taints
+        taint.effect == _PREFER_NO_SCHEDULE and not tolerates(taint, tolerations)
+        for taint in taints
     )
 
 
@@ -95,7 +96,7 @@ def opinions(request: PodRequest) -> list[tuple[str, Question]]:
     return asked + [(subject.topology_key, Prefers(subject)) for subject in company.wanted]
 
 
-def pods_raw(feasible: Sequence[Node], nodes: Sequence[Node], request: PodRequest) -> list[int]:
+def _pods_raw(feasible: Sequence[Node], nodes: Sequence[Node], request: PodRequest) -> list[int]:
     """The weights of all preferences that pods in the node's domains meet, or have."""
     raw = [0] * len(feasible)
     for key, question in opinions(request):
@@ -110,7 +111,7 @@ def wished_spreads(request: PodRequest) -> tuple[Spread, ...]:
     return tuple(rule for rule in request.company.spread if not rule.is_required)
 
 
-def spread_raw(
+def _spread_raw(
     feasible: Sequence[Node], nodes: Sequence[Node], request: PodRequest
 ) -> list[int | None]:
     """Pods in the node's domains, by constraint the more the more domains there are; None for nodes

@@ -21,12 +21,12 @@ from allotment.core.placement.rules.score_term import (
 from allotment.core.plugin_arguments import Arguments, by_prefix, number, weight
 from allotment_proto.facts import PluginUse, PodRequest
 
-BINPACK: Arguments = {
+_BINPACK: Arguments = {
     "binpack.weight": weight(1),
     "binpack.cpu": weight(1),
     "binpack.memory": weight(1),
 }
-RESOURCE_STRATEGY_FIT: Arguments = {"resourceStrategyFitWeight": weight(10)}
+_RESOURCE_STRATEGY_FIT: Arguments = {"resourceStrategyFitWeight": weight(10)}
 
 
 class Binpack(NamedTuple):
@@ -86,11 +86,11 @@ def fit_micro(fit: StrategyFit, asked: Iterable[tuple[str, Amount]]) -> int:
         if amount.size:
             if amount.used > amount.size:
                 return 0
-            total += strategy.weight * strategy_micro(strategy, amount)
+            total += strategy.weight * _strategy_micro(strategy, amount)
     return fit.weight * total // divisor if divisor else 0
 
 
-def strategy_micro(strategy: Strategy, amount: Amount) -> int:
+def _strategy_micro(strategy: Strategy, amount: Amount) -> int:
     in_use = near_share_micro(amount.used, amount.size)
     return in_use if strategy.most else FULL_MICRO - in_use
 
@@ -124,7 +124,7 @@ is free."""
 
 
 @part
-def mean_loop(
+def _mean_loop(
     position: int, host: Array, sizes: Array, unsaid: Array, encoded: Array, start: int
 ) -> int:
     """The weighted mean of shares. Only nodes that the pod fits on are scored, so nothing would be
@@ -165,14 +165,14 @@ class BinpackTerm:
     """A row in `terms.TERMS`."""
 
     name = "binpack"
-    arguments = BINPACK
-    loop = staticmethod(mean_loop)
+    arguments = _BINPACK
+    loop = staticmethod(_mean_loop)
 
     def weights(self, use: PluginUse) -> Binpack | None:
-        weight = number(use, BINPACK, "binpack.weight")
+        weight = number(use, _BINPACK, "binpack.weight")
         listed = {
-            CPU_NAME: number(use, BINPACK, "binpack.cpu"),
-            MEMORY_NAME: number(use, BINPACK, "binpack.memory"),
+            CPU_NAME: number(use, _BINPACK, "binpack.cpu"),
+            MEMORY_NAME: number(use, _BINPACK, "binpack.memory"),
             **dict(by_prefix(use, "binpack.resources.")),
         }
         return Binpack(weight, listed) if weight else None
@@ -194,11 +194,11 @@ class StrategyFitTerm:
     """A row in `terms.TERMS`."""
 
     name = "resource-strategy-fit"
-    arguments = RESOURCE_STRATEGY_FIT
-    loop = staticmethod(mean_loop)
+    arguments = _RESOURCE_STRATEGY_FIT
+    loop = staticmethod(_mean_loop)
 
     def weights(self, use: PluginUse) -> StrategyFit | None:
-        weight = number(use, RESOURCE_STRATEGY_FIT, "resourceStrategyFitWeight")
+        weight = number(use, _RESOURCE_STRATEGY_FIT, "resourceStrategyFitWeight")
         found: dict[str, Strategy] = {}
         for prefix, most in (("most.", True), ("least.", False)):
             for name, each in by_prefix(use, prefix):

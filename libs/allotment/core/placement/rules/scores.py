@@ -47,7 +47,7 @@ def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
     points = device_policy(policy).points(node, request, picks, policy)
     device, leftover = min(points.micro, POINTS_MOST), min(points.leftover, LEFTOVER_MOST)
     host = _host(node, request, policy.host_policy)
-    return total_of(
+    return _total_of(
         (
             ("device", policy.device_weight * device),
             *_fit_term(fit, policy.fit_weight),
@@ -80,7 +80,7 @@ def _part_micro(pick: Pick, holding: Holding) -> int:
     return fit_share_micro(holding.memory_mib, pick.charged_mib) if is_cut else FULL_MICRO
 
 
-def total_of(terms: tuple[tuple[str, int], ...], leftover: int) -> Score:
+def _total_of(terms: tuple[tuple[str, int], ...], leftover: int) -> Score:
     return Score(min(sum(value for _, value in terms), TOTAL_MOST), terms, leftover)
 
 
@@ -90,7 +90,7 @@ def with_relative(score: Score, relative_micro: int) -> Score:
         (name, value + relative_micro if name == "nodeorder" else value)
         for name, value in score.terms
     )
-    return total_of(terms, score.leftover)
+    return _total_of(terms, score.leftover)
 
 
 def _host(node: Node, request: PodRequest, policy: str) -> int:

@@ -30,7 +30,7 @@ from allotment.core.reasons import (
     SAME_ROLE_FAILED,
 )
 
-A = TypeVar("A")
+_A = TypeVar("_A")
 
 
 class Placed(NamedTuple):
@@ -246,7 +246,7 @@ class _Round:
         failed = self._failed_roles[job.uid]
         limits = self.fence.limits(job)
         while waiting:
-            unit, lacking = take_unit(self.session, job, waiting)
+            unit, lacking = _take_unit(self.session, job, waiting)
             if lacking is not None:
                 refused += [(task.uid, lacking) for task in unit]
                 continue
@@ -256,7 +256,7 @@ class _Round:
             for task in unit:
                 no = self.fence.allocatable(job, task)
                 if no is None and task.role and task.role in failed:
-                    no = same_role(task)
+                    no = _same_role(task)
                 if no is not None:
                     is_tried = False
                     break
@@ -280,7 +280,7 @@ class _Round:
                 self.port.undo(port_mark)
             short = unit[len(found)]
             refused.append((short.uid, no))
-            refused += [(one.uid, beside(short, no)) for one in unit if one is not short]
+            refused += [(one.uid, _beside(short, no)) for one in unit if one is not short]
             if not is_tried:
                 continue
             if short.role and not found:
@@ -290,7 +290,7 @@ class _Round:
         return tuple(placed), tuple(refused)
 
 
-def take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Task], No | None]:
+def _take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Task], No | None]:
     """The next of the tasks to be tried (the first is at the end) with those that have to be placed
     together with it, taken from the list; and why they cannot be tried.
     """
@@ -310,7 +310,7 @@ def take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Tas
     )
 
 
-def beside(short: Task, no: No) -> No:
+def _beside(short: Task, no: No) -> No:
     """Why a task waits that found a place, or was not tried, because another one found none."""
     return No(
         GANG_INCOMPLETE,
@@ -324,8 +324,8 @@ def sub_group_name(task: Task) -> str:
 
 
 def try_places(
-    try_place: Callable[[Task, Limits], A], fenced: Fence, job: Job, task: Task, limits: Limits
-) -> A:
+    try_place: Callable[[Task, Limits], _A], fenced: Fence, job: Job, task: Task, limits: Limits
+) -> _A:
     """A place where the task was promised one, so that all find theirs who were; else anywhere."""
     node = fenced.node_of(job, task)
     if node:
@@ -345,7 +345,7 @@ def cause_of(turn: Turn) -> No | None:
     return next((no for no in reasons if no.code not in QUOTA_CODES), next(iter(reasons), None))
 
 
-def same_role(task: Task) -> No:
+def _same_role(task: Task) -> No:
     return No(
         SAME_ROLE_FAILED,
         f"Task {task.name} with role spec {task.role} has already predicated failed, skip",

@@ -29,7 +29,7 @@ from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_NOT_LEAF
 
-UNDESERVING = Fraction(1)
+_UNDESERVING = Fraction(1)
 """The share of a queue that deserves nothing in particular: it comes last."""
 
 
@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True):
     hierarchy: bool
 
 
-class Tree:
+class _Tree:
     """The queues' limits, and who stands above whom."""
 
     def __init__(self, world: World, *, hierarchy: bool) -> None:
@@ -129,7 +129,7 @@ class Capacity(Plugin):
         self._world = world
         hierarchy = arguments.hierarchy
         by = f"{self.name}/{hierarchy}"
-        self.tree = world.kept(by, lambda: Tree(world, hierarchy=hierarchy))
+        self.tree = world.kept(by, lambda: _Tree(world, hierarchy=hierarchy))
         self._job_of = world.job_of
         leaves = open_books(world, self.name)
         self.books = {name: QueueBook() for name in world.queues}
@@ -233,7 +233,7 @@ class Capacity(Plugin):
         """The queue's share of its due, and whether it has none."""
         due = self.tree.deserved[name]
         if not due:
-            return UNDESERVING, 1
+            return _UNDESERVING, 1
         return largest_share(self.books[name].allocated, due), 0
 
     def _takes_nothing(self, queue: QueueView) -> No | None:

@@ -61,7 +61,7 @@ from allotment.core.reasons import (
     SCALAR_QUOTA,
 )
 
-FIRST_CARD_MICRO = 100_000_000
+_FIRST_CARD_MICRO = 100_000_000
 """What a node with the first card of several is worth, in millionths of a point."""
 
 
@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True):
     node_order_weight: Fraction | None = None
 
 
-def insufficient(queue: str, name: str, asked: Amount, total: Amount, capability: Amount) -> No:
+def _insufficient(queue: str, name: str, asked: Amount, total: Amount, capability: Amount) -> No:
     """The refusal of one dimension, in raw thousandths (5 cards print 5000)."""
     code = {CPU: CPU_QUOTA, MEMORY: MEMORY_QUOTA}.get(name, SCALAR_QUOTA)
     return No(
@@ -143,7 +143,7 @@ class CapacityCard(Plugin):
             first = claim.ways[0]
             used = self.books[queue.name].allocated.amount(first.card)
             quota = self.capability[queue.name].amount(first.card)
-            return insufficient(queue.name, first.card, first.milli, used + first.milli, quota)
+            return _insufficient(queue.name, first.card, first.milli, used + first.milli, quota)
         return None
 
     def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:
@@ -157,7 +157,7 @@ class CapacityCard(Plugin):
         ways = self._claim(queue, task).ways
         if weight is None or len(task.card_names) < 2 or not ways:
             return None
-        first_micro = int(weight * FIRST_CARD_MICRO)
+        first_micro = int(weight * _FIRST_CARD_MICRO)
         return CardPoints(
             self.name,
             tuple(
@@ -184,7 +184,7 @@ class CapacityCard(Plugin):
             else:
                 future, limit = promised.amount(name), capability.amount(name)
             if future > limit:
-                return insufficient(queue.name, name, least[name], future, limit)
+                return _insufficient(queue.name, name, least[name], future, limit)
         return PERMIT
 
     def job_enqueued(self, job: Job) -> None:
@@ -293,4 +293,4 @@ class CapacityCard(Plugin):
     def _short(self, queue: QueueView, name: str, asked: Resources) -> No:
         total = self.books[queue.name].allocated.amount(name) + asked.amount(name)
         quota = self.capability[queue.name].amount(name)
-        return insufficient(queue.name, name, asked.amount(name), total, quota)
+        return _insufficient(queue.name, name, asked.amount(name), total, quota)

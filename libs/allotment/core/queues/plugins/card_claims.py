@@ -12,8 +12,8 @@ from allotment.core.reasons import CARD_UNREADABLE
 from allotment.core.units import QuantityError
 from allotment.core.units import milli as read_milli
 
-WHOLE_PCT = 100
-POINT_MICRO = 1_000_000
+_WHOLE_PCT = 100
+_POINT_MICRO = 1_000_000
 
 
 class Way(NamedTuple):
@@ -35,15 +35,15 @@ class Claim(NamedTuple):
         return bool(self.ways) or self.problem is not None
 
 
-NO_CARDS = Claim()
+_NO_CARDS = Claim()
 
 
 def slice_milli(share: Share, card_memory_mib: int) -> int | None:
     """The thousandths of a card that one share takes of each; None if no such card can give it."""
-    if share.cores_pct >= WHOLE_PCT:
+    if share.cores_pct >= _WHOLE_PCT:
         return MILLI if share.memory_mib <= card_memory_mib else None
     if share.memory_pct > 0:
-        part = -(-MILLI * share.memory_pct // WHOLE_PCT)
+        part = -(-MILLI * share.memory_pct // _WHOLE_PCT)
     elif share.memory_mib > 0:
         part = -(-MILLI * share.memory_mib // card_memory_mib)
     else:
@@ -65,9 +65,9 @@ def shares_milli(shares: Sequence[Share], card_memory_mib: int) -> int | None:
 def claim_of(task: Task, cards: Mapping[str, Card], *, counts_shares: bool) -> Claim:
     """What a task asks of the cards that there are."""
     if task.shares:
-        return _shared(task, cards) if counts_shares else NO_CARDS
+        return _shared(task, cards) if counts_shares else _NO_CARDS
     if not task.card_names:
-        return NO_CARDS
+        return _NO_CARDS
     ways = []
     for name in task.card_names:
         card = cards.get(name)

@@ -7,12 +7,12 @@ from allotment.core.queues.model import Task
 from allotment.core.queues.plugins.base import NoArguments, Plugin
 from allotment.core.queues.work import World
 
-CRITICAL_CLASSES = frozenset(("system-cluster-critical", "system-node-critical"))
-SYSTEM_NAMESPACE = "kube-system"
+_CRITICAL_CLASSES = frozenset(("system-cluster-critical", "system-node-critical"))
+_SYSTEM_NAMESPACE = "kube-system"
 
 
-def may_be_evicted(task: Task) -> bool:
-    return task.priority_class not in CRITICAL_CLASSES and task.namespace != SYSTEM_NAMESPACE
+def _may_be_evicted(task: Task) -> bool:
+    return task.priority_class not in _CRITICAL_CLASSES and task.namespace != _SYSTEM_NAMESPACE
 
 
 class Conformance(Plugin):
@@ -23,7 +23,7 @@ class Conformance(Plugin):
         pass
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
-        return [task for task in candidates if may_be_evicted(task)]
+        return [task for task in candidates if _may_be_evicted(task)]
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
-        return [task for task in candidates if may_be_evicted(task)]
+        return [task for task in candidates if _may_be_evicted(task)]

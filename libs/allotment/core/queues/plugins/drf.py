@@ -13,7 +13,7 @@ from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.resources import Resources, largest_share
 from allotment.core.queues.work import Job, World
 
-SHARE_TOLERANCE = Fraction(1, 1_000_000)
+_SHARE_TOLERANCE = Fraction(1, 1_000_000)
 
 
 def dominant_share(allocated: Resources, total: Resources) -> Fraction:
@@ -40,6 +40,6 @@ class Drf(Plugin):
             job = self._job_of[victim.uid]
             left[job.uid] = left.get(job.uid, job.allocated).minus(victim.request)
             others = dominant_share(left[job.uid], self._total)
-            if own <= others or own - others <= SHARE_TOLERANCE:
+            if own <= others or own - others <= _SHARE_TOLERANCE:
                 found.append(victim)
         return found

@@ -19,17 +19,17 @@ from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import GANG_INCOMPLETE, NOT_ENOUGH_PODS_OF_TASK, NOT_ENOUGH_TASKS
 
-PROMISED_SET = READY_SET | {Status.PIPELINED}
+_PROMISED_SET = READY_SET | {Status.PIPELINED}
 
 
-def has_role_minima(job: Job) -> bool:
+def _has_role_minima(job: Job) -> bool:
     """Whether the role minima count: only if the job's own minimum covers them."""
     return bool(job.role_minima) and job.view.min_member >= job.roles_total
 
 
 def invalid(job: Job) -> No | None:
     """Why there are too few pods for the job ever to start."""
-    if has_role_minima(job):
+    if _has_role_minima(job):
         for role, least in job.view.min_task_member:
             count = job.role_count(role, VALID_SET)
             if count < least:
@@ -62,7 +62,7 @@ def is_ready(job: Job) -> bool:
 
 def is_pipelined(job: Job) -> bool:
     """Whether it will be ready once what was promised to it is free."""
-    return _covers(job, job.ready_count + job.pipelined_count, PROMISED_SET)
+    return _covers(job, job.ready_count + job.pipelined_count, _PROMISED_SET)
 
 
 def is_starving(job: Job) -> bool:
@@ -81,7 +81,7 @@ def surplus(job_of: dict[str, Job], candidates: Iterable[Task]) -> list[Task]:
         ready = left.get(job.uid, job.ready_count)
         role = job.uid, task.role
         of_role = left_of_role.get(role, job.role_count(task.role, READY_SET))
-        least = job.role_minima.get(task.role, 0) if has_role_minima(job) else 0
+        least = job.role_minima.get(task.role, 0) if _has_role_minima(job) else 0
         if not _spares(job, task, broken[job.uid]):
             continue
         if ready > job.view.min_member and (of_role > least or not least):
@@ -101,12 +101,12 @@ def _spares(job: Job, task: Task, broken: int) -> bool:
     return job.wholes(rule, READY_SET, with_pending=False) - broken > rule.least
 
 
-def missing(job: Job, task: Task) -> int:
+def _missing(job: Job, task: Task) -> int:
     """How many pods the task's sub group lacks to be whole; 0 if it is in none, or one of one."""
     rule = next((rule for rule in job.view.sub_groups if rule.name == task.sub_group[0]), None)
     if rule is None or rule.size < 2:
         return 0
-    there = job.sub_group_count(task.sub_group, PROMISED_SET) + job.sub_best_effort[task.sub_group]
+    there = job.sub_group_count(task.sub_group, _PROMISED_SET) + job.sub_best_effort[task.sub_group]
     return max(rule.size - there, 0)
 
 
@@ -117,7 +117,7 @@ def _covers(job: Job, count: int, statuses: Collection[Status]) -> bool:
         job.wholes(rule, statuses, with_pending=True) < rule.least for rule in job.view.sub_groups
     ):
         return False
-    return not has_role_minima(job) or all(
+    return not _has_role_minima(job) or all(
         job.role_count(role, statuses) + job.role_best_effort[role] >= least
         for role, least in job.view.min_task_member
     )
@@ -151,7 +151,7 @@ class Gang(Plugin):
         return is_ready(job)
 
     def missing_beside(self, job: Job, task: Task) -> int:
-        return missing(job, task)
+        return _missing(job, task)
 
     def job_pipelined(self, job: Job) -> Vote | No:
         if is_pipelined(job):

@@ -22,10 +22,10 @@ from allotment.core.queues.work import World
 from allotment.core.reasons import NODE_GROUP
 
 LABEL = "volcano.sh/nodegroup-name"
-POINT_MICRO = 1_000_000
-REQUIRED_POINTS_MICRO = 100 * POINT_MICRO
-PREFERRED_POINTS_MICRO = 50 * POINT_MICRO
-AVOIDED_POINTS_MICRO = -POINT_MICRO
+_POINT_MICRO = 1_000_000
+_REQUIRED_POINTS_MICRO = 100 * _POINT_MICRO
+_PREFERRED_POINTS_MICRO = 50 * _POINT_MICRO
+_AVOIDED_POINTS_MICRO = -_POINT_MICRO
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -44,12 +44,12 @@ def is_allowed(groups: NodeGroups, group: str) -> bool:
 
 def points_micro(groups: NodeGroups, group: str) -> int:
     if group in groups.anti_preferred:
-        return AVOIDED_POINTS_MICRO
-    required = REQUIRED_POINTS_MICRO if group in groups.required else 0
-    return required + (PREFERRED_POINTS_MICRO if group in groups.preferred else 0)
+        return _AVOIDED_POINTS_MICRO
+    required = _REQUIRED_POINTS_MICRO if group in groups.required else 0
+    return required + (_PREFERRED_POINTS_MICRO if group in groups.preferred else 0)
 
 
-def named(groups: NodeGroups) -> list[str]:
+def _named(groups: NodeGroups) -> list[str]:
     """All groups that an affinity names, in order of name."""
     return sorted(groups.required | groups.preferred | groups.anti_required | groups.anti_preferred)
 
@@ -83,7 +83,7 @@ class NodeGroup(Plugin):
             but = "" if self._strict else ", and may use only nodes without one"
             text = f"queue {queue.name} has no affinity to any node group{but}"
             return NodeRule(NODE_GROUP, LABEL, (), not self._strict, text)
-        allowed = tuple(group for group in named(groups) if is_allowed(groups, group))
+        allowed = tuple(group for group in _named(groups) if is_allowed(groups, group))
         text = f"queue {queue.name} may use {_node_groups(allowed)}"
         return NodeRule(NODE_GROUP, LABEL, allowed, False, text)
 
@@ -92,7 +92,7 @@ class NodeGroup(Plugin):
         if groups is None:
             return None
         return NodePoints(
-            self.name, LABEL, tuple((g, points_micro(groups, g)) for g in named(groups))
+            self.name, LABEL, tuple((g, points_micro(groups, g)) for g in _named(groups))
         )
 
 

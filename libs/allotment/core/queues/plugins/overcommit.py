@@ -20,7 +20,7 @@ from allotment.core.queues.shares import is_still_to_come
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import CLUSTER_OVERUSED
 
-FACTOR_USUAL = Fraction(6, 5)
+_FACTOR_USUAL = Fraction(6, 5)
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -81,7 +81,7 @@ def fill(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
             given[at] = min(given[at] + part, mosts[at])
 
 
-def limits_of(capability: Resources) -> Resources:
+def _limits_of(capability: Resources) -> Resources:
     """What a capability limits: CPU and memory of nothing count as unlimited."""
     return capability.without(
         [name for name in (CPU, MEMORY) if name in capability and capability[name] <= 0]
@@ -90,7 +90,7 @@ def limits_of(capability: Resources) -> Resources:
 
 def real_capability(total: Resources, guaranteed: Resources, queue: QueueView) -> Resources:
     """The most a queue may have: all that is not guaranteed to others, within its capability."""
-    return total.beyond(guaranteed).plus(queue.guarantee).capped(limits_of(queue.capability))
+    return total.beyond(guaranteed).plus(queue.guarantee).capped(_limits_of(queue.capability))
 
 
 def refused_at_gate(
@@ -105,7 +105,7 @@ def refused_at_gate(
     return quota_insufficient(short, queue)
 
 
-class Wants(NamedTuple):
+class _Wants(NamedTuple):
     """What filling needs to know of a queue."""
 
     queue: QueueView
@@ -113,7 +113,7 @@ class Wants(NamedTuple):
     capability: Resources
 
 
-def deserved(total: Resources, queues: Sequence[Wants]) -> dict[str, Resources]:
+def _deserved(total: Resources, queues: Sequence[_Wants]) -> dict[str, Resources]:
     """What every queue deserves, by its name."""
     out: dict[str, dict[str, Amount]] = {wants.queue.name: {} for wants in queues}
     for name in sorted({*total, *(n for wants in queues for n in wants.queue.guarantee)}):
@@ -150,10 +150,10 @@ class Proportion(Plugin):
         total = world.cluster.total
         self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
         with_jobs = sorted(world.by_queue)
-        self.deserved: Mapping[str, Resources] = deserved(
+        self.deserved: Mapping[str, Resources] = _deserved(
             total,
             [
-                Wants(world.queues[name], self.books[name].request, self.capability[name])
+                _Wants(world.queues[name], self.books[name].request, self.capability[name])
                 for name in with_jobs
             ],
         )

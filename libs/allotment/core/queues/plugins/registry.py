@@ -24,7 +24,7 @@ from allotment.core.queues.plugins.task_topology import Topology
 from allotment.core.queues.work import World
 from allotment_proto.facts import PluginUse
 
-HIERARCHY_SWITCH = "enableHierarchy"
+_HIERARCHY_SWITCH = "enableHierarchy"
 """The one switch that is off unless said otherwise, and changes how a plugin works."""
 HIERARCHY = "hierarchy"
 """The field that it sets, of plugins that have one."""
@@ -69,7 +69,7 @@ def configure(use: PluginUse) -> Configured:
         if argument.field and (key in given or not argument.is_recorded)
     }
     if HIERARCHY in plugin.settings.__struct_fields__:
-        values[HIERARCHY] = is_on(use, HIERARCHY_SWITCH)
+        values[HIERARCHY] = is_on(use, _HIERARCHY_SWITCH)
     asked = (p for p in plugin.points if p in ALWAYS or is_on(use, SWITCHES[p]))
     return Configured(use.name, plugin.settings(**values), frozenset(asked))
 

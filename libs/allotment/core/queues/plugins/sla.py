@@ -18,7 +18,7 @@ from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.work import Job, World
 from allotment.core.units import duration_ms
 
-DAY_MS = 24 * 3_600_000
+_DAY_MS = 24 * 3_600_000
 
 
 class DurationError(ValueError):
@@ -44,7 +44,7 @@ class Sla(Plugin):
     points: ClassVar[frozenset[str]] = frozenset(("job_order", "job_enqueueable", "job_pipelined"))
     declared: ClassVar[Arguments] = {
         "sla-waiting-time": Argument(
-            Kind.DURATION, 0, least=1, most=3_650 * DAY_MS, field="waiting_most_ms"
+            Kind.DURATION, 0, least=1, most=3_650 * _DAY_MS, field="waiting_most_ms"
         ),
     }
     settings: ClassVar[type[msgspec.Struct]] = Settings

@@ -38,26 +38,26 @@ AFFINITY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 TASK_ORDER = "volcano.sh/task-topology-task-order"
 
-NAMES_MAX = 256
+_NAMES_MAX = 256
 """So many names an annotation may have: each pair of a group is looked at."""
-NO_TOPOLOGY = "until that is mended the annotations volcano.sh/task-topology-* have no effect"
-NAME_MAX = 63
-WANTED = "wanted: names of tasks, each once in a group, like ps,worker;ps,evaluator"
-FOLLOWERS_MAX = 512
+_NO_TOPOLOGY = "until that is mended the annotations volcano.sh/task-topology-* have no effect"
+_NAME_MAX = 63
+_WANTED = "wanted: names of tasks, each once in a group, like ps,worker;ps,evaluator"
+_FOLLOWERS_MAX = 512
 """So many pods of a bucket are looked at for a node: no node takes more at once."""
-MIB = 1 << 20
-FULL_MICRO = 100 * 1_000_000
-SELF_ANTI, INTER, SELF, INTER_ANTI = 4, 3, 2, 1
+_MIB = 1 << 20
+_FULL_MICRO = 100 * 1_000_000
+_SELF_ANTI, _INTER, _SELF, _INTER_ANTI = 4, 3, 2, 1
 """What comes first among tasks that the order does not name: what opens most buckets."""
 
-Mix = frozenset[tuple[str, int]]
+_Mix = frozenset[tuple[str, int]]
 """How many pods of each task a bucket has."""
-Front = tuple[Amount, int]
+_Front = tuple[Amount, int]
 """What a bucket's waiting pods ask for, and its index."""
-NOWHERE: tuple[int, Front, Mix] = (1, (0, 0), frozenset())
+_NOWHERE: tuple[int, _Front, _Mix] = (1, (0, 0), frozenset())
 """There is no bucket: one has to be opened."""
 
-OUTSIDE: Key = (1,)
+_OUTSIDE: Key = (1,)
 """Where a pod stands that is in no bucket."""
 
 
@@ -81,7 +81,7 @@ def read_topology(annotations: Mapping[str, str]) -> TaskTopology | None:
     )
 
 
-def unknown_task(topology: TaskTopology, tasks: Iterable[str]) -> tuple[str, str] | None:
+def _unknown_task(topology: TaskTopology, tasks: Iterable[str]) -> tuple[str, str] | None:
     """The first annotation that names a task which is not among these, and what is wrong."""
     known = sorted(set(tasks))
     for key, groups in (
@@ -103,31 +103,31 @@ def without_effect(annotations: Mapping[str, str], tasks: Collection[str] | None
     try:
         topology = read_topology(annotations)
     except TopologyError as error:
-        return f"annotation {error.key} {error}; {NO_TOPOLOGY}"
+        return f"annotation {error.key} {error}; {_NO_TOPOLOGY}"
     if topology is None or tasks is None:
         return ""
-    found = unknown_task(topology, tasks)
-    return "" if found is None else f"annotation {found[0]} {found[1]}; {NO_TOPOLOGY}"
+    found = _unknown_task(topology, tasks)
+    return "" if found is None else f"annotation {found[0]} {found[1]}; {_NO_TOPOLOGY}"
 
 
 def _groups(key: str, text: str) -> tuple[tuple[str, ...], ...]:
     groups = tuple(_names(key, part) for part in text.split(";"))
-    if sum(map(len, groups)) > NAMES_MAX:
-        raise TopologyError(key, f"has more than {NAMES_MAX} names")
+    if sum(map(len, groups)) > _NAMES_MAX:
+        raise TopologyError(key, f"has more than {_NAMES_MAX} names")
     return tuple(group for group in groups if any(group))
 
 
 def _names(key: str, text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
-    if len(names) > NAMES_MAX:
-        raise TopologyError(key, f"has more than {NAMES_MAX} names")
+    if len(names) > _NAMES_MAX:
+        raise TopologyError(key, f"has more than {_NAMES_MAX} names")
     for place, name in enumerate(names):
         if name != name.strip():
-            raise TopologyError(key, f"has blanks around {name.strip()!r}; {WANTED}")
-        if len(name) > NAME_MAX:
-            raise TopologyError(key, f"has {name[:NAME_MAX]!r}…, longer than a name; {WANTED}")
+            raise TopologyError(key, f"has blanks around {name.strip()!r}; {_WANTED}")
+        if len(name) > _NAME_MAX:
+            raise TopologyError(key, f"has {name[:_NAME_MAX]!r}…, longer than a name; {_WANTED}")
         if name and name in names[:place]:
-            raise TopologyError(key, f"names {name!r} twice in {','.join(names)!r}; {WANTED}")
+            raise TopologyError(key, f"names {name!r} twice in {','.join(names)!r}; {_WANTED}")
     return names
 
 
@@ -137,7 +137,7 @@ class Settings(msgspec.Struct, frozen=True):
     weight: int
 
 
-class Bucket:
+class _Bucket:
     """Pods that belong together: `waiting` without a node, in order, and how many each node has."""
 
     __slots__ = ("asked", "counts", "index", "nodes", "waiting")
@@ -164,7 +164,7 @@ class Bucket:
         return len(self.waiting) + self.nodes.total()
 
     @property
-    def mix(self) -> Mix:
+    def mix(self) -> _Mix:
         """What affinity to it follows from."""
         return frozenset(self.counts.items())
 
@@ -175,8 +175,8 @@ class Buckets:
     """
 
     def __init__(self, topology: TaskTopology, job: Job) -> None:
-        self.all: list[Bucket] = []
-        self.of: dict[str, Bucket] = {}
+        self.all: list[_Bucket] = []
+        self.of: dict[str, _Bucket] = {}
         """By uid of a pod."""
         self.on_node: dict[str, Counter[str]] = {}
         """Node → how many pods of each task are there."""
@@ -185,9 +185,9 @@ class Buckets:
         self._priority: dict[str, int] = {}
         self._place = {name: place for place, name in enumerate(topology.order)}
         tasks = [task for task in job.view.tasks if task.role and task.status not in COMPLETED_SET]
-        if unknown_task(topology, (task.role for task in job.view.tasks)) is None:
-            self._relate(topology.affinity, self._affinity, SELF, INTER)
-            self._relate(topology.anti_affinity, self._anti, SELF_ANTI, INTER_ANTI)
+        if _unknown_task(topology, (task.role for task in job.view.tasks)) is None:
+            self._relate(topology.affinity, self._affinity, _SELF, _INTER)
+            self._relate(topology.anti_affinity, self._anti, _SELF_ANTI, _INTER_ANTI)
             self._fill([task for task in tasks if task.role in self._priority])
         for task in tasks:
             if task.node:
@@ -235,12 +235,12 @@ class Buckets:
         so they are kept by mix, the smallest in front. A pod always joins the front of one of these
         heaps, which is therefore the only entry that has to be moved.
         """
-        by_node: dict[str, Bucket] = {}
+        by_node: dict[str, _Bucket] = {}
         for task in sorted((t for t in tasks if t.node), key=lambda t: (t.node, t.uid)):
             if task.node not in by_node:
                 by_node[task.node] = self._open()
             self._put(task, by_node[task.node])
-        heaps: dict[Mix, list[Front]] = {}
+        heaps: dict[_Mix, list[_Front]] = {}
         for bucket in self.all:
             heapq.heappush(heaps.setdefault(bucket.mix, []), (bucket.asked, bucket.index))
         waiting = (task for task in tasks if not task.node)
@@ -249,7 +249,7 @@ class Buckets:
                 (-self.attraction(task.role, dict(mix)), heap[0], mix)
                 for mix, heap in heaps.items()
             ]
-            repulsion, front, mix = min(fronts, key=_worst_last, default=NOWHERE)
+            repulsion, front, mix = min(fronts, key=_worst_last, default=_NOWHERE)
             if repulsion > 0:
                 bucket = self._open()
             else:
@@ -260,23 +260,23 @@ class Buckets:
             self._put(task, bucket)
             heapq.heappush(heaps.setdefault(bucket.mix, []), (bucket.asked, bucket.index))
 
-    def _open(self) -> Bucket:
-        self.all.append(Bucket(len(self.all)))
+    def _open(self) -> _Bucket:
+        self.all.append(_Bucket(len(self.all)))
         return self.all[-1]
 
-    def _put(self, task: Task, bucket: Bucket) -> None:
+    def _put(self, task: Task, bucket: _Bucket) -> None:
         bucket.add(task)
         self.of[task.uid] = bucket
 
 
-def _worst_last(found: tuple[int, Front, Mix]) -> tuple[int, Front]:
+def _worst_last(found: tuple[int, _Front, _Mix]) -> tuple[int, _Front]:
     return found[:2]
 
 
 def _size(request: Resources) -> Amount:
     """In thousandths of a MiB, so that it is whole: 1 milli-CPU is as much as 1 MiB."""
     others = sum(amount for name, amount in request.items() if name not in (CPU, MEMORY, PODS))
-    return (request.amount(CPU) + others) * MIB + request.amount(MEMORY)
+    return (request.amount(CPU) + others) * _MIB + request.amount(MEMORY)
 
 
 class Topology(Plugin):
@@ -304,7 +304,7 @@ class Topology(Plugin):
 
     def task_key(self, task: Task) -> Key:
         buckets = self.buckets(self._job_of[task.uid])
-        return () if buckets is None else buckets.keys.get(task.uid, OUTSIDE)
+        return () if buckets is None else buckets.keys.get(task.uid, _OUTSIDE)
 
     def bucket_points(self, job: Job, task: Task) -> BucketPoints | None:
         buckets = self.buckets(job)
@@ -313,17 +313,17 @@ class Topology(Plugin):
             return None
         status = job.status
         others = (t.uid for t in bucket.waiting if status[t.uid] is Status.PENDING)
-        followers = [uid for uid in others if uid != task.uid][:FOLLOWERS_MAX]
+        followers = [uid for uid in others if uid != task.uid][:_FOLLOWERS_MAX]
         return BucketPoints(
             self.name,
             (task.uid, *followers),
             tuple(sorted(_by_node(buckets, bucket, job, task))),
-            self._weight * FULL_MICRO,
+            self._weight * _FULL_MICRO,
             buckets.most,
         )
 
 
-def _by_node(buckets: Buckets, bucket: Bucket, job: Job, task: Task) -> Iterator[tuple[str, int]]:
+def _by_node(buckets: Buckets, bucket: _Bucket, job: Job, task: Task) -> Iterator[tuple[str, int]]:
     """The points of nodes where some of the job are, or were given a place in this session."""
     there, own = buckets.on_node, bucket.nodes
     if job.given:

@@ -19,20 +19,20 @@ from allotment.core.queues.resources import CPU, MEMORY, PODS
 from allotment_proto.events import Placement
 from allotment_proto.facts import Expression, NodeTerm, PodRequest
 
-PRODUCT = ".product"
+_PRODUCT = ".product"
 """How labels end that name a node's card."""
-NO_NODE = NodeTerm(())
+_NO_NODE = NodeTerm(())
 """A term without expressions matches nothing."""
-NOBODY: Mapping[str, Placement] = {}
+_NOBODY: Mapping[str, Placement] = {}
 
 
 class Bounding:
     """Makes bounds for one state as it is now."""
 
-    def __init__(self, state: ClusterState, assumed: Mapping[str, Placement] = NOBODY) -> None:
+    def __init__(self, state: ClusterState, assumed: Mapping[str, Placement] = _NOBODY) -> None:
         """`assumed` are placements on top of the state, as they are whenever bounds are made."""
         self._state = state
-        self._rooms = Rooms(state, assumed)
+        self._rooms = _Rooms(state, assumed)
         self._products: tuple[str, ...] | None = None
         self._last: tuple[Limits, tuple[str, ...]] | None = None
         self._made = Bounds()
@@ -42,8 +42,8 @@ class Bounding:
         asked = limits, cards
         # a job's tasks come one after the other; what a bucket is worth changes with each placement
         if self._last != asked or limits.bucket is not None:
-            always = tuple(map(bound_of, limits.rules))
-            worths = tuple(map(worth_of, limits.points))
+            always = tuple(map(_bound_of, limits.rules))
+            worths = tuple(map(_worth_of, limits.points))
             if cards:
                 always = (*always, self._cards(cards))
                 if limits.card_points is not None:
@@ -51,7 +51,7 @@ class Bounding:
             if limits.bucket is not None:
                 worths = (*worths, self._rooms.worth_of(limits.bucket))
             if limits.node:
-                always = (*always, only(limits.node))
+                always = (*always, _only(limits.node))
             self._last, self._made = asked, Bounds(always, limits.barred, worths)
         return self._made
 
@@ -75,7 +75,7 @@ class Bounding:
             NodeTerm((Expression(label, "In", products),)) for label in self._product_labels()
         )
         text = f"its queue has quota for card {' or '.join(cards)}"
-        return Bound(reasons.CARD_WITHOUT_QUOTA, terms or (NO_NODE,), text)
+        return Bound(reasons.CARD_WITHOUT_QUOTA, terms or (_NO_NODE,), text)
 
     def _product_labels(self) -> tuple[str, ...]:
         if self._products is None:
@@ -83,13 +83,13 @@ class Bounding:
                 label
                 for node in self._state.nodes.values()
                 for label in node.labels
-                if label.endswith(PRODUCT)
+                if label.endswith(_PRODUCT)
             }
             self._products = tuple(sorted(found))
         return self._products
 
 
-class Rooms:
+class _Rooms:
     """What nodes have free, on top of what is assumed, once the pods that end are gone."""
 
     def __init__(self, state: ClusterState, assumed: Mapping[str, Placement]) -> None:
@@ -164,21 +164,21 @@ def _product(card: str) -> str:
     return card.partition("/")[0]
 
 
-def only(name: str) -> Bound:
+def _only(name: str) -> Bound:
     """One node and no other."""
     there = NodeTerm((), (Expression("metadata.name", "In", (name,)),))
     return Bound(reasons.AFFINITY_MISMATCH, (there,), f"it was promised node {name}")
 
 
-def bound_of(rule: NodeRule) -> Bound:
+def _bound_of(rule: NodeRule) -> Bound:
     """A plugin's rule as terms: `NodeRule.allows` says the same."""
     terms = [NodeTerm((Expression(rule.label, "In", rule.values),))] if rule.values else []
     if rule.unlabelled:
         terms.append(NodeTerm((Expression(rule.label, "DoesNotExist", ()),)))
-    return Bound(rule.code, tuple(terms) or (NO_NODE,), rule.text)
+    return Bound(rule.code, tuple(terms) or (_NO_NODE,), rule.text)
 
 
-def worth_of(points: NodePoints) -> Worth:
+def _worth_of(points: NodePoints) -> Worth:
     """A plugin's points, moved up so that none are below 0: what counts is how nodes differ."""
     lift = max(0, -min((micro for _, micro in points.by_value), default=0))
     by_value = tuple(sorted((value, micro + lift) for value, micro in points.by_value))

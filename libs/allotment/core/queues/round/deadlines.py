@@ -10,8 +10,8 @@ from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.facts import PluginUse
 
-SLA = "sla"
-WAITING_TIME = "sla-waiting-time"
+_SLA = "sla"
+_WAITING_TIME = "sla-waiting-time"
 
 
 def has_passed(state: ClusterState, now_ms: int) -> bool:
@@ -20,7 +20,7 @@ def has_passed(state: ClusterState, now_ms: int) -> bool:
 
 
 def _deadlines(state: ClusterState) -> Iterator[int]:
-    use = next((u for tier in state.policy.tiers for u in tier if u.name == SLA), None)
+    use = next((u for tier in state.policy.tiers for u in tier if u.name == _SLA), None)
     if use is None or not state.is_batched:
         return
     usual_ms = _usual_ms(use)
@@ -42,5 +42,5 @@ def _deadlines(state: ClusterState) -> Iterator[int]:
 
 
 def _usual_ms(use: PluginUse) -> int | None:
-    found = dict(use.arguments).get(WAITING_TIME)
+    found = dict(use.arguments).get(_WAITING_TIME)
     return found if isinstance(found, int) else None

@@ -28,8 +28,8 @@ from allotment.core.reasons import QUOTA_CODES
 from allotment_proto.events import Held, NodeObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy
 
-RULE = Rule()
-REQUESTS_MAX = 64
+_RULE = Rule()
+_REQUESTS_MAX = 64
 
 
 def holds_now(
@@ -41,7 +41,7 @@ def holds_now(
         key: Wait(group.short_since, group.passed, group.short.queue)
         for key in state.short
         if (group := state.groups[key]).short is not None
-        and group.passed >= RULE.patience
+        and group.passed >= _RULE.patience
         and key in session.jobs
         and not nodes.is_known_too_small(session, session.jobs[key], group)
     }
@@ -52,11 +52,11 @@ def holds_now(
         session,
         before,
         waits,
-        RULE,
+        _RULE,
         partial(nodes.candidates, session),
         partial(nodes.fits, session),
         lambda job: (
-            _pieces(state, session, job) >= RULE.pieces_least and _could_start(state, session, job)
+            _pieces(state, session, job) >= _RULE.pieces_least and _could_start(state, session, job)
         ),
     )
 
@@ -171,7 +171,7 @@ class Emptied:
 
     def _note_too_small(self, session: Session, job: Job) -> None:
         key, groups = job.uid, self._state.groups
-        if len(self._too_small) > 2 * len(groups) + REQUESTS_MAX:
+        if len(self._too_small) > 2 * len(groups) + _REQUESTS_MAX:
             self._too_small = {k: v for k, v in self._too_small.items() if k in groups}
         if key in groups:
             self._too_small[key] = self._as_is(session, job, groups[key])
@@ -191,7 +191,7 @@ class Emptied:
         if known.nodes_seq == nodes_seq:
             self._rooms[request] = known
             return known
-        if len(self._rooms) >= REQUESTS_MAX:
+        if len(self._rooms) >= _REQUESTS_MAX:
             del self._rooms[next(iter(self._rooms))]
         found: dict[str, _Room] = {}
         for name, node in self._state.nodes.items():
@@ -216,7 +216,7 @@ class Emptied:
         fact = self._state.nodes[name].fact
         node = self._nodes.get(name)
         if node is None or node.fact is not fact:
-            if len(self._nodes) > 2 * len(self._state.nodes) + REQUESTS_MAX:
+            if len(self._nodes) > 2 * len(self._state.nodes) + _REQUESTS_MAX:
                 self._nodes.clear()  # of nodes that are not there any more
             node = self._nodes[name] = Node(name, 0)
             node.rebuild(fact)

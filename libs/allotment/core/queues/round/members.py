@@ -30,13 +30,13 @@ from allotment.core.queues.resources import (
 from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
 from allotment_proto.facts import Amounts, PodRequest, SubGroups
 
-NO_SUB_GROUP = "", ""
+_NO_SUB_GROUP = "", ""
 CARD_QUOTA = tuple(family.name for family in FAMILIES.values() if family.has_card_quota)
 """Families whose shares count as parts of cards."""
-PHASES = {phase.value: phase for phase in Phase}
+_PHASES = {phase.value: phase for phase in Phase}
 
 
-def amounts_of(request: PodRequest) -> Resources:
+def _amounts_of(request: PodRequest) -> Resources:
     """What a pod counts for, in the units of `queues.resources`."""
     found: dict[str, int] = {PODS: 1}
     if request.cpu_milli:
@@ -50,7 +50,7 @@ def amounts_of(request: PodRequest) -> Resources:
 
 def phase_of(fact: GroupObserved) -> Phase:
     """The phase that a PodGroup says; one of its own making is that of a new group."""
-    return PHASES.get(fact.phase, Phase.NEW)
+    return _PHASES.get(fact.phase, Phase.NEW)
 
 
 def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> JobView:
@@ -132,7 +132,7 @@ def single(state: ClusterState, pod: Pod) -> JobView:
         priority=0 if found is None else found.value,
         created_ms=fact.created_ms,
         phase=phase,
-        min_resources=amounts_of(fact.request),
+        min_resources=_amounts_of(fact.request),
         tasks=(task,),
         preempts=found is None or found.preempts,
         is_single=True,
@@ -166,7 +166,7 @@ def _sub_group_of(pod: PodObserved, policies: tuple[SubGroups, ...]) -> tuple[st
         values = [labels.get(key, "") for key in policy.keys]
         if all(values) and all(holds(e, labels.get(e.key)) for e in policy.selector):
             return policy.name, "-".join(values)
-    return NO_SUB_GROUP
+    return _NO_SUB_GROUP
 
 
 def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ()) -> Task:
@@ -195,7 +195,7 @@ def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ())
         card_names=fact.card_names,
         shares=shares,
         held_cards=_held_cards(state, pod),
-        sub_group=_sub_group_of(fact, sub_groups) if sub_groups else NO_SUB_GROUP,
+        sub_group=_sub_group_of(fact, sub_groups) if sub_groups else _NO_SUB_GROUP,
     )
 
 
@@ -204,7 +204,7 @@ def _counted(state: ClusterState, pod: Pod) -> Resources:
     their family says so (`quota_names`): its holdings, or while it waits the amount a card times
     the number of cards.
     """
-    amounts = amounts_of(pod.fact.request)
+    amounts = _amounts_of(pod.fact.request)
     found: dict[str, int] = {}
     for family in FAMILIES.values():
         names = family.quota_names(state.devices)

@@ -30,7 +30,7 @@ def waiting_in(view: JobView) -> list[str]:
     return [task.uid for task in view.tasks if task.status is Status.PENDING and not task.gated]
 
 
-def group_missing(pod: PodObserved) -> Problem:
+def _group_missing(pod: PodObserved) -> Problem:
     """Why a pod waits whose group nobody has seen."""
     if pod.queue:
         why = "is not made yet; the controller makes it for the pod (does it run with group-pods?)"
@@ -108,7 +108,7 @@ class OutcomeBuilder:
     def take_without_group(self, uid: str) -> None:
         """A pod waits whose PodGroup does not exist."""
         pod = self._state.pods[uid].fact
-        self._refusals[uid] = Refusal(uid, pod.namespace, pod.name, 0, (), group_missing(pod))
+        self._refusals[uid] = Refusal(uid, pod.namespace, pod.name, 0, (), _group_missing(pod))
 
     def _short(self, turn: Turn, job: Job) -> None:
         if turn.job not in self._state.groups:

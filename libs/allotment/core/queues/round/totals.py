@@ -10,7 +10,7 @@ from allotment.core.queues.resources import CPU, MEMORY, MILLI, NOTHING, PODS, R
 from allotment.core.queues.round.members import CARD_QUOTA
 from allotment_proto.events import NodeObserved
 
-ALWAYS_NAMED = Resources({CPU: 0, MEMORY: 0, PODS: 0})
+_ALWAYS_NAMED = Resources({CPU: 0, MEMORY: 0, PODS: 0})
 
 
 class Totals:
@@ -69,7 +69,7 @@ class Totals:
             if node is not None and node.fact is not None and node.allocations:
                 now = self._used_on[row] = Resources(dict(_use(node, node.fact)))
                 self._used.add(now)
-        return ALWAYS_NAMED.plus(self._used.amounts())
+        return _ALWAYS_NAMED.plus(self._used.amounts())
 
 
 class _CardsOn(NamedTuple):

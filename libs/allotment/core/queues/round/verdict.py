@@ -49,10 +49,10 @@ from allotment.core.reasons import QUOTA_CODES
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import PodRequest
 
-PLACEABLE, BLOCKED, GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"
+PLACEABLE, BLOCKED, _GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"
 """How a member stands that waits."""
-FIRST = (CPU, MEMORY)
-EXPLAINED = "explained"
+_FIRST = (CPU, MEMORY)
+_EXPLAINED = "explained"
 """Under this name the books are kept that no plugin counts."""
 
 
@@ -346,7 +346,7 @@ def _members(opened: _Opened, job: Job) -> Iterator[MemberVerdict]:
         if task.name in tried:
             yield tried[task.name]
         elif status is Status.PENDING:
-            state = GATED if task.gated else ANYWHERE if task.uid in free else status.value
+            state = _GATED if task.gated else ANYWHERE if task.uid in free else status.value
             yield MemberVerdict(task.name, task.role, state)
         else:
             yield MemberVerdict(task.name, task.role, status.value, task.node)
@@ -472,13 +472,13 @@ def _holders(session: Session, name: str) -> tuple[Holder, ...]:
 
 
 def _whole(amounts: Resources) -> dict[str, int]:
-    named = sorted(amounts.named, key=lambda name: (name not in FIRST, name))
+    named = sorted(amounts.named, key=lambda name: (name not in _FIRST, name))
     return {name: int(amounts[name]) for name in named if amounts[name] and name != PODS}
 
 
 def _reckoned(session: Session, name: str) -> _Reckoned:
     """The books of a queue, and the limits of the first plugin that sets some."""
-    asked = open_books(session.world, EXPLAINED)[name]
+    asked = open_books(session.world, _EXPLAINED)[name]
     capacity, card = session.plugin("capacity"), session.plugin("capacity-card")
     proportion = session.plugin("proportion")
     if isinstance(capacity, Capacity):
@@ -504,9 +504,9 @@ def _limits(session: Session, name: str) -> tuple[ResourceLimit, ...]:
     book = found.book
     configured = {*queue.capability, *queue.deserved, *queue.guarantee, *quota}
     used = {*book.allocated.named, *found.request.named, *book.inqueue.named} - {PODS}
-    names = sorted(configured | used, key=lambda n: (n not in FIRST, n))
+    names = sorted(configured | used, key=lambda n: (n not in _FIRST, n))
     held = book.allocated.plus(found.request).plus(book.inqueue)
-    limited = {*FIRST, *configured, *session.world.listed(name, held)}
+    limited = {*_FIRST, *configured, *session.world.listed(name, held)}
     return tuple(
         ResourceLimit(
             resource=n,
@@ -527,10 +527,10 @@ def _most(found: _Reckoned, name: str, quota: Resources) -> int | None:
     """Card quotas limit CPU, memory and cards; other plugins what the cluster has."""
     if found.most is None:
         return None
-    if found.is_strict and name not in (*FIRST, *quota):
+    if found.is_strict and name not in (*_FIRST, *quota):
         return None
     return int(found.most.amount(name))
 
 
 def _of(amounts: Resources, name: str, is_strict: bool = False) -> int | None:
-    return int(amounts[name]) if name in amounts else 0 if is_strict and name in FIRST else None
+    return int(amounts[name]) if name in amounts else 0 if is_strict and name in _FIRST else None

@@ -40,10 +40,10 @@ from allotment.core.queues.work import Job
 from allotment.core.reasons import KEPT_FOR_PREEMPTOR
 from allotment_proto.events import Eviction, Nomination
 
-PREEMPT, RECLAIM = "preempt", "reclaim"
+_PREEMPT, _RECLAIM = "preempt", "reclaim"
 
 
-class Source(Enum):
+class _Source(Enum):
     """From whom victims are taken."""
 
     OTHER_GROUPS = auto()
@@ -51,9 +51,9 @@ class Source(Enum):
     OTHER_QUEUES = auto()
 
 
-SOURCES = {
-    PREEMPT: (Source.OTHER_GROUPS, Source.OWN_GROUP),
-    RECLAIM: (Source.OTHER_QUEUES,),
+_SOURCES = {
+    _PREEMPT: (_Source.OTHER_GROUPS, _Source.OWN_GROUP),
+    _RECLAIM: (_Source.OTHER_QUEUES,),
 }
 """By the action that asks; all in the order in which they are asked."""
 
@@ -101,7 +101,7 @@ class Hunt:
         """Victims for the wanted groups, in their order, first by preemption."""
         mark = self._places.mark()
         found: list[Victims] = []
-        for action, sources in SOURCES.items():
+        for action, sources in _SOURCES.items():
             if action in actions:
                 for source in sources:
                     found += [self._for_job(job, action, source) for job in self._takers(actions)]
@@ -142,15 +142,15 @@ class Hunt:
             ]
         return self._books
 
-    def _for_job(self, job: Job, action: str, source: Source) -> Victims:
+    def _for_job(self, job: Job, action: str, source: _Source) -> Victims:
         """Victims for what a job lacks of its minimum, or for its next pod if it lacks nothing."""
         session = self._session
-        if source is Source.OWN_GROUP and not any(job.counts[s] for s in EVICTABLE_SET):
+        if source is _Source.OWN_GROUP and not any(job.counts[s] for s in EVICTABLE_SET):
             return Victims()
         tasks = [t for t in session.due_tasks(job) if t.uid in self._state.pending]
         is_hopeless = len(tasks) + job.ready_count + job.best_effort_pending < job.view.min_member
         if is_hopeless or (
-            source is Source.OTHER_QUEUES and session.overused(job.queue) is not None
+            source is _Source.OTHER_QUEUES and session.overused(job.queue) is not None
         ):
             return Victims()
         books = self._open_books()
@@ -201,11 +201,11 @@ class Hunt:
         return node
 
     def _choose(
-        self, books: Books, job: Job, task: Task, source: Source, limits: Limits
+        self, books: Books, job: Job, task: Task, source: _Source, limits: Limits
     ) -> Choice | None:
         """The cheapest victims for a task, who are then gone from everybody's books."""
         session = self._session
-        if source is Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
+        if source is _Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
             return None
         victims = list(self._allowed(job, task, source))
         if not victims:
@@ -236,7 +236,7 @@ class Hunt:
         for victim in victims:
             session.vacate(session.world.job_of[victim.uid], victim)
 
-    def _allowed(self, job: Job, task: Task, source: Source) -> Iterator[tuple[Rank, Task]]:
+    def _allowed(self, job: Job, task: Task, source: _Source) -> Iterator[tuple[Rank, Task]]:
         """The pods that may be evicted for a task, with their ranks.
 
         Asked node by node, the lowest in rank in front: what a job or queue can spare is spared
@@ -252,24 +252,24 @@ class Hunt:
             ):
                 rank = (other.view.priority, *step, -victim.created_ms)
                 by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
-        is_reclaim = source is Source.OTHER_QUEUES
+        is_reclaim = source is _Source.OTHER_QUEUES
         choose = session.reclaimable if is_reclaim else session.preemptable
         for name in sorted(by_node):
             ranked = sorted(by_node[name], key=lambda entry: entry[:2])
             rank_of = {uid: rank for rank, uid, _ in ranked}
             victims = [victim for _, _, victim in ranked]
-            if source is Source.OWN_GROUP:  # whatever the plugins say of others' minima
+            if source is _Source.OWN_GROUP:  # whatever the plugins say of others' minima
                 victims = surplus(session.world.job_of, victims)
             for victim in choose(task, victims):
                 yield rank_of[victim.uid], victim
 
-    def _is_of(self, source: Source, job: Job, other: Job) -> bool:
+    def _is_of(self, source: _Source, job: Job, other: Job) -> bool:
         match source:
-            case Source.OTHER_GROUPS:
+            case _Source.OTHER_GROUPS:
                 return other is not job and other.queue == job.queue
-            case Source.OWN_GROUP:
+            case _Source.OWN_GROUP:
                 return other is job
-            case Source.OTHER_QUEUES:
+            case _Source.OTHER_QUEUES:
                 return other.queue != job.queue and self._session.queue(other.queue).reclaimable
 
 

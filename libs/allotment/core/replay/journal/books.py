@@ -17,7 +17,7 @@ from allotment_proto.facts import NO_TABLE, CardFact, Holding
 
 Numbers = NDArray[np.int64]
 
-SUM_MAX = 1 << 62
+_SUM_MAX = 1 << 62
 """Amounts are added up in 64 bits: what could be more is left to the fold's integers."""
 
 
@@ -173,7 +173,7 @@ def _left(
 ) -> Numbers:
     """What is listed less what is held. Raises `JournalError` if 64 bits could be too few."""
     highest = max((int(np.abs(some).max()) for some in (amounts, less) if len(some)), default=0)
-    if highest * (len(held) + 1) >= SUM_MAX:
+    if highest * (len(held) + 1) >= _SUM_MAX:
         raise JournalError("amounts are too large for a journal")
     free = np.zeros(size, np.int64)
     free[listed] = amounts

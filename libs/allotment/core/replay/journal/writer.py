@@ -32,21 +32,21 @@ from allotment.core.replay.journal.segment import (
 from allotment_proto.events import Event, NodeGone, NodeObserved
 from allotment_proto.facts import NO_TABLE, Holding
 
-OF_NODES = (NodeObserved, NodeGone)
+_OF_NODES = (NodeObserved, NodeGone)
 
-K = TypeVar("K", bound=Hashable)
+_K = TypeVar("_K", bound=Hashable)
 
 _entry, _holding, _host, _card = map(packer, (ENTRY, HOLDING, HOST, CARD))
 
 
-class _Numbers(dict[K, int]):
+class _Numbers(dict[_K, int]):
     """The number of each name; a new one gets the next and is written down."""
 
-    def __init__(self, known: Sequence[K], new: list[K]) -> None:
+    def __init__(self, known: Sequence[_K], new: list[_K]) -> None:
         super().__init__(zip(known, range(len(known)), strict=True))
         self._new = new
 
-    def __missing__(self, name: K) -> int:
+    def __missing__(self, name: _K) -> int:
         self._new.append(name)
         self[name] = number = len(self)
         return number
@@ -91,7 +91,7 @@ class Writer:
         Raises `JournalError` if it did more than the state remembers, or for a number that has no
         room; then this writer is of no more use.
         """
-        self._chain = chained(self._chain, payload)
+        self._chain = _chained(self._chain, payload)
         self._last_seq = seq
         changes = self._state.changes
         start = self._cursor - self._state.changes_dropped
@@ -104,7 +104,7 @@ class Writer:
                     self._book(seq, at_ms, allocation)
                 elif allocation is not None:
                     self._entries += _entry(seq, at_ms, self._pod(allocation), NONE, NONE, 0)
-            for name in {e.name: None for e in events if isinstance(e, OF_NODES)}:
+            for name in {e.name: None for e in events if isinstance(e, _OF_NODES)}:
                 node = self._state.nodes.get(name)
                 self._list(seq, at_ms, name, None if node is None else node.fact)
         except struct.error as error:
@@ -189,7 +189,7 @@ class Writer:
         self._hosts += _host(seq, at_ms, node, 1, *amounts, len(cards))
 
 
-def chained(chain: bytes, payload: bytes) -> bytes:
+def _chained(chain: bytes, payload: bytes) -> bytes:
     """The hash chain of a log, one record on."""
     return hashlib.blake2b(payload, key=chain, digest_size=32).digest()
 
