@@ -4,6 +4,8 @@ Nodes are those that are there when the log ends, as they were last seen. Pods o
 they were created and run, once placed, as long as they did; those that never ran go when they were
 deleted. Where the log's decisions put them is left out, since that is what is decided anew. Pods
 that others placed, and those placed before the log began, take their room from when they were seen.
+Queues, priority classes and PodGroups come, change and go when they did; of a PodGroup's status,
+which tells what was decided then, nothing is kept.
 """
 
 from collections.abc import Iterable
@@ -12,17 +14,23 @@ import msgspec
 
 from allotment.core.ledger.model import ENDED
 from allotment.core.logport import Record
-from allotment_lab.workload import Arrival, Workload, WorkloadError
+from allotment_lab.workload import START_MS, Arrival, Workload, WorkloadError
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import (
     Decided,
     Event,
+    GroupGone,
+    GroupObserved,
     MixLearned,
     NodeGone,
     NodeObserved,
     PodGone,
     PodObserved,
     PolicyLoaded,
+    PriorityClassGone,
+    PriorityClassObserved,
+    QueueGone,
+    QueueObserved,
 )
 from allotment_proto.facts import Policy
 
@@ -62,7 +70,9 @@ class _Reader:
         self.policy = Policy()
         self.nodes: dict[str, NodeObserved] = {}
         self.pods: dict[str, _Seen] = {}
+        self.facts: list[tuple[int, Event]] = []
         self._decided_s: dict[str, int] = {}
+        self._groups: dict[tuple[str, str], GroupObserved] = {}
 
     def read(self, event: Event, seen_s: int) -> None:
         match event:
@@ -83,13 +93,30 @@ class _Reader:
                 self._end(event.uid, seen_s)
             case Decided():
                 self._decided_s.update((p.uid, seen_s) for p in event.placements)
+            case GroupObserved():
+                self._group(event, seen_s)
+            case GroupGone():
+                self._groups.pop((event.namespace, event.name), None)
+                self.facts.append((seen_s, event))
+            case QueueObserved() | QueueGone() | PriorityClassObserved() | PriorityClassGone():
+                self.facts.append((seen_s, event))
             case _:
                 pass
+
+    def _group(self, event: GroupObserved, seen_s: int) -> None:
+        """A PodGroup without its status, where that is news."""
+        key = event.namespace, event.name
+        bare = msgspec.structs.replace(event, phase="", rv=1)
+        if self._groups.get(key) != bare:
+            self._groups[key] = bare
+            self.facts.append((seen_s, event))
 
     def _pod(self, fact: PodObserved, seen_s: int) -> None:
         pod = self.pods.get(fact.uid)
         if pod is None:
             pod = self.pods[fact.uid] = _Seen(fact, seen_s)
+        elif not fact.node and fact.uid not in self._decided_s:
+            pod.fact = fact  # the PodGroup that was made for it, perhaps
         if fact.node and pod.placed is None:
             pod.placed, pod.placed_s = fact, seen_s
         if fact.phase in ENDED:
@@ -103,6 +130,7 @@ class _Reader:
     def workload(self) -> Workload:
         arrivals = [a for uid, pod in self.pods.items() if (a := self._arrival(uid, pod))]
         start_s = min((arrival.created_s for arrival in arrivals), default=0)
+        facts = [(max(at_s - start_s, 0), _afresh(event, start_s)) for at_s, event in self.facts]
         return Workload(
             tuple(self.nodes[name] for name in sorted(self.nodes)),
             tuple(
@@ -115,6 +143,7 @@ class _Reader:
                 for a in arrivals
             ),
             self.policy,
+            tuple(facts),
         )
 
     def _arrival(self, uid: str, pod: _Seen) -> Arrival | None:
@@ -131,3 +160,11 @@ class _Reader:
         if pod.placed is None or pod.placed.phase in ENDED:
             return None
         return Arrival(pod.placed, pod.placed_s, pod.ended_s)
+
+
+def _afresh(event: Event, start_s: int) -> Event:
+    """A fact as the simulated scheduler is told it; moments count from the start."""
+    if not isinstance(event, GroupObserved):
+        return event
+    created_ms = START_MS + max(event.created_ms - 1000 * start_s, 0)
+    return msgspec.structs.replace(event, phase="", created_ms=created_ms)

@@ -24,12 +24,14 @@ from allotment_lab.measures import (
     idle_cards,
     node_milli,
 )
-from allotment_lab.workload import Arrival
+from allotment_lab.workload import START_MS, Arrival
 from allotment_proto.events import (
     Bound,
     Decided,
     Envelope,
     Event,
+    Evicted,
+    Eviction,
     NodeObserved,
     PodGone,
     PolicyLoaded,
@@ -38,8 +40,6 @@ from allotment_proto.events import (
 from allotment_proto.facts import Policy
 from allotment_proto.registry import subject_of, version_of
 
-START_MS = 1_767_225_600_000
-"""Virtual time 0: 2026-01-01T00:00:00Z."""
 CURVE_POINTS = 400
 
 Sink = Callable[[str, Envelope], None]
@@ -50,8 +50,9 @@ class Totals(NamedTuple):
     """A run in milli-cards, pods and seconds.
 
     `allocated_milli` is the state at the end, or the mean over time where pods come and go;
-    `fragmented_milli` likewise. `curve` holds (arrived, allocated) along the way, `trace_sha256` is
-    of every placement in order: pod, node, cards.
+    `fragmented_milli` and `idle_cards` likewise. `curve` holds (arrived, allocated, second) along
+    the way, `trace_sha256` is of every placement in order: pod, node, cards. `evicted` pods made
+    room for others.
     """
 
     capacity_milli: int
@@ -67,11 +68,14 @@ class Totals(NamedTuple):
     waits_s: list[int]
     decisions: int
     trace_sha256: str
-    curve: list[tuple[int, int]]
+    curve: list[tuple[int, int, int]]
+    evicted: int = 0
 
 
 class Simulation:
-    """A cluster in virtual time. `observe`, `decide` and `leave` are all that can happen."""
+    """A cluster in virtual time. All that can happen: `tell` (a fact), `observe` (a pod appears),
+    `decide` (a cycle for one pod), `record` (what another cycle found), `leave`.
+    """
 
     def __init__(
         self,
@@ -89,13 +93,15 @@ class Simulation:
         self.arrived_milli = 0
         self.allocated_milli = 0
         self.peak_milli = 0
-        self.curve: list[tuple[int, int]] = []
+        self.evicted = 0
+        self.curve: list[tuple[int, int, int]] = []
         self._sink = sink
         self._trace = hashlib.sha256()
         self._by_node: dict[str, int] = {}
         self._waits_s: list[int] = []
         self._arrived = 0
         self._refused: dict[str, str] = {}
+        self._points = 0
         self._curve_step = 1
         loaded = PolicyLoaded(policy=policy, source="simulation", text_sha256="")
         for event in (loaded, *prelude):
@@ -118,28 +124,43 @@ class Simulation:
             self.arrived_milli += self.wanted.milli(fact.request)
         return fact.uid
 
+    def tell(self, event: Event) -> None:
+        """A fact about anything but a pod."""
+        self._emit(event)
+
     def decide(self, uid: str) -> bool:
         """One cycle for one pod; whether it found a place."""
+        return bool(self.record((uid,), run_cycle(self.state, (uid,), self.ranker)).placements)
+
+    def record(self, batch: tuple[str, ...], outcome: Outcome) -> Decided:
+        """What a cycle on the state as it is found is decided; who was placed is bound."""
         state = self.state
-        outcome = run_cycle(state, (uid,), self.ranker)
         self.decisions += 1
         basis = state.seq
         placements = tuple(stamped(state, outcome.placements, START_MS // 1000 + self.now_s))
         self._note(outcome)
-        if placements or outcome.refusals:
-            decided = Decided(
-                cycle=f"lab-{self.decisions}",
-                basis=basis,
-                checked=basis,
-                policy=state.policy_seq,
-                batch=(uid,),
-                placements=placements,
-                refusals=outcome.refusals,
-            )
+        decided = Decided(
+            cycle=f"lab-{self.decisions}",
+            basis=basis,
+            checked=basis,
+            policy=state.policy_seq,
+            batch=batch,
+            placements=placements,
+            refusals=outcome.refusals,
+            wholes=outcome.wholes,
+            shorts=outcome.shorts,
+            admissions=outcome.admissions,
+            evictions=outcome.evictions,
+            holds=outcome.holds,
+            nominations=outcome.nominations,
+        )
+        if outcome.says_anything:
             self._emit(decided)
         for refusal in outcome.refusals:
-            self._refused[uid] = last_obstacle(refusal)
+            self._refused[refusal.uid] = last_obstacle(refusal)
+        decision = state.decision_seq
         for placement in placements:
+            uid = placement.uid
             assert uid not in state.voided, "nothing happened since it was chosen"
             fact = state.pods[uid].fact
             bound = Bound(
@@ -147,13 +168,26 @@ class Simulation:
                 namespace=fact.namespace,
                 name=fact.name,
                 node=placement.node,
-                decision=state.decision_seq,
+                decision=decision,
             )
             self._emit(bound)
             self._refused.pop(uid, None)
             self._waits_s.append(self.now_s - (fact.created_ms - START_MS) // 1000)
             self._weigh(placement.node)
-        return bool(placements)
+        return decided
+
+    def evict(self, eviction: Eviction) -> None:
+        """A pod makes room, as the last decision has it; it ends at once."""
+        self.evicted += 1
+        evicted = Evicted(
+            uid=eviction.uid,
+            namespace=eviction.namespace,
+            name=eviction.name,
+            node=eviction.node,
+            decision=self.state.decision_seq,
+        )
+        self._emit(evicted)
+        self.leave(eviction.uid)
 
     def leave(self, uid: str) -> None:
         """A pod is deleted, wherever it was."""
@@ -166,9 +200,10 @@ class Simulation:
 
     def point(self, *, is_last: bool = False) -> None:
         """Note where the curve is now; every so often, so that it has a few hundred points."""
-        if self._arrived % self._curve_step and not is_last:
+        self._points += 1
+        if self._points % self._curve_step and not is_last:
             return
-        self.curve.append((self.arrived_milli, self.allocated_milli))
+        self.curve.append((self.arrived_milli, self.allocated_milli, self.now_s))
         if len(self.curve) > 2 * CURVE_POINTS:
             del self.curve[1::2]
             self._curve_step *= 2
@@ -191,6 +226,7 @@ class Simulation:
             decisions=self.decisions,
             trace_sha256=self._trace.hexdigest(),
             curve=self.curve,
+            evicted=self.evicted,
         )
 
     def _emit(self, event: Event) -> None:

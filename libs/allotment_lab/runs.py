@@ -5,19 +5,20 @@ and going: pods arrive and are deleted when the workload says so; those that do 
 scheduler's order, for room, until they are placed or deleted.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from allotment.core.placement.policies.typical import Mix
 from allotment.core.queues.order import in_line
 from allotment_lab.engine import Simulation, Totals
-from allotment_lab.measures import fragmented_milli
+from allotment_lab.measures import fragmented_milli, idle_cards
 from allotment_lab.workload import Arrival
+from allotment_proto.events import Event
 from allotment_proto.facts import PodRequest
 
 FRAGMENT_SAMPLES = 20
-LEAVE, ARRIVE, LEAVE_AT_ONCE = range(3)
+TELL, LEAVE, ARRIVE, LEAVE_AT_ONCE = range(4)
 """What happens in one second, in this order; the last are pods that lived less than a second."""
 
 Progress = Callable[[int], None]
@@ -30,7 +31,7 @@ class _Step(NamedTuple):
     at_s: int
     kind: int
     number: int
-    arrival: Arrival
+    what: Arrival | Event
 
 
 def one_by_one(
@@ -63,6 +64,7 @@ class ComeAndGo:
         self._unplaced: dict[str, Arrival] = {}
         self._waiting: dict[PodRequest, dict[str, None]] = {}
         self._fragments_milli: list[int] = []
+        self._idle_cards: list[int] = []
         self._allocated_milli_s = 0
         self._start_s = 0
         self._end_s = 0
@@ -71,10 +73,7 @@ class ComeAndGo:
         if not arrivals:
             return
         for arrival in arrivals:
-            self._push(arrival.created_s, ARRIVE, arrival)
-            if arrival.deleted_s is not None:
-                at_once = arrival.deleted_s <= arrival.created_s
-                self._push(arrival.deleted_s, LEAVE_AT_ONCE if at_once else LEAVE, arrival)
+            self._expect(arrival)
         self._start_s = self._simulation.now_s = min(a.created_s for a in arrivals)
         self._end_s = max(arrival.created_s for arrival in arrivals)
         while self._steps:
@@ -91,11 +90,18 @@ class ComeAndGo:
         return found._replace(
             allocated_milli=self._allocated_milli_s // span_s,
             fragmented_milli=sum(samples) // len(samples),
+            idle_cards=sum(self._idle_cards) // len(samples),
         )
 
-    def _push(self, at_s: int, kind: int, arrival: Arrival) -> None:
+    def _expect(self, arrival: Arrival) -> None:
+        self._push(arrival.created_s, ARRIVE, arrival)
+        if arrival.deleted_s is not None:
+            at_once = arrival.deleted_s <= arrival.created_s
+            self._push(arrival.deleted_s, LEAVE_AT_ONCE if at_once else LEAVE, arrival)
+
+    def _push(self, at_s: int, kind: int, what: Arrival | Event) -> None:
         self._pushed += 1
-        heappush(self._steps, _Step(at_s, kind, self._pushed, arrival))
+        heappush(self._steps, _Step(at_s, kind, self._pushed, what))
 
     def _pass_time(self, to_s: int) -> None:
         simulation = self._simulation
@@ -108,19 +114,23 @@ class ComeAndGo:
         done, span_s = len(self._fragments_milli), self._end_s - self._start_s
         passed_s = self._simulation.now_s - self._start_s
         if done * span_s <= passed_s * FRAGMENT_SAMPLES and passed_s <= span_s:
-            found = fragmented_milli(self._simulation.state, self._mix)
+            state = self._simulation.state
             behind = passed_s * FRAGMENT_SAMPLES // max(span_s, 1) + 1 - done
-            self._fragments_milli += [found] * behind
+            self._fragments_milli += [fragmented_milli(state, self._mix)] * behind
+            self._idle_cards += [idle_cards(state)] * behind
 
     def _due(self, kind: int) -> Iterator[Arrival]:
-        """What of a kind happens now."""
+        """The pods to which something of a kind happens now."""
         steps, now_s = self._steps, self._simulation.now_s
         while steps and steps[0][:2] == (now_s, kind):
-            yield heappop(steps).arrival
+            arrival = heappop(steps).what
+            assert isinstance(arrival, Arrival), "facts are told in seconds of their own kind"
+            yield arrival
 
     def _second(self, progress: Progress) -> None:
         """One second: who leaves makes room, who arrives asks for it together with who waits."""
         simulation = self._simulation
+        self._tell_facts()
         made_room = sum(self._leave(arrival) for arrival in self._due(LEAVE))
         new: dict[str, Arrival] = {}
         for arrival in self._due(ARRIVE):
@@ -129,10 +139,21 @@ class ComeAndGo:
                 new[uid] = arrival
                 progress(1)
         self._unplaced.update(new)
-        self._schedule([*new, *(self._worth_another_try() if made_room else [])])
+        self._schedule(new, is_there_room=bool(made_room))
         for arrival in self._due(LEAVE_AT_ONCE):
             self._leave(arrival)
         simulation.point()
+
+    def _tell_facts(self) -> None:
+        """Facts that are due now."""
+        steps, simulation = self._steps, self._simulation
+        while steps and steps[0][:2] == (simulation.now_s, TELL):
+            event = heappop(steps).what
+            assert not isinstance(event, Arrival), "a fact is no pod"
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        self._simulation.tell(event)
 
     def _leave(self, arrival: Arrival) -> bool:
         """A pod is deleted; whether that made room."""
@@ -165,10 +186,11 @@ class ComeAndGo:
         finally:
             ranker.end()
 
-    def _schedule(self, uids: list[str]) -> None:
+    def _schedule(self, new: Iterable[str], *, is_there_room: bool) -> None:
         """One cycle each, in the scheduler's order. Room only shrinks here, so that of pods which
         are alike and know their refusal none is asked for after the first that finds no place.
         """
+        uids = [*new, *(self._worth_another_try() if is_there_room else [])]
         pods = self._simulation.state.pods
         full: set[PodRequest] = set()
         for pod in in_line(self._simulation.state, [pods[uid] for uid in uids]):
@@ -177,9 +199,13 @@ class ComeAndGo:
                 continue
             if self._simulation.decide(uid):
                 self._forget(uid)
-                arrival = self._unplaced.pop(uid)
-                if arrival.runs_s is not None:
-                    self._push(self._simulation.now_s + max(arrival.runs_s, 1), LEAVE, arrival)
+                self._runs(uid)
             elif fact.problem is None:
                 full.add(fact.request)
                 self._waiting.setdefault(fact.request, {})[uid] = None
+
+    def _runs(self, uid: str) -> None:
+        """A pod has its place."""
+        arrival = self._unplaced.pop(uid)
+        if arrival.runs_s is not None:
+            self._push(self._simulation.now_s + max(arrival.runs_s, 1), LEAVE, arrival)

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment_proto.events import NodeObserved, PodObserved
+from allotment_proto.events import Event, NodeObserved, PodObserved, QueueObserved
 from allotment_proto.facts import Policy
 
+START_MS = 1_767_225_600_000
+"""Virtual time 0: 2026-01-01T00:00:00Z."""
 SCHEDULER = "allotment"
 NAMESPACE = "lab"
 PROBLEMS_SHOWN = 10
@@ -43,16 +45,26 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Nodes and pods. `policy` is the recorded one, where the source holds one."""
+    """Nodes and pods. `policy` is the recorded one, where the source holds one.
+
+    `facts` are what else the scheduler is told, each with its second: queues, PodGroups and
+    priority classes.
+    """
 
     nodes: tuple[NodeObserved, ...]
     arrivals: tuple[Arrival, ...]
     policy: Policy | None = None
+    facts: tuple[tuple[int, Event], ...] = ()
 
     @property
     def ours(self) -> list[Arrival]:
         """The pods that are ours to place."""
         return [arrival for arrival in self.arrivals if not arrival.fact.node]
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether pods are decided by queues and groups, and not one by one."""
+        return any(isinstance(event, QueueObserved) for _, event in self.facts)
 
     @property
     def fixed(self) -> list[Arrival]:

@@ -25,7 +25,7 @@ from allotment_lab.simulate.report import (
     lines,
     summary,
 )
-from allotment_lab.simulate.run import Drawn, Plan, draw
+from allotment_lab.simulate.run import Drawn, Plan, assumed, draw
 from allotment_lab.simulate.run import simulate as run_once
 
 DIFFERENCES = 1
@@ -128,6 +128,8 @@ def simulate(
     if through == "services" and record is not None:
         raise CliError("--record keeps a run through the core", "leave out --through services")
     plan = Plan(source, inflate, is_churn)
+    for line in assumed(plan):
+        note(line)
     if repeat > 1 and not plan.is_drawn and not all(chosen.is_random for chosen in policies):
         raise CliError(
             "every seed gives the same run here: no dice are part of this workload or its policy",
@@ -186,7 +188,8 @@ def _draw(path: Path, curves: dict[str, list[Curve]], reports: list[RunReport]) 
     title = f"Allocation on {cluster(reports[0])}; figures: ALLOCATED % as in the table"
     named = {name: curves[policy] for policy, name in legend(reports).items()}
     try:
-        path.write_text(picture.svg(named, title), encoding="utf-8")
+        drawn = picture.svg(named, title, over_time=reports[0].mode == "churn")
+        path.write_text(drawn, encoding="utf-8")
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error}") from error
     note(f"drawn: {path}")

@@ -45,16 +45,32 @@ DARK = (
 DASHES = ("", "7 4", "2 3", "10 3 2 3", "4 2", "1 4", "12 4", "6 2 1 2", "3 6", "14 3 2 3 2 3")
 
 
-def svg(curves: Mapping[str, Sequence[Curve]], title: str) -> str:
-    """The picture of each policy's mean curve. Raises ValueError if there is nothing to draw."""
+def svg(curves: Mapping[str, Sequence[Curve]], title: str, *, over_time: bool = False) -> str:
+    """The picture of each policy's mean curve: over the arrived load, or over time. Raises
+    ValueError if there is nothing to draw.
+    """
     if not any(points for runs in curves.values() for points in runs):
         raise ValueError("no curves")
     means = {name: mean(runs) for name, runs in curves.items()}
     most_x = max(x for points in means.values() for x, _ in points)
     most_y = max(y for points in means.values() for _, y in points)
+    unit = ""
+    if over_time:
+        unit, seconds = _time_unit(most_x)
+        means = {name: [(x / seconds, y) for x, y in found] for name, found in means.items()}
+        most_x /= seconds
     axes = _Axes(_top(most_x), _top(most_y))
-    body = [*_grid(axes), *_lines(means, axes), *_names(means, axes)]
+    legend = _over_time(means) if over_time else _at_ends(means, axes)
+    body = [*_grid(axes, unit), *_lines(means, axes), *_names(legend)]
     return "\n".join((*_head(title), *body, "</svg>", ""))
+
+
+def _time_unit(span_s: float) -> tuple[str, int]:
+    """The unit in which a time axis has a handful of lines, and its seconds."""
+    for name, seconds in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if span_s >= 3 * seconds:
+            return name, seconds
+    return "seconds", 1
 
 
 def mean(runs: Sequence[Curve]) -> Curve:
@@ -69,13 +85,13 @@ def mean(runs: Sequence[Curve]) -> Curve:
 
 
 class _Axes:
-    """Percent → pixels."""
+    """Percent, or a unit of time, and percent → pixels."""
 
     def __init__(self, most_x: int, most_y: int) -> None:
         self.most_x, self.most_y = most_x, most_y
 
-    def x(self, percent: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * percent / self.most_x
+    def x(self, value: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * value / self.most_x
 
     def y(self, percent: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * percent / self.most_y
@@ -125,26 +141,28 @@ def _colours(ground: str, ink: str, faint: str, grid: str, curves: Sequence[str]
     return "".join(rules)
 
 
-def _grid(axes: _Axes) -> list[str]:
+def _grid(axes: _Axes, time_unit: str) -> list[str]:
     right, bottom = axes.x(axes.most_x), axes.y(0)
     out = []
-    for percent in range(0, axes.most_x + 1, _step(axes.most_x)):
-        x = axes.x(percent)
+    for value in range(0, axes.most_x + 1, _step(axes.most_x)):
+        x = axes.x(value)
         out.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom:.1f}"/>')
-        out.append(f'<text x="{x:.1f}" y="{bottom + 19:.1f}" text-anchor="middle">{percent}</text>')
+        out.append(f'<text x="{x:.1f}" y="{bottom + 19:.1f}" text-anchor="middle">{value}</text>')
     for percent in range(0, axes.most_y + 1, _step(axes.most_y)):
         y = axes.y(percent)
         out.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{right:.1f}" y2="{y:.1f}"/>')
         out.append(f'<text x="{LEFT - 9}" y="{y + 4.5:.1f}" text-anchor="end">{percent}</text>')
-    both = min(axes.most_x, axes.most_y, 100)
-    ideal = f"M{axes.x(0):.1f},{axes.y(0):.1f}L{axes.x(both):.1f},{axes.y(both):.1f}"
-    if both == 100:
-        ideal += f"L{right:.1f},{axes.y(100):.1f}"
+    under = f"{time_unit} since the first pod"
+    if not time_unit:
+        both = min(axes.most_x, axes.most_y, 100)
+        ideal = f"M{axes.x(0):.1f},{axes.y(0):.1f}L{axes.x(both):.1f},{axes.y(both):.1f}"
+        if both == 100:
+            ideal += f"L{right:.1f},{axes.y(100):.1f}"
+        out.append(f'<path class="ideal" d="{ideal}"/>')
+        under = "arrived load, % of all cards (dotted: everything placed)"
     middle = (LEFT + right) / 2
     out += [
-        f'<path class="ideal" d="{ideal}"/>',
-        f'<text x="{middle:.1f}" y="{HEIGHT - 12}" text-anchor="middle">'
-        "arrived load, % of all cards (dotted: everything placed)</text>",
+        f'<text x="{middle:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{under}</text>',
         f'<text transform="translate(18 {(TOP + bottom) / 2:.1f}) rotate(-90)" '
         'text-anchor="middle">allocated, % of all cards</text>',
     ]
@@ -169,19 +187,38 @@ def _look(number: int) -> tuple[int, str]:
     return colour, DASHES[(number + rounds) % len(DASHES)]
 
 
-def _names(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
-    """The legend: each curve's name beside its end, pushed apart where they meet."""
+_Named = list[tuple[float, int, str]]
+"""A legend: each name's height in pixels, the curve's number, the name."""
+
+
+def _at_ends(means: Mapping[str, Curve], axes: _Axes) -> _Named:
+    """Each curve's name beside its end, pushed apart where they meet."""
     ends = sorted(
         (axes.y(points[-1][1]), n, name) for n, (name, points) in enumerate(means.items())
     )
     ys = [y for y, _, _ in ends]
     for at, _ in enumerate(pairwise(ys), start=1):
         ys[at] = max(ys[at], ys[at - 1] + NAME_GAP)
-    over = ys[-1] - (HEIGHT - BOTTOM)
-    if over > 0:
-        ys = [y - over for y in ys]
+    over = max(ys[-1] - (HEIGHT - BOTTOM), 0)
+    return [(y - over, n, name) for y, (_, n, name) in zip(ys, ends, strict=True)]
+
+
+def _over_time(means: Mapping[str, Curve]) -> _Named:
+    """From the one with most allocated on the average down: in the end all are at nothing."""
+    ranked = sorted((-_mean_y(points), n, name) for n, (name, points) in enumerate(means.items()))
+    return [(TOP + NAME_GAP * at, n, name) for at, (_, n, name) in enumerate(ranked, start=1)]
+
+
+def _mean_y(points: Curve) -> float:
+    """The mean over the curve's length; each point holds until the next."""
+    length = points[-1][0] - points[0][0]
+    area = sum(y * (after - x) for (x, y), (after, _) in pairwise(points))
+    return area / length if length else points[-1][1]
+
+
+def _names(legend: _Named) -> list[str]:
     left, out = WIDTH - RIGHT + 14, []
-    for y, (_, number, name) in zip(ys, ends, strict=True):
+    for y, number, name in legend:
         colour, dashes = _look(number)
         shown = name if len(name) <= NAME_CHARS else "…" + name[1 - NAME_CHARS :]
         out.append(

@@ -27,6 +27,8 @@ class Source(NamedTuple):
     comes_and_goes: bool
     """Whether that is how it is meant to be run."""
     recorded: Policy | None = None
+    has_queues: bool = False
+    """Whether it says of queues and groups, and how they come and go."""
     is_made_up: bool = False
     """Whether dice make the pods."""
     doubts: Callable[[Policy], Sequence[str]] = lambda policy: ()
@@ -40,7 +42,13 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
     try:
         if file is not None:
             recorded = bundle.from_records(export.read_file(file), str(file))
-            return Source(lambda random: recorded, True, True, recorded.policy)
+            return Source(
+                lambda random: recorded,
+                is_timed=True,
+                comes_and_goes=True,
+                recorded=recorded.policy,
+                has_queues=recorded.has_queues,
+            )
         if recipe is not None:
             made_up = parse_recipe(read_text(recipe), str(recipe))
             return Source(

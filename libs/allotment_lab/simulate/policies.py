@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from allotment.core.config.policy import PolicyError, parse
 from allotment.core.placement.policies import POLICIES
 from allotment_cli.errors import CliError
@@ -31,7 +33,8 @@ class Chosen(NamedTuple):
 
 
 def choose(words: tuple[str, ...], recorded: Policy | None) -> list[Chosen]:
-    """The policies of all `--policy` options; without any the recorded one, or binpack.
+    """The policies of all `--policy` options; without any the recorded one, or binpack. One that is
+    called by its name chooses cards, and leaves all else as recorded.
 
     Raises `CliError` for a word that is neither a name nor a file.
     """
@@ -54,12 +57,14 @@ def _choose(word: str, recorded: Policy | None) -> Chosen:
         return Chosen(word, recorded)
     if word in NAMES:
         is_random = word == RANDOM
-        policy = Policy(
-            scheduler_names=names,
+        policy = msgspec.structs.replace(
+            Policy() if recorded is None else recorded,
             device_policy="none" if is_random else word,
             device_weight=1,
             host_policy="none",
             host_weight=0,
+            fit_weight=0,
+            mix=(),
         )
         return Chosen(word, policy, is_random)
     return Chosen(word, _read(word, names))

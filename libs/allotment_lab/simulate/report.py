@@ -7,13 +7,14 @@ from statistics import fmean, stdev
 import msgspec
 
 from allotment.core.placement.policies.typical import CARD_MILLI
+from allotment.core.units import duration_text
 from allotment_cli.output import table
 from allotment_lab.engine import Totals
 from allotment_lab.percentiles import percentile
 from allotment_lab.simulate.policies import shown
 
 Curve = list[tuple[float, float]]
-"""(arrived %, allocated %) along a run."""
+"""(arrived %, allocated %) along a run; where pods come and go (second, allocated %)."""
 
 
 CPU_LEAST_S = 0.1
@@ -23,9 +24,10 @@ CPU_LEAST_S = 0.1
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """One run. Percentages are of all cards of the cluster, and are rounded only where shown.
 
-    Where pods come and go, `allocation_percent`, `unallocated_cards` and `fragmentation_percent`
-    are means over the time in which pods arrive. `unallocated_cards` counts every part that nobody
-    holds, `idle_cards` whole cards that nobody holds a part of, at the end. `refusals` counts each
+    Where pods come and go, `allocation_percent`, `unallocated_cards`, `idle_cards` and
+    `fragmentation_percent` are means over the time in which pods arrive, else what is so at the
+    end. `unallocated_cards` counts every part that nobody holds, `idle_cards` whole cards that
+    nobody holds a part of. `evicted` pods made room for others. `refusals` counts each
     refused pod once, by the last obstacle on the node that came closest. Waits are those of the
     pods that were placed: how long the refused would have waited nobody knows.
     """
@@ -48,6 +50,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     refusals: dict[str, int]
     wait_p50_s: int | None
     wait_p99_s: int | None
+    evicted: int
     decisions: int
     decisions_per_cpu_second: int | None
     """None if too little was decided to tell."""
@@ -83,6 +86,7 @@ def report(
         refusals=totals.refusals,
         wait_p50_s=percentile(waits, 50) if waits else None,
         wait_p99_s=percentile(waits, 99) if waits else None,
+        evicted=totals.evicted,
         decisions=totals.decisions,
         decisions_per_cpu_second=(
             round(totals.decisions / cpu_s) if cpu_s >= CPU_LEAST_S else None
@@ -91,9 +95,13 @@ def report(
     )
 
 
-def curve(totals: Totals) -> Curve:
+def curve(totals: Totals, *, over_time: bool = False) -> Curve:
     capacity = max(totals.capacity_milli, 1)
-    return [(100 * x / capacity, 100 * y / capacity) for x, y in totals.curve]
+    start_s = totals.curve[0][2] if totals.curve else 0
+    return [
+        (at_s - start_s if over_time else 100 * arrived / capacity, 100 * allocated / capacity)
+        for arrived, allocated, at_s in totals.curve
+    ]
 
 
 def lines(reports: Sequence[RunReport]) -> list[str]:
@@ -118,8 +126,14 @@ def _runs(reports: Sequence[RunReport]) -> list[str]:
     is_churn = first.mode == "churn"
     if is_churn:
         headers += ["PEAK %", "WAIT P50", "WAIT P99"]
+    has_evictions = any(found.evicted for found in reports)
+    if has_evictions:
+        headers.append("EVICTED")
     names = shown(_by_policy(reports))
     rows = [[names[found.policy], *_row(found, is_churn)] for found in reports]
+    if has_evictions:
+        for row, found in zip(rows, reports, strict=True):
+            row.append(f"{found.evicted:,}")
     out = [f"{cluster(first)}; {_MODES[first.mode]}"]
     return out + table(headers, rows, right=headers[1:])
 
@@ -149,8 +163,8 @@ def _by_policy(reports: Sequence[RunReport]) -> dict[str, list[RunReport]]:
 
 _MODES = {
     "arrivals": "pods arrive one at a time and stay, one that does not fit is dropped",
-    "churn": "pods come, wait and go; allocation and fragmentation are means over time, "
-    "waits are those of placed pods",
+    "churn": "pods come, wait and go; allocation, idle cards and fragmentation are means over "
+    "time, waits are those of placed pods",
 }
 
 
@@ -187,7 +201,9 @@ def _percent(percent: float) -> str:
 
 
 def _seconds(wait_s: int | None) -> str:
-    return "" if wait_s is None else f"{wait_s:,} s"
+    if wait_s is None:
+        return ""
+    return f"{wait_s} s" if wait_s < 60 else duration_text(1000 * wait_s)
 
 
 def summary(reports: Sequence[RunReport]) -> list[str]:

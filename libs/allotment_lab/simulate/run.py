@@ -15,6 +15,7 @@ from allotment_cli.errors import CliError
 from allotment_lab import tuning
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink, Totals
+from allotment_lab.in_queues import ASSUMED, Endless, InQueues
 from allotment_lab.measures import Wanted, capacity_milli, learned, typical
 from allotment_lab.runs import ComeAndGo, Progress, one_by_one
 from allotment_lab.simulate.inputs import Source
@@ -33,12 +34,30 @@ class Plan(NamedTuple):
     churn: bool
 
     @property
+    def in_queues(self) -> bool:
+        """Whether groups, queues and evictions are played as recorded."""
+        return self.source.has_queues and self.churn and self.inflate is None
+
+    @property
     def is_drawn(self) -> bool:
         """Whether dice are part of the workload, so that every seed is another run. Of pods that
         come at their times, the order in which they are told makes no difference.
         """
         is_shuffled = not self.source.comes_and_goes and not self.churn
         return self.source.is_made_up or self.inflate is not None or is_shuffled
+
+
+def assumed(plan: Plan) -> list[str]:
+    """What a run takes for granted or leaves out, in lines; of workloads without queues nothing."""
+    if plan.in_queues:
+        return ["assumed:", *(f"  {what}" for what in ASSUMED)]
+    if plan.source.has_queues:
+        why = "--inflate" if plan.inflate is not None else "--no-churn"
+        return [
+            f"left out by {why}: groups, queues, quotas and evictions of the log; pods are placed "
+            "one by one"
+        ]
+    return []
 
 
 class Drawn(NamedTuple):
@@ -100,6 +119,11 @@ def simulate(
     plan: Plan, drawn: Drawn, chosen: Chosen, seed: int, progress: Progress, sink: Sink | None
 ) -> tuple[RunReport, Curve]:
     """Schedule a drawn workload under a policy, through the core in this process."""
+    if chosen.is_random and plan.in_queues:
+        raise CliError(
+            "no dice choose for groups, and this log has some",
+            "leave out --policy random, or give --no-churn: pods one by one",
+        )
     random = Random(f"{seed}/placing")
     if len(drawn.workload.nodes) >= machine_code.NODES_MIN:
         with suppress(machine_code.BrokenCompilerError):  # without it the same, but slower
@@ -128,14 +152,21 @@ def simulate(
         nodes=len(drawn.workload.nodes),
         cpu_s=cpu_s,
     )
-    return found, curve(totals)
+    return found, curve(totals, over_time=plan.churn)
 
 
 def _run(plan: Plan, drawn: Drawn, simulation: Simulation, progress: Progress) -> Totals:
     fixed = drawn.workload.fixed
     if plan.churn:
-        churn = ComeAndGo(simulation, drawn.mix)
-        churn.run([*fixed, *drawn.ours], progress)
+        churn = (
+            InQueues(simulation, Board(simulation.state), drawn.mix, drawn.workload.facts)
+            if plan.in_queues
+            else ComeAndGo(simulation, drawn.mix)
+        )
+        try:
+            churn.run([*fixed, *drawn.ours], progress)
+        except Endless as error:
+            raise CliError(f"the run comes to no end: {error}", "report this log") from None
         return churn.totals()
     one_by_one(simulation, drawn.ours, fixed, progress)
     return simulation.totals(drawn.mix)

@@ -17,7 +17,7 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.core.ledger.model import ClusterState
 from allotment_cli.errors import CliError
 from allotment_cli.folding import take
-from allotment_lab.engine import START_MS, Totals, last_obstacle
+from allotment_lab.engine import Totals, last_obstacle
 from allotment_lab.measures import (
     Wanted,
     capacity_milli,
@@ -30,6 +30,7 @@ from allotment_lab.runs import Progress
 from allotment_lab.simulate.policies import Chosen
 from allotment_lab.simulate.report import Curve, RunReport, curve, report
 from allotment_lab.simulate.run import Drawn
+from allotment_lab.workload import START_MS
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import Decided, Envelope, Event, Placement, PolicyLoaded, Refusal
@@ -96,12 +97,12 @@ class _Followed:
         drawn, nodes = self._drawn, self._drawn.workload.nodes
         wanted = Wanted(nodes)
         arrived = allocated = 0
-        points = []
+        points: list[tuple[int, int, int]] = []
         for arrival in drawn.ours:
             milli = wanted.milli(arrival.fact.request)
             arrived += milli
             allocated += milli if arrival.fact.uid in self.placed else 0
-            points.append((arrived, allocated))
+            points.append((arrived, allocated, len(points) + 1))
         taken = sum(map(node_milli, self.state.nodes.values()))
         refusals: dict[str, int] = {}
         for refusal in self.refused.values():

@@ -59,6 +59,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     evictions: tuple[Eviction, ...] = ()
     nominations: tuple[Nomination, ...] = ()
 
+    @property
+    def says_anything(self) -> bool:
+        """Whether there is anything for the log."""
+        made = self.placements, self.refusals, self.shorts, self.admissions
+        return any((*made, self.evictions, self.nominations)) or self.holds is not None
+
 
 def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:
     """Place the pods of a batch in order. Pods that are not pending (any more) are passed over."""
