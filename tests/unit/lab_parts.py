@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from random import Random
 
+from allotment.core.logport import Landed
+from allotment.testing.memory_log import MemoryLogCore
 from allotment_lab import measures, tuning
 from allotment_lab.engine import Simulation, Totals
 from allotment_lab.openb import parse_nodes, parse_pods
 from allotment_lab.runs import ComeAndGo, one_by_one
 from allotment_lab.workload import Arrival
+from allotment_proto.codec import encode
+from allotment_proto.events import Envelope
 from allotment_proto.facts import Policy
 
 NODES = parse_nodes(
@@ -60,3 +64,15 @@ def come_and_go(simulated: Simulation, arrivals: Sequence[Arrival]) -> Totals:
     run = ComeAndGo(simulated, measures.typical((a.fact.request for a in arrivals), NODES))
     run.run(arrivals, silent)
     return run.totals()
+
+
+class Kept:
+    """A run's records in a log."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLogCore()
+
+    def sink(self, subject: str, envelope: Envelope) -> None:
+        number = self.log.last_seq + 1
+        landed = self.log.try_append(subject, encode(envelope), msg_id=f"lab/{number}")
+        assert landed == Landed(number)

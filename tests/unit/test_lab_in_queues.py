@@ -25,7 +25,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import PodRequest
 from tests.recording import Recorder, uid_of, vgpu
 from tests.simulating import simulate
-from tests.unit.test_lab_runs import Kept
+from tests.unit.lab_parts import Kept
 
 CONFIGURATION = """
 actions: "enqueue, allocate, preempt, backfill"

@@ -8,22 +8,27 @@ import pytest
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.model import ClusterState
-from allotment.core.logport import Landed
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.typical import PPM, cluster_fragmentation
 from allotment.core.replay.replay import Index, Replayer
-from allotment.testing.memory_log import MemoryLogCore
 from allotment_lab import measures, tuning
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink
 from allotment_lab.openb import parse_pods
 from allotment_lab.runs import one_by_one
 from allotment_lab.workload import Arrival
-from allotment_proto.codec import encode
-from allotment_proto.events import Envelope
-from tests.unit.lab_parts import NODES, come_and_go, experiment, loaded, made_up, policy, silent
+from tests.unit.lab_parts import (
+    NODES,
+    Kept,
+    come_and_go,
+    experiment,
+    loaded,
+    made_up,
+    policy,
+    silent,
+)
 
 
 def simulation(
@@ -63,18 +68,6 @@ def test_a_seed_is_one_run_and_another_is_another() -> None:
     dice = [experiment(simulation(dice=Random(seed)), 1) for seed in (1, 1, 2)]
     assert dice[0] == dice[1]
     assert dice[0].trace_sha256 != dice[2].trace_sha256
-
-
-class Kept:
-    """A run's records in a log."""
-
-    def __init__(self) -> None:
-        self.log = MemoryLogCore()
-
-    def sink(self, subject: str, envelope: Envelope) -> None:
-        number = self.log.last_seq + 1
-        landed = self.log.try_append(subject, encode(envelope), msg_id=f"lab/{number}")
-        assert landed == Landed(number)
 
 
 @pytest.mark.parametrize("name", POLICIES)
