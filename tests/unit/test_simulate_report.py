@@ -25,7 +25,7 @@ TOTALS = Totals(
     waits_s=[],
     decisions=3,
     trace_sha256="",
-    curve=[(0, 0), (4547, 4547)],
+    curve=[(0, 0, 0), (4547, 4547, 1)],
 )
 
 
