@@ -4,7 +4,7 @@ One object harms only itself. Each door turns whatever one object does to it int
 that object, counted by door and kind (`allot_refused_total`), named in the log at a bounded
 rate and, while it stands, on `/readyz` (`adapters/telemetry/refusals.py`); the service stays
 ready and the objects beside it are served. Doors are Kubernetes lists and watches (a page that
-cannot be decoded as a whole is taken apart at its brackets, without recursion: `kube_wire.py`),
+cannot be decoded as a whole is taken apart at its brackets, without recursion: `kube/wire.py`),
 messages on NATS (bounded as they are decoded by what a record can hold), leases (what is no
 claim is written over), the log (read before it is written, so that no fact takes others with
 it) and answers of the API server. An unreadable pod is told with its problem; if it runs and

@@ -98,8 +98,8 @@ How device families ride on it
   resources needs one more column per resource, how much of it there is: free amounts have one,
   sizes are read from the facts today, and only for pods without devices.
 * **Scores of images** follow from the nodes' facts alone, so a row's points for them are
-  reckoned again when some fact changed (`core/placement/board/images.py`; plain in
-  `images.py`). Facts name only images that pods of ours asked for, and only under a policy that
+  reckoned again when some fact changed (`core/placement/board/terms.py`; plain in
+  `rules/images.py`). Facts name only images that pods of ours asked for, and only under a policy that
   weighs them (`normalise/images.py`); a node that has one already is told of with its next
   status.
 
@@ -108,7 +108,7 @@ Batches that are placed whole or not at all
 `core/placement/gang.py: place_whole` places every pod of a batch on top of what the earlier
 ones took, or none: at the first that finds no place everything since the mark is given back,
 exactly. Before it tries, it asks for an upper bound per request, counted on the cards and hosts
-of the nodes that fit (`core/placement/board/capacity.py`, plain in `capacity.py`), and refuses
-a hopeless batch with counted reasons and no trial. `queues/round/places.py` asks the same bound
+of the nodes that fit (`core/placement/board/rows.py`, plain in `capacity.py`), and refuses a
+hopeless batch with counted reasons and no trial. `queues/round/places.py` asks the same bound
 for groups.
 """

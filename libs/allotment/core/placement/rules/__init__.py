@@ -2,7 +2,7 @@
 
 Others' rules are one question for each topology key. Affinity and spread rules are counted over
 the pods of all nodes, and rules of one tenant's pods concern the pods of others. So what all
-rules together say of a pod is asked once for each topology key (`company.py`), however many
+rules together say of a pod is asked once for each topology key (`interpod.py`), however many
 rules there are, and counts that nobody asks for any more are forgotten. A pod may have 32 rules
 about other pods and 128 terms of node affinity; one with more is refused.
 
