@@ -99,9 +99,9 @@ How device families ride on it
   sizes are read from the facts today, and only for pods without devices.
 * **Scores of images** follow from the nodes' facts alone, so a row's points for them are
   reckoned again when some fact changed (`core/placement/board/terms.py`; plain in
-  `rules/images.py`). Facts name only images that pods of ours asked for, and only under a policy that
-  weighs them (`normalise/images.py`); a node that has one already is told of with its next
-  status.
+  `rules/images.py`). Facts name only images that pods of ours asked for, and only under a
+  policy that weighs them (`normalise/images.py`); a node that has one already is told of with
+  its next status.
 
 Batches that are placed whole or not at all
 
