@@ -15,6 +15,8 @@ from allotment_local.orchestrator import down as stop_local
 from allotment_local.orchestrator import up as start_local
 from allotment_local.status import status as ask_local
 
+NOT_READY = 1
+
 
 @click.command()
 @home_option
@@ -53,9 +55,16 @@ def down(home: Path) -> None:
 @click.command()
 @home_option
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
-def status(home: Path, output: str) -> None:
-    """Show what runs in local mode, with every address."""
-    show_status(local_mode(lambda: anyio.run(ask_local, home)), output)
+@click.pass_context
+def status(context: click.Context, home: Path, output: str) -> None:
+    """Show what runs in local mode, with every address.
+
+    Exit code 1 if it does not run, or if anything of it is not ready.
+    """
+    found = local_mode(lambda: anyio.run(ask_local, home))
+    show_status(found, output)
+    if not found["ready"]:
+        context.exit(NOT_READY)
 
 
 def local_mode(act: Callable[[], Any]) -> Any:

@@ -1,32 +1,60 @@
-"""`allot doctor`: what somebody should look at, from the log and, in local mode, its services."""
+"""`allot doctor`: what somebody should look at, from the log, NATS and the services."""
 
-from collections.abc import Iterator, Sequence
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
+from datetime import datetime
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 import anyio
 import click
 import msgspec
 
-from allotment.core.explain.doctor import ERROR, WARNING, Finding, Source, findings, sources
-from allotment_cli import local
+from allotment.adapters.log.jetstream import parse_time_ns
+from allotment.adapters.log.stream_rules import check_stream
+from allotment.core.explain.doctor import (
+    ERROR,
+    WARNING,
+    Finding,
+    Source,
+    findings,
+    in_order,
+    sources,
+)
+from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
+from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
+from allotment.core.units import age_text, rfc3339
+from allotment_cli import local, moments
+from allotment_cli import source as logs
 from allotment_cli.errors import CliError
-from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at
+from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold, fold_at
+from allotment_cli.moments import AtTime
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import NodeGone
+from allotment_proto.subjects import LOG_ALL, STREAM
 
 FOUND = 1
+INDENT = " " * 8
+LOOK_BACK_RECORDS = 100_000
+"""So far back it is looked for when a node went."""
+CHUNK_RECORDS = 2048
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
-    """The findings as JSON."""
+    """The findings as JSON. `neverStart` is how many pods cannot start as they are."""
 
     schema: str
     as_of: AsOf
     configuration: Sequence[Source]
     findings: Sequence[Finding]
     unreadable: tuple[Unreadable, ...]
+    never_start: int
 
 
 @click.command()
@@ -49,10 +77,14 @@ def doctor(
     services: str,
     output: str,
 ) -> None:
-    """List problems that need attention: configuration that is refused or has no effect, nodes that
-    disagree with it, cards that are unhealthy, oversold or in quarantine, pods that no device
-    plugin serves. In local mode, and with --services, also services that are not ready (a service
-    that is behind the log is not ready) and objects that services refuse.
+    """List problems that need attention, each with what to do about it.
+
+    From the log: pods that fit and nobody decides about, or that nobody binds; pods that cannot
+    start as they are, by cause; nodes that are gone or not ready with pods on them; configuration
+    that is refused or has no effect; cards that are unhealthy, oversold or in quarantine; pods that
+    no device plugin serves. From NATS: whether the log is nearly full, and settings that can lose
+    history. In local mode, and with --services, services that do not answer or are not ready, and
+    objects that services refuse.
 
     Exit code 1 if there is any problem.
     """
@@ -60,18 +92,21 @@ def doctor(
     named = [_address(text) for text in services.split(",") if text.strip()]
     asked = anyio.run(_services, origin, named) if at is None else []
     try:
-        folded = anyio.run(_fold, origin, at)
+        folded, found = anyio.run(_examine, origin, at)
     except CliError:
         if asked and output == "text":  # why the log cannot be read may be among them
-            emit(_lines((), asked, ()))
+            emit(_lines((), asked, (), None, _width()))
         raise
-    found = [*asked, *findings(folded.state, folded.time_ms)]
+    found = in_order([*asked, *found])
     read = sources(folded.state)
     if output in DOCUMENTS:
-        report = Report("allotment.dev/doctor/v1", as_of(folded), read, found, folded.unreadable)
+        never = sum(one.never_start for one in found)
+        report = Report(
+            "allotment.dev/doctor/v1", as_of(folded), read, found, folded.unreadable, never
+        )
         emit_document(report, output)
     else:
-        emit(_lines(read, found, folded.unreadable))
+        emit(_lines(read, found, folded.unreadable, folded.time_ms, _width()))
     if found or folded.unreadable:
         context.exit(FOUND)
 
@@ -100,12 +135,18 @@ async def _services(origin: Origin, named: Sequence[str]) -> list[Finding]:
 def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
     subject = f"service {row['name']}"
     if not row["ready"]:
+        pid = row.get("pid")
+        detail = row["detail"] or "the service is not ready and gives no reason"
+        remedy = f"read its log: {row['log']}"
+        if pid is not None and _is_stopped(pid):
+            detail += f"; its process {pid} is stopped (SIGSTOP)"
+            remedy = f"let it go on: kill -CONT {pid}"
         yield Finding(
             severity=ERROR,
             code="ServiceNotReady",
             subject=subject,
-            message=row["detail"] or "the service is not ready and gives no reason",
-            remedy=f"read its log: {row['log']}",
+            message=detail,
+            remedy=remedy,
         )
     for line in row.get("refused", ()):
         yield Finding(
@@ -117,13 +158,132 @@ def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
-async def _fold(origin: Origin, at: str | None) -> Folded:
+def _is_stopped(pid: int) -> bool:
+    """Whether somebody stopped a process of this machine; where that cannot be seen, no."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] == ["T"]
+
+
+async def _examine(origin: Origin, at: str | None) -> tuple[Folded, list[Finding]]:
+    """The log folded, and what stands out in it and about its stream."""
     async with open_source(origin) as source:
-        return await fold_at(source, at)
+        folded = await fold_at(source, at)
+        found = findings(folded.state, folded.time_ms)
+        found += await _standstill(source, folded)
+        info = await source.stream_info() if at is None else None
+        if info is not None:
+            found += of_log(_stream_of(info, folded.time_ms))
+        return folded, await _dated(source, folded, found)
+
+
+async def _standstill(source: logs.Source, folded: Folded) -> list[Finding]:
+    """What has been left undone; the log is read a second time only if something is."""
+    state, time_ms = folded.state, folded.time_ms
+    decided_ms = await _time_of(source, state.decision_seq)
+    is_silent = bool(state.pending) and time_ms - decided_ms > IDLE_AFTER_S * 1000
+    now = work_of(state, is_silent=is_silent)
+    if not now:
+        return []
+    earlier = await fold(source, AtTime(time_ms - IDLE_AFTER_S * 1000), None)
+    before = work_of(earlier.state, is_silent=is_silent)
+    return of_standstill(state, before, now, time_ms, decided_ms)
+
+
+async def _time_of(source: logs.Source, seq: int) -> int:
+    """When a record was appended, in Unix milliseconds; 0 for none."""
+    if seq <= 0:
+        return 0
+    async with aclosing(source.read(seq, seq)) as batches:
+        async for batch in batches:
+            for record in batch:
+                return record.time_ns // 1_000_000
+    return 0
+
+
+async def _dated(source: logs.Source, folded: Folded, found: list[Finding]) -> list[Finding]:
+    """Findings about nodes that are gone, with when they went."""
+    gone = {one.subject.removeprefix("node ") for one in found if one.code == "NodeGone"}
+    if not gone:
+        return found
+    when = await _last_gone(source, gone, folded.seq)
+    return [
+        msgspec.structs.replace(one, seq=when[name][0], since=rfc3339(when[name][1]))
+        if one.code == "NodeGone" and (name := one.subject.removeprefix("node ")) in when
+        else one
+        for one in found
+    ]
+
+
+async def _last_gone(
+    source: logs.Source, names: Iterable[str], last_seq: int
+) -> dict[str, tuple[int, int]]:
+    """Of nodes that are gone the record that says so, and its time; the newest part of the log is
+    looked at, from its end.
+    """
+    wanted, found = set(names), dict[str, tuple[int, int]]()
+    end = last_seq
+    while wanted and end > max(0, last_seq - LOOK_BACK_RECORDS):
+        first = max(1, end - CHUNK_RECORDS + 1)
+        async with aclosing(source.read(first, end)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    if b"NodeGone" not in record.payload:
+                        continue
+                    try:
+                        events = decode_envelope(record.payload, record.subject).events
+                    except UndecodableError:
+                        continue
+                    for event in events:
+                        if isinstance(event, NodeGone) and event.name in wanted:
+                            found[event.name] = record.seq, record.time_ns // 1_000_000
+        wanted -= found.keys()
+        end = first - 1
+    return found
+
+
+def _stream_of(info: dict[str, Any], now_ms: int) -> LogStream:
+    """What JetStream's answer says of the log."""
+    config, used = info["config"], info["state"]
+    cluster = info.get("cluster") or {}
+    wrong, warnings = check_stream(config, (LOG_ALL,), replicas=1)
+    first = used.get("first_ts") if used.get("messages") else None
+    return LogStream(
+        name=STREAM,
+        limits=(
+            Limit("max_bytes", used.get("bytes", 0), config.get("max_bytes", -1)),
+            Limit("max_msgs", used.get("messages", 0), config.get("max_msgs", -1)),
+        ),
+        wrong=wrong,
+        warnings=warnings,
+        replicas=config.get("num_replicas", 1),
+        is_clustered=bool(cluster.get("name")),
+        copies=tuple(
+            Copy(
+                str(copy.get("name", "")),
+                bool(copy.get("offline")),
+                bool(copy.get("current", True)),
+                int(copy.get("lag", 0)),
+            )
+            for copy in cluster.get("replicas") or ()
+        ),
+        grown_ms=max(now_ms - parse_time_ns(first) // 1_000_000, 0) if first else 0,
+    )
+
+
+def _width() -> int | None:
+    """How wide lines may be: as the terminal, without one as long as they are."""
+    return get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _lines(
-    read: Sequence[Source], found: Sequence[Finding], unreadable: Sequence[Unreadable]
+    read: Sequence[Source],
+    found: Sequence[Finding],
+    unreadable: Sequence[Unreadable],
+    now_ms: int | None,
+    width: int | None = None,
 ) -> list[str]:
     lines = [
         f"{one.kind} configuration: {one.source}" + (f" (seq {one.seq})" if one.seq else "")
@@ -132,16 +292,43 @@ def _lines(
     for one in found:
         seq = f" (seq {one.seq})" if one.seq else ""
         lines.append(heading(f"{one.severity:<8}{one.code}   {one.subject}{seq}"))
-        lines.append(f"        {one.message}")
-        lines.append(f"        {one.remedy}")
+        lines += _indented(one.message, width)
+        if one.since and now_ms is not None:
+            lines.append(f"{INDENT}since {_since_text(one.since, now_ms)}")
+        lines += _indented(one.remedy, width)
     lines += [
         f"error   log: record {record.seq} ({record.subject}) cannot be read: {record.reason}"
         for record in unreadable
     ]
+    never = sum(one.never_start for one in found)
+    if never:
+        lines.append(
+            f"{_counted(never, 'pod')} cannot start as {'it is' if never == 1 else 'they are'}"
+        )
     errors = sum(one.severity == ERROR for one in found) + len(unreadable)
     warnings = len(found) + len(unreadable) - errors
     summary = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
     return [*lines, summary if found or unreadable else "no problems found"]
+
+
+def _indented(text: str, width: int | None) -> list[str]:
+    """A text below its heading, broken at spaces where the lines have a width."""
+    if width is None:
+        return [INDENT + text]
+    return textwrap.wrap(
+        text,
+        max(width, 40),
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _since_text(since: str, now_ms: int) -> str:
+    """A moment as a person reads it, and how long ago it was."""
+    at_ms = int(datetime.fromisoformat(since).timestamp() * 1000)
+    return f"{moments.local_day_text(at_ms)} ({age_text(max(now_ms - at_ms, 0) // 1000)})"
 
 
 def _counted(number: int, word: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.logport import Record
 from allotment_cli.errors import CliError
 
@@ -89,4 +90,4 @@ def read_file(path: Path) -> Iterator[Record]:
                 expected += 1
                 yield record
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {error}") from error
+        raise CliError(f"{path} cannot be read: {file_trouble(error)}") from error

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
 
@@ -20,6 +20,9 @@ from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
 from allotment_cli import export
 from allotment_cli.errors import CliError
 from allotment_proto.subjects import STREAM
+
+if TYPE_CHECKING:
+    from allotment.adapters.log.jetstream import JetStream
 
 BATCH_RECORDS = 1024
 CONNECT_WITHIN_S = 5.0
@@ -65,6 +68,10 @@ class Source(Protocol):
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
 
     def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    async def stream_info(self) -> dict[str, Any] | None:
+        """What NATS says of the stream; None of a file."""
+        ...
 
 
 def source_options(command: F) -> F:
@@ -116,6 +123,9 @@ class FileSource:
         last = min(last_seq, len(self.records))
         for start in range(first, last, BATCH_RECORDS):
             yield self.records[start : min(start + BATCH_RECORDS, last)]
+
+    async def stream_info(self) -> dict[str, Any] | None:
+        return None
 
     def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         raise CliError(
@@ -180,7 +190,8 @@ async def _live(url: str, home: Path) -> AsyncIterator[Source]:
             log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
             cache = _cache_of(log.identity)
             snapshots = SnapshotDirectory(cache, log_identity=log.identity)
-            yield LiveSource(log, snapshots, JournalCache.at(cache / "journal", log.identity))
+            journal = JournalCache.at(cache / "journal", log.identity)
+            yield LiveSource(log, snapshots, journal, jetstream)
     except NatsUnavailable as error:
         raise CliError(
             f"NATS cannot be reached: {error}", "check --nats, or start local mode: allot up"
@@ -217,13 +228,21 @@ class LiveSource:
     """A log that grows; what is read is read from the server each time."""
 
     def __init__(
-        self, log: Log, snapshots: SnapshotStore | None, journal: JournalCache | None
+        self,
+        log: Log,
+        snapshots: SnapshotStore | None,
+        journal: JournalCache | None,
+        jetstream: "JetStream",
     ) -> None:
         self.snapshots = snapshots
         self.journal = journal
         self.last_seq = log.last_seq
         self.read = log.read
         self.follow = log.follow
+        self._jetstream = jetstream
+
+    async def stream_info(self) -> dict[str, Any] | None:
+        return await self._jetstream.stream_info(STREAM)
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
+from allotment.adapters.telemetry.log import file_trouble
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DevicesConfigured
 from allotment_proto.facts import Policy, Problem
@@ -107,7 +108,9 @@ class DeviceTexts:
         try:
             self._found[place] = await anyio.Path(place.name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            self._found[place] = Problem(UNREADABLE, place.text, f"cannot be read: {error}")
+            self._found[place] = Problem(
+                UNREADABLE, place.text, f"cannot be read: {file_trouble(error)}"
+            )
 
     def failed(self, place: Place, why: str) -> None:
         """Asking failed; what was found there before still counts."""

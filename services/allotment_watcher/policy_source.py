@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import anyio
 
+from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.config.policy import Parsed, PolicyError, built_in, parse
 from allotment_proto.events import PolicyLoaded
 from allotment_proto.facts import Problem
@@ -64,7 +65,7 @@ async def load_policy(path: Path | None, scheduler_names: tuple[str, ...]) -> Lo
     try:
         text = await anyio.Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError((f"{path}: cannot be read: {error}",)) from error
+        raise PolicyError((f"{path}: cannot be read: {file_trouble(error)}",)) from error
     return _loaded(text, str(path), parse(text, str(path), scheduler_names))._replace(seen=seen)
 
 

@@ -716,7 +716,7 @@ TABLE: Final = (
         "NotAllocatable",
         Cure.PLUGIN,
         "the node registers devices that kubelet does not list",
-        "is the device plugin running? kubelet lists no such devices",
+        "look after the device plugin's pod on the node: without it kubelet lists no such devices",
         is_error=True,
     ),
     Reason(

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from allotment.adapters.service import heap, machine_code
+from allotment.adapters.telemetry.log import file_trouble
 from allotment.testing.churn import DEVICES
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
@@ -179,7 +180,7 @@ def keep(report: Report, path: Path) -> None:
             is_broken_off = path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n")
             file.write(b"\n" * is_broken_off + msgspec.json.encode(report) + b"\n")
     except OSError as error:
-        raise CliError(f"{path} cannot be written: {error}") from None
+        raise CliError(f"{path} cannot be written: {file_trouble(error)}") from None
 
 
 class UnsteadyError(CliError):
@@ -260,7 +261,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {error}") from None
+        raise CliError(f"{path} cannot be read: {file_trouble(error)}") from None
     for number, line in enumerate(lines, start=1):
         try:
             kept = msgspec.json.decode(line, type=_Kept)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from allotment.adapters.telemetry.log import file_trouble
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
 from allotment_cli.params import Finite, can_be_written
@@ -191,7 +192,7 @@ def _draw(path: Path, curves: dict[str, list[Curve]], reports: list[RunReport]) 
         drawn = picture.svg(named, title, over_time=reports[0].mode == "churn")
         path.write_text(drawn, encoding="utf-8")
     except OSError as error:
-        raise CliError(f"{path} cannot be written: {error}") from error
+        raise CliError(f"{path} cannot be written: {file_trouble(error)}") from error
     note(f"drawn: {path}")
 
 

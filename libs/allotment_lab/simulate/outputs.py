@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.logport import Record
 from allotment_cli import export
 from allotment_cli.errors import CliError
@@ -68,7 +69,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CliError(f"{path} cannot be written: {error}") from error
+        raise CliError(f"{path} cannot be written: {file_trouble(error)}") from error
 
 
 class _Keeper:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from allotment.adapters.telemetry.log import file_trouble
 from allotment_cli.errors import CliError
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -18,7 +19,7 @@ def read_text(path: Path) -> str:
         why = f"byte 0x{error.object[error.start]:02x} is no part of it"
         raise _other_encoding(path, line, why) from None
     except OSError as error:
-        raise CliError(f"{path} cannot be read: {error}") from error
+        raise CliError(f"{path} cannot be read: {file_trouble(error)}") from error
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise _other_encoding(path, line, "there is a character U+0000")

@@ -159,6 +159,13 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def file_trouble(error: Exception) -> str:
+    """Why a file cannot be read or written, without its path: whoever says this names the file."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
+
+
 def _encode(value: object) -> str:
     try:
         return _encoder.encode(value).decode()

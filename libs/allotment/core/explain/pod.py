@@ -177,10 +177,11 @@ def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
     if node.fact is None:
         return False
     bare = msgspec.structs.replace(unbarred(request), company=ALONE)
-    return not isinstance(fits(_emptied(node), bare, state.policy), str)
+    return not isinstance(fits(emptied(node), bare, state.policy), str)
 
 
-def _emptied(node: Node) -> Node:
+def emptied(node: Node) -> Node:
+    """The node as if nobody held anything of it, ready and not cordoned."""
     fact = node.fact
     assert fact is not None
     twin = Node(node.name, node.row)

@@ -24,6 +24,7 @@ _FAMILY_RESOURCES = frozenset[str]().union(
     *(family.resources(DeviceConfig()) for family in FAMILIES.values())
 )
 GONE = "Gone"
+HOLDERS_NAMED = 5
 PERCENT = frozenset((0, 100))
 """What a card's compute amounts to if it is counted in percent; else it is AI cores."""
 
@@ -332,7 +333,7 @@ def node_problems(node: Node) -> list[NodeProblem]:
                     NodeProblem(
                         code="CardUnhealthy",
                         place=card_name(card),
-                        message=f"registered {why}, {len(card.holders)} holders",
+                        message=f"registered {why}; {_holders_text(node, card)}",
                     )
                 )
             if card.state == CONTRADICTORY:
@@ -360,6 +361,16 @@ def node_problems(node: Node) -> list[NodeProblem]:
                     )
                 )
     return problems
+
+
+def _holders_text(node: Node, card: Card) -> str:
+    """Who holds parts of a card: the first by name, and how many more."""
+    facts = (node.allocations[uid].fact for uid in {uid for uid, _, _ in card.holders})
+    names = sorted(f"{fact.namespace}/{fact.name}" for fact in facts if fact is not None)
+    if not names:
+        return "nobody holds any of it"
+    more = f" and {len(names) - HOLDERS_NAMED} more" if len(names) > HOLDERS_NAMED else ""
+    return f"held by {', '.join(names[:HOLDERS_NAMED])}{more}"
 
 
 def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:

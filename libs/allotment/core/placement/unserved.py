@@ -87,18 +87,20 @@ def _counted(state: ClusterState, name: str) -> Iterator[str]:
     offered = {listed for node in present for listed in node.extended_free}
     for family in FAMILIES.keys() & {family for node in present for family in node.ledgers}:
         offered |= FAMILIES[family].resources(state.devices)
-    near = _nearest(name, offered)
+    near = nearest(name, offered)
     if near:
         yield f"no node offers {name}; did you mean {near}?"
         return
     configured = {n for family in FAMILIES.values() for n in family.resources(state.devices)}
-    near = _nearest(name, configured)
+    near = nearest(name, configured)
     also = f"; the device configuration has {near}, which no node offers either" if near else ""
     yield f"no node offers {name}{also}"
 
 
-def _nearest(name: str, names: set[str]) -> str:
-    """Names differ in case more often than in letters."""
+def nearest(name: str, names: set[str]) -> str:
+    """The known name that one was probably meant for, empty if none is alike. Names differ in case
+    more often than in letters.
+    """
     by_lower = {known.lower(): known for known in sorted(names)}
     near = get_close_matches(name.lower(), by_lower, 1, _SIMILAR)
     return by_lower[near[0]] if near else ""

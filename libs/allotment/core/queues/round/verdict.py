@@ -15,8 +15,10 @@ import msgspec
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.volumes import taken
 from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import BATCH_MAX
 from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
 from allotment.core.placement.rules.local_volumes import within
+from allotment.core.placement.unserved import nearest
 from allotment.core.queues.actions.allocate import try_places
 from allotment.core.queues.answers import No, closed
 from allotment.core.queues.eligible import is_never
@@ -31,6 +33,7 @@ from allotment.core.queues.model import (
     Status,
     Task,
 )
+from allotment.core.queues.order import in_line, is_due
 from allotment.core.queues.plugins.capacity import Capacity
 from allotment.core.queues.plugins.card import CapacityCard
 from allotment.core.queues.plugins.proportion import Proportion
@@ -45,12 +48,13 @@ from allotment.core.queues.round.victims import keeping
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
-from allotment.core.reasons import QUOTA_CODES
+from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN, QUOTA_CODES
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import PodRequest
 
 PLACEABLE, BLOCKED, _GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"
 """How a member stands that waits."""
+_DEFAULT_QUEUE = "default"
 _FIRST = (CPU, MEMORY)
 _EXPLAINED = "explained"
 """Under this name the books are kept that no plugin counts."""
@@ -157,6 +161,15 @@ class ResourceLimit(NamedTuple):
     card_quota: int | None
 
 
+class Tried(NamedTuple):
+    """What a round makes of the pods that are due: by uid of those that it places on how many of
+    how many nodes each fits, and those that it refuses and that were never told why.
+    """
+
+    placed: Mapping[str, tuple[int, int]]
+    unanswered: tuple[str, ...]
+
+
 class QueueVerdict(NamedTuple):
     """What a queue may have, has, and whom it keeps waiting."""
 
@@ -204,6 +217,43 @@ class _Reckoned(NamedTuple):
     deserved: Resources | None = None
     is_strict: bool = False
     """CPU and memory that nobody named are limited to nothing, other names not at all."""
+
+
+def tried_now(state: ClusterState) -> Tried:
+    """What a round on this state does with the pods that are due, those in front up to a batch.
+
+    Pods whose Binding failed are left out: the filter lets some time pass before it tries them.
+    """
+    pods = []
+    for uid in state.pending:
+        pod = state.pods[uid]
+        woken = is_due(state, pod, pod.refused_basis) or pod.refused_basis < state.order_seq
+        if woken and not pod.bind_failures:
+            pods.append(pod)
+    batch = [pod.fact.uid for pod in in_line(state, pods)[:BATCH_MAX]]
+    outcome = Rounds(state).run(batch, Board(state))
+    answered = {refusal.uid for refusal in outcome.refusals}
+    return Tried(
+        placed={one.uid: (one.feasible, one.nodes) for one in outcome.placements},
+        unanswered=tuple(u for u in batch if u in answered and state.pods[u].refusal is None),
+    )
+
+
+def shut_out(state: ClusterState, fact: PodObserved) -> No | None:
+    """Why no round tries a pod that waits, as its group and queue are now; None if rounds do."""
+    if not state.is_batched:
+        return None
+    queue, group = fact.queue or _DEFAULT_QUEUE, state.groups.get(fact.group)
+    if fact.group:
+        if group is None or group.fact is None:
+            return No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
+        queue = group.fact.queue
+    found = state.queues.get(queue)
+    if found is None:
+        near = nearest(queue, set(state.queues))
+        meant = f"did you mean {near}?" if near else f"there are {', '.join(sorted(state.queues))}"
+        return No(QUEUE_UNKNOWN, f"queue {queue} does not exist; {meant}", queue)
+    return None if found.state == OPEN else closed(queue, found.state)
 
 
 def verdict(state: ClusterState, fact: PodObserved) -> PodVerdict:

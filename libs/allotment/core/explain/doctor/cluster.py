@@ -1,6 +1,5 @@
-"""What is wrong in a cluster as the log tells it: things that somebody should look at.
-
-Everything here follows from one state; nothing is asked of Kubernetes or of NATS.
+"""What stands out in one state: configurations, nodes and their cards, pods that hold something,
+groups and quotas. Nothing is asked of Kubernetes or of NATS.
 """
 
 from collections.abc import Iterator
@@ -14,21 +13,30 @@ from allotment.core.explain.acknowledgement import (
     standing_text,
     waiting_for,
 )
+from allotment.core.explain.doctor.finding import (
+    ERROR,
+    PODS_MAX,
+    WARNING,
+    Finding,
+    counted,
+    names_of,
+    shown_names,
+)
 from allotment.core.explain.story import corrected_text
-from allotment.core.explain.views import device_name, node_problems
+from allotment.core.explain.views import (
+    device_name,
+    node_problems,
+)
 from allotment.core.ledger.check import check
 from allotment.core.ledger.claims import mismatch
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.placement.unserved import unserved
 from allotment.core.queues.round.verdict import Holder, quota_waits
-from allotment.core.reasons import NOT_ACKNOWLEDGED, QUEUE_QUOTA, REASONS, Cure
+from allotment.core.reasons import NODE_NOT_READY, NOT_ACKNOWLEDGED, QUEUE_QUOTA, REASONS, Cure
 from allotment.core.units import age_text
-from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
-from allotment_proto.facts import PodRequest
+from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG
 from allotment_proto.volcano import keys
 
-ERROR, WARNING = "error", "warning"
 NO_CONFIG = "ConfigNotFound"
 CLAIM_REMEDY = (
     "the books are right; find out who changed the pod's annotations, or the device configuration "
@@ -39,25 +47,15 @@ READ_BY_ANOTHER = (
     "scheduler's names, which may be all that is wrong here"
 )
 WAITING_SHOWN = 3
+NAMED_OF_NODE = 5
+BIND_FAILURES = 3
+NODE_GONE = "NodeGone"
 HOLDERS_SHOWN = 5
 NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
 
 
 FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in family.own_problems}
 """Problems of a node that are about one family of devices."""
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One thing: how bad (`error`: something is refused or oversold because of it), what, where,
-    and what to do about it. `seq` is the record to look at first, 0 if there is none.
-    """
-
-    severity: str
-    code: str
-    subject: str
-    message: str
-    remedy: str
-    seq: int = 0
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -78,28 +76,21 @@ def sources(state: ClusterState) -> tuple[Source, ...]:
     )
 
 
-def findings(state: ClusterState, time_ms: int) -> list[Finding]:
-    """Everything that stands out at that Unix time, errors first. Of errors and of warnings what is
-    about a configuration comes first, as others may follow from it; then by code and subject.
-    """
-    configuration = list(_of_configuration(state))
-    found = [
+def of_configuration(state: ClusterState) -> list[Finding]:
+    """What is refused of the configurations, or has no effect, line by line."""
+    return list(_of_configuration(state))
+
+
+def of_cluster(state: ClusterState, time_ms: int) -> list[Finding]:
+    """What is wrong with the books, nodes, cards, pods that hold something, groups and quotas."""
+    return [
         *(_books(state)),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
         *_of_pods(state, time_ms // 1000),
-        *_of_unserved(state),
+        *_of_bindings(state),
         *_of_groups(state),
         *_of_quotas(state),
     ]
-    found.sort(key=_rank)
-    configuration.sort(key=_rank)
-    errors = sum(one.severity == ERROR for one in found)
-    grave = sum(one.severity == ERROR for one in configuration)
-    return [*configuration[:grave], *found[:errors], *configuration[grave:], *found[errors:]]
-
-
-def _rank(finding: Finding) -> tuple[bool, str, str, str]:
-    return finding.severity != ERROR, finding.code, finding.subject, finding.message
 
 
 def _is_read_by_another(state: ClusterState) -> bool:
@@ -156,7 +147,11 @@ def _config_advice(code: str) -> str:
 
 def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
     subject = f"node {node.name}"
+    if node.fact is None or not node.fact.ready:
+        yield from _of_absent_node(node)
     for problem in node_problems(node):
+        if problem.code == NODE_GONE:
+            continue
         if FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
             continue  # nobody is scheduled by it, so its device plugin may well be absent
         reason = REASONS.get(problem.code)
@@ -190,6 +185,48 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
                     remedy="look after the device plugin, or end the pod",
                     seq=held.seq,
                 )
+
+
+def _of_absent_node(node: Node) -> Iterator[Finding]:
+    """A node that is gone or not ready, with the pods that are on it."""
+    names = names_of(held.fact for held in node.allocations.values() if held.fact is not None)
+    cards = {(h.family, h.card) for held in node.allocations.values() for h in held.holdings}
+    if not node.allocations:
+        return
+    on_it = f"{counted(len(node.allocations), 'pod')} on it: {shown_names(names, NAMED_OF_NODE)}"
+    has = f"; they hold parts of {counted(len(cards), 'card')}" if cards else ""
+    if node.fact is None:
+        code, message = NODE_GONE, f"is gone from the API server, with {on_it}{has}"
+        remedy = (
+            f"delete the pods if the machine is gone for good (kubectl get pods -A "
+            f"--field-selector spec.nodeName={node.name}), or let its kubelet register again"
+        )
+    else:
+        code, message = NODE_NOT_READY, f"is not ready, with {on_it}{has}"
+        remedy = f"see why: kubectl describe node {node.name}; it takes nothing new until then"
+    yield Finding(
+        severity=ERROR if node.fact is None else WARNING,
+        code=code,
+        subject=f"node {node.name}",
+        message=message,
+        remedy=remedy,
+        pods=tuple(names[:PODS_MAX]),
+        pods_total=len(node.allocations),
+    )
+
+
+def _of_bindings(state: ClusterState) -> Iterator[Finding]:
+    """Pods whose Binding fails again and again."""
+    for pod in (state.pods[uid] for uid in state.pending):
+        if pod.bind_failures >= BIND_FAILURES:
+            yield Finding(
+                severity=WARNING,
+                code="BindingFails",
+                subject=f"pod {pod.fact.namespace}/{pod.fact.name}",
+                message=f"its Binding failed {pod.bind_failures} times in a row; it is tried again",
+                remedy=f"the answers are in the log: allot log --pod {pod.fact.namespace}/"
+                f"{pod.fact.name} --type BindFailed",
+            )
 
 
 def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
@@ -257,31 +294,6 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 remedy=f"is the plugin of {fact.node} running? If the pod cannot start, delete it",
                 seq=held.seq,
             )
-
-
-def _of_unserved(state: ClusterState) -> Iterator[Finding]:
-    """What pods that wait ask for and nobody offers, each once with one of the pods."""
-    pods: dict[str, list[PodObserved]] = {}
-    known: dict[PodRequest, tuple[str, ...]] = {}
-    for uid in state.pending:
-        fact = state.pods[uid].fact
-        if fact.problem is not None:
-            continue
-        asked = PodRequest(extended=fact.request.extended, devices=fact.request.devices)
-        if asked not in known:
-            known[asked] = unserved(state, asked)
-        for text in known[asked]:
-            pods.setdefault(text, []).append(fact)
-    for text, waiting in pods.items():
-        first = min(waiting, key=lambda fact: (fact.namespace, fact.name))
-        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
-        yield Finding(
-            severity=WARNING,
-            code="NotOffered",
-            subject=f"pod {first.namespace}/{first.name}{more}",
-            message=text,
-            remedy="as said, or change the pod",
-        )
 
 
 def _kept_waiting(pods: list[Pod]) -> str:

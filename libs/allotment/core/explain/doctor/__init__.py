@@ -1,0 +1,22 @@
+"""What is wrong in a cluster: things that somebody should look at.
+
+* `findings`: all that follows from one state.
+* `standstill`: nothing is decided although something fits, from two states.
+* `log`: the stream that holds the log. `drift`: where log, API server and plugins differ.
+
+Everything is pure: what has to be asked of NATS, of services and of the API server is asked by the
+caller and handed in.
+"""
+
+from allotment.core.explain.doctor.cluster import Source, of_cluster, of_configuration, sources
+from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding, in_order
+from allotment.core.explain.doctor.waiting import of_waiting
+from allotment.core.ledger.model import ClusterState
+
+__all__ = ["ERROR", "WARNING", "Finding", "Source", "findings", "in_order", "sources"]
+
+
+def findings(state: ClusterState, time_ms: int) -> list[Finding]:
+    """Everything that stands out in a state at that Unix time, in order."""
+    found = of_configuration(state), of_cluster(state, time_ms), of_waiting(state, time_ms)
+    return in_order(one for part in found for one in part)

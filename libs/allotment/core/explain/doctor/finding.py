@@ -1,0 +1,73 @@
+"""One thing that somebody should look at, and what the files of this room word alike."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
+
+ERROR, WARNING = "error", "warning"
+_FIRST: tuple[str | tuple[str, ...], ...] = (
+    "service ",
+    "stream ",
+    (f"{SCHEDULER_CONFIG} configuration ", f"{DEVICE_CONFIG} configuration "),
+)
+"""How the subjects begin of what comes first."""
+PODS_NAMED = 3
+PODS_MAX = 100
+"""So many pods are listed in JSON; the text names `PODS_NAMED`."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One thing: how bad (`error`: something is refused, oversold or stands still because of it),
+    what, where, and what to do about it. `seq` is the record to look at first, 0 if there is none.
+
+    `since` is since when it is so (RFC 3339), empty if nobody can tell; `pods` are those that it is
+    about, the first `PODS_MAX`, `pods_total` how many there are, and `never_start` how many of them
+    cannot start as they are.
+    """
+
+    severity: str
+    code: str
+    subject: str
+    message: str
+    remedy: str
+    seq: int = 0
+    since: str = ""
+    pods: tuple[str, ...] = ()
+    pods_total: int = 0
+    never_start: int = 0
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors first. Of errors and of warnings come first those about services, then those about a
+    configuration, as others may follow from them; then by code and subject.
+    """
+    return sorted(findings, key=_rank)
+
+
+def _rank(finding: Finding) -> tuple[bool, int, str, str, str]:
+    subject = finding.subject
+    first = next((n for n, word in enumerate(_FIRST) if subject.startswith(word)), len(_FIRST))
+    return finding.severity != ERROR, first, finding.code, finding.subject, finding.message
+
+
+def names_of(facts: Iterable[PodObserved]) -> list[str]:
+    """``namespace/name`` of each pod, sorted."""
+    return sorted(f"{fact.namespace}/{fact.name}" for fact in facts)
+
+
+def shown_names(names: Sequence[str], most: int = PODS_NAMED) -> str:
+    """The first names, and how many more there are: ``a, b, c and 4 more``."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def about_pods(names: Sequence[str]) -> str:
+    """The subject of a finding about pods: ``pod default/a``, ``pods default/a, default/b``."""
+    return f"pod{'s' * (len(names) != 1)} {shown_names(names)}"
+
+
+def counted(number: int, word: str) -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

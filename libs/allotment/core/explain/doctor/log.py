@@ -1,0 +1,120 @@
+"""The stream that holds the log: how full it is, and which of its settings can lose history."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding
+from allotment.core.logport import Setting
+from allotment.core.units import age_text, bytes_text
+
+NEARLY_FULL_PCT = 80
+FULL_PCT = 98
+"""What is left then may be too little for the next record."""
+MIB = 1 << 20
+FULL_REMEDY = (
+    "give the stream more room (nats stream edit {name} --max-bytes=..., as an administrator of "
+    "NATS); nothing that is recorded is lost meanwhile"
+)
+
+
+class Limit(NamedTuple):
+    """A limit of the stream and what is used of it; `most` is 0 or less where there is none."""
+
+    what: str
+    used: int
+    most: int
+
+
+class Copy(NamedTuple):
+    """Another server's copy of the log."""
+
+    server: str
+    is_offline: bool
+    is_current: bool
+    records_behind: int
+
+
+class LogStream(NamedTuple):
+    """What the server says of the stream. `wrong` are settings that can lose history, `warnings`
+    those that are merely worth a word. `grown_ms` is how old its oldest record is.
+    """
+
+    name: str
+    limits: Sequence[Limit]
+    wrong: Sequence[Setting]
+    warnings: Sequence[str]
+    replicas: int
+    is_clustered: bool
+    copies: Sequence[Copy] = ()
+    grown_ms: int = 0
+
+
+def of_log(stream: LogStream) -> list[Finding]:
+    """What stands out about the log's stream."""
+    return [*_fullness(stream), *_settings(stream), *_copies(stream)]
+
+
+def _fullness(stream: LogStream) -> Iterator[Finding]:
+    for limit in stream.limits:
+        if limit.most <= 0 or limit.used * 100 < limit.most * NEARLY_FULL_PCT:
+            continue
+        pct = limit.used * 100 // limit.most
+        is_full = pct >= FULL_PCT
+        left_ms = stream.grown_ms * (limit.most - limit.used) // max(limit.used, 1)
+        pace = f"; at its pace so far it is full in {age_text(left_ms // 1000)}"
+        stops = "; when it is full nothing is recorded, so nothing is scheduled"
+        yield Finding(
+            severity=ERROR if is_full else WARNING,
+            code="LogFull" if is_full else "LogNearlyFull",
+            subject=f"stream {stream.name}",
+            message=f"{pct}% of {limit.what} are used: {_amount(limit.what, limit.used)} of "
+            f"{_amount(limit.what, limit.most)}" + (stops if is_full else pace + stops),
+            remedy=FULL_REMEDY.format(name=stream.name),
+        )
+
+
+def _settings(stream: LogStream) -> Iterator[Finding]:
+    for setting in stream.wrong:
+        yield Finding(
+            severity=ERROR,
+            code="LogSetting",
+            subject=f"stream {stream.name}",
+            message=f"{setting.name} is {setting.found or 'not set'}; wanted: {setting.wanted}",
+            remedy="no service starts on such a stream; an administrator of NATS has to change it",
+        )
+    for text in stream.warnings:
+        yield Finding(
+            severity=WARNING,
+            code="LogSetting",
+            subject=f"stream {stream.name}",
+            message=text,
+            remedy="an administrator of NATS can change it: nats stream edit",
+        )
+
+
+def _copies(stream: LogStream) -> Iterator[Finding]:
+    if stream.is_clustered and stream.replicas == 1:
+        yield Finding(
+            severity=WARNING,
+            code="LogOneReplica",
+            subject=f"stream {stream.name}",
+            message="has one copy, although NATS runs as a cluster: that server's disk is the log",
+            remedy="give it three: nats stream edit --replicas=3 (new logs: ALLOT_LOG_REPLICAS=3)",
+        )
+    for copy in stream.copies:
+        if not copy.is_offline and copy.is_current:
+            continue
+        state = "is offline" if copy.is_offline else f"is {copy.records_behind} records behind"
+        yield Finding(
+            severity=WARNING,
+            code="LogReplicaBehind",
+            subject=f"stream {stream.name}",
+            message=f"its copy on NATS server {copy.server} {state}",
+            remedy=f"look after the NATS server {copy.server}",
+        )
+
+
+def _amount(what: str, number: int) -> str:
+    if what != "max_bytes":
+        return f"{number:,} records"
+    return bytes_text(number) if number >= MIB else f"{number:,} bytes"

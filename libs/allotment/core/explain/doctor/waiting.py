@@ -1,0 +1,189 @@
+"""Pods that wait in vain: those that cannot start as they are, by cause, and those that nobody
+schedules.
+
+A pod is counted once, under the first cause that is found; what follows from it is not said again.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.explain.doctor.finding import (
+    PODS_MAX,
+    WARNING,
+    Finding,
+    about_pods,
+    names_of,
+)
+from allotment.core.explain.pod import emptied
+from allotment.core.explain.pod_views import asks_text, group_cause
+from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
+from allotment.core.placement.rules.bounds import unbarred
+from allotment.core.placement.rules.predicates import fits
+from allotment.core.placement.unserved import nearest, unserved
+from allotment.core.queues.round.verdict import shut_out
+from allotment.core.reasons import (
+    CARD_UNREADABLE,
+    CURED_BY_ROOM,
+    EMPTY_CAPABILITY,
+    GROUP_MISSING,
+    INSUFFICIENT_CPU,
+    INSUFFICIENT_MEMORY,
+    QUEUE_NOT_LEAF,
+    QUOTA_UNREADABLE,
+    REASONS,
+    problem_text,
+    shown_cause,
+)
+from allotment.core.units import cpu_text, mib_text, rfc3339
+from allotment_proto.events import PodObserved
+from allotment_proto.facts import ALONE, PodRequest
+
+NOT_OFFERED, NEVER_FITS = "NotOffered", "NeverFits"
+OTHER_SCHEDULER = "NotOurs"
+GROUP_COMES_MS = 10_000
+"""A pod is often made before its PodGroup."""
+REQUESTS_MAX = 256
+"""So many different requests are tried on empty nodes."""
+MIB = 1 << 20
+_LASTING = frozenset((QUEUE_NOT_LEAF, EMPTY_CAPABILITY, CARD_UNREADABLE, QUOTA_UNREADABLE))
+"""Reasons of a queue that last until somebody changes it."""
+
+
+class Cause(NamedTuple):
+    """Why pods cannot start as they are, in words that hold for all of them."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
+    """A finding for each cause, about all pods that it keeps from starting."""
+    found: dict[Cause, list[PodObserved]] = {}
+    empty = _Empty(state)
+    for uid in state.pending:
+        cause = _cause(state, state.pods[uid], time_ms, empty)
+        if cause is not None:
+            found.setdefault(cause, []).append(state.pods[uid].fact)
+    findings = [_finding(cause, pods) for cause, pods in found.items()]
+    return [*findings, *_of_others(state)]
+
+
+def _finding(cause: Cause, pods: list[PodObserved]) -> Finding:
+    names = names_of(pods)
+    oldest_ms = min(fact.created_ms for fact in pods)
+    more = f": allot explain pod {names[0]}" if cause.code == NEVER_FITS else ""
+    return Finding(
+        severity=WARNING,
+        code=cause.code,
+        subject=about_pods(names),
+        message=cause.message,
+        remedy=cause.remedy + more,
+        since=rfc3339(oldest_ms) if oldest_ms else "",
+        pods=tuple(names[:PODS_MAX]),
+        pods_total=len(names),
+        never_start=len(names),
+    )
+
+
+def _cause(state: ClusterState, pod: Pod, time_ms: int, empty: "_Empty") -> Cause | None:
+    """The first cause for which a pod of ours cannot start."""
+    fact = pod.fact
+    if fact.problem is not None:
+        code = fact.problem.code
+        return Cause(code, problem_text(fact.problem).removeprefix(f"{code}: "), _advice(code))
+    no = shut_out(state, fact)
+    if no is not None:
+        is_early = no.code == GROUP_MISSING and time_ms - fact.created_ms < GROUP_COMES_MS
+        return None if is_early else Cause(no.code, no.message, _advice(no.code))
+    code, message = group_cause(state, pod)
+    if code in _LASTING:
+        return Cause(code, message, _advice(code))
+    asked = PodRequest(extended=fact.request.extended, devices=fact.request.devices)
+    texts = unserved(state, asked)
+    if texts:
+        return Cause(NOT_OFFERED, texts[0], "as said, or change the pod")
+    code = empty.refuses(fact.request)
+    if not code:
+        return None
+    why = REASONS[code].text if code in REASONS else code
+    what = f"asks for {_ask(fact.request, code)}, and " if code in CURED_BY_ROOM else ""
+    message = f"{code}: {what}no node would take it, not even an empty one: {why}"
+    return Cause(NEVER_FITS, message, "change the request, or add such a node")
+
+
+def _advice(code: str) -> str:
+    reason = REASONS.get(code)
+    return "correct what the message names" if reason is None else reason.advice
+
+
+def _ask(request: PodRequest, code: str) -> str:
+    """The part of a request that a node refuses for."""
+    if code == INSUFFICIENT_CPU:
+        return f"{cpu_text(request.cpu_milli)} CPU"
+    if code == INSUFFICIENT_MEMORY:
+        return f"{mib_text(request.memory_bytes // MIB)} of host memory"
+    return asks_text(request.devices, request.extended) or "what it asks for"
+
+
+class _Empty:
+    """The nodes as if nobody held anything of them, and what they answered."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._nodes: list[Node] = []
+        self._known: dict[PodRequest, str] = {}
+
+    def refuses(self, request: PodRequest) -> str:
+        """The main reason for which every empty node refuses; empty if one would take it."""
+        bare = msgspec.structs.replace(unbarred(request), company=ALONE)
+        if bare not in self._known:
+            if len(self._known) == REQUESTS_MAX:
+                return ""
+            self._known[bare] = self._ask(bare)
+        return self._known[bare]
+
+    def _ask(self, request: PodRequest) -> str:
+        if not self._nodes:
+            present = (node for node in self._state.nodes.values() if node.fact is not None)
+            self._nodes = [emptied(node) for node in present]
+        counts: dict[str, int] = {}
+        for node in self._nodes:
+            answer = fits(node, request, self._state.policy)
+            if not isinstance(answer, str):
+                return ""
+            counts[answer] = counts.get(answer, 0) + 1
+        return shown_cause(tuple(counts.items())) if counts else ""
+
+
+def _of_others(state: ClusterState) -> Iterator[Finding]:
+    """Pods that wait for another scheduler and were probably meant for us: its name is almost one
+    that we answer to.
+    """
+    ours = set(state.policy.scheduler_names)
+    found: dict[tuple[str, str], list[PodObserved]] = {}
+    near_of: dict[str, str] = {}
+    for pod in state.pods.values():
+        fact = pod.fact
+        if fact.node or fact.phase != ACTIVE or fact.deleting or fact.scheduler in ours:
+            continue
+        near = near_of.setdefault(fact.scheduler, nearest(fact.scheduler, ours))
+        if near:
+            found.setdefault((fact.scheduler, near), []).append(fact)
+    for (scheduler, near), facts in sorted(found.items()):
+        names = names_of(facts)
+        answers = " and ".join(sorted(ours))
+        yield Finding(
+            severity=WARNING,
+            code=OTHER_SCHEDULER,
+            subject=about_pods(names),
+            message=f"wait{'s' * (len(names) == 1)} for a scheduler named {scheduler}; this one "
+            f"answers to {answers}: did you mean {near}?",
+            remedy=f"make the pod{'s' * (len(names) != 1)} again with schedulerName: {near}",
+            since=rfc3339(min(fact.created_ms for fact in facts)),
+            pods=tuple(names[:PODS_MAX]),
+            pods_total=len(names),
+            never_start=len(names),
+        )
