@@ -17,15 +17,20 @@ from allotment.adapters.log.jetstream import parse_time_ns
 from allotment.adapters.log.stream_rules import check_stream
 from allotment.core.explain.doctor import (
     ERROR,
+    IDLE_AFTER_S,
     WARNING,
+    Copy,
     Finding,
+    Limit,
+    LogStream,
     Source,
     findings,
     in_order,
+    of_log,
+    of_standstill,
     sources,
+    work_of,
 )
-from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
-from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
 from allotment.core.units import age_text, rfc3339
 from allotment_cli import local, moments
 from allotment_cli import source as logs

@@ -74,7 +74,7 @@ class Doctor:
         return last[0]
 
     def is_content(self) -> bool:
-        return self.report(services=True)["findings"] == []
+        return not self.report(services=True)["findings"]
 
 
 @pytest.fixture

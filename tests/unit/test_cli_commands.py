@@ -142,7 +142,7 @@ def test_version_is_told_in_both_forms() -> None:
 
 def test_status_of_nothing_is_an_answer(tmp_path: Path) -> None:
     result = allot("status", "--home", str(tmp_path), "-o", "json")
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert json.loads(result.stdout)["ready"] is False
     assert "allot up" in allot("status", "--home", str(tmp_path)).stdout
 

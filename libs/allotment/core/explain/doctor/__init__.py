@@ -1,8 +1,8 @@
 """What is wrong in a cluster: things that somebody should look at.
 
 * `findings`: all that follows from one state.
-* `standstill`: nothing is decided although something fits, from two states.
-* `log`: the stream that holds the log. `drift`: where log, API server and plugins differ.
+* `work_of`, `of_standstill`: nothing is decided although something fits, from two states.
+* `of_log`: about the stream that holds the log.
 
 Everything is pure: what has to be asked of NATS, of services and of the API server is asked by the
 caller and handed in.
@@ -10,10 +10,27 @@ caller and handed in.
 
 from allotment.core.explain.doctor.cluster import Source, of_cluster, of_configuration, sources
 from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding, in_order
+from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
+from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
 from allotment.core.explain.doctor.waiting import of_waiting
 from allotment.core.ledger.model import ClusterState
 
-__all__ = ["ERROR", "WARNING", "Finding", "Source", "findings", "in_order", "sources"]
+__all__ = [
+    "ERROR",
+    "IDLE_AFTER_S",
+    "WARNING",
+    "Copy",
+    "Finding",
+    "Limit",
+    "LogStream",
+    "Source",
+    "findings",
+    "in_order",
+    "of_log",
+    "of_standstill",
+    "sources",
+    "work_of",
+]
 
 
 def findings(state: ClusterState, time_ms: int) -> list[Finding]:

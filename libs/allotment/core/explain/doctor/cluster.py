@@ -47,9 +47,9 @@ READ_BY_ANOTHER = (
     "scheduler's names, which may be all that is wrong here"
 )
 WAITING_SHOWN = 3
-NAMED_OF_NODE = 5
-BIND_FAILURES = 3
-NODE_GONE = "NodeGone"
+_NAMED_OF_NODE = 5
+_BIND_FAILURES = 3
+_NODE_GONE = "NodeGone"
 HOLDERS_SHOWN = 5
 NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
 
@@ -150,7 +150,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
     if node.fact is None or not node.fact.ready:
         yield from _of_absent_node(node)
     for problem in node_problems(node):
-        if problem.code == NODE_GONE:
+        if problem.code == _NODE_GONE:
             continue
         if FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
             continue  # nobody is scheduled by it, so its device plugin may well be absent
@@ -193,10 +193,10 @@ def _of_absent_node(node: Node) -> Iterator[Finding]:
     cards = {(h.family, h.card) for held in node.allocations.values() for h in held.holdings}
     if not node.allocations:
         return
-    on_it = f"{counted(len(node.allocations), 'pod')} on it: {shown_names(names, NAMED_OF_NODE)}"
+    on_it = f"{counted(len(node.allocations), 'pod')} on it: {shown_names(names, _NAMED_OF_NODE)}"
     has = f"; they hold parts of {counted(len(cards), 'card')}" if cards else ""
     if node.fact is None:
-        code, message = NODE_GONE, f"is gone from the API server, with {on_it}{has}"
+        code, message = _NODE_GONE, f"is gone from the API server, with {on_it}{has}"
         remedy = (
             f"delete the pods if the machine is gone for good (kubectl get pods -A "
             f"--field-selector spec.nodeName={node.name}), or let its kubelet register again"
@@ -218,7 +218,7 @@ def _of_absent_node(node: Node) -> Iterator[Finding]:
 def _of_bindings(state: ClusterState) -> Iterator[Finding]:
     """Pods whose Binding fails again and again."""
     for pod in (state.pods[uid] for uid in state.pending):
-        if pod.bind_failures >= BIND_FAILURES:
+        if pod.bind_failures >= _BIND_FAILURES:
             yield Finding(
                 severity=WARNING,
                 code="BindingFails",

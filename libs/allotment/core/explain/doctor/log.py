@@ -7,11 +7,11 @@ from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding
 from allotment.core.logport import Setting
 from allotment.core.units import age_text, bytes_text
 
-NEARLY_FULL_PCT = 80
-FULL_PCT = 98
+_NEARLY_FULL_PCT = 80
+_FULL_PCT = 98
 """What is left then may be too little for the next record."""
-MIB = 1 << 20
-FULL_REMEDY = (
+_MIB = 1 << 20
+_FULL_REMEDY = (
     "give the stream more room (nats stream edit {name} --max-bytes=..., as an administrator of "
     "NATS); nothing that is recorded is lost meanwhile"
 )
@@ -56,10 +56,10 @@ def of_log(stream: LogStream) -> list[Finding]:
 
 def _fullness(stream: LogStream) -> Iterator[Finding]:
     for limit in stream.limits:
-        if limit.most <= 0 or limit.used * 100 < limit.most * NEARLY_FULL_PCT:
+        if limit.most <= 0 or limit.used * 100 < limit.most * _NEARLY_FULL_PCT:
             continue
         pct = limit.used * 100 // limit.most
-        is_full = pct >= FULL_PCT
+        is_full = pct >= _FULL_PCT
         left_ms = stream.grown_ms * (limit.most - limit.used) // max(limit.used, 1)
         pace = f"; at its pace so far it is full in {age_text(left_ms // 1000)}"
         stops = "; when it is full nothing is recorded, so nothing is scheduled"
@@ -69,7 +69,7 @@ def _fullness(stream: LogStream) -> Iterator[Finding]:
             subject=f"stream {stream.name}",
             message=f"{pct}% of {limit.what} are used: {_amount(limit.what, limit.used)} of "
             f"{_amount(limit.what, limit.most)}" + (stops if is_full else pace + stops),
-            remedy=FULL_REMEDY.format(name=stream.name),
+            remedy=_FULL_REMEDY.format(name=stream.name),
         )
 
 
@@ -117,4 +117,4 @@ def _copies(stream: LogStream) -> Iterator[Finding]:
 def _amount(what: str, number: int) -> str:
     if what != "max_bytes":
         return f"{number:,} records"
-    return bytes_text(number) if number >= MIB else f"{number:,} bytes"
+    return bytes_text(number) if number >= _MIB else f"{number:,} bytes"

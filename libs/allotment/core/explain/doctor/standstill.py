@@ -26,7 +26,7 @@ from allotment_proto.events import PodObserved
 IDLE_AFTER_S = 30
 """A pod that fits is decided about and bound within about a second, in a large cluster within a
 few."""
-NOT_TRIED = Tried({}, ())
+_NOT_TRIED = Tried({}, ())
 
 
 class Work(NamedTuple):
@@ -49,7 +49,7 @@ def work_of(state: ClusterState, *, is_silent: bool) -> Work:
         held = pod.allocation
         if held and ahead_of(state, pod) is None and in_the_way(state, held) is None:
             unbound.append(uid)
-    return Work(tried_now(state) if is_silent else NOT_TRIED, unbound)
+    return Work(tried_now(state) if is_silent else _NOT_TRIED, unbound)
 
 
 def of_standstill(

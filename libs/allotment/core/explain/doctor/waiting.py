@@ -40,18 +40,18 @@ from allotment.core.units import cpu_text, mib_text, rfc3339
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import ALONE, PodRequest
 
-NOT_OFFERED, NEVER_FITS = "NotOffered", "NeverFits"
-OTHER_SCHEDULER = "NotOurs"
-GROUP_COMES_MS = 10_000
+_NOT_OFFERED, _NEVER_FITS = "NotOffered", "NeverFits"
+_OTHER_SCHEDULER = "NotOurs"
+_GROUP_COMES_MS = 10_000
 """A pod is often made before its PodGroup."""
-REQUESTS_MAX = 256
+_REQUESTS_MAX = 256
 """So many different requests are tried on empty nodes."""
-MIB = 1 << 20
+_MIB = 1 << 20
 _LASTING = frozenset((QUEUE_NOT_LEAF, EMPTY_CAPABILITY, CARD_UNREADABLE, QUOTA_UNREADABLE))
 """Reasons of a queue that last until somebody changes it."""
 
 
-class Cause(NamedTuple):
+class _Cause(NamedTuple):
     """Why pods cannot start as they are, in words that hold for all of them."""
 
     code: str
@@ -61,7 +61,7 @@ class Cause(NamedTuple):
 
 def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
     """A finding for each cause, about all pods that it keeps from starting."""
-    found: dict[Cause, list[PodObserved]] = {}
+    found: dict[_Cause, list[PodObserved]] = {}
     empty = _Empty(state)
     for uid in state.pending:
         cause = _cause(state, state.pods[uid], time_ms, empty)
@@ -71,10 +71,10 @@ def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
     return [*findings, *_of_others(state)]
 
 
-def _finding(cause: Cause, pods: list[PodObserved]) -> Finding:
+def _finding(cause: _Cause, pods: list[PodObserved]) -> Finding:
     names = names_of(pods)
     oldest_ms = min(fact.created_ms for fact in pods)
-    more = f": allot explain pod {names[0]}" if cause.code == NEVER_FITS else ""
+    more = f": allot explain pod {names[0]}" if cause.code == _NEVER_FITS else ""
     return Finding(
         severity=WARNING,
         code=cause.code,
@@ -88,30 +88,30 @@ def _finding(cause: Cause, pods: list[PodObserved]) -> Finding:
     )
 
 
-def _cause(state: ClusterState, pod: Pod, time_ms: int, empty: "_Empty") -> Cause | None:
+def _cause(state: ClusterState, pod: Pod, time_ms: int, empty: "_Empty") -> _Cause | None:
     """The first cause for which a pod of ours cannot start."""
     fact = pod.fact
     if fact.problem is not None:
         code = fact.problem.code
-        return Cause(code, problem_text(fact.problem).removeprefix(f"{code}: "), _advice(code))
+        return _Cause(code, problem_text(fact.problem).removeprefix(f"{code}: "), _advice(code))
     no = shut_out(state, fact)
     if no is not None:
-        is_early = no.code == GROUP_MISSING and time_ms - fact.created_ms < GROUP_COMES_MS
-        return None if is_early else Cause(no.code, no.message, _advice(no.code))
+        is_early = no.code == GROUP_MISSING and time_ms - fact.created_ms < _GROUP_COMES_MS
+        return None if is_early else _Cause(no.code, no.message, _advice(no.code))
     code, message = group_cause(state, pod)
     if code in _LASTING:
-        return Cause(code, message, _advice(code))
+        return _Cause(code, message, _advice(code))
     asked = PodRequest(extended=fact.request.extended, devices=fact.request.devices)
     texts = unserved(state, asked)
     if texts:
-        return Cause(NOT_OFFERED, texts[0], "as said, or change the pod")
+        return _Cause(_NOT_OFFERED, texts[0], "as said, or change the pod")
     code = empty.refuses(fact.request)
     if not code:
         return None
     why = REASONS[code].text if code in REASONS else code
     what = f"asks for {_ask(fact.request, code)}, and " if code in CURED_BY_ROOM else ""
     message = f"{code}: {what}no node would take it, not even an empty one: {why}"
-    return Cause(NEVER_FITS, message, "change the request, or add such a node")
+    return _Cause(_NEVER_FITS, message, "change the request, or add such a node")
 
 
 def _advice(code: str) -> str:
@@ -124,7 +124,7 @@ def _ask(request: PodRequest, code: str) -> str:
     if code == INSUFFICIENT_CPU:
         return f"{cpu_text(request.cpu_milli)} CPU"
     if code == INSUFFICIENT_MEMORY:
-        return f"{mib_text(request.memory_bytes // MIB)} of host memory"
+        return f"{mib_text(request.memory_bytes // _MIB)} of host memory"
     return asks_text(request.devices, request.extended) or "what it asks for"
 
 
@@ -140,7 +140,7 @@ class _Empty:
         """The main reason for which every empty node refuses; empty if one would take it."""
         bare = msgspec.structs.replace(unbarred(request), company=ALONE)
         if bare not in self._known:
-            if len(self._known) == REQUESTS_MAX:
+            if len(self._known) == _REQUESTS_MAX:
                 return ""
             self._known[bare] = self._ask(bare)
         return self._known[bare]
@@ -177,7 +177,7 @@ def _of_others(state: ClusterState) -> Iterator[Finding]:
         answers = " and ".join(sorted(ours))
         yield Finding(
             severity=WARNING,
-            code=OTHER_SCHEDULER,
+            code=_OTHER_SCHEDULER,
             subject=about_pods(names),
             message=f"wait{'s' * (len(names) == 1)} for a scheduler named {scheduler}; this one "
             f"answers to {answers}: did you mean {near}?",

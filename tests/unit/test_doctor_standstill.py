@@ -1,0 +1,204 @@
+"""What the doctor concludes from two states, from pods that wait and from the log's stream."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from allotment.core.explain.doctor import ERROR, WARNING, Finding, findings
+from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
+from allotment.core.explain.doctor.standstill import Work, of_standstill, work_of
+from allotment.core.ledger.model import ClusterState
+from allotment.core.logport import Setting
+from allotment_proto.events import Bound, Decided, Event, NodeGone, QueueObserved, Refusal
+from allotment_proto.facts import Problem
+from tests import build
+from tests.unit.rounds_world import group
+
+NOW_MS = 100_000
+
+
+def work(*events: Event) -> tuple[ClusterState, Work]:
+    state = build.state_of(*events)
+    return state, work_of(state, is_silent=True)
+
+
+def concluded(earlier: Sequence[Event], later: Sequence[Event] = ()) -> list[Finding]:
+    """What is found where the log was `earlier` half a minute ago, and has `later` too now."""
+    _, before = work(*earlier)
+    state, now = work(*earlier, *later)
+    return of_standstill(state, before, now, NOW_MS, 40_000 if state.decision_seq else 0)
+
+
+def refused(uid: str, code: str, basis: int) -> Decided:
+    refusal = Refusal(uid, "default", f"pod-{uid}", 1, ((code, 1),))
+    return build.decided(batch=(uid,), refusals=(refusal,), basis=basis, checked=basis)
+
+
+def bound(uid: str, decision: int) -> Bound:
+    return Bound(uid=uid, namespace="default", name=f"pod-{uid}", node="n1", decision=decision)
+
+
+def test_a_pod_that_fits_and_nobody_decides_about() -> None:
+    (found,) = concluded([build.node("n1"), build.node("n2", 0), build.pod("a")])
+    assert (found.severity, found.code) == (ERROR, "NothingDecided")
+    assert (found.subject, found.pods) == ("pod default/pod-a", ("default/pod-a",))
+    assert found.message == (
+        "default/pod-a fits on 1 of 2 nodes and nobody has decided about it for 30s or more; it "
+        "waits for 1m39s; no decision was ever made"
+    )
+    assert found.since == "1970-01-01T00:00:01.000Z"
+
+
+def test_a_pod_that_fits_nowhere_and_was_never_told() -> None:
+    (found,) = concluded([build.node("n1", 0), build.pod("a")])
+    assert found.code == "NothingDecided"
+    assert "default/pod-a was never tried, and nobody has decided" in found.message
+
+
+def test_the_last_decision_is_named() -> None:
+    decided = build.decided(build.placement("a", "n1"))
+    log: list[Event] = [build.node("n1"), build.pod("a"), decided, bound("a", 3), build.pod("b")]
+    (found,) = concluded(log)
+    assert found.message.endswith("the last decision was 1m00s ago (seq 3)")
+
+
+def test_what_waits_for_a_moment_only_is_no_standstill() -> None:
+    assert concluded([build.node("n1")], [build.pod("a")]) == []
+    small = build.node("n1", [build.card(0, memory_mib=1)])
+    waits: list[Event] = [small, build.pod("a"), refused("a", "InsufficientGPUMemory", 2)]
+    assert concluded(waits) == []
+    assert concluded(waits, [build.node("n1", 2, rv=2)]) == []  # room came just now
+    (found,) = concluded([*waits, build.node("n1", 2, rv=2)])
+    assert found.code == "NothingDecided"
+
+
+def test_a_pod_that_has_its_place_and_nobody_binds() -> None:
+    decided = build.decided(build.placement("a", "n1"))
+    log: list[Event] = [build.node("n1"), build.pod("a"), decided]
+    (found,) = concluded(log)
+    assert (found.severity, found.code, found.seq) == (ERROR, "NothingBound", 3)
+    assert "was given its place on n1 and nobody has bound it for 30s" in found.message
+    assert concluded(log, [bound("a", 3)]) == []
+    assert concluded(log[:2], [decided]) == []
+
+
+def test_a_quiet_cluster_is_not_asked_to_run_a_round() -> None:
+    state = build.state_of(build.node("n1"), build.pod("a"))
+    assert not work_of(state, is_silent=False)
+
+
+def test_pods_that_cannot_start_are_counted_once_by_cause() -> None:
+    typo = build.request(extended=(("volcano.sh/vgpu-numbre", 1),))
+    problem = Problem("InvalidRequest", "container 'c'", "volcano.sh/vgpu-cores is 120; 0 to 100")
+    closed = QueueObserved(uid="q2", name="night", rv=1, state="Closed")
+    events: list[Event] = [
+        QueueObserved(uid="q", name="default", rv=1),
+        closed,
+        build.node("n1"),
+        *(build.pod(f"t{n}", typo) for n in range(5)),
+        build.pod("x", problem=problem),
+        build.pod("big", build.request(build.wants(64_000))),
+        build.pod("cpu", build.request(cpu_milli=1_000_000)),
+        build.pod("unknown", queue="nigth"),
+        build.pod("closed", queue="night"),
+        group("g", 1, queue="gone"),
+        build.pod("grouped", group="default/g"),
+        build.pod("lost", group="default/nobody"),
+        build.pod("alotment", scheduler="alotment"),
+        build.pod("other", scheduler="default-scheduler"),
+        build.pod("fine"),
+    ]
+    found = findings(build.state_of(*events), NOW_MS)
+    said = {(one.code, one.message): one for one in found}
+    assert len(said) == len(found) == 9
+    by_pods = {one.pods: one for one in found}
+    (typos,) = (one for one in found if one.pods_total == 5)
+    assert typos.subject == "pods default/pod-t0, default/pod-t1, default/pod-t2 and 2 more"
+    assert by_pods[("default/pod-big",)].message == (
+        "InsufficientGPUMemory: asks for 1 × (64000 MiB, 25%), and no node would take it, not even "
+        "an empty one: no suitable card has enough unreserved memory"
+    )
+    assert "asks for 1000 CPU" in by_pods[("default/pod-cpu",)].message
+    assert by_pods[("default/pod-unknown",)].message == (
+        "queue nigth does not exist; did you mean night?"
+    )
+    assert by_pods[("default/pod-closed",)].code == "QueueClosed"
+    assert by_pods[("default/pod-grouped",)].message == (
+        "queue gone does not exist; there are default, night"
+    )
+    assert by_pods[("default/pod-lost",)].code == "GroupMissing"
+    assert by_pods[("default/pod-alotment",)].message == (
+        "waits for a scheduler named alotment; this one answers to allotment: did you mean "
+        "allotment?"
+    )
+    assert sum(one.never_start for one in found) == 13
+
+
+def test_a_pod_may_be_seen_before_its_group() -> None:
+    queue = QueueObserved(uid="q", name="default", rv=1)
+    state = build.state_of(queue, build.node("n1"), build.pod("a", group="default/g"))
+    assert findings(state, 3_000) == []
+    (found,) = findings(state, NOW_MS)
+    assert found.code == "GroupMissing"
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_pods_on_a_node_that_is_gone_or_not_ready(is_gone: bool) -> None:
+    runs = build.pod("a", node="n1", phase="Running", holdings=(build.holding(),))
+    gone = NodeGone(name="n1", uid="uid-n1", rv=2)
+    event = gone if is_gone else build.node("n1", rv=2, ready=False)
+    (found,) = findings(build.state_of(build.node("n1"), runs, event), NOW_MS)
+    wanted = (ERROR, "NodeGone") if is_gone else (WARNING, "NodeNotReady")
+    assert (found.severity, found.code) == wanted
+    assert found.message.endswith("with 1 pod on it: default/pod-a; they hold parts of 1 card"), (
+        found.message
+    )
+    assert findings(build.state_of(build.node("n1"), event), NOW_MS) == []
+
+
+def test_who_holds_an_unhealthy_card_is_said() -> None:
+    runs = build.pod("a", node="n1", phase="Running", holdings=(build.holding(),))
+    ill = build.node("n1", [build.card(0, healthy=False), build.card(1, healthy=False)])
+    held, free = findings(build.state_of(ill, runs), NOW_MS)
+    assert held.message == "GPU-0: registered as unhealthy; held by default/pod-a"
+    assert free.message == "GPU-1: registered as unhealthy; nobody holds any of it"
+
+
+STREAM = LogStream("LOG", (), (), (), replicas=1, is_clustered=False)
+
+
+def test_a_log_that_is_nearly_full_and_one_that_is() -> None:
+    assert of_log(STREAM) == []
+    day_ms = 86_400_000
+    half = Limit("max_bytes", 5 << 30, 10 << 30)
+    assert of_log(STREAM._replace(limits=(half, Limit("max_msgs", 10**9, -1)))) == []
+    nearly = Limit("max_bytes", 8 << 30, 10 << 30)
+    (found,) = of_log(STREAM._replace(limits=(nearly,), grown_ms=4 * day_ms))
+    assert (found.severity, found.code) == (WARNING, "LogNearlyFull")
+    assert found.message == (
+        "80% of max_bytes are used: 8.0 GiB of 10.0 GiB; at its pace so far it is full in 1d00h; "
+        "when it is full nothing is recorded, so nothing is scheduled"
+    )
+    (full,) = of_log(STREAM._replace(limits=(Limit("max_msgs", 990, 1_000),)))
+    assert (full.severity, full.code) == (ERROR, "LogFull")
+    assert full.message.startswith("99% of max_msgs are used: 990 records of 1,000 records;")
+
+
+def test_settings_that_lose_history_and_copies_that_lag() -> None:
+    stream = STREAM._replace(
+        wrong=(Setting("max_age", "3600", "0 (no limit)"),),
+        warnings=("compression is off",),
+        is_clustered=True,
+        copies=(Copy("nats-1", True, False, 0), Copy("nats-2", False, False, 7)),
+    )
+    found = of_log(stream)
+    assert [(one.severity, one.code) for one in found] == [
+        (ERROR, "LogSetting"),
+        (WARNING, "LogSetting"),
+        (WARNING, "LogOneReplica"),
+        (WARNING, "LogReplicaBehind"),
+        (WARNING, "LogReplicaBehind"),
+    ]
+    assert found[0].message == "max_age is 3600; wanted: 0 (no limit)"
+    assert found[3].message == "its copy on NATS server nats-1 is offline"
+    assert found[4].message == "its copy on NATS server nats-2 is 7 records behind"
