@@ -227,13 +227,13 @@ class Recorder:
         return self.append(subjects.OUTCOME, "binder/0", failed)
 
     def observe(self, uid: str, **changes: object) -> int:
-        self._rv += 1
+        self._rv = max(self._rv, self.seq) + 1
         fact = msgspec.structs.replace(self.state.pods[uid].fact, rv=self._rv, **changes)
         return self.append(subjects.pod(uid), "watcher/0", fact)
 
     def gone(self, uid: str) -> int:
         fact = self.state.pods[uid].fact
-        self._rv += 1
+        self._rv = max(self._rv, self.seq) + 1
         return self.append(
             subjects.pod(uid),
             "watcher/0",

@@ -113,7 +113,13 @@ def preempted() -> BatchRecorder:
     evicted = list(log.state.evicting.values())
     for eviction in evicted:
         name = {"uid": eviction.uid, "namespace": "default", "name": eviction.name}
-        ending = Evicted(**name, node=eviction.node, decision=log.state.decision_seq)
+        ending = Evicted(
+            **name,
+            node=eviction.node,
+            decision=log.state.decision_seq,
+            action=eviction.action,
+            for_whom=eviction.preemptor,
+        )
         log.append(subjects.OUTCOME, "binder/0", ending)
         log.observe(eviction.uid, deleting=True)
     for eviction in evicted:

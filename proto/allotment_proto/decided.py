@@ -174,7 +174,11 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
 
 
 class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
-    """The API server took the eviction of decision `decision`, or (with a code) refused it."""
+    """The API server took the eviction of decision `decision`, or (with a code) refused it.
+
+    `action` is as in `Eviction`; `for_whom` says in words who was to get the room: a group's
+    ``<namespace>/<name>``, or ``pod <namespace>/<name>`` (both empty: as before version 5).
+    """
 
     uid: str
     namespace: str
@@ -183,6 +187,8 @@ class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     decision: Seq
     code: str = ""
     message: str = ""
+    action: str = ""
+    for_whom: str = ""
 
 
 class Bound(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -61,6 +61,22 @@ class NodeGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     rv: Seq
 
 
+class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What Kubernetes says about the end of a pod; each text is cut to a bounded length.
+
+    `message` is the status's own, as kubelet or a device plugin worded it. `container` is the first
+    one that failed, with its `exit_code` and `exit_reason` (``OOMKilled``). `disruption` and
+    `disruption_message` are reason and message of the condition ``DisruptionTarget``: who ended it.
+    """
+
+    message: str = ""
+    container: str = ""
+    exit_code: Int64 = 0
+    exit_reason: str = ""
+    disruption: str = ""
+    disruption_message: str = ""
+
+
 class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """A pod as Kubernetes shows it now.
 
@@ -83,6 +99,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     `local_claims` are those that get a volume which is there already, together with the node.
     `shares_pct` says of containers, by number, what percentage of its cards' memory each asks for:
     so much do its `holdings` count, whatever is claimed (none: as claimed, as before version 5).
+    `ending` is what Kubernetes says about its end once it ended or is being deleted (None: nothing,
+    or as before version 5). It decides nothing, and is no reason for a record of its own.
     """
 
     uid: str
@@ -118,6 +136,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     class_priority: Int64 | None = None
     local_claims: tuple[LocalClaim, ...] = ()
     shares_pct: tuple[tuple[Amount, Amount], ...] = ()
+    ending: Ending | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -63,21 +63,21 @@ class Evictions:
 
     async def carry_out(self, state: ClusterState, eviction: Eviction) -> Evicted:
         """Evict one pod, however long it takes, and tell its user."""
-        pod = state.pods.get(eviction.uid)
+        pod, for_whom = state.pods.get(eviction.uid), preemptor_name(state, eviction.preemptor)
         if pod is not None and pod.fact.phase in ENDED:
             said = f"the pod {pod.fact.phase.lower()} before it was evicted"
-            return self._ending(eviction, reasons.POD_ENDED, said)
+            return self._ending(eviction, for_whom, reasons.POD_ENDED, said)
         if pod is not None and pod.fact.deleting:
-            return self._ending(eviction)
+            return self._ending(eviction, for_whom)
         async with self._places:
             answer = await self._evict(eviction)
         if isinstance(answer, Ok):
-            await self._tell(eviction, preemptor_name(state, eviction.preemptor))
-            return self._ending(eviction)
+            await self._tell(eviction, for_whom)
+            return self._ending(eviction, for_whom)
         if is_gone(answer):
-            return self._ending(eviction)
+            return self._ending(eviction, for_whom)
         code = reasons.DISRUPTION_BUDGET if is_protected(answer) else reasons.API_ERROR
-        return self._ending(eviction, code, answer.message)
+        return self._ending(eviction, for_whom, code, answer.message)
 
     async def _evict(self, eviction: Eviction) -> KubeResult:
         wait_s = RETRY_FIRST_S
@@ -104,7 +104,9 @@ class Evictions:
         if not isinstance(answer, Ok) and not is_gone(answer):
             self._say(eviction, f"its conditions could not be written: {answer.message}")
 
-    def _ending(self, eviction: Eviction, code: str = "", message: str = "") -> Evicted:
+    def _ending(
+        self, eviction: Eviction, for_whom: str, code: str = "", message: str = ""
+    ) -> Evicted:
         self.evicted += not code
         self.refused += bool(code)
         return Evicted(
@@ -115,6 +117,8 @@ class Evictions:
             decision=self._decisions.get(eviction.uid, 0),
             code=code,
             message=message[:500],
+            action=eviction.action,
+            for_whom=for_whom,
         )
 
 

@@ -5,18 +5,18 @@ from pathlib import Path
 import anyio
 import click
 
+from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.pod import explain as explain_pod
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.schema import Explanation
+from allotment.core.explain.pod_story import PodLife, PodStory
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment_cli.errors import CliError
-from allotment_cli.explain_text import explanation_lines
-from allotment_cli.folding import Folded, fold, fold_at
+from allotment_cli.explain_text import OVER, explanation_lines
+from allotment_cli.folding import Folded, Observer, fold, fold_at
 from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, pod_name
-from allotment_cli.output import DOCUMENTS, emit, emit_document, suggest
+from allotment_cli.output import DOCUMENTS, emit, emit_document, screen_width, suggest
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.events import Envelope
@@ -94,7 +94,7 @@ def pod(
     if output in DOCUMENTS:
         emit_document(found, output)
     else:
-        emit(explanation_lines(found, everything=all_))
+        emit(explanation_lines(found, everything=all_, width=screen_width()))
         suggest(_next(found))
     if exit_code and found.status.phase == "Pending":
         ctx.exit(PENDING_EXIT)
@@ -102,29 +102,50 @@ def pod(
 
 async def run(
     origin: Origin, namespace: str, name: str, at: str | None, node: str | None
-) -> Explanation:
+) -> PodExplanation:
     """Fold to the moment; for a placed pod fold again to what its decision read."""
-    story = PodStory(namespace, name)
+    async with open_source(origin) as source:
+        folded, story = await collect(source, namespace, name, at)
+        if node is not None and node not in folded.state.nodes:
+            raise CliError(f"node {node} is not known at seq {folded.seq}", "see: allot get nodes")
+        before = None if story.placed is None else await _before(source, story.placed.decided.basis)
+        kin = None if story.latest is None else await kin_of(source, story, story.latest, folded)
+    return explain_pod(folded.state, story, folded.time_ms, before=before, node=node, kin=kin)
 
+
+async def collect(
+    source: Source, namespace: str, name: str, at: str | None
+) -> tuple[Folded, PodStory]:
+    """The story of the pods of a name, up to a moment. Raises `CliError` if there is none."""
+    story = PodStory(namespace, name)
+    folded = await fold_at(source, at, _following(story))
+    if story.latest is None:
+        raise CliError(
+            f"pod {namespace}/{name} is not in the log up to seq {folded.seq}",
+            _similar(folded, namespace, name),
+        )
+    return folded, story
+
+
+async def kin_of(source: Source, story: PodStory, told: PodLife, folded: Folded) -> PodLife | None:
+    """The life of the pod of the same owner whose place a pod took; read again for it alone."""
+    kin = story.before.get(told.uid)
+    if kin is None:
+        return None
+    other = PodStory(kin.namespace, kin.name)
+    await fold(source, AtSequence(folded.seq), _following(other))
+    return other.lives.get(kin.uid)
+
+
+def _following(story: PodStory) -> Observer:
     def observe(record: Record, envelope: Envelope, state: ClusterState) -> None:
         story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
 
-    async with open_source(origin) as source:
-        folded = await fold_at(source, at, observe)
-        if story.fact is None:
-            raise CliError(
-                f"pod {namespace}/{name} is not in the log up to seq {folded.seq}",
-                _similar(folded, namespace, name),
-            )
-        if node is not None and node not in folded.state.nodes:
-            raise CliError(f"node {node} is not known at seq {folded.seq}", "see: allot get nodes")
-        before = None if story.placed is None else await _before(source, story)
-    return explain_pod(folded.state, story, folded.time_ms, before=before, node=node)
+    return observe
 
 
-async def _before(source: Source, story: PodStory) -> ClusterState:
-    assert story.placed is not None
-    return (await fold(source, AtSequence(story.placed.decided.basis))).state
+async def _before(source: Source, basis: int) -> ClusterState:
+    return (await fold(source, AtSequence(basis))).state
 
 
 def _similar(folded: Folded, namespace: str, name: str) -> str:
@@ -133,8 +154,10 @@ def _similar(folded: Folded, namespace: str, name: str) -> str:
     return f"did you mean {close}?" if close else "see: allot get pods"
 
 
-def _next(found: Explanation) -> str:
+def _next(found: PodExplanation) -> str:
     name = f"{found.subject.namespace}/{found.subject.name}"
+    if found.status.phase in OVER:
+        return f"allot log --pod {name}"
     if found.placement is not None:
         return f"allot ledger --node {found.placement.node}"
     if found.status.group_name:

@@ -18,7 +18,7 @@ from allotment.core.reasons import NO_FITTING_INSTANCE
 from allotment.core.units import bytes_text, duration_text, points_text
 from allotment_cli.amounts import compute_text
 from allotment_cli.moments import local_text
-from allotment_cli.output import table
+from allotment_cli.output import Prose, table
 
 TIMELINE_SHOWN = 14
 CANDIDATES_SHOWN = 3
@@ -38,7 +38,7 @@ def competition(found: Explanation, everything: bool) -> list[str]:
         hint = "" if everything else ": --all"
         lines.append(f"  {more} more{hint}")
     if found.decided_by is not None:
-        lines.append(f"  {_decided_by(found.decided_by)}")
+        lines.append(Prose(f"  {_decided_by(found.decided_by)}", 2))
     return lines
 
 
@@ -88,7 +88,7 @@ def rejected(funnel: Sequence[Step]) -> list[str]:
     counted = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     lost = sum(reasons.values())
     text = ", ".join(f"{code} {count}" for code, count in counted)
-    return [f"  {lost} of {funnel[0].left} rejected: {text}"]
+    return [Prose(f"  {lost} of {funnel[0].left} rejected: {text}", 4)]
 
 
 def funnel(funnel: Sequence[Step], request: Request) -> list[str]:
@@ -199,23 +199,24 @@ def node(steps: NodeSteps) -> list[str]:
 
 
 def timeline(timeline: Sequence[Line], everything: bool) -> list[str]:
-    shown = timeline if everything else timeline[-TIMELINE_SHOWN:]
+    """The lines of a story; the scheduler's own steps, and who says a line, only if asked for."""
+    told = [line for line in timeline if everything or not line.detail]
+    shown = told if everything else told[-TIMELINE_SHOWN:]
+    headers = ["TIME", "OFFSET", "SEQ", *(["BY"] if everything else []), "WHAT"]
     rows = [
         [
             local_text(line.time_ms, millis=True),
             _offset(line.offset_ms),
             str(line.seq or ""),
-            line.by,
+            *([line.by] if everything else []),
             line.text,
         ]
         for line in shown
     ]
-    hidden = len(timeline) - len(shown)
+    first, *rest = table(headers, rows, right=("OFFSET", "SEQ"), indent="  ")
+    hidden = len(told) - len(shown)
     lines = [f"  {hidden} earlier: --all"] if hidden else []
-    first, *rest = table(
-        ["TIME", "OFFSET", "SEQ", "BY", "WHAT"], rows, right=("OFFSET", "SEQ"), indent="  "
-    )
-    return [first, *lines, *rest]
+    return [first, *lines, *(Prose(line, first.index("WHAT")) for line in rest)]
 
 
 def _offset(ms: int) -> str:

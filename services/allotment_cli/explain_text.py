@@ -5,33 +5,45 @@ Everything is read from the JSON structs, so nothing is known to the text alone.
 
 from collections.abc import Iterator, Sequence
 
+from allotment.core.explain.life import Displaced, Life, PodExplanation, Relative
 from allotment.core.explain.schema import (
     DeviceAsk,
-    Explanation,
     Held,
     Request,
     Status,
     WaitingFor,
 )
 from allotment.core.explain.views import asked_whole, card_word
-from allotment.core.units import age_text, bytes_text, duration_text
+from allotment.core.ledger.model import ENDED
+from allotment.core.units import age_text, bytes_text, cpu_text, duration_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.amounts import part_text
-from allotment_cli.output import heading
+from allotment_cli.output import Prose, heading, wrapped
 
 LABEL = 11
+OVER = ENDED | {"Gone"}
+"""Statuses of pods that are over: why they were put where they were is told if asked for."""
 
 
-def explanation_lines(found: Explanation, *, everything: bool = False) -> list[str]:
-    """The whole screen; `everything` leaves nothing out of the long sections."""
-    lines = list(_head(found))
+def explanation_lines(
+    found: PodExplanation, *, everything: bool = False, width: int | None = None
+) -> list[str]:
+    """The whole screen; `everything` leaves nothing out of the long sections. Words are wrapped at
+    `width`, if there is one.
+    """
+    return wrapped(_lines(found, everything), width)
+
+
+def _lines(found: PodExplanation, everything: bool) -> list[str]:
+    lines = list(_head(found, everything))
     waits = found.status.phase == "Pending" and found.placement is None
-    if found.candidates:
+    is_over = found.status.phase in OVER and not everything
+    if found.candidates and not is_over:
         title = (
             f"Why this {_noun(found.request)}" if found.candidates[0].devices else "Why this node"
         )
         lines += _section(title, sections.competition(found, everything))
-    if found.funnel:
+    if found.funnel and not is_over:
         if waits:
             lines += _section("Rejected nodes", sections.funnel(found.funnel, found.request))
         elif found.funnel[-1].left < found.funnel[0].left:
@@ -41,19 +53,22 @@ def explanation_lines(found: Explanation, *, everything: bool = False) -> list[s
         lines += _section(
             "Fragmented: enough memory is free, but not in one piece",
             [
-                f"  {bytes_text(piece.free_bytes)} of suitable card memory is free; the largest "
-                f"piece with enough compute is {bytes_text(piece.largest_usable_bytes)}."
+                Prose(
+                    f"  {bytes_text(piece.free_bytes)} of suitable card memory is free; the "
+                    f"largest piece with enough compute is "
+                    f"{bytes_text(piece.largest_usable_bytes)}.",
+                    2,
+                )
             ],
         )
     if found.closest:
         lines += _section("Closest cards", sections.closest(found.closest))
     if found.waiting_for is not None:
-        lines += ["", _field("Waiting", _waiting(found.waiting_for))]
+        lines += ["", field("Waiting", _waiting(found.waiting_for))]
     if found.node_steps is not None:
         lines += _section(f"On node {found.node_steps.node}", sections.node(found.node_steps))
     if found.timeline:
-        title = "Timeline (when each step finished)"
-        lines += _section(title, sections.timeline(found.timeline, everything))
+        lines += _section("Timeline", sections.timeline(found.timeline, everything))
     return lines
 
 
@@ -61,40 +76,46 @@ def _section(title: str, body: Sequence[str]) -> list[str]:
     return ["", heading(title), *body]
 
 
-def _field(label: str, text: str) -> str:
-    return f"{label:<{LABEL}}{text}"
+def field(label: str, text: str) -> str:
+    """A line of the head, with its label."""
+    return Prose(f"{label:<{LABEL}}{text}", LABEL)
 
 
-def _head(found: Explanation) -> Iterator[str]:
+def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     who, status, decision = found.subject, found.status, found.decision
-    yield _field("Pod", f"{who.namespace}/{who.name}   uid {who.uid}")
-    yield _field("Status", _status(found))
+    yield field("Pod", f"{who.namespace}/{who.name}   uid {who.uid}")
+    yield field("Status", _status(found))
     wants = wants_text(found.request)
-    yield _field(
+    yield field(
         "Wants",
         "unknown: its request cannot be read"
         if status.problem and not wants
         else wants or "no device",
     )
+    if found.life is not None:
+        yield from ask_fields(found.life)
     if status.problem:
-        yield _field("Problem", status.problem)
+        yield field("Problem", status.problem)
     elif status.cause:
-        yield _field("Cause", status.cause + _ever(status))
+        yield field("Cause", status.cause + _ever(status))
     for note in status.notes:
-        yield _field("Because", note)
+        yield field("Because", note)
     if status.waits:
-        yield _field("Waits", status.waits)
+        yield field("Waits", status.waits)
     if status.group and not status.problem:
-        yield _field("Group", status.group)
+        yield field("Group", status.group)
     if status.nominated:
-        yield _field(
+        yield field(
             "Reserved",
             f"{status.nominated}, until it is tried there: other pods are evicted for it",
         )
-    if status.evicted_for:
-        yield _field("Evicted", f"to make room for {status.evicted_for}")
+    ends = found.life is not None and found.life.end is not None
+    if status.evicted_for and not ends:
+        yield field("Evicted", f"to make room for {status.evicted_for}")
     if status.never_preempts:
-        yield _field("Evicts", "nobody: its preemptionPolicy is Never")
+        yield field("Evicts", "nobody: its preemptionPolicy is Never")
+    if found.life is not None:
+        yield from story_fields(found.life)
     if found.placement is not None:
         held = found.placement
         verb = "Held" if held.phase == "released" else "Holds"
@@ -106,17 +127,73 @@ def _head(found: Explanation) -> Iterator[str]:
         ]
         parts += [f"{held.node}: {name} {count}" for name, count in held.extended.items()]
         for text in parts or [f"{held.node}, no device"]:
-            yield _field(verb, text)
+            yield field(verb, text)
             verb = ""
     if decision is not None:
-        yield _field(
-            "Decision",
-            f"{decision.id}   policy {decision.policy}@{decision.policy_version}   "
-            f"read ledger {decision.basis}, checked {decision.checked}, wrote seq {decision.seq}",
-        )
-    yield _field("As of", f"seq {found.as_of.seq}, {found.as_of.time}")
-    if found.trace is not None:
-        yield _field("Trace", found.trace.trace_id)
+        text = f"{decision.id}   policy {decision.policy}@{decision.policy_version}"
+        if everything:
+            text += f"   placed on state {decision.basis}, checked on state {decision.checked}"
+        yield field("Decision", text)
+    yield field("As of", f"seq {found.as_of.seq}, {found.as_of.time}")
+
+
+def ask_fields(told: Life) -> Iterator[str]:
+    """What else the pod asks for: of its host, of the node, and for whom."""
+    ask = told.ask
+    host = []
+    if ask.request.cpu_milli:
+        host.append(f"{cpu_text(ask.request.cpu_milli)} CPU")
+    if ask.request.host_memory_bytes:
+        host.append(f"{bytes_text(ask.request.host_memory_bytes)} memory")
+    if host:
+        yield field("Host", ", ".join(host))
+    where = [f"{key}={value}" for key, value in ask.node_selector.items()]
+    if ask.affinity:
+        where.append("affinity " + " or ".join(ask.affinity))
+    if ask.others:
+        where.append("rules about other pods")
+    if where:
+        yield field("Nodes", "; ".join(where))
+    if ask.tolerations:
+        yield field("Tolerates", ", ".join(ask.tolerations))
+    asks_as = [ask.scheduler]
+    if ask.queue:
+        asks_as.append(f"queue {ask.queue}")
+    if ask.group:
+        asks_as.append(f"group {ask.group}" + (f" as {ask.role}" if ask.role else ""))
+    if ask.priority or ask.priority_class:
+        named = f" ({ask.priority_class})" if ask.priority_class else ""
+        asks_as.append(f"priority {ask.priority}{named}")
+    yield field("Scheduler", ", ".join(asks_as))
+
+
+def story_fields(told: Life) -> Iterator[str]:
+    """How it ended, who had to go for it, and who came before and after it."""
+    if told.end is not None:
+        yield field("End", told.end.text)
+    if told.displaced:
+        yield field("Displaced", "; ".join(map(_displaced_text, told.displaced)))
+    if told.predecessor is not None:
+        yield field("Before it", _relative_text(told.predecessor))
+    if told.successor is not None:
+        yield field("After it", _relative_text(told.successor))
+
+
+def _displaced_text(displaced: Displaced) -> str:
+    ending = f", which stays: {displaced.reason}" if displaced.ending == "stays" else ""
+    return (
+        f"{displaced.namespace}/{displaced.name} on {displaced.node} "
+        f"({displaced.action}, decision {displaced.decision}){ending}"
+    )
+
+
+def _relative_text(relative: Relative) -> str:
+    owner = " of the same owner" if relative.is_of_owner else ""
+    said = f"pod {relative.namespace}/{relative.name}{owner}, uid {relative.uid}"
+    if relative.end is not None:
+        return f"{said}: {relative.end.text}"
+    where = f" on {relative.node}" if relative.node else ""
+    return f"{said}: {relative.status}{where}"
 
 
 def _piece_text(device: Held) -> str:
@@ -137,7 +214,7 @@ def _ever(status: Status) -> str:
     return f"   (fits an empty cluster: {'yes' if status.fits_empty_cluster else 'no'})"
 
 
-def _status(found: Explanation) -> str:
+def _status(found: PodExplanation) -> str:
     status, placement = found.status, found.placement
     if status.phase == "Pending" and placement is None:
         text = f"Pending {age_text(status.since_seconds or 0)}"

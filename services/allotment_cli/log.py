@@ -21,7 +21,16 @@ from allotment_cli.output import DOCUMENTS, emit, emit_document, json_text, note
 from allotment_cli.params import namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Corrected,
+    Decided,
+    Envelope,
+    Event,
+    Evicted,
+    PodGone,
+)
 from allotment_proto.registry import KINDS
 
 EVENT_TYPES = tuple(kind.struct.__name__ for kind in KINDS)
@@ -220,7 +229,7 @@ def _lines(record: Record, wanted: Wanted) -> list[LogLine]:
     for event in envelope.events:
         claim = wanted.claims.note(event, record.seq)  # always asked, like `shows`: it remembers
         if wanted.shows(record, event):
-            text = story.line(event, wanted.subject.uids) + claim
+            text = story.line(event, wanted.subject.only) + claim
             kind = type(event).__name__
             lines.append(LogLine(record.seq, time, envelope.by, kind, text, event))
     return lines
@@ -283,7 +292,7 @@ def _causes(envelope: Envelope) -> list[str]:
                 f"seq {event.basis} (placed), seq {event.checked} (checked), "
                 f"policy of seq {event.policy}"
             )
-        elif isinstance(event, Bound | BindFailed):
+        elif isinstance(event, Bound | BindFailed | Evicted | Corrected) and event.decision:
             found.append(f"decision at seq {event.decision}")
     return found
 
@@ -291,9 +300,12 @@ def _causes(envelope: Envelope) -> list[str]:
 async def _effects(
     source: Source, envelope: Envelope, seq: int, last_seq: int
 ) -> AsyncIterator[str]:
-    """The outcomes of a decision, as lines."""
-    if not any(isinstance(event, Decided) for event in envelope.events):
+    """What a decision led to, as lines: the outcomes, and the end of pods that it evicted."""
+    decided = [event for event in envelope.events if isinstance(event, Decided)]
+    if not decided:
         return
+    leaving = {eviction.uid for event in decided for eviction in event.evictions}
+    gaining = {nomination.uid for event in decided for nomination in event.nominations}
     async with aclosing(source.read(seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
@@ -303,5 +315,21 @@ async def _effects(
                     note(f"record {record.seq} cannot be read and was passed over")
                     continue
                 for event in later.events:
-                    if isinstance(event, Bound | BindFailed) and event.decision == seq:
+                    if _is_effect(event, seq, leaving):
                         yield f"seq {record.seq}: {story.line(event)}"
+                    elif isinstance(event, Decided):
+                        placed = {p.uid for p in event.placements} & gaining
+                        gaining -= placed
+                        if placed:
+                            yield f"seq {record.seq}: {story.line(event, placed)}"
+
+
+def _is_effect(event: Event, seq: int, leaving: set[str]) -> bool:
+    """Whether an event is the outcome of the decision at `seq`, or the end of a pod it evicted."""
+    match event:
+        case Bound() | BindFailed() | Evicted() | Corrected():
+            return event.decision == seq
+        case PodGone():
+            return event.uid in leaving
+        case _:
+            return False

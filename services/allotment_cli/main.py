@@ -29,6 +29,11 @@ COMMANDS = {
         "explain",
         "Explain why a pod, gang or queue runs or waits.",
     ),
+    "story": (
+        "allotment_cli.story",
+        "story",
+        "Tell a pod's whole story: what it asked for, waited for, got, and how it ended.",
+    ),
     "doctor": ("allotment_cli.doctor", "doctor", "List problems that need attention."),
     "job": (
         "allotment_cli.job",

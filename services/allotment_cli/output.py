@@ -9,6 +9,7 @@ here: what it would not print as itself is escaped, a line break included. A lin
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -26,6 +27,51 @@ class _Styled(str):
     """A line that is escaped already and has colours of ours."""
 
     __slots__ = ()
+
+
+class Prose(str):
+    """A line of words, which a narrow terminal shows on several: those after the first begin at
+    column `indent`.
+    """
+
+    __slots__ = ("indent",)
+    indent: int
+
+    def __new__(cls, text: str, indent: int) -> "Prose":
+        made = super().__new__(cls, text)
+        made.indent = indent
+        return made
+
+
+def screen_width() -> int | None:
+    """The columns of the terminal; None if stdout is none: then nothing is wrapped."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
+    """The lines, with prose broken between words where it is wider. Nothing is ever cut: a word
+    that is wider by itself stays whole.
+    """
+    if width is None:
+        return list(lines)
+    return [part for line in lines for part in _wrapped(line, width)]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    if not isinstance(line, Prose):
+        return [line]
+    shown = printable(line)
+    if len(shown) <= width:
+        return [shown]
+    head, words = shown[: line.indent], shown[line.indent :].split(" ")
+    out, current = [], head + words[0]
+    for word in words[1:]:
+        if len(current) + 1 + len(word) > width:
+            out.append(current.rstrip())
+            current = " " * line.indent + word
+        else:
+            current += f" {word}"
+    return [*out, current.rstrip()]
 
 
 def emit(lines: Iterable[str]) -> None:

@@ -175,9 +175,34 @@ class PodSpec(msgspec.Struct, rename="camel"):
     resource_claims: list[msgspec.Raw] | None = None
 
 
+class PodCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class Terminated(msgspec.Struct, rename="camel"):
+    exit_code: Int32 = 0
+    reason: str | None = None
+
+
+class ContainerState(msgspec.Struct):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct):
+    name: str = ""
+    state: ContainerState | None = None
+
+
 class PodStatus(msgspec.Struct, rename="camel"):
     phase: str | None = None
     reason: str | None = None
+    message: str | None = None
+    conditions: list[PodCondition] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
     nominated_node_name: str | None = None
 
 

@@ -165,7 +165,11 @@ def _says_nothing_new(last: Observed, seen: Observed) -> bool:
 
 
 def same_content(last: Observed, seen: Observed) -> bool:
-    """Whether two observations differ in nothing but their resourceVersion."""
+    """Whether two observations differ in nothing but their resourceVersion and, of pods, what is
+    said about their end: the observation in which it ends, or is to be deleted, has that already.
+    """
+    if isinstance(last, PodObserved) and isinstance(seen, PodObserved):
+        return last == msgspec.structs.replace(seen, rv=last.rv, ending=last.ending)
     return last == msgspec.structs.replace(seen, rv=last.rv)
 
 

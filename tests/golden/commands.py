@@ -64,7 +64,22 @@ PREEMPTION_COMMANDS = {
     "preemption-gang-placed": "explain gang urgent",
     "preemption-pod": "explain pod urgent-worker-0 --at 23",
     "preemption-victim": "explain pod background-worker-2 --at 23",
+    "preemption-victim-gone": "explain pod background-worker-2",
+    "preemption-victim-log": "log --pod background-worker-2",
+    "preemption-victim-story": "story background-worker-2",
+    "preemption-victim-story-json": "story background-worker-2 -o json",
+    "preemption-preemptor-log": "log --pod urgent-worker-0",
+    "preemption-preemptor-story": "story urgent-worker-0 --all",
+    "preemption-placed-pod": "explain pod urgent-worker-0",
+    "preemption-show": "log show 23",
     "preemption-never": "explain gang patient --at 23",
     "preemption-never-pod": "explain pod patient-worker-0 --at 23",
     "preemption-replay": "replay --verify",
 }
+WIDTHS = (80, 100, 140)
+WRAPPED_COMMANDS = {
+    "wrapped-waiting": "explain pod urgent-worker-0 --at 23",
+    "wrapped-victim": "explain pod background-worker-2",
+    "wrapped-story": "story urgent-worker-0",
+}
+"""On the log of the preemption, at each of the widths."""

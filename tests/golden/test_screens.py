@@ -12,7 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from allotment_cli.main import main
-from tests.golden.commands import BATCH_COMMANDS, COMMANDS, PREEMPTION_COMMANDS
+from tests.golden.commands import (
+    BATCH_COMMANDS,
+    COMMANDS,
+    PREEMPTION_COMMANDS,
+    WIDTHS,
+    WRAPPED_COMMANDS,
+)
 from tests.recording import busy_cluster
 from tests.recording_batch import busy_queues, preempted
 
@@ -66,6 +72,21 @@ def test_preemption_screen(name: str, preemption_file: Path, rewrite: bool) -> N
     compare(name, PREEMPTION_COMMANDS[name], preemption_file, rewrite)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", WRAPPED_COMMANDS)
+def test_wrapped_screen(
+    name: str,
+    width: int,
+    preemption_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rewrite: bool,
+) -> None:
+    """On a terminal words are wrapped; tables and what has no blank in it are not."""
+    for module in ("explain", "story"):
+        monkeypatch.setattr(f"allotment_cli.{module}.screen_width", lambda: width)
+    compare(f"{name}-{width}", WRAPPED_COMMANDS[name], preemption_file, rewrite)
+
+
 def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:
     words = shlex.split(command)
     at = words.index("show") if "show" in words else len(words)
@@ -78,5 +99,6 @@ def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:
 
 
 def test_no_screen_is_left_over() -> None:
-    known = {*COMMANDS, *BATCH_COMMANDS, *PREEMPTION_COMMANDS}
+    wrapped = {f"{name}-{width}" for name in WRAPPED_COMMANDS for width in WIDTHS}
+    known = {*COMMANDS, *BATCH_COMMANDS, *PREEMPTION_COMMANDS, *wrapped}
     assert {path.stem for path in SCREENS.glob("*.txt")} == known

@@ -5,7 +5,7 @@ from typing import Any
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.schema import Explanation
-from allotment_proto.events import QueueObserved
+from allotment_proto.events import Envelope, QueueObserved
 from tests import build
 from tests.unit.rounds_world import World, group
 
@@ -30,5 +30,6 @@ def job(world: World, name: str, pods: int, queue: str, **changes: Any) -> list[
 
 def explained(world: World, uid: str) -> Explanation:
     story = PodStory("default", uid)
-    story.uid, story.fact = uid, world.state.pods[uid].fact
+    seen = Envelope(v=1, at_ms=0, by="test", events=(world.state.pods[uid].fact,))
+    story.follow(world.state.seq, 0, seen, world.state)
     return explain(world.state, story, 0, node="n1")

@@ -221,7 +221,8 @@ def test_every_way_to_ask_says_that_a_claim_differs_and_from_what() -> None:
         told.follow(seq, 0, Envelope(v=1, at_ms=0, by="test", events=(event,)), state)
         lines.append(line(event) + book.note(event, seq))
     assert [said in text for text in lines] == [False] * 5 + [True] * 2
-    assert [m.seq for m in told.moments if m.text == said] == [6]
+    assert told.latest is not None
+    assert [m.seq for m in told.latest.moments if m.text == said] == [6]
 
 
 def test_a_claim_beyond_the_limits_is_said_as_well() -> None:

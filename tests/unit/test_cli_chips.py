@@ -2,8 +2,7 @@
 
 import pytest
 
-from allotment.core.explain.pod import request_of
-from allotment.core.explain.pod_views import pod_views
+from allotment.core.explain.pod_views import pod_views, request_of
 from allotment.core.explain.views import node_problems, node_views
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.base import PodSource

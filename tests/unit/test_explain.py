@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from allotment.core.explain.competition import decided_by
-from allotment.core.explain.pod import explain, fits_empty_cluster, trace_id
+from allotment.core.explain.pod import explain, fits_empty_cluster
 from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.pod_views import trace_id
 from allotment.core.explain.schema import Candidate, Explanation
 from allotment.core.explain.views import node_views
 from allotment.core.ledger.model import ClusterState

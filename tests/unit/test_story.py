@@ -3,7 +3,7 @@
 import msgspec
 
 from allotment.core.explain import pod_story
-from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.pod_story import PodLife, PodStory
 from allotment.core.explain.story import Everything, NodeSubject, PodSubject, Subject, line
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
@@ -13,20 +13,21 @@ from tests.recording import Recorder, busy_cluster, vgpu
 
 def told(log: Recorder, subject: Subject) -> list[tuple[int, str]]:
     return [
-        (record.seq, line(event, subject.uids))
+        (record.seq, line(event, subject.only))
         for record in log.records
         for event in decode_envelope(record.payload).events
         if subject.takes(event)
     ]
 
 
-def follow(log: Recorder, namespace: str, name: str) -> PodStory:
+def follow(log: Recorder, namespace: str, name: str) -> PodLife:
     story, state = PodStory(namespace, name), ClusterState()
     for record in log.records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
         story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
-    return story
+    assert story.latest is not None
+    return story.latest
 
 
 def test_a_pods_story_is_its_own_and_no_others() -> None:
@@ -93,7 +94,7 @@ def test_attempts_have_outcomes() -> None:
     assert story.attempts[2].code == "InsufficientGPUMemory"
     assert story.bound is not None
     assert story.placed is story.attempts[3]
-    assert [m.text for m in story.moments] == ["pod seen", "bound to n1", "Running", "Succeeded"]
+    assert [m.text for m in story.moments] == ["pod seen", "bound to n1", "Running"]
 
 
 def test_a_failed_binding_takes_the_place_away_again() -> None:

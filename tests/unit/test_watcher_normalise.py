@@ -4,6 +4,7 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.placement.rules.selectors import term_matches
+from allotment_proto.events import Ending
 from allotment_proto.facts import (
     PodRequest,
 )
@@ -252,3 +253,42 @@ def test_required_affinity_without_terms_matches_nothing() -> None:
     }
     (term,) = seen(pod).request.constraints.affinity
     assert not term_matches(term, {"any": "label"}, "n1")
+
+
+def test_what_kubernetes_says_of_a_pods_end_is_told_once_there_is_one() -> None:
+    document = pod_json(container(), nodeName="n1")
+    status = document["status"]
+    status["message"] = "m" * 9_000
+    status["reason"] = "UnexpectedAdmissionError"
+    status["conditions"] = [
+        {"type": "Ready", "status": "False", "reason": "x"},
+        {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"},
+    ]
+    status["containerStatuses"] = [
+        {"name": "fine", "state": {"terminated": {"exitCode": 0}}},
+        {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}},
+        {"name": "later", "state": {"terminated": {"exitCode": 1}}},
+        {"name": "waits", "state": {"waiting": {}}},
+        {"name": "new"},
+    ]
+    assert seen(document).ending is None, "it does not end"
+    document["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:06Z"
+    assert seen(document).ending == Ending(disruption="DeletionByTaintManager")
+    status["phase"] = "Failed"
+    ending = seen(document).ending
+    assert ending is not None
+    assert (ending.container, ending.exit_code, ending.exit_reason) == ("main", 137, "OOMKilled")
+    assert len(ending.message) == 500
+    assert ending.message.endswith("m…")
+
+
+def test_an_end_about_which_nothing_is_said_has_no_words() -> None:
+    document = pod_json(container(), nodeName="n1")
+    document["status"] = {
+        "phase": "Succeeded",
+        "message": None,
+        "conditions": [{"type": "DisruptionTarget", "status": "False", "reason": "x"}],
+        "initContainerStatuses": None,
+        "containerStatuses": [{"name": "a", "state": None}],
+    }
+    assert seen(document).ending is None

@@ -11,6 +11,7 @@ from allotment.core.logport import Record
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import (
+    Ending,
     Envelope,
     GroupGone,
     GroupObserved,
@@ -46,6 +47,16 @@ def test_the_same_content_is_reported_once() -> None:
     assert reported.nodes.seen(node("n", rv=2)) == []
     cordoned = node("n", rv=3, unschedulable=True)
     assert reported.nodes.seen(cordoned) == [cordoned]
+
+
+def test_words_about_a_pods_end_are_no_news_by_themselves() -> None:
+    reported = Reported(ClusterState())
+    leaving = pod("a", rv=1, deleting=True)
+    reported.pods.seen(leaving)
+    words = Ending(disruption="PreemptionByScheduler")
+    assert reported.pods.seen(pod("a", rv=2, deleting=True, ending=words)) == []
+    failed = pod("a", rv=3, deleting=True, phase="Failed", ending=words)
+    assert reported.pods.seen(failed) == [failed]
 
 
 def test_an_older_observation_that_comes_late_is_not_reported() -> None:

@@ -20,6 +20,7 @@ AFFINITY_MISMATCH: Final = "AffinityMismatch"
 VOLUME_OUT_OF_REACH: Final = "VolumeOutOfReach"
 NODE_GROUP: Final = "NodeGroupMismatch"
 CARD_WITHOUT_QUOTA: Final = "CardWithoutQuota"
+NOT_NOMINATED: Final = "NotNominatedNode"
 HOST_PORT_TAKEN: Final = "HostPortTaken"
 POD_AFFINITY_MISMATCH: Final = "PodAffinityMismatch"
 POD_ANTI_AFFINITY: Final = "PodAntiAffinity"
@@ -115,6 +116,7 @@ STEPS: Final = (
     Step("nodeConstraints", "taints, selector, affinity"),
     Step("volumes", "its volumes can be reached", is_rare=True),
     Step("queueNodes", "its queue may use the node", is_rare=True),
+    Step("nominated", "the node that an eviction makes room on for it", is_rare=True),
     Step("otherPods", "rules about other pods", is_rare=True),
     Step("volumeLimits", "its volumes can be attached", is_rare=True),
     Step("hostRoom", "room on the host"),
@@ -233,6 +235,13 @@ TABLE: Final = (
         "the node has no card for which the pod's queue has quota",
         "accept another card model, or give the queue quota for this one",
         step="queueNodes",
+    ),
+    Reason(
+        NOT_NOMINATED,
+        Cure.RETRY,
+        "the pod is nominated for another node, where pods were evicted for it",
+        "do nothing: it is tried on its own node first, and then on all others",
+        step="nominated",
     ),
     Reason(
         HOST_PORT_TAKEN,

@@ -14,7 +14,7 @@ from allotment.core.ledger import claims
 from allotment.core.ledger.model import ENDED
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import PodObserved
+from allotment_proto.events import Ending, PodObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy, Problem
 from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
@@ -29,6 +29,9 @@ REQUEST_BYTES_MAX = 32 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
 KINDS_REMEMBERED = 512
 ERROR_CHARS_MAX = 300
+ENDING_CHARS_MAX = 500
+"""Of each text about a pod's end: enough for kubelet's sentences, whoever else wrote one."""
+DISRUPTION = "DisruptionTarget"
 
 
 def pod_fact(
@@ -119,8 +122,43 @@ def pod_through(
         queue=standing.queue,
         class_priority=priorities.of_class,
         shares_pct=claims.shares_pct(held.holdings, asked),
+        ending=_ending(status, is_ended=phase in ENDED, is_deleting=bool(meta.deletion_timestamp)),
     )
     return fact if is_of_us or node else _left_to_others(fact)
+
+
+def _ending(status: objects.PodStatus, *, is_ended: bool, is_deleting: bool) -> Ending | None:
+    """What Kubernetes says about the end of a pod; None while there is none, or nothing is said."""
+    if not (is_ended or is_deleting):
+        return None
+    container, exit_code, exit_reason = _failed_container(status) if is_ended else ("", 0, "")
+    disruption = next(
+        (c for c in status.conditions or () if c.type == DISRUPTION and c.status == "True"),
+        objects.PodCondition(),
+    )
+    ending = Ending(
+        message=_cut(status.message if is_ended else ""),
+        container=_cut(container),
+        exit_code=exit_code,
+        exit_reason=_cut(exit_reason),
+        disruption=_cut(disruption.reason),
+        disruption_message=_cut(disruption.message),
+    )
+    return None if ending == Ending() else ending
+
+
+def _failed_container(status: objects.PodStatus) -> tuple[str, int, str]:
+    """The first container that ended with an exit code other than 0: name, code, reason."""
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        ended = container.state and container.state.terminated
+        if ended and ended.exit_code:
+            return container.name, ended.exit_code, ended.reason or ""
+    return "", 0, ""
+
+
+def _cut(text: str | None) -> str:
+    text = text or ""
+    return text if len(text) <= ENDING_CHARS_MAX else f"{text[: ENDING_CHARS_MAX - 1]}…"
 
 
 def _left_to_others(fact: PodObserved) -> PodObserved:

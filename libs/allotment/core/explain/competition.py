@@ -1,5 +1,7 @@
 """Who else would have taken a pod when it was placed, and what made the winner win."""
 
+from collections.abc import Callable, Mapping
+
 from allotment.core.explain.nodes import FITS, funnel
 from allotment.core.explain.pod_story import Attempt
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
@@ -10,7 +12,9 @@ from allotment.core.placement.evaluator import Evaluator, Place, Trial
 from allotment.core.placement.instances import smallest
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.verdict import verdict
+from allotment.core.reasons import NOT_NOMINATED
 from allotment_proto.events import Decided, PodObserved
+from allotment_proto.facts import PodRequest
 
 CANDIDATES_SHOWN = 8
 
@@ -40,13 +44,32 @@ def competition(
         lambda smaller: evaluator.verdicts(smaller, trial),
     )
     places = sorted(v for v in winning.values() if isinstance(v, Place))
-    codes = [FITS if isinstance(v, Place) else v for v in verdicts.values()]
+    codes = _codes(verdicts, lambda: evaluator.verdicts(_anywhere(before, fact), trial))
     node = placed.placement.node if placed.placement is not None else ""
     candidates = tuple(
         _candidate(rank, place, trial.node(place.rank[2]), node)
         for rank, place in enumerate(places[:CANDIDATES_SHOWN], 1)
     )
     return tuple(funnel(codes)), candidates, len(places)
+
+
+def _anywhere(before: ClusterState, fact: PodObserved) -> PodRequest:
+    """What a pod asks of nodes if it is not tried on the one that it is nominated for."""
+    return situated(verdict(before, fact).tries[-1], before)
+
+
+def _codes(
+    verdicts: Mapping[int, Place | str], anywhere: Callable[[], Mapping[int, Place | str]]
+) -> list[str]:
+    """What the nodes answered. One that was not asked, because the pod is nominated for another
+    one, is told apart from one that would have refused it anyway.
+    """
+    codes = {name: FITS if isinstance(v, Place) else v for name, v in verdicts.items()}
+    if NOT_NOMINATED in codes.values():
+        for name, answer in anywhere().items():
+            if codes.get(name) == NOT_NOMINATED and isinstance(answer, str):
+                codes[name] = answer
+    return list(codes.values())
 
 
 def _earlier(decided: Decided, uid: str) -> set[str]:

@@ -5,8 +5,6 @@ pod asks the very predicate that the scheduler asks; the table of a placed one i
 its decision was made on.
 """
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -20,29 +18,32 @@ from allotment.core.explain.acknowledgement import (
     wait_text,
 )
 from allotment.core.explain.competition import competition, decided_by
+from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.nodes import FITS, closest, codes, fragmentation, funnel, node_steps
-from allotment.core.explain.pod_story import Attempt, PodStory
-from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
+from allotment.core.explain.pod_story import Attempt, PodLife, PodStory
+from allotment.core.explain.pod_views import (
+    group_cause,
+    pod_status,
+    preemptor_name,
+    request_of,
+    trace_id,
+)
 from allotment.core.explain.schema import (
     SCHEMA,
     AsOf,
     Candidate,
     DecisionRef,
-    DeviceAsk,
-    Explanation,
     Held,
     Placed,
-    Request,
     Status,
     Subject,
     TraceRef,
     WaitingFor,
 )
-from allotment.core.explain.timeline import timeline
+from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.explain.views import MIB, compute_whole, device_name, piece_name, plain
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
-from allotment.core.placement.devices import cards_asked
 from allotment.core.placement.rules.bounds import unbarred
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
@@ -60,19 +61,22 @@ def explain(
     *,
     before: ClusterState | None = None,
     node: str | None = None,
-) -> Explanation:
-    """Explain the pod of a story that was followed to the sequence of `state`.
+    kin: PodLife | None = None,
+) -> PodExplanation:
+    """Explain the latest pod of a story that was followed to the sequence of `state`.
 
     `before` is the state at the basis of `story.placed`; without it a placed pod is explained
-    without its competitors. `node` adds every step on that node. Raises KeyError for a node that
-    the state does not know, ValueError for a story without a pod.
+    without its competitors. `node` adds every step on that node. `kin` is the life of the pod of
+    its owner whose place it took. Raises KeyError for a node that the state does not know,
+    ValueError for a story without a pod.
     """
-    fact = story.fact
-    if fact is None:
+    told = story.latest
+    if told is None:
         raise ValueError(f"pod {story.namespace}/{story.name} does not occur in the story")
-    pod = state.pods.get(story.uid)
+    fact = told.fact
+    pod = state.pods.get(told.uid)
     waits = pod is not None and pod.allocation is None and fact.uid in state.pending
-    placed = story.placed
+    placed = told.placed
     ruled = verdict(state, fact)
     asked = situated(ruled.tries[-1], state)
     answers = codes(state, asked)
@@ -83,10 +87,12 @@ def explain(
         steps, candidates, total = competition(before, placed, fact)
     elif not waits or fact.problem is not None:
         steps = ()
-    status = _status(state, story, pod, as_of_ms, ruled, asked, answers)
+    status = _status(state, told, pod, as_of_ms, ruled, asked, answers)
+    predecessor, successor = neighbours(state, story, told, kin)
+    life = life_of(state, told, as_of_ms, predecessor=predecessor, successor=successor)
     short_of_room = waits and fact.problem is None and steps[-1].left == 0
     one_day = short_of_room and status.fits_empty_cluster is True
-    return Explanation(
+    return PodExplanation(
         schema=SCHEMA,
         subject=Subject(kind="Pod", namespace=fact.namespace, name=fact.name, uid=fact.uid),
         as_of=AsOf(seq=state.seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
@@ -96,53 +102,15 @@ def explain(
         closest=tuple(closest(state, asked)) if short_of_room else (),
         fragmentation=fragmentation(state, asked) if one_day else None,
         waiting_for=waiting_for(state, asked) if short_of_room else None,
-        placement=_placed(state, story, pod),
+        placement=_placed(state, told, pod),
         candidates=candidates,
         candidates_total=total,
         decided_by=decided_by(candidates),
         decision=_decision(state, placed, before),
         node_steps=None if node is None else node_steps(state, state.nodes[node], asked),
-        timeline=tuple(timeline(story)),
+        timeline=life.timeline,
         trace=TraceRef(trace_id=trace_id(fact.uid)),
-    )
-
-
-def trace_id(uid: str) -> str:
-    """A pod's trace: its uid without dashes; for a uid that is no UUID, a hash of it."""
-    bare = uid.replace("-", "").lower()
-    if re.fullmatch(r"[0-9a-f]{32}", bare) and int(bare, 16):
-        return bare
-    return hashlib.blake2b(uid.encode(), digest_size=16).hexdigest()
-
-
-def request_of(request: PodRequest) -> Request:
-    chosen = request.selection
-    first = request.devices[0] if request.devices else None
-    return Request(
-        gpus=cards_asked(request),
-        memory_bytes=first.memory_mib * MIB if first else 0,
-        memory_percent=first.memory_pct if first else 0,
-        compute_percent=first.cores_pct if first else 0,
-        models=chosen.use_types or (),
-        not_models=chosen.nouse_types or (),
-        ids=chosen.use_ids or (),
-        not_ids=chosen.nouse_ids or (),
-        indexes=chosen.indexes or (),
-        mode=chosen.mode or "",
-        extended=plain(request.extended),
-        cpu_milli=request.cpu_milli,
-        host_memory_bytes=request.memory_bytes,
-        devices=tuple(
-            DeviceAsk(
-                family=d.family,
-                container=d.container_name,
-                count=d.count,
-                memory_bytes=d.memory_mib * MIB,
-                memory_percent=d.memory_pct,
-                compute_percent=d.cores_pct,
-            )
-            for d in request.devices
-        ),
+        life=msgspec.structs.replace(life, timeline=()),
     )
 
 
@@ -191,21 +159,20 @@ def emptied(node: Node) -> Node:
 
 def _status(
     state: ClusterState,
-    story: PodStory,
+    told: PodLife,
     pod: Pod | None,
     as_of_ms: int,
     ruled: PodVerdict,
     asked: PodRequest,
     answers: Sequence[str],
 ) -> Status:
-    fact = story.fact
-    assert fact is not None, "explain refuses a story without a pod"
+    fact = told.fact
     phase, cause = ("Gone", "") if pod is None else pod_status(state, pod)
-    first_ms = story.first.time_ms if story.first is not None else as_of_ms
+    first_ms = told.first.time_ms
     waits = phase == "Pending" and pod is not None
     is_asked = waits and fact.problem is None
     counted = list(answers) if is_asked else []
-    refused, eviction = story.refused, state.evicting.get(fact.uid)
+    refused, eviction = told.refused, state.evicting.get(fact.uid)
     nominated = state.nominated.values() if waits else ()
     is_gang = _is_gang(state, fact.group)
     group = group_cause(state, pod)[1] if waits and pod is not None else ""
@@ -222,14 +189,14 @@ def _status(
         nominated=next((n.nodes[fact.uid] for n in nominated if fact.uid in n.nodes), ""),
         evicted_for="" if eviction is None else preemptor_name(state, eviction.preemptor),
         never_preempts=waits and ruled.never_preempts,
-        node=_where(story, pod),
+        node=_where(told, pod),
         since_seconds=max(as_of_ms - first_ms, 0) // 1000,
-        attempts=story.attempts_total,
+        attempts=told.attempts_total,
         unchanged_seconds=(
             max(as_of_ms - refused.time_ms, 0) // 1000 if waits and refused is not None else None
         ),
-        latency_ms=None if story.placed is None else max(story.placed.time_ms - first_ms, 0),
-        bound_ms=None if story.bound is None else max(story.bound.time_ms - first_ms, 0),
+        latency_ms=None if told.placed is None else max(told.placed.time_ms - first_ms, 0),
+        bound_ms=None if told.bound is None else max(told.bound.time_ms - first_ms, 0),
         nodes=len(counted),
         fits_now=sum(code == FITS for code in counted),
         fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
@@ -256,17 +223,15 @@ def _waits(state: ClusterState, pod: Pod | None) -> str:
     return wait_text(pod.allocation.node, question, ahead)
 
 
-def _where(story: PodStory, pod: Pod | None) -> str:
+def _where(told: PodLife, pod: Pod | None) -> str:
     if pod is not None and pod.allocation is not None:
         return pod.allocation.node
-    if story.placed is not None and story.placed.placement is not None:
-        return story.placed.placement.node
-    return story.fact.node if story.fact is not None else ""
+    return told.node
 
 
-def _placed(state: ClusterState, story: PodStory, pod: Pod | None) -> Placed | None:
+def _placed(state: ClusterState, told: PodLife, pod: Pod | None) -> Placed | None:
     held = pod.allocation if pod is not None else None
-    placement = story.placed.placement if story.placed is not None else None
+    placement = told.placed.placement if told.placed is not None else None
     source = held or placement
     if source is None:
         return None

@@ -1,26 +1,46 @@
-"""One pod's life as its explanation needs it: attempts, binding, phases, each with its record."""
+"""Collects pods' lives from the log: the records of one pod into phases, attempts and its end.
+
+A `PodLife` is one pod (one uid); a `PodStory` follows the pods that carry one name, and
+finds out who came before and after. What they collected becomes a `life.Life` in `told`.
+"""
 
 from collections import deque
 
 import msgspec
 
+from allotment.core import reasons
+from allotment.core.explain import life
+from allotment.core.explain.acknowledgement import is_acknowledged
+from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.explain.story import corrected_text
 from allotment.core.ledger.claims import mismatch
-from allotment.core.ledger.model import ClusterState
-from allotment.core.reasons import problem_text
+from allotment.core.ledger.model import ENDED, SINGLE, ClusterState, Pod
+from allotment.core.reasons import problem_text, refusal_text
 from allotment_proto.events import (
     BindFailed,
     Bound,
     Corrected,
     Decided,
     Envelope,
+    Evicted,
+    Eviction,
+    GroupGone,
+    GroupObserved,
+    NodeGone,
+    NodeObserved,
     Placement,
     PodGone,
     PodObserved,
     Refusal,
 )
+from allotment_proto.volcano import keys
 
 ATTEMPTS_KEPT = 64
+PHASES_KEPT = 64
+MOMENTS_KEPT = 256
+LIVES_KEPT = 4
+"""Pods of one name that are remembered, the newest."""
+WAITING_AS_OWNER_KEPT = 1024
 
 PLACED = "placed"
 VOID = "void"
@@ -29,7 +49,15 @@ REFUSED = "refused"
 UNCHANGED = "unchanged"
 PASSED_OVER = "passed over"
 SHORT = "short"
-"""Its group did not get its minimum: `Attempt.code` and `Attempt.message` say why."""
+"""Its group did not get its minimum, or is not let in: `Attempt.code` and `.message` say why."""
+
+SCHEDULER, BINDER, PLUGIN, KUBELET = "scheduler", "binder", "device plugin", "kubelet"
+"""Who works on a phase, or is waited for."""
+
+RUNNING = "Running"
+GENERATED_CHARS = 5
+GENERATED_ALPHABET = frozenset("bcdfghjklmnpqrstvwxz2456789")
+"""How names end that Kubernetes makes of a `generateName`."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,29 +75,64 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """Anything else that happened to the pod."""
+    """Something that happened to the pod, in one line."""
 
     seq: int
     time_ms: int
     by: str
-    text: str
+    text: str = ""
 
 
-class PodStory:
-    """Collects the story of the latest pod of one name. `follow` every record after its fold.
+class Span:
+    """A phase while it is being collected."""
+
+    __slots__ = (
+        "attempts",
+        "code",
+        "decision",
+        "end",
+        "key",
+        "last_attempt",
+        "name",
+        "node",
+        "service",
+        "start",
+        "text",
+    )
+
+    def __init__(self, name: str, service: str, start: Moment) -> None:
+        self.name, self.service, self.start = name, service, start
+        self.end: Moment | None = None
+        self.key: object = None
+        self.code = self.text = self.node = ""
+        self.decision: int | None = None
+        self.attempts = 0
+        self.last_attempt: Moment | None = None
+
+
+class EvictionHere(msgspec.Struct, kw_only=True):
+    """The decision that evicted the pod, and who gains by it."""
+
+    moment: Moment
+    eviction: Eviction
+    preemptor: str
+    gains: dict[str, life.Gain]
+
+
+class PodLife:
+    """One pod's life. `follow` every record after its fold.
 
     Only the last attempts are kept; `attempts_total` counts all.
     """
 
-    def __init__(self, namespace: str, name: str) -> None:
-        self.namespace = namespace
-        self.name = name
-        self._begin("")
-
-    def _begin(self, uid: str) -> None:
-        self.uid = uid
-        self.fact: PodObserved | None = None
-        self.first: Moment | None = None
+    def __init__(self, fact: PodObserved, moment: Moment) -> None:
+        self.uid = fact.uid
+        self.fact = self.asked = fact
+        """As it was seen last; as it was seen last while it waited."""
+        self.first = _say(moment, "pod seen")
+        self.moments: deque[Moment] = deque([self.first], maxlen=MOMENTS_KEPT)
+        self.spans: list[Span] = []
+        self.spans_left_out = 0
         self.attempts: deque[Attempt] = deque(maxlen=ATTEMPTS_KEPT)
         self.attempts_total = 0
         self.refused: Attempt | None = None
@@ -77,64 +140,270 @@ class PodStory:
         self.placed: Attempt | None = None
         """The attempt that put the pod where it is or was; None while it waits."""
         self.bound: Moment | None = None
-        self.moments: list[Moment] = []
-        self.gone = False
+        """When it was first known to be bound: by the binder's word, or seen with its node."""
+        self.ran: Moment | None = None
+        self.deleting: Moment | None = None
+        self.ended: Moment | None = None
+        self.gone: Moment | None = None
+        self.node_gone: Moment | None = None
+        self.eviction: EvictionHere | None = None
+        self.displaced: dict[str, life.Displaced] = {}
+        self.waited_for = ""
+        self.queue = fact.queue
         self._claim = ""
+        self._acknowledged = False
 
-    def follow(self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState) -> None:
-        """One record, after `apply_all` let it take effect on `state`."""
-        for event in envelope.events:
-            moment = Moment(seq=seq, time_ms=time_ms, by=envelope.by, text="")
-            match event:
-                case PodObserved():
-                    if (event.namespace, event.name) == (self.namespace, self.name):
-                        self._observed(event, moment)
-                        self._claimed(moment, state)
-                case Decided():
-                    if self.uid in event.batch:
-                        self._attempted(event, moment, state)
-                case Bound():
-                    if event.uid == self.uid:
-                        self.bound = _say(moment, f"bound to {event.node}")
-                        self.moments.append(self.bound)
-                case BindFailed():
-                    if event.uid == self.uid:
-                        said = f"not bound to {event.node}: {event.code}: {event.message}"
-                        self.moments.append(_say(moment, said))
-                        self.placed = self.bound = None
-                case Corrected():
-                    if event.uid == self.uid:
-                        self.moments.append(_say(moment, corrected_text(event)))
-                case PodGone():
-                    if event.uid == self.uid:
-                        self.gone = True
-                        self.moments.append(_say(moment, "pod is gone"))
-                case _:
-                    pass
+    @property
+    def span(self) -> Span | None:
+        """The phase that lasts."""
+        return self.spans[-1] if self.spans and self.spans[-1].end is None else None
 
-    def _observed(self, event: PodObserved, moment: Moment) -> None:
-        if event.uid != self.uid:
-            self._begin(event.uid)
-            self.first = _say(moment, "pod seen")
-            self.moments.append(self.first)
-        earlier, self.fact = self.fact, event
-        if earlier is None:
-            before = ("Pending", "", False, False)
+    @property
+    def node(self) -> str:
+        """Where it is or was; empty while it waits."""
+        if self.placed is not None and self.placed.placement is not None:
+            return self.placed.placement.node
+        return self.fact.node
+
+    def begin(self, state: ClusterState) -> None:
+        """After the first observation took effect."""
+        fact, moment = self.fact, self.first
+        if fact.node:
+            self.moments.append(
+                _say(moment, f"seen on {fact.node}, where another scheduler put it")
+            )
+            self._enter(life.BOUND, PLUGIN, moment).node = fact.node
+        if fact.gated:
+            self.moments.append(_say(moment, "scheduling gates keep it from being tried"))
+        self._acknowledged_now(moment)
+        self._came_on("Pending", moment)
+        if fact.deleting:
+            self._is_deleted(moment)
+        self._look_why(moment, state)
+        self._look_at_claim(moment, state)
+
+    def observed(self, event: PodObserved, moment: Moment, state: ClusterState) -> None:
+        """The pod as it is now, after the observation took effect."""
+        earlier = self.fact
+        if 0 < event.rv < earlier.rv:
+            return
+        self.fact = event
+        if not event.node:
+            self.asked = event
+        if event.node and not earlier.node:
+            self._is_seen_bound(moment)
+        self._acknowledged_now(moment)
+        if event.deleting and not earlier.deleting:
+            self._is_deleted(moment)
+        if event.phase != earlier.phase:
+            self._came_on(earlier.phase, moment)
+        if event.gated != earlier.gated:
+            gates = "scheduling gates keep it from being tried"
+            self.moments.append(_say(moment, gates if event.gated else "no longer gated"))
+        self._look_why(moment, state)
+        self._look_at_claim(moment, state)
+
+    def follow(self, event: object, moment: Moment, state: ClusterState) -> None:
+        """Any other event, after its record took effect."""
+        match event:
+            case Decided():
+                self._decided(event, moment, state)
+            case Bound() if event.uid == self.uid:
+                if self.bound is None:
+                    self._is_bound(_say(moment, f"bound to {event.node}"))
+            case BindFailed() if event.uid == self.uid:
+                said = f"not bound to {event.node}: {event.code}: {event.message}"
+                self.moments.append(_say(moment, said))
+                self.placed = self.bound = None
+                self._look_why(moment, state)
+            case Corrected() if event.uid == self.uid:
+                self.moments.append(_say(moment, corrected_text(event)))
+            case Evicted():
+                self._evicted(event, moment)
+            case PodGone():
+                self._is_gone(event, moment)
+            case NodeGone() if event.name == self.node and self.node and not self._is_over():
+                self.node_gone = _say(moment, f"its node {event.name} is gone")
+                self.moments.append(self.node_gone)
+            case NodeObserved() if self.node_gone is not None and event.name == self.node:
+                if not self._is_over():
+                    self.node_gone = None
+                    self.moments.append(_say(moment, f"its node {event.name} is back"))
+            case GroupObserved() | GroupGone() if _key(event) == self.fact.group:
+                self._look_why(moment, state)
+            case _:
+                pass
+
+    def _is_over(self) -> bool:
+        return self.ended is not None or self.gone is not None
+
+    def _enter(self, name: str, service: str, moment: Moment) -> Span:
+        """The next phase begins, and the last one ends with it."""
+        self._close(moment)
+        span = Span(name, service, moment)
+        self.spans.append(span)
+        if len(self.spans) > PHASES_KEPT:
+            del self.spans[1]  # how it began stays
+            self.spans_left_out += 1
+        return span
+
+    def _close(self, moment: Moment) -> None:
+        span = self.span
+        if span is not None:
+            span.end = moment
+
+    def _is_seen_bound(self, moment: Moment) -> None:
+        node, placement = self.fact.node, self.placed and self.placed.placement
+        if placement and placement.node == node:
+            if self.bound is None:
+                self._is_bound(_say(moment, f"bound to {node}"))
+        elif self.placed is None:
+            self.moments.append(_say(moment, f"seen on {node}, where another scheduler put it"))
+            self._enter(life.BOUND, PLUGIN, moment).node = node
+
+    def _is_bound(self, moment: Moment) -> None:
+        self.bound = moment
+        self.moments.append(moment)
+        span = self.span
+        if span is not None and span.name == life.RESERVED:
+            bound = self._enter(life.BOUND, PLUGIN, moment)
+            bound.node, bound.decision = span.node, span.decision
+
+    def _acknowledged_now(self, moment: Moment) -> None:
+        fact = self.fact
+        if self._acknowledged or not fact.node or fact.bind_phase != keys.PHASE_SUCCESS:
+            return
+        if fact.phase == "Pending" and not is_acknowledged(Pod(fact, moment.seq)):
+            return
+        self._acknowledged = True
+        self.moments.append(_say(moment, "its device plugin has served it"))
+        span = self.span
+        if span is not None and span.name == life.BOUND:
+            self._enter(life.STARTING, KUBELET, moment).node = span.node
+
+    def _came_on(self, before: str, moment: Moment) -> None:
+        """Its phase in Kubernetes is another one than before."""
+        phase = self.fact.phase
+        if phase == before:
+            return
+        if phase == RUNNING:
+            self.ran = moment
+            self.moments.append(_say(moment, "Running"))
+            if self.deleting is None:
+                self._enter(life.RUNNING, "", moment).node = self.fact.node
+        elif phase in ENDED:
+            self.ended = moment
+            self._close(moment)
         else:
-            before = (earlier.phase, earlier.node, earlier.deleting, earlier.gated)
-        said = []
-        if event.phase != before[0]:
-            said.append(f"{event.phase}: {event.reason}" if event.reason else event.phase)
-        if event.node != before[1] and self.placed is None:
-            said.append(f"seen on {event.node}")
-        if event.deleting and not before[2]:
-            said.append("deletion asked for")
-        if event.gated != before[3]:
-            said.append("gated" if event.gated else "no longer gated")
-        if said:
-            self.moments.append(_say(moment, ", ".join(said)))
+            self.moments.append(_say(moment, phase))
 
-    def _claimed(self, moment: Moment, state: ClusterState) -> None:
+    def _is_deleted(self, moment: Moment) -> None:
+        if self._is_over():
+            return
+        self.deleting = moment
+        span = self.span
+        if span is not None and span.name == life.WAITING:
+            self.waited_for = _waited(span)
+        self._enter(life.TERMINATING, KUBELET if self.fact.node else "", moment).node = self.node
+
+    def _is_gone(self, event: PodGone, moment: Moment) -> None:
+        if event.uid == self.uid:
+            span = self.span
+            if span is not None and span.name == life.WAITING:
+                self.waited_for = _waited(span)
+            self._close(moment)
+            self.gone = moment
+        elif event.uid in self.displaced:
+            self._displaced_is(event.uid, "gone")
+
+    def _displaced_is(self, uid: str, ending: str, reason: str = "") -> None:
+        found = self.displaced[uid]
+        self.displaced[uid] = msgspec.structs.replace(found, ending=ending, reason=reason)
+
+    def _evicted(self, event: Evicted, moment: Moment) -> None:
+        if not event.code:
+            return
+        reason = f"{event.code}: {event.message}"
+        if event.uid == self.uid and self.eviction is not None and not self._is_over():
+            preemptor = self.eviction.preemptor
+            self.eviction = None
+            said = f"it stays: it could not be evicted for {preemptor}: {reason}"
+            self.moments.append(_say(moment, said))
+        elif event.uid in self.displaced and event.code != reasons.POD_ENDED:
+            self._displaced_is(event.uid, "stays", reason)
+
+    def _decided(self, event: Decided, moment: Moment, state: ClusterState) -> None:
+        is_tried = self.uid in event.batch
+        if is_tried:
+            self._attempted(event, moment, state)
+        if event.evictions:
+            self._take_evictions(event, moment, state)
+        if self.eviction is not None and self.eviction.gains:
+            self._take_gains(self.eviction.gains, event, moment.seq, state)
+        group = self.fact.group
+        if is_tried or (group and any(a.group == group for a in event.admissions)):
+            self._look_why(moment, state, is_tried=is_tried)
+
+    def _take_evictions(self, event: Decided, moment: Moment, state: ClusterState) -> None:
+        """Whom this decision evicts for the pod or its group, or for whom it evicts the pod."""
+        mine = {self.fact.group, SINGLE + self.uid}
+        for eviction in event.evictions:
+            if eviction.uid == self.uid and self.deleting is None and not self._is_over():
+                preemptor = preemptor_name(state, eviction.preemptor)
+                self.eviction = EvictionHere(
+                    moment=moment,
+                    eviction=eviction,
+                    preemptor=preemptor,
+                    gains={
+                        n.uid: life.Gain(namespace=n.namespace, name=n.name, uid=n.uid, node=n.node)
+                        for n in event.nominations
+                        if n.preemptor == eviction.preemptor
+                    },
+                )
+                verb = f"is to make room for {preemptor}"
+                self.moments.append(_say(moment, f"{verb} (decision {moment.seq})"))
+            elif eviction.preemptor in mine and self.placed is None and not self._is_over():
+                self.displaced[eviction.uid] = life.Displaced(
+                    namespace=eviction.namespace,
+                    name=eviction.name,
+                    uid=eviction.uid,
+                    node=eviction.node,
+                    action=eviction.action,
+                    decision=moment.seq,
+                    time_ms=moment.time_ms,
+                    ending="leaving",
+                )
+
+    def _take_gains(
+        self, gains: dict[str, life.Gain], event: Decided, seq: int, state: ClusterState
+    ) -> None:
+        for placement in event.placements:
+            gain = gains.get(placement.uid)
+            if gain is None or gain.decision is not None or state.voided.get(placement.uid) == seq:
+                continue
+            gains[placement.uid] = msgspec.structs.replace(gain, node=placement.node, decision=seq)
+
+    def _look_why(self, moment: Moment, state: ClusterState, *, is_tried: bool = False) -> None:
+        """While it waits: for what, from now on."""
+        pod = state.pods.get(self.uid)
+        if pod is None or self.deleting is not None or self._is_over():
+            return
+        if pod.allocation is not None or pod.fact.node:
+            return
+        code, text, key = why_waiting(state, pod)
+        group = state.groups.get(pod.fact.group)
+        if group is not None and group.fact is not None:
+            self.queue = group.fact.queue
+        span = self.span
+        if span is None or span.name != life.WAITING or span.key != key:
+            span = self._enter(life.WAITING, SCHEDULER, moment)
+            span.key = key
+        span.code, span.text = code, text
+        if is_tried:
+            span.attempts += 1
+            span.last_attempt = moment
+
+    def _look_at_claim(self, moment: Moment, state: ClusterState) -> None:
         """Say once when the pod's annotations claim something else than what is booked."""
         pod = state.pods.get(self.uid)
         problem = None if pod is None else mismatch(pod)
@@ -147,8 +416,13 @@ class PodStory:
         attempt = self._judge(event, moment, state)
         self.attempts.append(attempt)
         self.attempts_total += 1
-        if attempt.outcome == PLACED:
+        if attempt.outcome == PLACED and attempt.placement is not None:
             self.placed, self.refused, self.bound = attempt, None, None
+            span = self.span
+            if span is not None and span.name == life.WAITING:
+                self.waited_for = _waited(span)
+            reserved = self._enter(life.RESERVED, BINDER, moment)
+            reserved.node, reserved.decision = attempt.placement.node, moment.seq
         elif attempt.outcome == REFUSED:
             self.refused = attempt
 
@@ -182,17 +456,174 @@ class PodStory:
         for refusal in event.refusals:
             if refusal.uid == self.uid:
                 return attempt(REFUSED, refusal=refusal)
-        group = state.pods[self.uid].fact.group if self.uid in state.pods else ""
-        if group:
-            for short in event.shorts:
-                if short.group == group:
-                    return attempt(SHORT, code=short.code, message=short.message)
-            known = state.groups.get(group)
-            if known is not None and known.short is not None:
-                return attempt(SHORT, code=known.short.code, message=known.short.message)
-        if self.refused is not None:
+        pod = state.pods.get(self.uid)
+        if pod is not None and pod.refusal is not None and self.refused is not None:
             return attempt(UNCHANGED, refusal=self.refused.refusal)
-        return attempt(PASSED_OVER)
+        code, message = ("", "") if pod is None else group_cause(state, pod)
+        return attempt(SHORT, code=code, message=message) if code else attempt(PASSED_OVER)
+
+
+class Kin(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that came before or after another one of the same owner."""
+
+    uid: str
+    namespace: str
+    name: str
+    seen: Moment
+
+
+class PodStory:
+    """Collects the lives of the pods of one name. `follow` every record after its fold."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.lives: dict[str, PodLife] = {}
+        """By uid, the newest last."""
+        self.before: dict[str, Kin] = {}
+        self.after: dict[str, Kin] = {}
+        """By uid of a pod of this name, the pod of the same owner that came before, and after."""
+        self._owners = _Owners()
+
+    @property
+    def latest(self) -> PodLife | None:
+        """The newest pod of the name."""
+        return next(reversed(self.lives.values()), None)
+
+    @property
+    def fact(self) -> PodObserved | None:
+        """What is known of it; None before any pod of the name was seen."""
+        return None if self.latest is None else self.latest.fact
+
+    @property
+    def placed(self) -> Attempt | None:
+        """The decision that put it where it is or was."""
+        return None if self.latest is None else self.latest.placed
+
+    def follow(self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState) -> None:
+        """One record, after `apply_all` let it take effect on `state`."""
+        for event in envelope.events:
+            moment = Moment(seq=seq, time_ms=time_ms, by=envelope.by)
+            if isinstance(event, PodObserved):
+                self._observed(event, moment, state)
+            elif self.lives:
+                for told in self.lives.values():
+                    told.follow(event, moment, state)
+            if isinstance(event, PodGone):
+                self._owners.gone(event)
+
+    def _observed(self, event: PodObserved, moment: Moment, state: ClusterState) -> None:
+        if (event.namespace, event.name) == (self.namespace, self.name):
+            known = self.lives.get(event.uid)
+            if known is not None:
+                known.observed(event, moment, state)
+            else:
+                self.lives[event.uid] = new = PodLife(event, moment)
+                while len(self.lives) > LIVES_KEPT:
+                    del self.lives[next(iter(self.lives))]
+                new.begin(state)
+        follows = self._owners.observed(event, moment)
+        if follows is not None:
+            if event.uid in self.lives:
+                self.before[event.uid] = follows
+            if follows.uid in self.lives:
+                new_kin = Kin(
+                    uid=event.uid, namespace=event.namespace, name=event.name, seen=moment
+                )
+                self.after[follows.uid] = new_kin
+
+
+class _Owners:
+    """Which pod takes the place of which, where an owner makes pods under new names.
+
+    The first pod of an owner that is seen after another one failed, or was deleted before it
+    succeeded, takes that one's place. Only pods with generated names are asked for: others have
+    their place in the name.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, Kin]] = {}
+        """By uid: the owner with the beginning of the name, and the pod."""
+        self._vacant: dict[str, deque[Kin]] = {}
+
+    def observed(self, event: PodObserved, moment: Moment) -> Kin | None:
+        """The pod whose place this one takes, if it is new and takes one."""
+        if not event.owner:
+            return None
+        is_leaving = event.phase == "Failed" or (event.deleting and event.phase != "Succeeded")
+        if event.uid in self._known:
+            if is_leaving:
+                self._leaves(event.uid)
+            elif event.phase == "Succeeded":
+                del self._known[event.uid]
+            return None
+        base = generated_base(event.name)
+        if not base or event.phase in ENDED or event.deleting:
+            return None
+        key = f"{event.owner}/{base}"
+        kin = Kin(uid=event.uid, namespace=event.namespace, name=event.name, seen=moment)
+        self._known[event.uid] = key, kin
+        vacant = self._vacant.get(key)
+        return vacant.popleft() if vacant else None
+
+    def gone(self, event: PodGone) -> None:
+        self._leaves(event.uid)
+
+    def _leaves(self, uid: str) -> None:
+        found = self._known.pop(uid, None)
+        if found is not None:
+            key, kin = found
+            self._vacant.setdefault(key, deque(maxlen=WAITING_AS_OWNER_KEPT)).append(kin)
+
+
+def generated_base(name: str) -> str:
+    """What stands before the five characters that `generateName` adds; empty for other names."""
+    base, dash, suffix = name.rpartition("-")
+    is_generated = len(suffix) == GENERATED_CHARS and GENERATED_ALPHABET.issuperset(suffix)
+    return base if dash and is_generated else ""
+
+
+def why_waiting(state: ClusterState, pod: Pod) -> tuple[str, str, object]:
+    """The reason code of a pod that waits, its words, and what two equal ones have in common."""
+    fact = pod.fact
+    _, code = pod_status(state, pod)
+    nominated = next(
+        (n.nodes[fact.uid] for n in state.nominated.values() if fact.uid in n.nodes), ""
+    )
+    text = _why_text(state, pod, code)
+    key: object = (code, text, nominated)
+    if pod.refusal is not None and pod.refusal.problem is None and fact.problem is None:
+        key = (code, frozenset(name for name, _ in pod.refusal.reasons), nominated)
+    if nominated:
+        text += f"; nominated for {nominated}, where pods are evicted for it"
+    return code, text, key
+
+
+def _why_text(state: ClusterState, pod: Pod, code: str) -> str:
+    fact = pod.fact
+    if fact.problem is not None:
+        return problem_text(fact.problem).removeprefix(f"{code}: ")
+    if code == reasons.NOT_OURS:
+        names = ", ".join(state.policy.scheduler_names)
+        return f"its schedulerName is {fact.scheduler}; this scheduler answers to {names}"
+    known = reasons.REASONS.get(code)
+    otherwise = "" if known is None else known.text
+    if fact.gated or code == reasons.QUEUED:
+        return otherwise
+    if pod.refusal is not None:
+        said = refusal_text(pod.refusal).removesuffix(".")
+        return said.removeprefix(f"{code}: ")
+    if pod.fact.group in state.groups and state.groups[pod.fact.group].short is not None:
+        return otherwise  # Volcano's sentence about the group is for those who ask for the group
+    return group_cause(state, pod)[1] or otherwise
+
+
+def _waited(span: Span) -> str:
+    return f"{span.code}: {span.text}" if span.code else span.text
+
+
+def _key(event: GroupObserved | GroupGone) -> str:
+    return f"{event.namespace}/{event.name}"
 
 
 def _say(moment: Moment, text: str) -> Moment:

@@ -1,14 +1,19 @@
 """Pods of a state as plain facts: where each is in its life, what it holds, why it waits."""
 
+import hashlib
+import re
+
 import msgspec
 
 from allotment.core import reasons
 from allotment.core.explain.acknowledgement import ahead_of, is_awaited
+from allotment.core.explain.schema import DeviceAsk, Request
 from allotment.core.explain.views import MIB, compute_whole, device_name, plain
 from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Pod
+from allotment.core.placement.devices import cards_asked
 from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
-from allotment_proto.facts import Amounts, DeviceRequest
+from allotment_proto.facts import Amounts, DeviceRequest, PodRequest
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -121,3 +126,43 @@ def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
         parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
     parts += [f"{name}: {amount}" for name, amount in plain(extended).items()]
     return ", ".join(parts)
+
+
+def trace_id(uid: str) -> str:
+    """A pod's trace: its uid without dashes; for a uid that is no UUID, a hash of it."""
+    bare = uid.replace("-", "").lower()
+    if re.fullmatch(r"[0-9a-f]{32}", bare) and int(bare, 16):
+        return bare
+    return hashlib.blake2b(uid.encode(), digest_size=16).hexdigest()
+
+
+def request_of(request: PodRequest) -> Request:
+    """What a request asks for, as JSON."""
+    chosen = request.selection
+    first = request.devices[0] if request.devices else None
+    return Request(
+        gpus=cards_asked(request),
+        memory_bytes=first.memory_mib * MIB if first else 0,
+        memory_percent=first.memory_pct if first else 0,
+        compute_percent=first.cores_pct if first else 0,
+        models=chosen.use_types or (),
+        not_models=chosen.nouse_types or (),
+        ids=chosen.use_ids or (),
+        not_ids=chosen.nouse_ids or (),
+        indexes=chosen.indexes or (),
+        mode=chosen.mode or "",
+        extended=plain(request.extended),
+        cpu_milli=request.cpu_milli,
+        host_memory_bytes=request.memory_bytes,
+        devices=tuple(
+            DeviceAsk(
+                family=d.family,
+                container=d.container_name,
+                count=d.count,
+                memory_bytes=d.memory_mib * MIB,
+                memory_percent=d.memory_pct,
+                compute_percent=d.cores_pct,
+            )
+            for d in request.devices
+        ),
+    )

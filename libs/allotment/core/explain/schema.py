@@ -209,7 +209,9 @@ class DecidedBy(_Sparse, frozen=True, kw_only=True):
 
 
 class Line(_Sparse, frozen=True, kw_only=True):
-    """One step of the timeline; `offset_ms` counts from when the pod was first seen."""
+    """One step of the timeline; `offset_ms` counts from when the pod was first seen. A `detail` is
+    about the scheduler's own steps, of which the pod's owner need not know.
+    """
 
     time: str
     time_ms: int
@@ -217,6 +219,7 @@ class Line(_Sparse, frozen=True, kw_only=True):
     by: str
     text: str
     seq: int | None = None
+    detail: bool = False
 
 
 class DecisionRef(_Fact, frozen=True, kw_only=True):

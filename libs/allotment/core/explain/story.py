@@ -11,7 +11,7 @@ from typing import Any
 from allotment.core.explain.pod_views import asks_text
 from allotment.core.explain.views import plain
 from allotment.core.ledger.claims import claim_text, difference
-from allotment.core.ledger.model import ENDED
+from allotment.core.ledger.model import ENDED, SINGLE
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text, refusal_text
 from allotment.core.units import rfc3339
@@ -24,6 +24,7 @@ from allotment_proto.events import (
     DevicesConfigured,
     Event,
     Evicted,
+    Eviction,
     GroupGone,
     GroupObserved,
     MixLearned,
@@ -48,31 +49,95 @@ PARTS_SHOWN = 3
 class Everything:
     """No filter: the whole log."""
 
-    uids: Collection[str] | None = None
+    only: Collection[str] | None = None
 
     def takes(self, event: Event) -> bool:
         return True
 
 
 class PodSubject:
-    """Every event about pods of one name; `uids` are those that carried it, the latest last."""
+    """Every event of the story of the pods of one name.
+
+    These are the events about the pods themselves; while a pod is there what is decided and seen of
+    its group, and that its node goes and comes back; who is evicted for it; and if it is evicted
+    itself, what the pods get that it was evicted for.
+    """
 
     def __init__(self, namespace: str, name: str) -> None:
         self.namespace = namespace
         self.name = name
-        self._uids: dict[str, None] = {}
+        self._uids: set[str] = set()
+        self._groups: dict[str, str] = {}
+        """By uid of a pod that is there, its group; of one without, what stands for it."""
+        self._nodes: dict[str, str] = {}
+        self._others: set[str] = set()
+        """Who was evicted for the pod, or gains by its own eviction."""
+        self._victims: set[str] = set()
+        self._lost: set[str] = set()
+        """Nodes of the pod that are gone."""
 
     @property
-    def uids(self) -> Collection[str] | None:
-        return self._uids
+    def only(self) -> Collection[str] | None:
+        """The pods and groups whose parts of a decision belong to the story."""
+        return self._uids | self._others | set(self._groups.values())
 
     def takes(self, event: Event) -> bool:
-        if isinstance(event, PodObserved) and self._named(event.namespace, event.name):
-            self._uids.setdefault(event.uid)
-        return not self._uids.keys().isdisjoint(uids_of(event))
+        match event:
+            case PodObserved():
+                return self._observed(event)
+            case PodGone():
+                self._groups.pop(event.uid, None)
+                self._nodes.pop(event.uid, None)
+                return event.uid in self._uids
+            case Decided():
+                return self._decided(event)
+            case Evicted():
+                return event.uid in self._uids or event.uid in self._victims
+            case Bound() | BindFailed() | Corrected():
+                return event.uid in self._uids
+            case NodeGone() | NodeObserved():
+                is_news = isinstance(event, NodeGone) or event.name in self._lost
+                if event.name not in self._nodes.values() or not is_news:
+                    return False
+                self._lost ^= {event.name}
+                return True
+            case GroupObserved() | GroupGone():
+                return f"{event.namespace}/{event.name}" in self._groups.values()
+            case _:
+                return False
 
-    def _named(self, namespace: str, name: str) -> bool:
-        return (namespace, name) == (self.namespace, self.name)
+    def _observed(self, event: PodObserved) -> bool:
+        if (event.namespace, event.name) != (self.namespace, self.name):
+            return False
+        self._uids.add(event.uid)
+        if event.phase in ENDED:
+            self._groups.pop(event.uid, None)
+            self._nodes.pop(event.uid, None)
+            return True
+        self._groups[event.uid] = event.group or SINGLE + event.uid
+        if event.node:
+            self._nodes[event.uid] = event.node
+        return True
+
+    def _decided(self, event: Decided) -> bool:
+        groups = set(self._groups.values())
+        for placement in event.placements:
+            if placement.uid in self._groups:
+                self._nodes[placement.uid] = placement.node
+        found = not self._uids.isdisjoint(event.batch)
+        found |= any(placement.uid in self._others for placement in event.placements)
+        found |= any(short.group in groups for short in event.shorts)
+        found |= any(admission.group in groups for admission in event.admissions)
+        for eviction in event.evictions:
+            if eviction.uid in self._uids:
+                gaining = (n for n in event.nominations if n.preemptor == eviction.preemptor)
+                self._others.update(nomination.uid for nomination in gaining)
+                found = True
+            elif eviction.preemptor in groups:
+                self._others.add(eviction.uid)
+                self._victims.add(eviction.uid)
+                found = True
+        return found
 
 
 class NodeSubject:
@@ -89,7 +154,8 @@ class NodeSubject:
         self._uids: dict[str, None] = {}
 
     @property
-    def uids(self) -> Collection[str] | None:
+    def only(self) -> Collection[str] | None:
+        """The pods whose parts of a decision belong to the story."""
         return self._uids
 
     def takes(self, event: Event) -> bool:
@@ -169,19 +235,10 @@ class Claims:
         return ""
 
 
-def uids_of(event: Event) -> list[str]:
-    """The pods that an event says something about."""
-    match event:
-        case PodObserved() | PodGone() | Bound() | BindFailed() | Evicted() | Corrected():
-            return [event.uid]
-        case Decided():
-            return list(event.batch)
-        case _:
-            return []
-
-
 def line(event: Event, only: Collection[str] | None = None) -> str:
-    """One event in one line. With `only`, a decision shows its parts about these uids alone."""
+    """One event in one line. With `only`, a decision shows its parts about these pods (by uid) and
+    groups alone.
+    """
     return _decided_line(event, only) if isinstance(event, Decided) else _LINES[type(event)](event)
 
 
@@ -239,37 +296,66 @@ def _pod_line(event: PodObserved) -> str:
         words.append(f"asks {asks}" if asks else "asks for no device")
     if event.bind_phase:
         words.append(f"device plugin: {event.bind_phase}")
+    words += _ending_words(event)
     return f"pod {event.namespace}/{event.name}: {', '.join(words)}"
 
 
+def _ending_words(event: PodObserved) -> list[str]:
+    ending = event.ending
+    words = [event.reason] if event.reason else []
+    if ending is None:
+        return words
+    if ending.container:
+        why = f" ({ending.exit_reason})" if ending.exit_reason else ""
+        words.append(f"container {ending.container} exited with {ending.exit_code}{why}")
+    if ending.message:
+        words.append(ending.message)
+    if ending.disruption:
+        words.append(f"{ending.disruption}: {ending.disruption_message}")
+    return words
+
+
 def _decided_line(event: Decided, only: Collection[str] | None) -> str:
-    parts = [placed_text(p) for p in event.placements if only is None or p.uid in only]
+    def shows(*who: str) -> bool:
+        return only is None or any(one in only for one in who)
+
+    parts = [placed_text(p) for p in event.placements if shows(p.uid)]
     parts += [
         f"{d.placement.namespace}/{d.placement.name} dropped from {d.placement.node}: {d.code}"
         for d in event.dropped
-        if only is None or d.placement.uid in only
+        if shows(d.placement.uid)
     ]
     parts += [
         f"{r.namespace}/{r.name} refused: {refusal_text(r).removesuffix('.')}"
         for r in event.refusals
-        if only is None or r.uid in only
+        if shows(r.uid)
     ]
-    parts += [f"evicts {e.namespace}/{e.name} to {e.action}" for e in event.evictions]
     parts += [
-        f"{n.namespace}/{n.name} nominated for {n.node}"
-        for n in event.nominations
-        if only is None or n.uid in only
+        f"evicts {e.namespace}/{e.name} from {e.node} to {e.action} for {for_whom(event, e)}"
+        for e in event.evictions
+        if shows(e.uid, e.preemptor)
     ]
-    if only is None:
-        parts += [f"group {s.group} short: {s.code}" for s in event.shorts]
-        parts += [
-            f"group {a.group} held: {a.code}" if a.code else f"group {a.group} admitted"
-            for a in event.admissions
-        ]
+    parts += [
+        f"{n.namespace}/{n.name} nominated for {n.node}" for n in event.nominations if shows(n.uid)
+    ]
+    parts += [f"group {s.group} short: {s.code}" for s in event.shorts if shows(s.group)]
+    parts += [
+        f"group {a.group} held: {a.code}" if a.code else f"group {a.group} admitted"
+        for a in event.admissions
+        if shows(a.group)
+    ]
     shown = parts if only is not None else parts[:PARTS_SHOWN]
     more = f"; {len(parts) - len(shown)} more" if len(parts) > len(shown) else ""
     said = "; ".join(shown) or "refused as before"
     return f"decided {event.cycle} on {event.basis}: {said}{more}"
+
+
+def for_whom(event: Decided, eviction: Eviction) -> str:
+    """Who is to get the room of a pod, as people know it: a group, or a pod without one."""
+    if not eviction.preemptor.startswith(SINGLE):
+        return eviction.preemptor
+    named = (n for n in event.nominations if n.preemptor == eviction.preemptor)
+    return next((f"pod {n.namespace}/{n.name}" for n in named), eviction.preemptor)
 
 
 def placed_text(placement: Placement) -> str:
@@ -287,8 +373,13 @@ def _group_line(event: GroupObserved) -> str:
 
 
 def _evicted_line(event: Evicted) -> str:
-    ending = f"not evicted: {event.code}: {event.message}" if event.code else "evicted"
-    return f"pod {event.namespace}/{event.name} {ending} from {event.node}"
+    who = f"pod {event.namespace}/{event.name}"
+    to = f" to {event.action} for {event.for_whom}" if event.for_whom else ""
+    by = f"decision {event.decision}"
+    if event.code:
+        why = f"{event.code}: {event.message}"
+        return f"{who} not evicted from {event.node}{to} ({by}): {why}"
+    return f"{who} evicted from {event.node}{to} ({by})"
 
 
 def _policy_line(event: PolicyLoaded) -> str:

@@ -165,9 +165,9 @@ def _product(card: str) -> str:
 
 
 def _only(name: str) -> Bound:
-    """One node and no other."""
+    """The node that a task is nominated for, and no other."""
     there = NodeTerm((), (Expression("metadata.name", "In", (name,)),))
-    return Bound(reasons.AFFINITY_MISMATCH, (there,), f"it was promised node {name}")
+    return Bound(reasons.NOT_NOMINATED, (there,), f"it is nominated for node {name}")
 
 
 def _bound_of(rule: NodeRule) -> Bound:
