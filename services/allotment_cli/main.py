@@ -32,7 +32,7 @@ COMMANDS = {
     "story": (
         "allotment_cli.story",
         "story",
-        "Tell a pod's whole story: what it asked for, waited for, got, and how it ended.",
+        "Tell a pod's life: its ask, its waits, its place and its end.",
     ),
     "doctor": ("allotment_cli.doctor", "doctor", "List problems that need attention."),
     "job": (

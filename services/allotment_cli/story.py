@@ -49,7 +49,7 @@ def story(
     all_: bool,
     output: str,
 ) -> None:
-    """Tell a pod's whole story: what it asked for, waited for, got, and how it ended."""
+    """Tell a pod's life: its ask, its waits, its place and its end."""
     space, bare = pod_name(name, "pod", namespace)
     found = anyio.run(run, Origin(home, nats, file), space, bare, at, previous)
     if output in DOCUMENTS:

@@ -6,7 +6,8 @@ What others may use:
   told; and its shape, from which explanations, `allot story` and traces are made.
 * `pod.explain`, `gang.explain_gang`, `queue.explain_queue`: explanations; `schema`: their shapes.
 * `doctor`: what somebody should look at.
-* `story`: records in words, and which of them belong to one object. `views`, `pod_views`: nodes, cards and pods as plain rows.
+* `story`: records in words, and which of them belong to one object. `views`, `pod_views`: nodes,
+  cards and pods as plain rows.
 * `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.
 
 Everything else is inner. Nothing is decided here. What is asked of nodes is asked of
