@@ -50,7 +50,7 @@ class Counters:
             "created": now.jobs.created,
             "ended": now.jobs.ended,
             "groups": now.groups.made,
-            "lost": now.teller.lost,
+            "lost": now.reporter.lost,
             "defects": now.work.defects,
         }
         return {name: self.past[name] + lived[name] for name in lived}

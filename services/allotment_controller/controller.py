@@ -32,9 +32,9 @@ from allotment_controller.objects import (
 )
 from allotment_controller.pod_groups import PodGroups
 from allotment_controller.queues import COMMAND, FIRST_QUEUES, Queues, enqueue_waiting
+from allotment_controller.reporting import EventReporter
 from allotment_controller.settings import ControllerSettings
 from allotment_controller.state import GROUP, JOB, POD, QUEUE, ControllerContext, Known, WorkKey
-from allotment_controller.telling import Teller
 from allotment_controller.work import Again, Work
 
 ERROR_CHARS_MAX = 300
@@ -59,10 +59,10 @@ class Controller:
         self.ctx = ctx
         self.known = Known()
         self.work: Work[WorkKey] = Work(Random(secrets.randbits(64)), self._failed)
-        self.teller = Teller(client, ctx.settings.instance)
+        self.reporter = EventReporter(client, ctx.settings.instance)
         random = Random(secrets.randbits(64))
         self.context = ControllerContext(
-            client, ctx.settings, self.known, self.work, self.teller, random
+            client, ctx.settings, self.known, self.work, self.reporter, random
         )
         self.jobs = Jobs(self.context, metrics)
         self.groups = PodGroups(self.context)
@@ -84,7 +84,7 @@ class Controller:
     async def run(self) -> None:
         """Watch and work until cancelled. Nothing is done before everything was listed."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self.teller.run)
+            group.start_soon(self.reporter.run)
             for watch in self._watches:
                 group.start_soon(watch.run, self._client)
             await self._listed.wait()
@@ -235,7 +235,7 @@ class Controller:
         reason = "InvalidJob" if path == objects.JOBS else "UnreadableObject"
         about = Meta(event.name, event.namespace, event.uid)
         text = f"it cannot be read, so it is ignored: {event.error[:ERROR_CHARS_MAX]}"
-        self.teller.tell(*REPORTED_KINDS[path], about, Notice("Warning", reason, text))
+        self.reporter.report(*REPORTED_KINDS[path], about, Notice("Warning", reason, text))
 
     def _watch(
         self, path: str, kind: type[T], on_event: Callable[[WatchEvent[T]], Awaitable[None]]

@@ -69,17 +69,17 @@ class Jobs:
             found = update_problems(before, job.spec)
             if found:
                 text = "; ".join(map(str, found)) + ": pods that exist stay as they are"
-                self._context.teller.job(job.metadata, Notice("Warning", "InvalidUpdate", text))
+                self._context.reporter.job(job.metadata, Notice("Warning", "InvalidUpdate", text))
         elif before is None:
             spec = defaulted(job.spec, self._context.settings.default_scheduler)
             if text := self_waiting(spec):
-                self._context.teller.job(
+                self._context.reporter.job(
                     job.metadata, Notice("Warning", "GangWaitsForItself", text)
                 )
             names = [task.name for task in spec.roles]
             topology = task_topology.without_effect(job.metadata.annotations or {}, names)
             for text in filter(None, (without_effect(spec), topology)):
-                self._context.teller.job(job.metadata, Notice("Warning", "NoEffect", text))
+                self._context.reporter.job(job.metadata, Notice("Warning", "NoEffect", text))
         self._context.enqueue_job(*place_of(job.metadata))
 
     def on_job_gone(self, uid: str) -> None:
@@ -180,7 +180,7 @@ class Jobs:
             self._metrics.phase(job, written)
             context.enqueue_job(*place_of(metadata))
             job = msgspec.structs.replace(written, spec=job.spec)
-        context.teller.job(metadata, *plan.notices)
+        context.reporter.job(metadata, *plan.notices)
         group = context.known.groups.get(metadata.namespace, groups.name_of(job))
         if plan.delete_group and group is not None:
             await delete(context.client, keys.SCHEDULING, "PodGroup", group.metadata)
@@ -201,7 +201,7 @@ class Jobs:
                 self._context.client, keys.BATCH, "Job", metadata, plan.status, Job
             )
         except Denied as error:
-            self._context.teller.job(metadata, Notice("Warning", "JobStatusError", str(error)))
+            self._context.reporter.job(metadata, Notice("Warning", "JobStatusError", str(error)))
             raise
 
     async def _end(self, job: Job, pods: tuple[PodView, ...]) -> None:
@@ -262,7 +262,7 @@ class Jobs:
             return
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         text = f"{sorted(problems)[0]}{more}"
-        self._context.teller.job(job.metadata, Notice("Warning", reason, text))
+        self._context.reporter.job(job.metadata, Notice("Warning", reason, text))
         raise Again(text)
 
     async def _create_group(self, job: Job) -> None:

@@ -117,7 +117,7 @@ class PluginObjects:
 
     async def _refuse(self, job: Job, reason: str, text: str) -> None:
         """Say why the Job does not go on, as an Event and in its status. Raises Again."""
-        self._context.teller.job(job.metadata, Notice("Warning", reason, text))
+        self._context.reporter.job(job.metadata, Notice("Warning", reason, text))
         if job.status.state.message != text:
             await self._say(job, {"state": {"reason": reason, "message": text}})
         raise Again(text)

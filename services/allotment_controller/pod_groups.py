@@ -147,7 +147,7 @@ class PodGroups:
         topology = task_topology.without_effect(group.metadata.annotations or {})
         for text in filter(None, (groups.without_effect(group), topology)):
             notice = Notice("Warning", "NoEffect", text)
-            self._context.teller.tell(keys.SCHEDULING, "PodGroup", group.metadata, notice)
+            self._context.reporter.report(keys.SCHEDULING, "PodGroup", group.metadata, notice)
 
     # Phases
 

@@ -95,7 +95,7 @@ class Queues:
         text = (
             f"Command {command.action} is not done: it is unknown, or for another Job of this name"
         )
-        self._context.teller.job(job.metadata, Notice("Warning", "CommandDenied", text))
+        self._context.reporter.job(job.metadata, Notice("Warning", "CommandDenied", text))
         return False
 
     async def _operate(self, command: Command) -> None:
@@ -106,7 +106,9 @@ class Queues:
         if isinstance(decided, Denied):
             if queue is not None:
                 text = f"{command.action} is not done: {decided.reason}"
-                self._context.teller.queue(queue.metadata, Notice("Warning", "CommandDenied", text))
+                self._context.reporter.queue(
+                    queue.metadata, Notice("Warning", "CommandDenied", text)
+                )
             return
         for change in decided:
             await self._change(queues[change.queue], change)
@@ -134,7 +136,7 @@ class Queues:
         if written is not None:
             self._context.known.queues.observe(written)
             text = f"queue is {state} now, it was {queue.status.state or 'new'}"
-            self._context.teller.queue(queue.metadata, Notice("Normal", state, text))
+            self._context.reporter.queue(queue.metadata, Notice("Normal", state, text))
 
     def _groups(self) -> dict[str, int]:
         """PodGroups by queue."""

@@ -9,8 +9,8 @@ from allotment.core.jobs import keys
 from allotment.core.jobs.model import Job, Meta, PodGroup, Priorities, Queue
 from allotment_controller.cache import Cache, Key
 from allotment_controller.objects import PartialObject, Pod, PriorityClass
+from allotment_controller.reporting import EventReporter
 from allotment_controller.settings import ControllerSettings
-from allotment_controller.telling import Teller
 from allotment_controller.work import Again, Work
 
 WorkKey = tuple[str, str, str]
@@ -107,14 +107,14 @@ class ControllerContext:
         settings: ControllerSettings,
         known: Known,
         work: Work[WorkKey],
-        teller: Teller,
+        reporter: EventReporter,
         random: Random,
     ) -> None:
         self.client = client
         self.settings = settings
         self.known = known
         self.work = work
-        self.teller = teller
+        self.reporter = reporter
         self.random = random
 
     def enqueue_job(self, namespace: str, name: str, pods: int = 0) -> None:

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     uid: str
 
 
-class Seat(NamedTuple):
+class Position(NamedTuple):
     """A place in a line: what orders it, the namespace (empty if they take no turns), the entry."""
 
     level: Order
@@ -88,7 +88,7 @@ class _Row:
 
 
 class Line:
-    """Seats of one queue: level by level; in a level the namespaces take turns, each by arrival."""
+    """Positions of one queue, level by level; in one the namespaces take turns, each by arrival."""
 
     def __init__(self) -> None:
         self._rows: dict[Order, OrderedDict[str, _Row]] = {}
@@ -96,19 +96,19 @@ class Line:
         self._levels: list[Order] = []
         """The keys of `_rows` in order."""
 
-    def add(self, seat: Seat) -> None:
-        rows = self._rows.get(seat.level)
+    def add(self, position: Position) -> None:
+        rows = self._rows.get(position.level)
         if rows is None:
-            rows = self._rows[seat.level] = OrderedDict()
-            insort(self._levels, seat.level)
-        row = rows.get(seat.namespace)
+            rows = self._rows[position.level] = OrderedDict()
+            insort(self._levels, position.level)
+        row = rows.get(position.namespace)
         if row is None:
-            row = rows[seat.namespace] = _Row()
-        row.add(seat.entry)
+            row = rows[position.namespace] = _Row()
+        row.add(position.entry)
 
-    def replace(self, old: Seat | None, new: Seat | None) -> None:
-        """Take a seat out, if it is there, and add another. A namespace that keeps somebody in its
-        level keeps its turn.
+    def replace(self, old: Position | None, new: Position | None) -> None:
+        """Take a position out, if it is there, and add another. A namespace that keeps somebody in
+        its level keeps its turn.
         """
         was_there = old is not None and (new is None or old in self)
         if new is not None:
@@ -116,28 +116,28 @@ class Line:
         if old is not None and was_there:
             self._take_out(old)
 
-    def __contains__(self, seat: Seat) -> bool:
-        row = self._row(seat)
-        return row is not None and seat.entry in row
+    def __contains__(self, position: Position) -> bool:
+        row = self._row(position)
+        return row is not None and position.entry in row
 
-    def take_out_all(self, seats: Iterable[Seat]) -> None:
-        """Take many seats out: each row that has any is written anew once."""
+    def take_out_all(self, positions: Iterable[Position]) -> None:
+        """Take many positions out: each row that has any is written anew once."""
         gone: dict[tuple[Order, str], set[str]] = {}
-        some: dict[tuple[Order, str], Seat] = {}
-        for seat in seats:
-            place = seat.level, seat.namespace
-            gone.setdefault(place, set()).add(seat.entry.uid)
-            some[place] = seat
+        some: dict[tuple[Order, str], Position] = {}
+        for position in positions:
+            place = position.level, position.namespace
+            gone.setdefault(place, set()).add(position.entry.uid)
+            some[place] = position
         for (level, namespace), uids in gone.items():
             rows = self._rows[level]
             row = rows[namespace] = _Row(e for e in rows[namespace] if e.uid not in uids)
             self._drop_if_empty(some[level, namespace], row)
 
-    def had_its_turn(self, seat: Seat) -> None:
-        """The seat's namespace goes behind the others of its level."""
-        rows = self._rows.get(seat.level)
-        if rows is not None and seat.namespace in rows:
-            rows.move_to_end(seat.namespace)
+    def had_its_turn(self, position: Position) -> None:
+        """The position's namespace goes behind the others of its level."""
+        rows = self._rows.get(position.level)
+        if rows is not None and position.namespace in rows:
+            rows.move_to_end(position.namespace)
 
     def in_turns(self, found: Callable[[str], T | None]) -> Iterator[T]:
         """What is found for the uids, in order; those for which there is nothing are passed over
@@ -159,24 +159,24 @@ class Line:
     def __bool__(self) -> bool:
         return bool(self._levels)
 
-    def _row(self, seat: Seat) -> _Row | None:
-        rows = self._rows.get(seat.level)
-        return None if rows is None else rows.get(seat.namespace)
+    def _row(self, position: Position) -> _Row | None:
+        rows = self._rows.get(position.level)
+        return None if rows is None else rows.get(position.namespace)
 
-    def _take_out(self, seat: Seat) -> None:
-        row = self._row(seat)
+    def _take_out(self, position: Position) -> None:
+        row = self._row(position)
         if row is not None:
-            row.discard(seat.entry)
-            self._drop_if_empty(seat, row)
+            row.discard(position.entry)
+            self._drop_if_empty(position, row)
 
-    def _drop_if_empty(self, seat: Seat, row: _Row) -> None:
+    def _drop_if_empty(self, position: Position, row: _Row) -> None:
         if row:
             return
-        rows = self._rows[seat.level]
-        del rows[seat.namespace]
+        rows = self._rows[position.level]
+        del rows[position.namespace]
         if not rows:
-            del self._rows[seat.level]
-            del self._levels[bisect_left(self._levels, seat.level)]
+            del self._rows[position.level]
+            del self._levels[bisect_left(self._levels, position.level)]
 
 
 def _found(row: Iterable[Entry], found: Callable[[str], T | None]) -> Iterator[T]:
@@ -203,8 +203,8 @@ class Lines:
         self._takes_turns = False
         self._followed = 0
         self._woken_seq = -1
-        self._seats: dict[str, tuple[str, Seat]] = {}
-        """All who wait: their queue, and their seat there."""
+        self._positions: dict[str, tuple[str, Position]] = {}
+        """All who wait: their queue, and their position there."""
         self._all: dict[str, Line] = {}
         self._open: dict[str, Line] = {}
         """The same without those who were found not to be due."""
@@ -225,9 +225,9 @@ class Lines:
         else:
             changed = set(names)
             waiting = (job for uid in changed if (job := world.jobs.get(uid)) and _waits(job))
-            for name, seat in self._seated(session, waiting):
-                self._put(seat.entry.uid, name, seat)
-                changed.discard(seat.entry.uid)
+            for name, position in self._positions_of(session, waiting):
+                self._put(position.entry.uid, name, position)
+                changed.discard(position.entry.uid)
                 self.sorted_in += 1
             for uid in changed:
                 self._put(uid, "", None)
@@ -238,11 +238,11 @@ class Lines:
     def offered(self, uids: Iterable[str]) -> None:
         """A batch had these jobs, in this order: their namespaces had their turn."""
         for uid in uids:
-            name, seat = self._seats.get(uid, ("", None))
-            if seat is not None:
+            name, position = self._positions.get(uid, ("", None))
+            if position is not None:
                 for lines in (self._all, self._open):
                     if name in lines:
-                        lines[name].had_its_turn(seat)
+                        lines[name].had_its_turn(position)
 
     def in_turns(self, session: Session) -> Iterator[Job]:
         """Who is due, in job order within a queue, queues taking turns in queue order."""
@@ -270,43 +270,43 @@ class Lines:
     def _pass_over(self) -> None:
         for name, idle in self._idle.items():
             if idle:
-                self._open[name].take_out_all(self._seats[uid][1] for uid in idle)
+                self._open[name].take_out_all(self._positions[uid][1] for uid in idle)
         self._idle.clear()
 
     def _sort_all(self, session: Session) -> None:
-        self._seats.clear()
+        self._positions.clear()
         self._all.clear()
-        for name, seat in self._seated(session, filter(_waits, session.jobs.values())):
-            self._seats[seat.entry.uid] = name, seat
-            self._all.setdefault(name, Line()).add(seat)
+        for name, position in self._positions_of(session, filter(_waits, session.jobs.values())):
+            self._positions[position.entry.uid] = name, position
+            self._all.setdefault(name, Line()).add(position)
         self._open = {name: line.copy() for name, line in self._all.items()}
-        self.sorted_in += len(self._seats)
+        self.sorted_in += len(self._positions)
 
-    def _seated(self, session: Session, jobs: Iterable[Job]) -> list[tuple[str, Seat]]:
-        """The seats of jobs and their queues, in order of arrival: so namespaces that nobody of
+    def _positions_of(self, session: Session, jobs: Iterable[Job]) -> list[tuple[str, Position]]:
+        """The positions of jobs and their queues, in order of arrival: so namespaces that nobody of
         waited come in that order, too.
         """
         found = []
         for job in jobs:
             *level, arrival = session.job_key(job)
             namespace = job.view.namespace if self._takes_turns else ""
-            found.append((job.queue, Seat(tuple(level), namespace, Entry(arrival, job.uid))))
+            found.append((job.queue, Position(tuple(level), namespace, Entry(arrival, job.uid))))
         found.sort(key=_by_arrival)
         return found
 
-    def _put(self, uid: str, name: str, seat: Seat | None) -> None:
-        """Give a job its seat in a queue's line, or none, instead of the one that it had."""
-        before, old = self._seats.pop(uid, ("", None))
-        if seat is not None:
-            self._seats[uid] = name, seat
+    def _put(self, uid: str, name: str, position: Position | None) -> None:
+        """Give a job its position in a queue's line, or none, instead of the one that it had."""
+        before, old = self._positions.pop(uid, ("", None))
+        if position is not None:
+            self._positions[uid] = name, position
         for lines in (self._all, self._open):
             if old is not None and before != name and before in lines:
                 lines[before].replace(old, None)
-            if seat is not None:
-                lines.setdefault(name, Line()).replace(old if before == name else None, seat)
+            if position is not None:
+                lines.setdefault(name, Line()).replace(old if before == name else None, position)
 
 
-def _by_arrival(found: tuple[str, Seat]) -> Entry:
+def _by_arrival(found: tuple[str, Position]) -> Entry:
     return found[1].entry
 
 

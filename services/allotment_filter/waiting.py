@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.queues.order import OrderKey, order_key
-from allotment_filter.lines import Entry, Line, Seat
+from allotment_filter.lines import Entry, Line, Position
 from allotment_proto.events import (
     BindFailed,
     Decided,
@@ -26,7 +26,7 @@ class Waiting:
         self.state = state
         self.visited = 0
         """How many entries were looked at: the work done, for tests."""
-        self._seats: dict[str, tuple[OrderKey, Seat]] = {}
+        self._positions: dict[str, tuple[OrderKey, Position]] = {}
         self._line = Line()
         self._sort_anew()
 
@@ -49,7 +49,9 @@ class Waiting:
 
     def in_turns(self, is_due: Callable[[Pod], bool]) -> Iterator[Pod]:
         """The pods that are due, in order."""
-        if len(self._seats) != len(self.state.pending):  # a record that was passed over, perhaps
+        if len(self._positions) != len(
+            self.state.pending
+        ):  # a record that was passed over, perhaps
             self._sort_anew()
         pods = self.state.pods
 
@@ -62,32 +64,32 @@ class Waiting:
     def offered(self, uids: Iterable[str]) -> None:
         """A batch had these pods, in this order: their namespaces had their turn."""
         for uid in uids:
-            if uid in self._seats:
-                self._line.had_its_turn(self._seats[uid][1])
+            if uid in self._positions:
+                self._line.had_its_turn(self._positions[uid][1])
 
     def _look(self, uid: str) -> None:
         """Take note of a pod as the log shows it now."""
         key = order_key(self.state.pods[uid]) if uid in self.state.pending else None
-        known, old = self._seats.get(uid, (None, None))
+        known, old = self._positions.get(uid, (None, None))
         if known == key:
             return
-        new = None if key is None else self._seat(key)
+        new = None if key is None else self._position(key)
         if key is None or new is None:
-            del self._seats[uid]
+            del self._positions[uid]
         else:
-            self._seats[uid] = key, new
+            self._positions[uid] = key, new
         self._line.replace(old, new)
 
     def _sort_anew(self) -> None:
         pods = self.state.pods
         keys = sorted(order_key(pods[uid]) for uid in self.state.pending)
-        self._seats = {key[-1]: (key, self._seat(key)) for key in keys}
+        self._positions = {key[-1]: (key, self._position(key)) for key in keys}
         self._line = Line()
-        for _, seat in self._seats.values():
-            self._line.add(seat)
+        for _, position in self._positions.values():
+            self._line.add(position)
 
-    def _seat(self, key: OrderKey) -> Seat:
+    def _position(self, key: OrderKey) -> Position:
         level, _, namespace, _, uid = key
         if self.state.turns is None:
             namespace = ""
-        return Seat(((level,),), namespace, Entry(key[1:], uid))
+        return Position(((level,),), namespace, Entry(key[1:], uid))

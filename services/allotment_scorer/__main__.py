@@ -14,7 +14,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.metrics.cards import Gauge, card_gauges
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
-from allotment.core.metrics.schedule import Laps, Schedules
+from allotment.core.metrics.schedule import RoundTimings, Schedules
 from allotment.core.placement.board.board import Board
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
@@ -39,7 +39,7 @@ class Scorer:
         self._rounds: Rounds | None = None
         self._preemptions = Preemptions()
         self._schedules = Schedules()
-        self._timings = Laps(lambda: time.perf_counter_ns() // 1000)
+        self._timings = RoundTimings(lambda: time.perf_counter_ns() // 1000)
         ctx.metrics.expose_histograms([*self._schedules.histograms(), *self._timings.histograms()])
         world.fold.listeners.append(self._on_record)
 
@@ -92,7 +92,7 @@ class Scorer:
         state = self.world.fold.state
         board = self._ready_board()
         self._timings.begin()
-        outcome = self._ready_rounds().run(opened.batch, board, lap=self._timings.lap)
+        outcome = self._ready_rounds().run(opened.batch, board, on_step=self._timings.step_ended)
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         return Proposal(
             v=MESSAGE_VERSION,

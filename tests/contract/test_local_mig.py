@@ -40,7 +40,7 @@ def test_an_instance_is_handed_out_by_its_uuid(world: World) -> None:
     assert world.phase("a") == "Running"
     assert world.annotation("a", keys.BIND_PHASE) == keys.PHASE_SUCCESS
     assert world.env("a") == {"NVIDIA_VISIBLE_DEVICES": mig_uuid(CARD, "group1-3")}
-    assert world.fake.report()["cuts"] == {f"m/{CARD}": "group1"}
+    assert world.fake.report()["geometries"] == {f"m/{CARD}": "group1"}
     profile = mig_tables.DEFAULT[2].geometries[0].profiles[0]
     assert world.used("m")[0] == (1, profile.memory_mib, 0), "the instance, not what was asked for"
     put(world, "b", instance("group1-0"))
@@ -53,7 +53,7 @@ def test_a_card_is_cut_anew_when_nobody_holds_a_part_of_it(world: World) -> None
     world.end("a")
     put(world, "b", instance("group3-1", 30000))
     assert world.phase("b") == "Running"
-    assert world.fake.report()["cuts"] == {f"m/{CARD}": "group3"}
+    assert world.fake.report()["geometries"] == {f"m/{CARD}": "group3"}
     assert world.incidents() == []
 
 
@@ -65,7 +65,7 @@ def test_a_card_in_use_is_not_cut_anew(world: World) -> None:
     assert "cut as group1, in use are group1-0" in status["message"]
     assert world.incidents() == ["CutInUse"]
     assert world.phase("a") == "Running"
-    assert world.fake.report()["cuts"] == {f"m/{CARD}": "group1"}
+    assert world.fake.report()["geometries"] == {f"m/{CARD}": "group1"}
     put(world, "c", instance("group3-0", 30000, card_id("m", 1)))
     assert world.phase("c") == "Failed", "the record of b is older and still there"
 

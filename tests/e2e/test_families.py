@@ -309,17 +309,17 @@ def test_a_card_is_cut_anew_only_when_it_is_empty(cluster: Cluster) -> None:
         cluster.create(name, CASES["mig"])
     cluster.runs("a", "b")
     (card,) = set(cluster.holders("mig").values())
-    cut = stack.books()["cuts"][f"mig/{card}"]
+    cut = stack.books()["geometries"][f"mig/{card}"]
     stack.create_pod("whole", vgpu(80000), annotations=mode("mig"))
     stack.until(lambda: stack.refusal("whole") != "", "it is refused")
     cluster.end("a")
     cluster.create("c", CASES["mig"])
     cluster.runs("c")
     assert stack.node_of("whole") == ""
-    assert stack.books()["cuts"][f"mig/{card}"] == cut
+    assert stack.books()["geometries"][f"mig/{card}"] == cut
     cluster.end("b", "c")
     cluster.runs("whole")
-    assert stack.books()["cuts"][f"mig/{card}"] == "group4" != cut
+    assert stack.books()["geometries"][f"mig/{card}"] == "group4" != cut
     assert len(cluster.env("whole")["NVIDIA_VISIBLE_DEVICES"].split(",")) == 1
 
 

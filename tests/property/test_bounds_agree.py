@@ -9,7 +9,7 @@ from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator, Place
 from allotment.core.placement.gang import WholeRanker
-from allotment.core.placement.rules.bounds import Barred, Bound, Bounds, Worth, bounded, bounds_of
+from allotment.core.placement.rules.bounds import Bonus, Bound, Bounds, Excluded, bounded, bounds_of
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.reasons import (
     CARD_WITHOUT_QUOTA,
@@ -49,7 +49,7 @@ BOUNDS = st.builds(
     ).map(tuple),
     st.lists(
         st.builds(
-            Barred,
+            Excluded,
             st.sampled_from((HELD_FOR_GANG, KEPT_FOR_PREEMPTOR)),
             st.frozensets(st.sampled_from((*own.NODES, "nowhere"))),
             st.just("a hold"),
@@ -58,7 +58,7 @@ BOUNDS = st.builds(
     ).map(tuple),
     st.lists(
         st.builds(
-            Worth,
+            Bonus,
             st.sampled_from(("nodegroup", "capacity-card")),
             st.sampled_from((("zone",), ("tier",), ("tier", "zone"), ())),
             st.dictionaries(
@@ -67,7 +67,7 @@ BOUNDS = st.builds(
             st.integers(0, 2_000_000),
         ),
         max_size=2,
-        unique_by=lambda worth: worth.term,
+        unique_by=lambda bonus: bonus.term,
     ).map(tuple),
 )
 
@@ -111,7 +111,7 @@ def _same(state: ClusterState, board: Board, request: PodRequest) -> None:
     assert found[:3] == found[3:]
     evaluator = Evaluator(state)
     evaluator.begin()
-    kept = {name for barred in bounds_of(request).barred for name in barred.nodes}
+    kept = {name for excluded in bounds_of(request).excluded for name in excluded.nodes}
     places = evaluator.verdicts(request).values()
     assert not kept & {place.rank[2] for place in places if isinstance(place, Place)}
     evaluator.end()

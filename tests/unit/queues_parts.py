@@ -154,7 +154,7 @@ class Toy:
         open_ = [
             node
             for node in sorted(self.free)
-            if node not in limits.nodes_barred
+            if node not in limits.nodes_excluded
             and (limits.cards is None or self.model.get(node) in limits.cards)
         ]
         if task.uid in self.never or not open_:

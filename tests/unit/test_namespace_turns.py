@@ -17,7 +17,7 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.batches import next_round
 from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
-from allotment_filter.lines import Entry, Line, Seat
+from allotment_filter.lines import Entry, Line, Position
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved, PolicyLoaded
 from allotment_proto.facts import Policy
@@ -214,8 +214,8 @@ tiers:
     assert parse(text, "conf", ("allotment",)).policy.namespace_turns is False
 
 
-def seat(level: int, namespace: str, number: int) -> Seat:
-    return Seat(((level,),), namespace, Entry((number,), f"{namespace}{number}"))
+def position(level: int, namespace: str, number: int) -> Position:
+    return Position(((level,),), namespace, Entry((number,), f"{namespace}{number}"))
 
 
 def order(line: Line) -> list[str]:
@@ -224,19 +224,24 @@ def order(line: Line) -> list[str]:
 
 def test_a_line() -> None:
     line = Line()
-    for place in (seat(1, "a", 1), seat(0, "a", 9), seat(1, "a", 2), seat(1, "b", 3)):
+    for place in (
+        position(1, "a", 1),
+        position(0, "a", 9),
+        position(1, "a", 2),
+        position(1, "b", 3),
+    ):
         line.add(place)
     assert order(line) == ["a9", "a1", "b3", "a2"]
-    line.had_its_turn(seat(1, "a", 1))
+    line.had_its_turn(position(1, "a", 1))
     assert order(line) == ["a9", "b3", "a1", "a2"]
     copy = line.copy()
-    line.replace(seat(1, "b", 3), seat(1, "b", 4))
+    line.replace(position(1, "b", 3), position(1, "b", 4))
     assert order(line) == ["a9", "b4", "a1", "a2"], "who is changed keeps the namespace's turn"
-    line.replace(seat(0, "a", 9), None)
-    line.take_out_all([seat(1, "b", 4), seat(1, "a", 1)])
+    line.replace(position(0, "a", 9), None)
+    line.take_out_all([position(1, "b", 4), position(1, "a", 1)])
     assert order(line) == ["a2"]
-    line.replace(seat(1, "a", 7), None)
-    line.replace(seat(1, "a", 2), None)
+    line.replace(position(1, "a", 7), None)
+    line.replace(position(1, "a", 2), None)
     assert not line
     assert order(copy) == ["a9", "b3", "a1", "a2"]
 

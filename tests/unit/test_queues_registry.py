@@ -101,9 +101,9 @@ def test_node_groups(group: str, allowed: bool, points: int) -> None:
     )
     assert rule.allows({LABEL: group}) == allowed
     assert not rule.allows({})
-    (worth,) = found.node_points(one)
-    assert (worth.plugin, worth.label) == ("nodegroup", LABEL)
-    assert dict(worth.by_value).get(group, 0) == points * 1_000_000
+    (bonus,) = found.node_points(one)
+    assert (bonus.plugin, bonus.label) == ("nodegroup", LABEL)
+    assert dict(bonus.by_value).get(group, 0) == points * 1_000_000
 
 
 def test_node_groups_of_queues_without_affinity() -> None:

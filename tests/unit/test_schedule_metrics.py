@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core.ledger.state import apply_all
 from allotment.core.metrics.histograms import Histogram, spread
-from allotment.core.metrics.schedule import Laps, Schedules
+from allotment.core.metrics.schedule import RoundTimings, Schedules
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Event, GroupGone, StageTime
 from tests import build
 from tests.unit.rounds_world import World, group
@@ -125,10 +125,10 @@ def test_a_round_tells_its_steps_in_order_and_decides_the_same() -> None:
     world = World(build.node("n1", 2))
     batch = world.gang("g", 2)
     clock = iter(range(0, 10_000_000, 1_000))
-    laps = Laps(lambda: next(clock))
-    laps.begin()
-    assert world.rounds.run(batch, world.board, lap=laps.lap) == world.round(batch)
-    session, plugins, actions = laps.histograms()
+    timings = RoundTimings(lambda: next(clock))
+    timings.begin()
+    assert world.rounds.run(batch, world.board, on_step=timings.step_ended) == world.round(batch)
+    session, plugins, actions = timings.histograms()
     names = ["priority", "gang", "conformance", "drf", "proportion"]
     assert list(plugins.rows) == [(name, "OnSessionOpen") for name in names]
     assert session.rows[()].sum_us == (len(names) + 1) * 1_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.gang import WholeRanker
-from allotment.core.placement.rules.bounds import Worth, worth_micro
+from allotment.core.placement.rules.bounds import Bonus, bonus_micro
 from allotment.core.queues.model import JobView, Status, Task
 from allotment.core.queues.plugins.task_topology import (
     AFFINITY,
@@ -380,9 +380,9 @@ class TestPlaces:
 
 
 def test_a_nodes_name_is_no_label() -> None:
-    worth = Worth("task-topology", (), (("n1", 7),), 1)
-    assert worth_micro(worth, {"n1": "n2", "": "n1"}, "n2") == 1
-    assert worth_micro(worth, {}, "n1") == 7
+    bonus = Bonus("task-topology", (), (("n1", 7),), 1)
+    assert bonus_micro(bonus, {"n1": "n2", "": "n1"}, "n2") == 1
+    assert bonus_micro(bonus, {}, "n1") == 7
 
 
 @given(TOPOLOGIES, st.lists(st.sampled_from("abc"), min_size=3, max_size=8), st.data())

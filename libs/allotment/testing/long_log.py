@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     events: int
 
 
-class _Pod(msgspec.Struct, gc=False):
+class _Running(msgspec.Struct, gc=False):
     pending: PodObserved
     node: int
     cards: list[int]
@@ -73,7 +73,7 @@ class LongLog:
         self._random = random
         self._shapes = [_shape(random, number) for number in range(shapes)]
         self._free = [[SLOTS] * CARDS for _ in range(nodes)]
-        self._running: list[_Pod] = []
+        self._running: list[_Running] = []
 
     def entries(self, events: int) -> Iterator[Entry]:
         """Records until there were at least `events` events; may be called again for more."""
@@ -116,7 +116,7 @@ class LongLog:
             facts.append(self._end())
         yield from self._facts(facts)
 
-    def _pod(self) -> _Pod:
+    def _pod(self) -> _Running:
         random = self._random
         number = self.placed + random.getrandbits(30) * 1_000_000
         request = random.choice(self._shapes)
@@ -136,7 +136,7 @@ class LongLog:
             scheduler="allotment",
             request=request,
         )
-        return _Pod(pending, node, cards, share)
+        return _Running(pending, node, cards, share)
 
     def _room(self, count: int, share: int) -> tuple[int, list[int]]:
         """A random node and cards of it with room. Raises ValueError if the cluster is too full."""
@@ -149,7 +149,7 @@ class LongLog:
                 return node, cards
         raise ValueError(f"no room on {self._nodes} nodes for {self._live} pods; take more nodes")
 
-    def _placement(self, pod: _Pod) -> Placement:
+    def _placement(self, pod: _Running) -> Placement:
         request, runners = pod.pending.request, range(pod.node, pod.node + 3)
         return Placement(
             pod.pending.uid,
@@ -170,7 +170,7 @@ class LongLog:
             START_MS // 1000 + self._seq,
         )
 
-    def _seen(self, pod: _Pod) -> PodObserved:
+    def _seen(self, pod: _Running) -> PodObserved:
         return msgspec.structs.replace(
             pod.pending,
             rv=pod.pending.rv + 1,
@@ -244,7 +244,7 @@ def _shape(random: Random, number: int) -> PodRequest:
     )
 
 
-def _holdings(pod: _Pod) -> tuple[Holding, ...]:
+def _holdings(pod: _Running) -> tuple[Holding, ...]:
     wanted = pod.pending.request.devices[0]
     return tuple(
         Holding("vgpu", 0, _card_id(pod.node, card), wanted.memory_mib, wanted.cores_pct)

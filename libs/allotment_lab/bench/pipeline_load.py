@@ -24,7 +24,7 @@ from allotment_proto.registry import subject_of_facts, version_of
 NAMESPACE = "bench"
 
 
-class _Pod(msgspec.Struct, array_like=True, gc=False):
+class _Decided(msgspec.Struct, array_like=True, gc=False):
     """The beginning of a placement or a refusal."""
 
     uid: str
@@ -34,8 +34,8 @@ class Cycle(msgspec.Struct, tag="Decided", frozen=True):
     """What the bench reads of a decision: a few fields, so that reading costs little."""
 
     batch: tuple[str, ...]
-    placements: tuple[_Pod, ...] = ()
-    refusals: tuple[_Pod, ...] = ()
+    placements: tuple[_Decided, ...] = ()
+    refusals: tuple[_Decided, ...] = ()
     stages: tuple[StageTime, ...] = ()
 
 

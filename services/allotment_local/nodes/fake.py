@@ -104,12 +104,12 @@ class FakeNodes:
 
     def report(self) -> JsonObject:
         """What every card was handed out to, and every incident; see `books`."""
-        cuts = {
+        geometries = {
             f"{name}/{card}": group
             for name, kubelet in self._kubelets.items()
-            for card, group in kubelet.plugins.cuts.items()
+            for card, group in kubelet.plugins.geometries.items()
         }
-        return {**self.books.report(), "cuts": cuts}
+        return {**self.books.report(), "geometries": geometries}
 
     def _node_changed(self, type_: str, node: JsonObject) -> None:
         name = node["metadata"]["name"]

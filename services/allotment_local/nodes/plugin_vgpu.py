@@ -36,11 +36,11 @@ class VgpuPlugin:
     def __init__(self, context: PluginContext, cards: Sequence[CardFact]) -> None:
         self._context = context
         self._cards = {card.id: card for card in cards}
-        self.cuts: dict[str, str] = {}
-        """The geometry into which a MIG card is cut, by card; not cut at first."""
+        self.geometries: dict[str, str] = {}
+        """The geometry by which a MIG card is partitioned, by card; no card is at first."""
 
     def register(self, cards: Sequence[CardFact]) -> None:
-        """The cards as they are from now on; what was cut stays cut."""
+        """The cards as they are from now on; what was partitioned stays so."""
         self._cards = {card.id: card for card in cards}
 
     def allocate(self, amount: int) -> Served | str:
@@ -64,16 +64,16 @@ class VgpuPlugin:
         if unreadable:
             return f"cannot read the devices: {unreadable[0].message}"
         pieces: list[_Piece] = []
-        cuts: dict[str, str] = {}
+        made: dict[str, str] = {}
         for entry in entries:
             key = CardKey(context.node, VGPU, entry.card)
             if entry.card in context.failing:
                 return self._failed(waiting, str(context.trouble_with(annotations, key)))
-            piece = context.trouble_with(annotations, key) or self._piece(key, entry, cuts, waiting)
+            piece = context.trouble_with(annotations, key) or self._piece(key, entry, made, waiting)
             if isinstance(piece, str):
                 return piece
             pieces.append(piece)
-        self.cuts.update(cuts)
+        self.geometries.update(made)
         groups[position] = ""
         erased = ";".join(groups)
         changes = {keys.DEVICES_TO_ALLOCATE: erased}
@@ -87,9 +87,9 @@ class VgpuPlugin:
         return Served(tuple(piece.grant for piece in pieces), record, self._env(pieces))
 
     def _piece(
-        self, key: CardKey, entry: vgpu.Entry, cuts: dict[str, str], waiting: Waiting
+        self, key: CardKey, entry: vgpu.Entry, made: dict[str, str], waiting: Waiting
     ) -> _Piece | str:
-        """What an entry hands out; a text says why it cannot be. `cuts` collects new geometries."""
+        """What an entry hands out; a text says why it cannot be. `made` collects new geometries."""
         if not entry.instance:
             grant = Grant(key, entry.memory_mib, entry.cores_pct)
             return _Piece(grant, Share(entry.card, entry.memory_mib, entry.cores_pct))
@@ -104,14 +104,14 @@ class VgpuPlugin:
                 f"{entry.instance} of card {entry.card} is in no geometry that the device "
                 f"configuration has for {card.model!r}"
             )
-        present = cuts.get(entry.card, self.cuts.get(entry.card, ""))
+        present = made.get(entry.card, self.geometries.get(entry.card, ""))
         account = self._context.books.account(key)
         if present != group and account is not None and account.held:
             held = ", ".join(sorted(account.instances)) or "all of it"
             why = f"cannot be cut as {group}: cut as {present or 'nothing'}, in use are {held}"
             self._recut_in_use(key, waiting, why)
             return f"nvidia-mig-parted: card {entry.card} {why}"
-        cuts[entry.card] = group
+        made[entry.card] = group
         grant = Grant(key, profile.memory_mib, entry.cores_pct, instance=entry.instance)
         share = Share(mig_uuid(entry.card, entry.instance), profile.memory_mib, entry.cores_pct)
         return _Piece(grant, share)

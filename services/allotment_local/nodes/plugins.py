@@ -52,9 +52,9 @@ class Plugins:
         self.configured()
 
     @property
-    def cuts(self) -> dict[str, str]:
-        """The geometry of each MIG card that is cut."""
-        return self._vgpu.cuts
+    def geometries(self) -> dict[str, str]:
+        """The geometry of each MIG card that is partitioned."""
+        return self._vgpu.geometries
 
     def configured(self) -> None:
         """Take the device configuration as it is now."""

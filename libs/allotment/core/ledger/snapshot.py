@@ -56,7 +56,7 @@ class _Node(msgspec.Struct, frozen=True, array_like=True):
     fact: NodeObserved | None
 
 
-class _Pod(msgspec.Struct, frozen=True, array_like=True):
+class _PodImage(msgspec.Struct, frozen=True, array_like=True):
     fact: PodObserved
     changed_seq: int
     refused_basis: int
@@ -103,7 +103,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes_seq: int
     rows: int
     nodes: tuple[_Node, ...]
-    pods: tuple[_Pod, ...]
+    pods: tuple[_PodImage, ...]
     pending: tuple[str, ...]
     voided: tuple[tuple[str, int], ...]
     corrected: tuple[tuple[int, Corrected], ...] = ()
@@ -266,8 +266,8 @@ def _restored_group(entry: _Group) -> Group:
     return group
 
 
-def _pod(pod: Pod) -> _Pod:
-    return _Pod(
+def _pod(pod: Pod) -> _PodImage:
+    return _PodImage(
         pod.fact,
         pod.changed_seq,
         pod.refused_basis,

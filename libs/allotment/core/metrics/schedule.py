@@ -2,7 +2,7 @@
 
 Everything here follows from the log: when a pod was created (its own time stamp, in whole seconds),
 and the times of the records that tell what became of it. A stage's time is that of a cycle, which
-may be about one pod or about hundreds. `Rounds` of the scorer are timed by `Laps`.
+may be about one pod or about hundreds. `Rounds` of the scorer are timed by `RoundTimings`.
 
 Source of the names: Volcano's `pkg/scheduler/metrics`.
 """
@@ -188,8 +188,8 @@ class Schedules:
         ]
 
 
-class Laps:
-    """Times what a scorer's rounds tell of (`laps.Lap`), by a clock in microseconds."""
+class RoundTimings:
+    """Times what a scorer's rounds tell of (`timings.OnStep`), by a clock in microseconds."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
@@ -219,7 +219,7 @@ class Laps:
         """A round begins."""
         self._begun_us = self._last_us = self._now_us()
 
-    def lap(self, kind: str, name: str) -> None:
+    def step_ended(self, kind: str, name: str) -> None:
         """Something of the round has ended."""
         now_us = self._now_us()
         if kind == SESSION:

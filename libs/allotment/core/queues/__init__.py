@@ -41,7 +41,7 @@ differs: the same cycle, the same decision, the same fold.
   help them. It opens no session while nothing can be due, and lets pods gather between cycles
   for as long as a cycle takes. The **scorer** runs the round on one state; the **binder**
   checks it again and appends it. So a round can be run again from the log like any decision.
-  What a round is through with it tells a `Lap`; the scorer's has a clock, the core none.
+  A round calls an `OnStep` after each of its steps; the scorer's has a clock, the core none.
 
 A gang is atomic in the log. The placements that make up a group's minimum are one of the
 `wholes` of a `Decided`: the scorer places them or gives all back, the binder drops all if one

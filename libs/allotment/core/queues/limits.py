@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from allotment.core.placement.rules.bounds import Barred
+from allotment.core.placement.rules.bounds import Excluded
 
 
 class NodeRule(NamedTuple):
@@ -65,7 +65,7 @@ class Limits(NamedTuple):
     """What `cards` add to a node's score; None: the first that has room is taken, whatever the
     nodes score."""
     bucket: BucketPoints | None = None
-    barred: tuple[Barred, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
     node: str = ""
     """Only this node; empty: any."""
 
@@ -79,5 +79,5 @@ class Limits(NamedTuple):
         return (self.cards,) if self.card_points else tuple((card,) for card in self.cards)
 
     @property
-    def nodes_barred(self) -> frozenset[str]:
-        return frozenset(node for barred in self.barred for node in barred.nodes)
+    def nodes_excluded(self) -> frozenset[str]:
+        return frozenset(node for excluded in self.excluded for node in excluded.nodes)

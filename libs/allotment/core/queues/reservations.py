@@ -32,7 +32,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from allotment.core.placement.rules.bounds import Barred
+from allotment.core.placement.rules.bounds import Excluded
 from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import ROOT, Status, Task
@@ -172,7 +172,7 @@ def shortest(
     return tuple(names[:high])
 
 
-class Fence:
+class HoldsInForce:
     """The holds that are in force in a round."""
 
     def __init__(self, session: Session, holds: Sequence[Hold]) -> None:
@@ -190,8 +190,8 @@ class Fence:
     def limits(self, job: Job) -> Limits:
         """Where the job's tasks may go: what its queue may use, without what is others'."""
         session = self._session
-        barred = tuple(
-            Barred(
+        excluded = tuple(
+            Excluded(
                 KEPT_FOR_PREEMPTOR if hold.promised else HELD_FOR_GANG,
                 frozenset(hold.nodes),
                 _whose_text(session, hold),
@@ -199,7 +199,9 @@ class Fence:
             for hold in self._holds
             if hold.nodes and self._binds(hold, job)
         )
-        return Limits(rules=session.node_rules(job), points=session.node_points(job), barred=barred)
+        return Limits(
+            rules=session.node_rules(job), points=session.node_points(job), excluded=excluded
+        )
 
     def limits_of(self, job: Job, task: Task, limits: Limits) -> Limits:
         """The job's limits with the cards that one of its tasks may have now, and what nodes are
@@ -272,9 +274,9 @@ class Fence:
         return not outranks(self._session, job, holder)
 
 
-def fence(session: Session, holds: Sequence[Hold]) -> Fence:
+def holds_in_force(session: Session, holds: Sequence[Hold]) -> HoldsInForce:
     """The holds whose groups still wait, and may be given something now."""
-    return Fence(
+    return HoldsInForce(
         session,
         [
             hold

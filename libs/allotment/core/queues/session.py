@@ -14,7 +14,7 @@ from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, N
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.registry import Configured
-from allotment.core.queues.timings import PLUGIN, Lap, untimed
+from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_UNKNOWN
@@ -37,11 +37,11 @@ class Session:
         self,
         world: World,
         tiers: Iterable[Iterable[Configured]],
-        lap: Lap = untimed,
+        on_step: OnStep = untimed,
         served: Mapping[str, int] | None = None,
     ) -> None:
-        """`lap` hears of each plugin that is open. `served` says which namespaces had their turn
-        last (see `turns.in_turns`); None if they take no turns.
+        """`on_step` hears of each plugin that is open. `served` says which namespaces had their
+        turn last (see `turns.in_turns`); None if they take no turns.
         """
         self.world = world
         self.served = served
@@ -51,7 +51,7 @@ class Session:
             self._opened.append([])
             for configured in tier:
                 self._opened[-1].append((configured, configured.open(self.world)))
-                lap(PLUGIN, configured.name)
+                on_step(PLUGIN, configured.name)
         self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
         self._charged = [p for p in self._all if type(p).charge is not Plugin.charge]
         """Those who keep books of what tasks take."""

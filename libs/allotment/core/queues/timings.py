@@ -1,13 +1,12 @@
-"""What a round is through with, told to whoever wants to time it.
+"""The steps of a round, for whoever wants to time them.
 
-The core knows no clock: a `Lap` hears that something has just ended, and what came before it is not
-its business. Nothing is decided by it.
+The core knows no clock: an `OnStep` is called when a step has just ended. Nothing is decided by it.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-Lap = Callable[[str, str], None]
+OnStep = Callable[[str, str], None]
 """Called with a kind and a name when that has just ended."""
 
 SESSION: Final = "session"
@@ -19,4 +18,4 @@ ACTION: Final = "action"
 
 
 def untimed(kind: str, name: str) -> None:
-    """Nobody wants to know."""
+    """For a round that nobody times."""

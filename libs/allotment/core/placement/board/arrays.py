@@ -126,8 +126,8 @@ class Arrays:
         """Per position the slot of each card, by family and id."""
         self.card_ids: list[list[str]] = [[] for _ in names]
         """Per position the card in each slot."""
-        self.cut: dict[int, list[str]] = {}
-        """The pieces that are held of each cut card, by its place in the flattened arrays."""
+        self.pieces_held: dict[int, list[str]] = {}
+        """The pieces held of each partitioned card, by its place in the flattened arrays."""
         self.crowd = Crowd(self.state, names)
         """What rules about other pods count."""
         self._tags = Tags()
@@ -187,7 +187,7 @@ class Arrays:
         at, size = position * self.depth + card.slot, card.fact
         free_mib, holders = card.free_memory_mib, size.slots - card.free_slots
         if card.partitioner is not None:
-            self.cut[at] = card.held
+            self.pieces_held[at] = card.held
             number = self.keys_view[at] & self.layout.kind_mask
             self.keys_view[at] += self.card_kinds.in_state(number, card.state) - number
         if card.tags or self._tags.written:
@@ -275,5 +275,5 @@ class Arrays:
         """Forget what was known of single cards of a node."""
         first = position * self.depth
         for at in range(first, first + len(self.card_ids[position])):
-            self.cut.pop(at, None)
+            self.pieces_held.pop(at, None)
             self._tags.write(at, {})

@@ -28,7 +28,7 @@ from allotment.core.placement.evaluator import REQUESTS_MAX, RUNNERS_UP, Place, 
 from allotment.core.placement.policies import device_policy
 from allotment.core.placement.policies.fgd import fragmentation_on
 from allotment.core.placement.policies.typical import Fragmentation
-from allotment.core.placement.rules.bounds import Bound, Worth, bounds_of, worth_micro
+from allotment.core.placement.rules.bounds import Bonus, Bound, bonus_micro, bounds_of
 from allotment.core.placement.rules.points import KIB_BITS, LEFTOVER_BITS, LEFTOVER_MOST, host_micro
 from allotment.core.placement.rules.predicates import accepts
 from allotment.core.placement.rules.relative import affinity_raw, soft_taints
@@ -42,7 +42,7 @@ CONSTRAINTS_MAX = 512
 _SAID_MAX = 64
 """So many runners-up are remembered for a request."""
 
-_Lasting = tuple[Constraints, tuple[Bound, ...], tuple[Worth, ...], Selection | None]
+_Lasting = tuple[Constraints, tuple[Bound, ...], tuple[Bonus, ...], Selection | None]
 """What depends on a node's fact alone, of a request."""
 
 
@@ -193,12 +193,12 @@ class Board:
     def _static(self, request: PodRequest) -> Static:
         bounds = bounds_of(request)
         chosen = request.selection if request.selection.counted else None
-        lasting = request.constraints, bounds.always, bounds.worths, chosen
+        lasting = request.constraints, bounds.always, bounds.bonuses, chosen
         static = self._statics.get(lasting)
         if static is None:
             if len(self._statics) >= CONSTRAINTS_MAX:
                 del self._statics[next(iter(self._statics))]
-            static = self._statics[lasting] = Static(len(self._columns), len(bounds.worths))
+            static = self._statics[lasting] = Static(len(self._columns), len(bounds.bonuses))
             self._ask_constraints(static, request, range(len(self._columns)))
             static.cursor = len(self._columns.refacted)
         return static
@@ -218,7 +218,11 @@ class Board:
 
     def _ask_constraints(self, static: Static, request: PodRequest, at: Iterable[int]) -> None:
         """Ask constraints and lasting bounds again where a node's fact is another than before."""
-        columns, constraints, worths = self._columns, request.constraints, bounds_of(request).worths
+        columns, constraints, bonuses = (
+            self._columns,
+            request.constraints,
+            bounds_of(request).bonuses,
+        )
         for position in at:
             fact = columns.facts[position]
             if fact is static.facts[position]:
@@ -229,8 +233,8 @@ class Board:
             else:
                 node = columns.node(position)
                 code = accepts(node, request, switches_of(self.state.policy))
-                for worth, column in zip(worths, static.worths, strict=True):
-                    column[position] = worth_micro(worth, node.labels, node.name)
+                for bonus, column in zip(bonuses, static.bonuses, strict=True):
+                    column[position] = bonus_micro(bonus, node.labels, node.name)
                 if constraints.preferred:
                     static.earned[position] = affinity_raw(node, constraints)
                 soft = soft_taints(fact.taints, constraints.tolerations) if fact.taints else 0
@@ -283,14 +287,14 @@ def _holdings_at(columns: Columns, policy: Policy, row: Row, position: int) -> t
     """What a node would give for a row's request."""
     cards, first, keys = columns.card_ids[position], position * columns.depth, columns.keys_view
     chosen, mask = row.chosen_at(position), columns.layout.kind_mask
-    if columns.cut:
+    if columns.pieces_held:
         pieces = _Pieces(columns, policy)
         return tuple([pieces.holding(ask, first + slot, cards[slot]) for ask, slot in chosen])
     return tuple([_share(ask, keys[first + slot] & mask, cards[slot]) for ask, slot in chosen])
 
 
 def _share(ask: Ask, kind: int, card: str) -> Holding:
-    """A share of a card that is not cut."""
+    """A share of a card that is not partitioned."""
     wanted = ask.request
     memory_mib = ask.memory_by_kind[kind]
     name = share_name(wanted) if wanted.chip else ""
@@ -304,14 +308,14 @@ class _Pieces:
         self._columns = columns
         self._policy = policy
         self._taken: dict[int, tuple[CardKind, list[str]]] = {}
-        """By place: the kind of a cut card after what the pod took, and its pieces in use."""
+        """By place: a partitioned card's kind after what the pod took, and its pieces in use."""
 
     def holding(self, ask: Ask, at: int, card: str) -> Holding:
         columns = self._columns
         kind = columns.keys_view[at] & columns.layout.kind_mask
-        if at not in columns.cut:
+        if at not in columns.pieces_held:
             return _share(ask, kind, card)
-        wanted, taken = ask.request, (columns.kinds[kind], columns.cut[at])
+        wanted, taken = ask.request, (columns.kinds[kind], columns.pieces_held[at])
         card_kind, held = self._taken.get(at, taken)
         partitioner, fact = card_kind.partitioner, card_kind.fact()
         assert partitioner is not None

@@ -39,7 +39,7 @@ class CardKind(NamedTuple):
     is_closed: bool = False
     """It hands out nothing; see `NO_TABLE`."""
     state: State = UNPARTITIONED
-    """What can still be had of a cut card: it is of another kind after every piece."""
+    """What can still be had of a partitioned card: it is of another kind after every piece."""
 
     def fact(self) -> CardFact:
         """A card of this kind."""
@@ -89,7 +89,7 @@ class Kinds:
     def __init__(self) -> None:
         self.known: list[CardKind] = []
         self.partitioners: list[tuple[Partitioner | None, CardFact]] = []
-        """Per kind how it is cut, and a card of it."""
+        """Per kind how it is partitioned, and a card of it."""
         self._numbers: dict[CardKind, int] = {}
         self._siblings: list[dict[State, int]] = []
         """Per kind the numbers of the kinds that differ from it in state only."""

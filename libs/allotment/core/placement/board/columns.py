@@ -75,7 +75,7 @@ class Columns(Arrays):
             if slot is None:
                 continue
             at, memory_mib = base + slot, held.memory_mib
-            if at in self.cut:
+            if at in self.pieces_held:
                 memory_mib = self._book_piece(at, held, sign)
             packed[at] -= sign * amount(memory_mib, held.cores_pct)
             order = self.order(held.family)
@@ -106,7 +106,7 @@ class Columns(Arrays):
     def _book_piece(self, at: int, held: Holding, sign: int) -> int:
         """Note a piece that is taken or given back; gives the memory that it is charged."""
         number = self.keys_view[at] & self.layout.kind_mask
-        kind, pieces = self.kinds[number], self.cut[at]
+        kind, pieces = self.kinds[number], self.pieces_held[at]
         partitioner, fact = self.card_kinds.partitioners[number]
         assert partitioner is not None
         if sign > 0:

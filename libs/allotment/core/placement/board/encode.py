@@ -43,7 +43,7 @@ def encode(columns: Columns, row: Row, policy: Policy, device: str, weights: Wei
     plan[loops.MAY_EXCEED] = shape.may_exceed
     if row.more is not None:
         plan[loops.CONSTANT_MICRO] = row.more.constant_micro
-        plan[loops.IS_CUT_OFF] = row.more.is_cut
+        plan[loops.IS_CAPPED] = row.more.is_capped
     asks: Ints = np.zeros((len(shape.asks), loops.FIELDS, kinds), np.int64)
     for number, ask in enumerate(shape.asks):
         _encode_ask(asks[number], ask)
@@ -61,7 +61,7 @@ def _encode_ask(fields: Ints, ask: Ask) -> None:
     fields[loops.NEED] = ask.need
     fields[loops.RANK] = 0 if ask.rank is None else ask.rank
     fields[loops.AMOUNT] = ask.amount
-    fields[loops.AFTER] = ask.after if ask.is_cut else np.arange(fields.shape[1])
+    fields[loops.AFTER] = ask.after if ask.is_partitioned else np.arange(fields.shape[1])
     fields[loops.CHARGED_MIB] = ask.memory_mib
     fields[loops.SPARE_MIB] = ask.spare_mib
     fields[loops.SIZE_MIB] = ask.size_mib

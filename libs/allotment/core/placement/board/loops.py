@@ -79,7 +79,7 @@ from allotment.core.placement.rules.terms import TERMS
     AMOUNT_SHIFT,
     HAS_MASK,
     MAY_EXCEED,
-    IS_CUT_OFF,
+    IS_CAPPED,
     IS_COMPARED,
     CONSTANT_MICRO,
     ASK_COUNT,
@@ -317,7 +317,7 @@ def _take(
         free[slot] -= encoded[base + AMOUNT * kinds + kind]
         if encoded[base + EACH_ONCE * kinds] == 1:
             taken[slot] = 1
-        # A card that is cut is of another kind afterwards; the amount of its key follows its use.
+        # A partitioned card is of another kind afterwards; the amount of its key follows its use.
         used[slot] += encoded[base + AFTER * kinds + kind] - kind
         if order == BY_USE:
             used[slot] += encoded[base + CHARGED_MIB * kinds + kind] << shift
@@ -521,7 +521,7 @@ def _rank_and_store(
                 if is_compared:
                     kept[position] = total
                 micro += encoded[CONSTANT_MICRO]
-                if encoded[IS_CUT_OFF] == 1:
+                if encoded[IS_CAPPED] == 1:
                     micro = min(micro, TOTAL_MOST)
             total += micro << LEFTOVER_BITS
         if is_compared:

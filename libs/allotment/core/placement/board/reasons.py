@@ -56,8 +56,8 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
             continue
         lacks = np.where(free_amount == MISSING, NUMBER[unlisted], NUMBER[code])
         numbers = np.where((numbers == 0) & (free_amount < amount), lacks, numbers)
-    if row.barred is not None:
-        numbers = np.where(numbers == 0, row.barred.take(at), numbers)
+    if row.excluded is not None:
+        numbers = np.where(numbers == 0, row.excluded.take(at), numbers)
     return numbers
 
 

@@ -15,7 +15,7 @@ from allotment.core.placement.board.shapes import Ask, Shape
 from allotment.core.placement.board.terms import Images, More
 from allotment.core.placement.board.top import Entry, Top
 from allotment.core.placement.policies.base import View
-from allotment.core.placement.rules.bounds import Barred, bounds_of
+from allotment.core.placement.rules.bounds import Excluded, bounds_of
 from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment.core.reasons import NUMBER
 from allotment_proto.events import RunnerUp
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 class Static:
     """Per position the reason why the constraints refuse the node (0: they do not)."""
 
-    def __init__(self, positions: int, worths: int) -> None:
+    def __init__(self, positions: int, bonuses: int) -> None:
         self.codes = np.zeros(positions, np.int64)
         self.facts: list[object] = [_NOT_ASKED] * positions
         self.refused = 0
@@ -50,8 +50,10 @@ class Static:
         """How many taints are only to be avoided."""
         self.softs = 0
         """How many positions have any."""
-        self.worths: tuple[Ints, ...] = tuple(np.zeros(positions, np.int64) for _ in range(worths))
-        """What the nodes are worth to the pod or to its queue, a column for each of its worths."""
+        self.bonuses: tuple[Ints, ...] = tuple(
+            np.zeros(positions, np.int64) for _ in range(bonuses)
+        )
+        """What the nodes are worth to the pod or to its queue, a column for each bonus."""
         self.cursor = 0
 
 
@@ -96,7 +98,7 @@ class Row:
         """The request in numbers, see `encode`."""
         self.call: Call | None = None
         """What the loops took last time, while that stands."""
-        self.barred = _barred(columns, bounds_of(shape.request).barred)
+        self.excluded = _excluded(columns, bounds_of(shape.request).excluded)
         """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
         self.reasons: Ints | None = None
         """Numbers of the reasons where it does not fit; made when first asked for."""
@@ -123,11 +125,11 @@ class Row:
         return self._read_slots(self._chosen, _SLOT_BYTES * len(self._asks) * position)
 
 
-def _barred(columns: Columns, barred: tuple[Barred, ...]) -> Ints | None:
-    if not barred:
+def _excluded(columns: Columns, excluded: tuple[Excluded, ...]) -> Ints | None:
+    if not excluded:
         return None
     numbers: Ints = np.zeros(len(columns), np.int64)
-    for code, nodes, _ in reversed(barred):  # of several that keep a node the first counts
+    for code, nodes, _ in reversed(excluded):  # of several that keep a node the first counts
         numbers[columns.positions(nodes)] = NUMBER[code]
     return numbers
 
@@ -210,7 +212,7 @@ def take(view: View, ask: Ask, best: Ints, flat: Ints) -> None:
         if view.taken is None:
             view.taken = np.zeros(view.packed.shape, np.bool_)
         view.taken.reshape(-1)[flat] = True
-    if ask.is_cut:
+    if ask.is_partitioned:
         keys[flat] += ask.after[kind] - kind
     if ask.order in USE_ORDERS:
         keys[flat] += ask.memory_mib[kind] << columns.amount_shift

@@ -89,17 +89,17 @@ class Scorer:
             row.varies = True
         if request.images and self._image_micro:
             row.images = Images(self._columns, self._sizes, request)
-        worths = bounds_of(request).worths
-        if not self._is_plain or worths:
+        bonuses = bounds_of(request).bonuses
+        if not self._is_plain or bonuses:
             names = [term.name for term, _ in self._weights.active()]
-            columns = zip(worths, row.static.worths, strict=True)
+            columns = zip(bonuses, row.static.bonuses, strict=True)
             row.more = More(
                 nodes,
                 names,
                 self._constant,
-                [(worth.term, column) for worth, column in columns],
+                [(bonus.term, column) for bonus, column in columns],
                 None if row.images is None else (row.images, self._image_micro),
-                is_cut=self._most + sum(worth.most for worth in worths) > TOTAL_MOST,
+                is_capped=self._most + sum(bonus.most for bonus in bonuses) > TOTAL_MOST,
             )
         row.encoded = encode(self._columns, row, self._policy, self._device, self._weights)
 
@@ -160,7 +160,7 @@ class Scorer:
             ),
         )
         scratch = self._scratch(in_use, max(columns.depth, len(row.shape.asks)))
-        others = mask, row.barred, row.rules, more
+        others = mask, row.excluded, row.rules, more
         if (
             self._ahead is None
             and row.shape.asks
@@ -230,7 +230,7 @@ class Scorer:
         """Rank all positions by what they earn alone and beside the others."""
         more.relative_micro = _relative_micro(row, order)
         micro = more.alone_micro + more.relative_micro
-        if more.is_cut:
+        if more.is_capped:
             micro = np.minimum(micro, TOTAL_MOST)
         rank: Ints = np.where(row.fit, (micro << LEFTOVER_BITS) + more.kept, NO_FIT)
         differs = rank != row.rank
@@ -251,8 +251,8 @@ class Scorer:
 def _numbers(row: Row) -> Ints:
     """What speaks against nodes (N,) beside their facts: other pods, and for whom they are kept."""
     if row.rules is None:
-        return row.static.codes if row.barred is None else row.barred
-    return row.rules.numbers if row.barred is None else row.rules.numbers + row.barred
+        return row.static.codes if row.excluded is None else row.excluded
+    return row.rules.numbers if row.excluded is None else row.rules.numbers + row.excluded
 
 
 # ---- `rules.relative` on columns: what nodes earn beside the others on which the pod fits. It is

@@ -48,7 +48,7 @@ class Ask(NamedTuple):
     need: Ints
     """(K,) packed thresholds; NEVER for kinds that cannot do."""
     need_by_amount: Ints
-    """(K,) the same thresholds if cut cards were shared by amounts, whatever their node's mode."""
+    """(K,) the same if partitioned cards were shared by amounts, whatever their node's mode."""
     need_mib: Ints
     """(K,) memory that a card must have free."""
     memory_mib: Ints
@@ -56,13 +56,13 @@ class Ask(NamedTuple):
     need_cores: Ints
     """(K,) compute that a card must have free."""
     after: Ints
-    """(K,) the kind of a card once one unit is taken from it: another one only if it is cut."""
+    """(K,) the kind of a card once one unit is taken: another only if it is partitioned."""
     has_piece: Bools
-    """(K,) whether a card that is cut has a piece that will do; True for others."""
+    """(K,) whether a partitioned card has a piece that will do; True for others."""
     times: Ints
-    """(K,) how often a card can be asked for a piece at most; many for those that are not cut."""
-    is_cut: bool
-    """Whether any kind is cut."""
+    """(K,) how often a card can be asked for a piece at most; many for others."""
+    is_partitioned: bool
+    """Whether any kind is partitioned."""
     each_once: bool
     """Whether another device request of the pod must take other cards."""
     is_wired: bool
@@ -74,7 +74,7 @@ class Ask(NamedTuple):
     rank: Ints | None
     """(K,) `Piece.rank` at the place of a key's amount; None if all are 0."""
     is_second_best: Bools
-    """(K,) whether a cut card gives something that will do, but not what was asked for."""
+    """(K,) whether a partitioned card gives something that will do, but not what was asked for."""
     cores_pct: Ints
     """(K,) compute to charge on each card."""
     size_pct: Ints
@@ -217,7 +217,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         after=np.array([piece.after if piece else 0 for piece in pieces], np.int64),
         has_piece=has_piece,
         times=np.array([piece.times if piece else 0 for piece in pieces], np.int64),
-        is_cut=any(k.partitioner is not None for k in kinds),
+        is_partitioned=any(k.partitioner is not None for k in kinds),
         each_once=family.each_once,
         is_wired=is_wired(wanted),
         is_chip=_flags(k.family == wanted.family and k.model == wanted.chip for k in kinds),

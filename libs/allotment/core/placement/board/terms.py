@@ -96,10 +96,10 @@ class More:
         positions: int,
         names: Sequence[str],
         constant_micro: int,
-        worths: Sequence[tuple[str, Ints]] = (),
+        bonuses: Sequence[tuple[str, Ints]] = (),
         images: tuple[Images, int] | None = None,
         *,
-        is_cut: bool,
+        is_capped: bool,
     ) -> None:
         self.names = names
         self.micro = np.zeros((len(names) + 1, positions), np.int64)
@@ -107,14 +107,14 @@ class More:
         compares nodes and without the constant."""
         self.constant_micro = constant_micro
         """What every node earns where none is better than another."""
-        self.worths = worths
+        self.bonuses = bonuses
         """What nodes are worth to the pod or to its queue, each with the name of its term."""
         self.images = images
         """What positions earn for images that they have, and what one point of it is worth."""
-        is_fixed = worths or images is not None
+        is_fixed = bonuses or images is not None
         self.fixed: Ints = np.zeros(positions if is_fixed else 0, np.int64)
         """What positions earn whatever is in use there: all of these."""
-        self.is_cut = is_cut
+        self.is_capped = is_capped
         """Whether totals may have been cut off: then they do not tell the sum of the terms."""
         self.is_relative = False
         """Whether nodes are compared with each other; then the next three are kept."""
@@ -130,7 +130,7 @@ class More:
         if not len(self.fixed):
             return
         fixed: Ints = np.zeros(len(at), np.int64)
-        for _, column in self.worths:
+        for _, column in self.bonuses:
             fixed += column.take(at)
         if self.images is not None:
             images, point_micro = self.images
@@ -147,13 +147,13 @@ class More:
             if self.images is not None:
                 images, point_micro = self.images
                 plugins["nodeorder"] += int(images.points[position]) * point_micro
-        for name, micro in self.worths:
+        for name, micro in self.bonuses:
             plugins[name] = int(micro[position])
         return list(plugins.items())
 
     def sum_at(self, position: int, total_micro: int) -> int:
         """The sum of all terms at a position, also where the total of its rank was cut off."""
-        if self.is_relative or self.is_cut:
+        if self.is_relative or self.is_capped:
             return int(self.alone_micro[position]) + self._earned(position)
         return total_micro
 

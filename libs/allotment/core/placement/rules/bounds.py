@@ -27,7 +27,7 @@ class Bound(NamedTuple):
     text: str
 
 
-class Barred(NamedTuple):
+class Excluded(NamedTuple):
     """Nodes that are there for somebody else: `code` and, in words, `text` say for whom and why."""
 
     code: str
@@ -35,10 +35,10 @@ class Barred(NamedTuple):
     text: str
 
 
-class Worth(NamedTuple):
-    """What a node is worth by the value of a label, in micro-points, none of them below 0; the term
-    of a score that says so is called `term`. `by_value` is sorted. Of several labels that a node
-    has the one counts that is worth most. Without labels the values are names of nodes.
+class Bonus(NamedTuple):
+    """What a node earns by the value of a label, in micro-points, none of them below 0, in the term
+    of its score that is called `term`. `by_value` is sorted. Of several labels that a node has the
+    one counts that earns most. Without labels the values are names of nodes.
     """
 
     term: str
@@ -52,11 +52,11 @@ class Worth(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """`always` are asked with the pod's own constraints, `barred` when all else fits."""
+    """`always` are asked with the pod's own constraints, `excluded` when all else fits."""
 
     always: tuple[Bound, ...] = ()
-    barred: tuple[Barred, ...] = ()
-    worths: tuple[Worth, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
+    bonuses: tuple[Bonus, ...] = ()
 
 
 OPEN = Bounds()
@@ -83,9 +83,9 @@ def bounds_of(request: PodRequest) -> Bounds:
 def unbarred(request: PodRequest) -> PodRequest:
     """The request as it would be asked if nothing were kept for others."""
     bounds = bounds_of(request)
-    if not bounds.barred:
+    if not bounds.excluded:
         return request
-    return msgspec.structs.replace(request, bounds=bounds._replace(barred=()))
+    return msgspec.structs.replace(request, bounds=bounds._replace(excluded=()))
 
 
 def outside(request: PodRequest, labels: Mapping[str, str], name: str) -> str | None:
@@ -98,23 +98,23 @@ def outside(request: PodRequest, labels: Mapping[str, str], name: str) -> str | 
 
 def kept_back(request: PodRequest, name: str) -> str | None:
     """Why a node that would do is there for somebody else, as a reason code."""
-    return next((b.code for b in bounds_of(request).barred if name in b.nodes), None)
+    return next((b.code for b in bounds_of(request).excluded if name in b.nodes), None)
 
 
-def worth_micro(worth: Worth, labels: Mapping[str, str], name: str) -> int:
-    """What a node with these labels and this name is worth."""
-    if not worth.labels:
-        return _micro_of(worth, name)
-    found = (labels[label] for label in worth.labels if label in labels)
-    return max((_micro_of(worth, value) for value in found), default=worth.otherwise)
+def bonus_micro(bonus: Bonus, labels: Mapping[str, str], name: str) -> int:
+    """What a node with these labels and this name earns."""
+    if not bonus.labels:
+        return _micro_of(bonus, name)
+    found = (labels[label] for label in bonus.labels if label in labels)
+    return max((_micro_of(bonus, value) for value in found), default=bonus.otherwise)
 
 
-def _micro_of(worth: Worth, value: str) -> int:
+def _micro_of(bonus: Bonus, value: str) -> int:
     """By search in the sorted values: there can be one for every node."""
-    at = bisect_left(worth.by_value, (value,))
-    if at < len(worth.by_value) and worth.by_value[at][0] == value:
-        return worth.by_value[at][1]
-    return worth.otherwise
+    at = bisect_left(bonus.by_value, (value,))
+    if at < len(bonus.by_value) and bonus.by_value[at][0] == value:
+        return bonus.by_value[at][1]
+    return bonus.otherwise
 
 
 def texts_of(request: PodRequest, counted: Iterable[tuple[str, int]]) -> tuple[str, ...]:
@@ -124,5 +124,5 @@ def texts_of(request: PodRequest, counted: Iterable[tuple[str, int]]) -> tuple[s
         return ()
     codes = {code for code, _ in counted}
     lasting = [bound.text for bound in bounds.always if bound.code in codes]
-    kept = [barred.text for barred in bounds.barred if barred.code in codes]
+    kept = [excluded.text for excluded in bounds.excluded if excluded.code in codes]
     return tuple(dict.fromkeys(lasting + kept))

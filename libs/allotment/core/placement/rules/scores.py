@@ -15,7 +15,7 @@ import msgspec
 from allotment.core.ledger.model import Node
 from allotment.core.placement.devices.choosing import Pick
 from allotment.core.placement.policies import device_policy
-from allotment.core.placement.rules.bounds import bounds_of, worth_micro
+from allotment.core.placement.rules.bounds import bonus_micro, bounds_of
 from allotment.core.placement.rules.points import (
     FULL_MICRO,
     KIB_BITS,
@@ -53,16 +53,16 @@ def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
             *_fit_term(fit, policy.fit_weight),
             ("host", policy.host_weight * host),
             *host_terms(node, request, weights_of(policy)),
-            *_worths(node, request),
+            *_bonuses(node, request),
         ),
         leftover,
     )
 
 
-def _worths(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
+def _bonuses(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
     """What the node is worth to the pod, or to its queue."""
-    worths = bounds_of(request).worths
-    return tuple((worth.term, worth_micro(worth, node.labels, node.name)) for worth in worths)
+    bonuses = bounds_of(request).bonuses
+    return tuple((bonus.term, bonus_micro(bonus, node.labels, node.name)) for bonus in bonuses)
 
 
 def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:
@@ -76,8 +76,8 @@ def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:
 
 
 def _part_micro(pick: Pick, holding: Holding) -> int:
-    is_cut = pick.card.partitioner is not None
-    return fit_share_micro(holding.memory_mib, pick.charged_mib) if is_cut else FULL_MICRO
+    is_partitioned = pick.card.partitioner is not None
+    return fit_share_micro(holding.memory_mib, pick.charged_mib) if is_partitioned else FULL_MICRO
 
 
 def _total_of(terms: tuple[tuple[str, int], ...], leftover: int) -> Score:

@@ -19,7 +19,7 @@ from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import READY_SET, WAITING, Status, Task
 from allotment.core.queues.plugins.base import Order
-from allotment.core.queues.reservations import Fence, Hold, fence
+from allotment.core.queues.reservations import Hold, HoldsInForce, holds_in_force
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from allotment.core.reasons import (
@@ -114,9 +114,9 @@ def allocate(
     but their holds count.
     `pending_too`: without an enqueue action groups need not be let in first.
     """
-    fenced = fence(session, holds)
+    in_force = holds_in_force(session, holds)
     tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
-    round_ = _Round(session, port, fenced, tried, pending_too=pending_too)
+    round_ = _Round(session, port, in_force, tried, pending_too=pending_too)
     yield from round_.invalid
     order = [(session.queue_key(name), name) for name in round_.queues]
     heapq.heapify(order)
@@ -145,14 +145,14 @@ class _Round:
         self,
         session: Session,
         port: PlacementPort,
-        fenced: Fence,
+        in_force: HoldsInForce,
         wanted: Collection[str],
         *,
         pending_too: bool,
     ) -> None:
         self.session = session
         self.port = port
-        self.fence = fenced
+        self.in_force = in_force
         self.queues: dict[str, list[tuple[Order, str]]] = {}
         self.invalid: list[Turn] = []
         self._waiting: dict[str, list[Task]] = {}
@@ -172,7 +172,7 @@ class _Round:
             if no is not None:
                 self.invalid.append(Turn(uid, job.queue, INVALID, no=no))
                 continue
-            self._waiting[uid] = fenced.in_turn(job, tasks)[::-1]
+            self._waiting[uid] = in_force.in_turn(job, tasks)[::-1]
             self._failed_roles[uid] = set()
             queues.setdefault(job.queue, []).append(job)
         for name, jobs in queues.items():
@@ -190,7 +190,7 @@ class _Round:
 
     def turn(self, job: Job) -> Turn:
         """Try a job's tasks until it is ready, and settle what becomes of it."""
-        closed = self.fence.closed(job)
+        closed = self.in_force.closed(job)
         if closed is not None:
             return Turn(job.uid, job.queue, DISCARDED, no=closed)
         waiting = self._waiting[job.uid]
@@ -231,7 +231,7 @@ class _Round:
             return None
         if len(waiting) < needed:
             return Hopeless(len(waiting), _kept_back(needed, len(waiting)))
-        return self.port.hopeless(waiting[::-1], needed, self.fence.limits(job))
+        return self.port.hopeless(waiting[::-1], needed, self.in_force.limits(job))
 
     def _ending(self, job: Job) -> str:
         if self.session.job_ready(job):
@@ -244,7 +244,7 @@ class _Round:
         placed: list[tuple[str, Placed | Promised]] = []
         refused: list[tuple[str, No]] = []
         failed = self._failed_roles[job.uid]
-        limits = self.fence.limits(job)
+        limits = self.in_force.limits(job)
         while waiting:
             unit, lacking = _take_unit(self.session, job, waiting)
             if lacking is not None:
@@ -254,14 +254,14 @@ class _Round:
             found: list[tuple[str, Placed | Promised]] = []
             is_tried, no = True, None
             for task in unit:
-                no = self.fence.allocatable(job, task)
+                no = self.in_force.allocatable(job, task)
                 if no is None and task.role and task.role in failed:
                     no = _same_role(task)
                 if no is not None:
                     is_tried = False
                     break
-                asked = self.fence.limits_of(job, task, limits)
-                answer = try_places(self.port.try_place, self.fence, job, task, asked)
+                asked = self.in_force.limits_of(job, task, limits)
+                answer = try_places(self.port.try_place, self.in_force, job, task, asked)
                 if isinstance(answer, No):
                     no = answer
                     break
@@ -324,10 +324,14 @@ def sub_group_name(task: Task) -> str:
 
 
 def try_places(
-    try_place: Callable[[Task, Limits], _A], fenced: Fence, job: Job, task: Task, limits: Limits
+    try_place: Callable[[Task, Limits], _A],
+    in_force: HoldsInForce,
+    job: Job,
+    task: Task,
+    limits: Limits,
 ) -> _A:
     """A place where the task was promised one, so that all find theirs who were; else anywhere."""
-    node = fenced.node_of(job, task)
+    node = in_force.node_of(job, task)
     if node:
         answer = try_place(task, limits._replace(node=node))
         if not isinstance(answer, No):

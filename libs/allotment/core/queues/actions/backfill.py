@@ -19,7 +19,7 @@ from allotment.core.queues.actions.allocate import (
 from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING, Status, Task
-from allotment.core.queues.reservations import Hold, fence
+from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 
@@ -36,7 +36,7 @@ def backfill(
     not ready found is given back; so is what one found that has nothing else, and not all that its
     minimum needs.
     """
-    fenced = fence(session, holds)
+    in_force = holds_in_force(session, holds)
     tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
     queues: dict[str, list[Job]] = {}
     for uid in sorted(tried):
@@ -50,7 +50,7 @@ def backfill(
             continue
         tasks = _without_request(session, job)
         if tasks and session.job_valid(job) is None:
-            yield _turn(session, port, job, tasks, fenced.limits(job))
+            yield _turn(session, port, job, tasks, in_force.limits(job))
 
 
 def _without_request(session: Session, job: Job) -> list[Task]:

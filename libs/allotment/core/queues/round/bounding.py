@@ -13,7 +13,7 @@ from operator import add, gt
 
 from allotment.core import reasons
 from allotment.core.ledger.model import Allocation, ClusterState
-from allotment.core.placement.rules.bounds import Bound, Bounds, Worth
+from allotment.core.placement.rules.bounds import Bonus, Bound, Bounds
 from allotment.core.queues.limits import BucketPoints, CardPoints, Limits, NodePoints, NodeRule
 from allotment.core.queues.resources import CPU, MEMORY, PODS
 from allotment_proto.events import Placement
@@ -43,16 +43,16 @@ class Bounding:
         # a job's tasks come one after the other; what a bucket is worth changes with each placement
         if self._last != asked or limits.bucket is not None:
             always = tuple(map(_bound_of, limits.rules))
-            worths = tuple(map(_worth_of, limits.points))
+            bonuses = tuple(map(_bonus_of, limits.points))
             if cards:
                 always = (*always, self._cards(cards))
                 if limits.card_points is not None:
-                    worths = (*worths, self._worth_of_cards(limits.card_points))
+                    bonuses = (*bonuses, self._bonus_of_cards(limits.card_points))
             if limits.bucket is not None:
-                worths = (*worths, self._rooms.worth_of(limits.bucket))
+                bonuses = (*bonuses, self._rooms.bonus_of(limits.bucket))
             if limits.node:
                 always = (*always, _only(limits.node))
-            self._last, self._made = asked, Bounds(always, limits.barred, worths)
+            self._last, self._made = asked, Bounds(always, limits.excluded, bonuses)
         return self._made
 
     def card_at(self, node: str, cards: tuple[str, ...]) -> str:
@@ -63,11 +63,11 @@ class Bounding:
         there = {labels.get(label) for label in self._product_labels()}
         return next((card for card in cards if _product(card) in there), "")
 
-    def _worth_of_cards(self, points: CardPoints) -> Worth:
+    def _bonus_of_cards(self, points: CardPoints) -> Bonus:
         best: dict[str, int] = {}
         for card, micro in points.by_card:
             best[_product(card)] = max(micro, best.get(_product(card), 0))
-        return Worth(points.plugin, self._product_labels(), tuple(sorted(best.items())), 0)
+        return Bonus(points.plugin, self._product_labels(), tuple(sorted(best.items())), 0)
 
     def _cards(self, cards: tuple[str, ...]) -> Bound:
         products = tuple(dict.fromkeys(map(_product, cards)))
@@ -97,7 +97,7 @@ class _Rooms:
         self._assumed = assumed
         self._ending: list[Allocation] | None = None
 
-    def worth_of(self, points: BucketPoints) -> Worth:
+    def bonus_of(self, points: BucketPoints) -> Bonus:
         """What nodes are worth to the first of a bucket's tasks: nothing where it has no room; else
         their own points, and one for each task in a row that has room there with those before it.
         Moved up so that none is below 0.
@@ -114,7 +114,7 @@ class _Rooms:
             scores[node] = own.get(node, 0) + fitting if fitting else 0
         lift = max(0, -min(scores.values(), default=0))
         by_name = ((n, (s + lift) * points.point_micro // points.most) for n, s in scores.items())
-        return Worth(points.plugin, (), tuple(sorted(by_name)), 0)
+        return Bonus(points.plugin, (), tuple(sorted(by_name)), 0)
 
     def _rooms(self, names: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
         """By node, how much of each name is free."""
@@ -178,8 +178,8 @@ def _bound_of(rule: NodeRule) -> Bound:
     return Bound(rule.code, tuple(terms) or (_NO_NODE,), rule.text)
 
 
-def _worth_of(points: NodePoints) -> Worth:
+def _bonus_of(points: NodePoints) -> Bonus:
     """A plugin's points, moved up so that none are below 0: what counts is how nodes differ."""
     lift = max(0, -min((micro for _, micro in points.by_value), default=0))
     by_value = tuple(sorted((value, micro + lift) for value, micro in points.by_value))
-    return Worth(points.plugin, (points.label,), by_value, lift)
+    return Bonus(points.plugin, (points.label,), by_value, lift)

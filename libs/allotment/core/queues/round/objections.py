@@ -16,7 +16,7 @@ from allotment.core.placement.rules.bounds import bounded, kept_back, outside
 from allotment.core.queues.actions.allocate import sub_group_name
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING, Status, Task
-from allotment.core.queues.reservations import Fence, fence
+from allotment.core.queues.reservations import HoldsInForce, holds_in_force
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.rounds import Opening, Rounds
 from allotment.core.queues.work import Job
@@ -114,7 +114,7 @@ class _Places:
     def __init__(self, state: ClusterState, opening: Opening) -> None:
         self._state = state
         self._session = opening.session
-        self._fenced: Fence = fence(opening.session, opening.holds)
+        self._in_force: HoldsInForce = holds_in_force(opening.session, opening.holds)
         self._bounding = Bounding(state)
         self._job: Job | None = None
         self._limits = Limits()
@@ -126,7 +126,7 @@ class _Places:
             found = self._turn(job, task)
             if found:
                 return found
-            self._job, self._limits = job, self._fenced.limits(job)
+            self._job, self._limits = job, self._in_force.limits(job)
         is_of_minimum = job.view.min_member > 1 and not self._session.job_ready(job)
         if is_of_minimum and task.uid not in in_wholes:
             return "is part of its group's minimum, which has to be placed as a whole"
@@ -134,10 +134,10 @@ class _Places:
             return "is part of a sub group, which has to be placed as a whole"
         limits = self._limits
         if not task.is_best_effort:
-            no = self._fenced.allocatable(job, task)
+            no = self._in_force.allocatable(job, task)
             if no is not None:
                 return no.message
-            limits = self._fenced.limits_of(job, task, limits)
+            limits = self._in_force.limits_of(job, task, limits)
             limits = limits._replace(bucket=None)  # which node is best is not asked here
         for cards in limits.choices:
             if self._is_within(task, node, limits, cards):
@@ -153,7 +153,7 @@ class _Places:
             return "its group is not let in"
         no = session.job_valid(job)
         if no is None and not task.is_best_effort:
-            no = session.overused(job.queue) or self._fenced.closed(job)
+            no = session.overused(job.queue) or self._in_force.closed(job)
         return "" if no is None else no.message
 
     def _is_within(self, task: Task, name: str, limits: Limits, cards: tuple[str, ...]) -> bool:

@@ -19,14 +19,14 @@ from allotment.core.queues.actions.enqueue import Enqueued, enqueue
 from allotment.core.queues.answers import No
 from allotment.core.queues.model import WAITING, Status, Task, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
-from allotment.core.queues.reservations import Hold, fence
+from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import Hunt, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
-from allotment.core.queues.timings import ACTION, SESSION, Lap, untimed
+from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
 from allotment.core.queues.work import Job, World
 from allotment_proto.events import Admission, Held
 from allotment_proto.facts import Policy
@@ -59,25 +59,25 @@ class Rounds:
         self._made_from: object = None
         self._session: Session | None = None
 
-    def session(self, lap: Lap = untimed) -> Session:
+    def session(self, on_step: OnStep = untimed) -> Session:
         """The plugins of the policy in force, opened on the state; the last session is over."""
         state = self.state
         if self._policy is not state.policy:
             self._policy, self._tiers = state.policy, tiers_of(state.policy)
         if self._session is not None:
             self._session.close()
-        self._session = Session(self._follow(), self._tiers, lap, state.turns)
-        lap(SESSION, "")
+        self._session = Session(self._follow(), self._tiers, on_step, state.turns)
+        on_step(SESSION, "")
         return self._session
 
-    def open(self, batch: Sequence[str], lap: Lap = untimed) -> "Opening":
+    def open(self, batch: Sequence[str], on_step: OnStep = untimed) -> "Opening":
         """What comes before any pod of the batch is tried; the last session is over."""
-        session = self.session(lap)
+        session = self.session(on_step)
         wanted = {_job_of(self.state, uid) for uid in batch}
         admitted = Enqueued((), ())
         if "enqueue" in self.state.policy.actions:
             admitted = enqueue(session, wanted)
-            lap(ACTION, "enqueue")
+            on_step(ACTION, "enqueue")
         held = holds_now(self.state, session, self._emptied)
         kept = (hold for hold in keeping(self.state) if hold.job in session.jobs)
         admissions = self._admissions(admitted)
@@ -105,15 +105,15 @@ class Rounds:
         batch: Sequence[str],
         ranker: WholeRanker,
         most: int = BATCH_MAX,
-        lap: Lap = untimed,
+        on_step: OnStep = untimed,
     ) -> Outcome:
         """Decide about the batch: pod by pod, or while there are queues by groups, until so many
-        pods are placed. Each placement stands on those before it. `lap` hears of each step.
+        pods are placed. Each placement stands on those before it. `on_step` hears of each step.
         """
         state = self.state
         if not state.is_batched:
             return run_cycle(state, batch, ranker)
-        session, wanted, admitted, admissions, held, holds = self.open(batch, lap)
+        session, wanted, admitted, admissions, held, holds = self.open(batch, on_step)
         actions = state.policy.actions
         ranker.begin()
         try:
@@ -128,15 +128,15 @@ class Rounds:
                 made.take(turn)
                 if len(places.placements) >= most:
                     break
-            lap(ACTION, "allocate")
+            on_step(ACTION, "allocate")
             if "backfill" in actions:
                 for turn in backfill(
                     session, places, holds=holds, wanted=wanted, pending_too=pending_too
                 ):
                     made.take(turn)
-                lap(ACTION, "backfill")
-            hunt = Hunt(state, session, places, fence(session, holds), wanted)
-            victims = hunt.run(actions, lap)
+                on_step(ACTION, "backfill")
+            hunt = Hunt(state, session, places, holds_in_force(session, holds), wanted)
+            victims = hunt.run(actions, on_step)
         finally:
             ranker.end()
         outcome = made.outcome(admissions, held if held != state.holds else None)

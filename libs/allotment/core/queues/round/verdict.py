@@ -38,7 +38,7 @@ from allotment.core.queues.plugins.capacity import Capacity
 from allotment.core.queues.plugins.card import CapacityCard
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.reckoning import QueueBook
-from allotment.core.queues.reservations import Hold, fence
+from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, largest_share
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
@@ -369,11 +369,11 @@ def _tries(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]:
     if job is None or fact.uid not in job.tasks:
         return (fact,)
     task = job.tasks[fact.uid]
-    fenced = fence(session, opened.holds)
-    anywhere = fenced.limits(job)
-    if fenced.allocatable(job, task) is None:
-        anywhere = fenced.limits_of(job, task, anywhere)
-    promised = fenced.node_of(job, task)
+    in_force = holds_in_force(session, opened.holds)
+    anywhere = in_force.limits(job)
+    if in_force.allocatable(job, task) is None:
+        anywhere = in_force.limits_of(job, task, anywhere)
+    promised = in_force.node_of(job, task)
     bounding = Bounding(state)
     return tuple(
         _within(fact, bounding.bounds(limits, cards))
@@ -407,20 +407,20 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
     tried, so that each can be told what it lacks. Nothing stays assumed.
     """
     session, board = opened.session, Board(opened.state)
-    fenced = fence(session, opened.holds)
-    no_part, limits = fenced.closed(job) or session.overused(job.queue), fenced.limits(job)
+    in_force = holds_in_force(session, opened.holds)
+    no_part, limits = in_force.closed(job) or session.overused(job.queue), in_force.limits(job)
     mark = session.mark()
     found = []
     board.begin()
     try:
         places = Places(opened.state, board)
-        for task in fenced.in_turn(job, session.due_tasks(job)):
-            no = no_part or fenced.allocatable(job, task)
+        for task in in_force.in_turn(job, session.due_tasks(job)):
+            no = no_part or in_force.allocatable(job, task)
             if no is not None:
                 found.append(_blocked(task, no))
                 continue
-            asked = fenced.limits_of(job, task, limits)
-            answer = try_places(places.try_place, fenced, job, task, asked)
+            asked = in_force.limits_of(job, task, limits)
+            answer = try_places(places.try_place, in_force, job, task, asked)
             if isinstance(answer, No):
                 refusal = places.refusals.get(task.uid)
                 found.append(_blocked(task, answer, refusal.reasons if refusal else ()))
@@ -440,7 +440,7 @@ def _blocked(task: Task, no: No, reasons: tuple[tuple[str, int], ...] = ()) -> M
 
 def _in_the_way(opened: _Opened, job: Job) -> Iterator[Hold]:
     for hold in opened.holds:
-        alone = fence(opened.session, [hold])
+        alone = holds_in_force(opened.session, [hold])
         if alone.nodes(job) or alone.closed(job) is not None:
             yield hold
 

@@ -27,15 +27,15 @@ from functools import partial
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.rules.bounds import Barred
+from allotment.core.placement.rules.bounds import Excluded
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import EVICTABLE_SET, WAITING, Status, Task
 from allotment.core.queues.plugins.gang import is_pipelined, surplus
-from allotment.core.queues.reservations import Fence, Hold
+from allotment.core.queues.reservations import Hold, HoldsInForce
 from allotment.core.queues.round.books import Books, Choice, Rank
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.session import Session
-from allotment.core.queues.timings import ACTION, Lap, untimed
+from allotment.core.queues.timings import ACTION, OnStep, untimed
 from allotment.core.queues.work import Job
 from allotment.core.reasons import KEPT_FOR_PREEMPTOR
 from allotment_proto.events import Eviction, Nomination
@@ -85,19 +85,19 @@ class Hunt:
         state: ClusterState,
         session: Session,
         places: Places,
-        fenced: Fence,
+        in_force: HoldsInForce,
         wanted: Collection[str],
     ) -> None:
         self._state = state
         self._session = session
         self._places = places
-        self._fenced = fenced
+        self._in_force = in_force
         self._wanted = wanted
         self._served = {eviction.preemptor for eviction in state.evicting.values()}
         self._books: Books | None = None
         self._evictable: list[tuple[Job, Task, tuple[int, int]]] = []
 
-    def run(self, actions: Collection[str], lap: Lap = untimed) -> Victims:
+    def run(self, actions: Collection[str], on_step: OnStep = untimed) -> Victims:
         """Victims for the wanted groups, in their order, first by preemption."""
         mark = self._places.mark()
         found: list[Victims] = []
@@ -105,7 +105,7 @@ class Hunt:
             if action in actions:
                 for source in sources:
                     found += [self._for_job(job, action, source) for job in self._takers(actions)]
-                lap(ACTION, action)
+                on_step(ACTION, action)
         self._places.undo(mark)
         return Victims(
             tuple(eviction for victims in found for eviction in victims.evictions),
@@ -123,7 +123,7 @@ class Hunt:
                 and job.uid not in self._served
                 and session.job_starving(job)
                 and session.job_valid(job) is None
-                and self._fenced.closed(job) is None
+                and self._in_force.closed(job) is None
             ):
                 yield job
 
@@ -155,7 +155,7 @@ class Hunt:
             return Victims()
         books = self._open_books()
         marks = books.mark(), session.mark(), self._places.mark()
-        limits = self._fenced.limits(job)
+        limits = self._in_force.limits(job)
         evictions: list[Eviction] = []
         nominations: list[Nomination] = []
         for task in tasks:
@@ -181,17 +181,17 @@ class Hunt:
     def _room(self, books: Books, job: Job, task: Task, limits: Limits) -> str:
         """Give the task a place for which nobody else has to go; its node, empty without one."""
         places = self._places
-        if self._fenced.allocatable(job, task) is not None:
+        if self._in_force.allocatable(job, task) is not None:
             return ""
-        limits = self._fenced.limits_of(job, task, limits)
+        limits = self._in_force.limits_of(job, task, limits)
         node = books.put_on_freed(task, places.requests(task, limits))
         if not node:
             mark = places.mark()
             placement = places.find(task, limits)
             if placement is not None and books.is_freed(placement.node):
                 places.undo(mark)  # other tasks had it, or there would have been room
-                freed = Barred(KEPT_FOR_PREEMPTOR, books.freed(), "")
-                placement = places.find(task, limits._replace(barred=(*limits.barred, freed)))
+                freed = Excluded(KEPT_FOR_PREEMPTOR, books.freed(), "")
+                placement = places.find(task, limits._replace(excluded=(*limits.excluded, freed)))
             if placement is None:
                 return ""
             books.put(placement)
@@ -210,15 +210,15 @@ class Hunt:
         victims = list(self._allowed(job, task, source))
         if not victims:
             return None
-        fenced = self._fenced
-        if fenced.allocatable(job, task) is None:
-            limits = fenced.limits_of(job, task, limits)
+        in_force = self._in_force
+        if in_force.allocatable(job, task) is None:
+            limits = in_force.limits_of(job, task, limits)
         for request in self._places.requests(task, limits):
             choice = books.cheapest(request, victims, partial(self._is_covered, job, task))
             if choice is not None:
                 books.take(task, request, choice)
                 self._vacate(choice.victims)
-                card = next(iter(fenced.cards(job, task) or ()), "")
+                card = next(iter(in_force.cards(job, task) or ()), "")
                 session.assume(job, task, Status.PIPELINED, card, choice.node.name)
                 return choice
         return None
@@ -227,7 +227,7 @@ class Hunt:
         """Whether quota covers the task once the victims are gone."""
         mark = self._session.mark()
         self._vacate(victims)
-        covers = self._fenced.allocatable(job, task) is None
+        covers = self._in_force.allocatable(job, task) is None
         self._session.undo(mark)
         return covers
 

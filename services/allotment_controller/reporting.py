@@ -24,7 +24,7 @@ TRIES = 3
 RETRY_S = 1.0
 
 
-class Teller:
+class EventReporter:
     """A bounded queue of Events and the task that sends them. `lost` counts those given up."""
 
     def __init__(self, client: KubeClient, instance: str) -> None:
@@ -35,7 +35,7 @@ class Teller:
         self._waiting: deque[JsonObject] = deque()
         self._stirred = anyio.Event()
 
-    def tell(self, api_version: str, kind: str, about: Meta, notice: Notice) -> None:
+    def report(self, api_version: str, kind: str, about: Meta, notice: Notice) -> None:
         """Queue an Event, unless it is a warning and the last one of its reason said the same."""
         if notice.kind == "Warning" and not self._is_news(about.uid, notice):
             return
@@ -74,10 +74,10 @@ class Teller:
 
     def job(self, about: Meta, *notices: Notice) -> None:
         for notice in notices:
-            self.tell(keys.BATCH, "Job", about, notice)
+            self.report(keys.BATCH, "Job", about, notice)
 
     def queue(self, about: Meta, notice: Notice) -> None:
-        self.tell(keys.SCHEDULING, "Queue", about, notice)
+        self.report(keys.SCHEDULING, "Queue", about, notice)
 
     async def run(self) -> Never:
         """Send what is queued, one after the other, for ever."""
