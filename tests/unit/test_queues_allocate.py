@@ -22,7 +22,6 @@ from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.model import Phase, Task
 from allotment.core.queues.reservations import Hold
 from allotment.core.queues.resources import Resources
-from allotment.core.queues.sampling import enough_nodes
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 from tests.unit.queues_parts import Toy, amounts, job, plugin, queue, session, task
@@ -271,15 +270,6 @@ def test_room_goes_before_quota_as_the_cause(second: int, queue_short: str) -> N
     cause = cause_of(turn)
     assert cause is not None
     assert (turn.refused[0][1].queue, cause.queue) == ("q", queue_short)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "enough"),
-    [(50, 50), (100, 100), (150, 100), (500, 230), (1000, 420), (5000, 500), (6000, 300)],
-)
-def test_ex_sample(nodes: int, enough: int) -> None:
-    assert enough_nodes(nodes) == enough
-    assert enough_nodes(10_000) == 500
 
 
 def test_priority_of_queues_and_jobs() -> None:

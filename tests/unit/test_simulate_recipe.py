@@ -39,6 +39,14 @@ def test_arrivals_come_at_their_rate_and_the_seed_decides_when() -> None:
     assert drawn != recipe.draw(Random(2))
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("1h30m", 5400), (".5h", 1800), ("2d", 172_800)]
+)
+def test_a_time_is_read_as_everywhere(text: str, seconds: int) -> None:
+    recipe = parse_recipe(TEXT.replace("runs_for: 2h", f"runs_for: {text}", 1), "w.yaml")
+    assert recipe.pods[0].runs_for_s == seconds
+
+
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_examples_can_be_read(file: Path) -> None:
     assert file.read_text().startswith("# "), "a comment says what it shows"
@@ -55,6 +63,7 @@ def test_the_examples_can_be_read(file: Path) -> None:
             "lasts: 0h",
             "lasts is '0h'; wanted: a time like 90s, 15m, 6h or 2d, from ",
         ),
+        ("lasts: 100h", "lasts: 1500ms", "lasts is '1500ms'; wanted: a time like 90s, 15m, 6h or"),
         ("runs_for: 2h", "runs_for: -4h", "a time like 90s, 15m, 6h or 2d, from 1s to 100000d"),
         ("per_hour: 10", "per_hours: 10", "pods[0].per_hours is not known; did you mean per_hour?"),
         ("count: 2\n", "cuont: 2\n", "w.yaml:5: nodes[0].cuont is not known; did you mean count?"),

@@ -163,6 +163,13 @@ def test_other_texts_are_no_durations(text: str) -> None:
     assert units.duration_ms(text) is None
 
 
+def test_days_where_they_are_allowed() -> None:
+    texts = ("2d", "1d12h", ".5d", "36h", "d", "1d-1h", "106752d")
+    hours = (48, 36, 12, 36, None, None, None)
+    found = [units.duration_ns(text, days=True) for text in texts]
+    assert found == [None if h is None else h * 3600 * 10**9 for h in hours]
+
+
 def test_milliseconds_are_rounded_up() -> None:
     texts = ("1ns", "1500us", "1ms", "1.0005s", "0", "-1500us")
     assert [units.duration_ms(text) for text in texts] == [1, 2, 1, 1001, 0, -1]

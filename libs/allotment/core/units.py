@@ -25,6 +25,7 @@ _UNITS_NS = {
     "s": 1_000_000_000,
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
+    "d": 86_400_000_000_000,
 }
 _PART = re.compile(f"([0-9]+\\.?[0-9]*|\\.[0-9]+)({'|'.join(_UNITS_NS)})", re.ASCII)
 _DURATION = re.compile(f"[-+]?(0|({_PART.pattern})+)", re.ASCII)
@@ -38,8 +39,8 @@ class QuantityError(ValueError):
     """Raised for text that is not a quantity, or not one that this resource can take."""
 
 
-def parse(text: str) -> tuple[int, int]:
-    """A quantity as an exact fraction (numerator ≥ 0, denominator > 0)."""
+def parse(text: str, *, signed: bool = False) -> tuple[int, int]:
+    """A quantity as an exact fraction (numerator ≥ 0 unless `signed`, denominator > 0)."""
     match = _QUANTITY.fullmatch(text) if len(text) <= _DIGITS_MAX else None
     if match is None:
         raise QuantityError(f"{text[:80]!r} is not a quantity (like 2, 500m, 16Gi)")
@@ -47,7 +48,9 @@ def parse(text: str) -> tuple[int, int]:
     whole, _, fraction = number.partition(".")
     numerator, denominator = int(whole + fraction), 10 ** len(fraction)
     if sign == "-" and numerator:
-        raise QuantityError(f"{text!r} is negative")
+        if not signed:
+            raise QuantityError(f"{text!r} is negative")
+        numerator = -numerator
     power = _DECIMAL[decimal] if decimal else int(exponent) if exponent else 0
     if binary:
         numerator <<= _BINARY[binary]
@@ -122,13 +125,16 @@ def _bounded(value: int, text: str) -> int:
     return value
 
 
-def duration_ns(text: str) -> int | None:
+def duration_ns(text: str, *, days: bool = False) -> int | None:
     """Nanoseconds of a duration that Go's `time.ParseDuration` takes, None for other texts.
 
     One or more numbers, each with a unit (ns us ms s m h) and perhaps a fraction, with one sign in
-    front: ``1h30m``, ``.5h``, ``+5s``; or ``0``. What is finer than a nanosecond is cut off.
+    front: ``1h30m``, ``.5h``, ``+5s``; or ``0``. What is finer than a nanosecond is cut off. With
+    `days` there is one more unit, ``d`` for 24 hours, which Go lacks.
     """
     if len(text) > _DURATION_CHARS_MAX or not _DURATION.fullmatch(text):
+        return None
+    if not days and "d" in text:
         return None
     total_ns = 0
     for number, unit in _PART.findall(text):

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from allotment.core.config.report import hint
+from allotment.core.units import duration_ns
 from allotment_lab.workload import (
     NAMESPACE,
     SCHEDULER,
@@ -47,8 +48,6 @@ HOUR_S = 3600
 PODS_MAX = 2_000_000
 PER_HOUR_MAX = 1_000_000
 DAYS_MAX = 100_000
-_UNIT_S = {"s": 1, "m": 60, "h": HOUR_S, "d": 24 * HOUR_S}
-_DURATION = re.compile(r"([0-9]{1,11})([smhd])")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 _ROOT = ("lasts", "nodes", "pods")
 _POD = (
@@ -226,9 +225,9 @@ class _Reader:
         return {key: str(value) for key, value in item.items()}
 
     def _duration(self, path: Path, value: Any) -> int:
-        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-        seconds = int(match[1]) * _UNIT_S[match[2]] if match is not None else 0
-        if not 0 < seconds <= DAYS_MAX * _UNIT_S["d"]:
+        found = duration_ns(value, days=True) if isinstance(value, str) else None
+        seconds, beyond = divmod(found or 0, 1_000_000_000)
+        if beyond or not 0 < seconds <= DAYS_MAX * 24 * HOUR_S:
             wanted = f"a time like 90s, 15m, 6h or 2d, from 1s to {DAYS_MAX}d"
             self._wrong(path, value, wanted)
             return HOUR_S

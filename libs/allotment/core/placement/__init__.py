@@ -14,8 +14,8 @@ What others may use:
   node takes a request.
 * `policies`, `policies.learning`, `policies.typical`, `policies.valued`: device policies, and what
   they learn of typical pods.
-* `capacity`, `instances`, `unserved`: how many of a pod a node holds at most, the smallest MIG
-  instance that does, what no node offers. `overlay`: changed nodes over a state.
+* `instances`, `unserved`: the smallest MIG instance that does, what no node offers. `overlay`:
+  changed nodes over a state.
 
 No larger MIG instance than has to be. A large instance on a card in use is worth more to
 binpack than a small one on an empty card, whatever it wastes. So where the best place gives an

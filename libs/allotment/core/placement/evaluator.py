@@ -13,7 +13,10 @@ import msgspec
 
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import allocation_of
-from allotment.core.placement.capacity import node_holds_at_most
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT
+from allotment.core.placement.devices.choosing import Rules, card_refusal, rules_of
+from allotment.core.placement.devices.free import Free, need_memory_mib
 from allotment.core.placement.overlay import Overlay
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import fits
@@ -21,7 +24,7 @@ from allotment.core.placement.rules.relative import relative_micro
 from allotment.core.placement.rules.scores import Score, score, with_relative
 from allotment.core.placement.rules.terms import weights_of
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import ALONE, Holding, PodRequest
+from allotment_proto.facts import ALONE, DeviceRequest, Holding, PodRequest, Policy
 
 RUNNERS_UP = 3
 REQUESTS_MAX = 512
@@ -295,3 +298,43 @@ def _counted(verdicts: Iterable[Verdict]) -> tuple[tuple[str, int], ...]:
     """The reasons among the verdicts, most frequent first, then by code."""
     counts = Counter(v for v in verdicts if isinstance(v, str))
     return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def node_holds_at_most(node: Node, request: PodRequest, policy: Policy) -> int:
+    """How many pods of one request can be on a node at most, if it fits: a bound, without trying.
+
+    The least of what its host and its cards have room for; cards are counted one by one, each as
+    often as its free slots, memory and compute allow, and a pod that wants several cards at once
+    takes that many of the sum. More than that can never be placed; fewer may be. On columns the
+    same is `board.rows.holds_at_most`.
+    """
+    bounds = [node.pods_free]
+    for free, amount in (
+        (node.cpu_milli_free, request.cpu_milli),
+        (node.memory_bytes_free, request.memory_bytes),
+        *((node.extended_free.get(name, 0), amount) for name, amount in request.extended),
+    ):
+        if amount:
+            bounds.append(free // amount)
+    rules = rules_of(request, policy, node.name)
+    for wanted in request.devices:
+        cards = node.ledgers[wanted.family].cards
+        times = sum(_times(Free(card), wanted, rules) for card in cards)
+        bounds.append(times // wanted.count)
+    return min(bounds)
+
+
+def _times(free: Free, wanted: DeviceRequest, rules: Rules) -> int:
+    """How often one card can take one unit of a request."""
+    if card_refusal(free, wanted, rules, FAMILIES[wanted.family]) is not None:
+        return 0
+    bounds = [1 if wanted.cores_pct == CORES_WHOLE_PCT else free.slots]
+    memory_mib = need_memory_mib(wanted, free.card.fact.memory_mib, free.card.table)
+    if memory_mib:
+        bounds.append(free.memory_mib // memory_mib)
+    if wanted.cores_pct:
+        bounds.append(free.cores_pct // wanted.cores_pct)
+    card = free.card
+    if card.partitioner is not None:
+        bounds.append(card.partitioner.most(card.fact, card.table, card.state, wanted))
+    return min(bounds)

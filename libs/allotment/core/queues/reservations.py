@@ -6,7 +6,7 @@ somebody small behind it. Volcano has no remedy but `sla`. Ours counts, and has 
 1. **Counting.** From the round in which a group that is not ready was tried and refused, every pod
    of others that is placed counts as one that passed it, unless the other *outranks* it (by its
    queue's priority, or with equal queues' by its job's). A group refused by quota counts only pods
-   in the queue whose quota was short, or below it. The fold counts (`fold_groups`).
+   in the queue whose quota was short, or below it. The fold counts (`ledger/groups.py`).
 2. **Holding.** When as many as `patience` pods have passed a group that is *big* (it needs several
    pods or several cards at once), a hold is made for it. Refused for want
    of room, it gets *nodes*: the shortest row of nodes on which it would fit if they were emptied

@@ -108,7 +108,7 @@ Batches that are placed whole or not at all
 `core/placement/gang.py: place_whole` places every pod of a batch on top of what the earlier
 ones took, or none: at the first that finds no place everything since the mark is given back,
 exactly. Before it tries, it asks for an upper bound per request, counted on the cards and hosts
-of the nodes that fit (`core/placement/board/rows.py`, plain in `capacity.py`), and refuses a
+of the nodes that fit (`core/placement/board/rows.py`, plain in `evaluator.py`), and refuses a
 hopeless batch with counted reasons and no trial. `queues/round/places.py` asks the same bound
 for groups.
 """

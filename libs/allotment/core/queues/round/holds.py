@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Group, Node
 from allotment.core.ledger.state import allocation_of
-from allotment.core.placement.capacity import node_holds_at_most
 from allotment.core.placement.devices import cards_asked
+from allotment.core.placement.evaluator import node_holds_at_most
 from allotment.core.placement.rules.attachments import merged
 from allotment.core.placement.rules.bounds import bounded
 from allotment.core.placement.rules.predicates import fits
