@@ -122,6 +122,8 @@ class Decider:
                 return _settled(proposal, decided)
             appended = await self._append(decided, at_ms, attempt)
             if isinstance(appended, Landed):
+                # What landed is not yet what holds: facts that came between the check and the
+                # append can void placements. Nothing is bound before the fold says which.
                 await fold.wait_for(appended.seq)
                 self._landed(decided, appended.seq)
                 return _settled(proposal, "decided", appended.seq)
@@ -130,6 +132,8 @@ class Decider:
                 await anyio.sleep(FULL_WAIT_S)
                 return _settled(proposal, "conflict")
             self.ctx.metrics.append_conflicts.inc()
+            # On the same state the same append would be refused again: look once more when the
+            # decision that was in the way is folded.
             await fold.wait_for(appended.last_subject_seq or 0)
         return _settled(proposal, "conflict")
 
@@ -193,6 +197,8 @@ class Decider:
     async def _append(self, decided: Decided, at_ms: int, attempt: int) -> Landed | Refused:
         """One compare-and-append. `at_ms` is the one clock the stamps were made from, too."""
         envelope = Envelope(v=version_of((decided,)), at_ms=at_ms, by=self._by, events=(decided,))
+        # Each attempt is a message of its own: under one id the server would take the second for
+        # the first sent twice. What it expects is the last decision on the state that was checked.
         return await self.world.log.compare_and_append(
             subjects.DECISION,
             encode(envelope),

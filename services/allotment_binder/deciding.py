@@ -55,12 +55,17 @@ class Deciding:
         Quota that was taken by another decision since has to be proposed anew.
         """
         state = self.state
+        # First, because what another decision did to quotas cannot be asked pod by pod: the pods
+        # may all fit still while together they are more than is left for their queue.
         if is_overtaken(state, proposal):
             return Answer(CONFLICT)
+        # Objections come after: a placement that a fact took away counts for no quota, and a gang
+        # that lost one has lost them all by then.
         found = recheck_all(state, proposal.placements, proposal.wholes)
         why = objection(self._rounds, proposal, found.kept)
         if not why:
             return Answer(self._decided(proposal, found, now_s, stage))
+        # Not rechecked: it was made on this very state, and nothing is awaited in between.
         own = self._own_round(proposal)
         found = Rechecked(own.placements, (), own.wholes)
         answer = self._decided(own, found, now_s, stage)

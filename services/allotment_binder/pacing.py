@@ -52,6 +52,8 @@ def bindable(
                     state, allocation.node, in_flight, swap_equal
                 )
             mine = answer(allocation, swap_equal)
+            # Oldest first, so the oldest takes the question for itself and those behind it wait.
+            # A plugin picks the oldest pod too: any other order would give it the wrong one.
             if taken.setdefault(question, mine) != mine:
                 continue
         out.append(allocation)
@@ -79,6 +81,7 @@ def _awaited(
     taken: dict[Question, Answer] = {}
     for uid, allocation in node.allocations.items():
         question = plugin_question(allocation.holdings)
+        # A Binding that is under way may arrive at any moment; one that is not sent cannot.
         is_sent = uid in in_flight or uid not in state.reserved
         if question is not None and is_sent and is_awaited(state.pods[uid], node):
             mine = answer(allocation, swap_equal)

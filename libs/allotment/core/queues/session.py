@@ -276,6 +276,8 @@ class Session:
 
     def undo(self, mark: int) -> None:
         """Take back what was assumed or vacated since the mark, the last first."""
+        # Backwards, because `before` is the status that the entry found: a task that was assumed,
+        # vacated and assumed again has its first status only after the first of the three.
         while len(self._journal) > mark:
             entry = self._journal.pop()
             for plugin in self._charged:
