@@ -1,6 +1,12 @@
 """Parts of cards in words. Compute is percent of a GPU; of most NPUs it is AI cores."""
 
+from allotment.core.explain.views import PERCENT
 from allotment.core.units import bytes_text
+
+
+def whole_of_card(compute: int) -> int:
+    """What a whole card counts as, of its own amount of compute: 100, or its AI cores."""
+    return 100 if compute in PERCENT else compute
 
 
 def compute_text(amount: int, whole: int) -> str:

@@ -10,6 +10,7 @@ from allotment.core.explain.pod import explain as explain_pod
 from allotment.core.explain.pod_story import PodLife, PodStory
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
+from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import OVER, explanation_lines
 from allotment_cli.folding import Folded, Observer, fold, fold_at
@@ -36,10 +37,20 @@ COMMANDS = {
         "queue",
         "What a queue may have, what it has, and who waits in it.",
     ),
+    "node": (
+        "allotment_cli.explain_node",
+        "node",
+        "What is on a node, and which waiting pods it refuses, and why.",
+    ),
 }
 
 
-ALIASES = {"pods": "pod", "po": "pod", "podgroup": "gang", "pg": "gang", "queues": "queue"}
+ALIASES = {
+    **dict.fromkeys(("pods", "po"), "pod"),
+    **dict.fromkeys(("group", "podgroup", "pg"), "gang"),
+    **dict.fromkeys(("queues", "q"), "queue"),
+    **dict.fromkeys(("nodes", "no"), "node"),
+}
 
 
 class Explain(LazyGroup):
@@ -60,11 +71,11 @@ class Explain(LazyGroup):
 
 @click.group(cls=Explain, commands=COMMANDS, aliases=ALIASES)
 def explain() -> None:
-    """Explain why a pod, gang or queue runs or waits."""
+    """Explain why a pod, gang or queue runs or waits, and what a node takes and refuses."""
 
 
 @click.command()
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=completion.pods)
 @namespace_option
 @source_options
 @at_option

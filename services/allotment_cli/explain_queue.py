@@ -10,6 +10,7 @@ import click
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder
 from allotment.core.units import age_text, bytes_text, cpu_text
+from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.explain_gang import kept_text, place_text, reason_text
 from allotment_cli.folding import fold_at
@@ -28,7 +29,7 @@ WORDS = {
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.queues)
 @source_options
 @at_option
 @click.option("--all", "all_", is_flag=True, help="Show every group that waits.")

@@ -71,8 +71,10 @@ def as_of(folded: Folded) -> AsOf:
     return AsOf(folded.seq, rfc3339(folded.time_ms))
 
 
-async def fold_at(source: Source, text: str | None, observer: Observer | None = None) -> Folded:
-    """Fold to the moment that `--at` names, or to the newest record; says on stderr where it is.
+async def fold_at(
+    source: Source, text: str | None, observer: Observer | None = None, *, says: bool = True
+) -> Folded:
+    """Fold to the moment that `--at` names, or to the newest record; `says` on stderr where it is.
 
     Raises `CliError` for a moment that is none, or beyond the end of the log.
     """
@@ -81,8 +83,8 @@ async def fold_at(source: Source, text: str | None, observer: Observer | None = 
     folded = await fold(source, at, observer)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
-    else:
-        note(f"as of {rfc3339(folded.time_ms)}, seq {folded.seq}")
+    elif says:
+        note(f"as of {moments.moment_text(folded.time_ms)}, seq {folded.seq}")
     return folded
 
 

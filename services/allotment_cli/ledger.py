@@ -1,6 +1,8 @@
 """`allot ledger`: the map of all cards, drawn from the books, now or at any earlier moment."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import anyio
 import click
@@ -8,6 +10,8 @@ import msgspec
 
 from allotment.core.explain.views import (
     PERCENT,
+    ZONE,
+    CardsSummary,
     CardView,
     CountedView,
     HolderView,
@@ -15,18 +19,40 @@ from allotment.core.explain.views import (
     asked_whole,
     cards_of,
     counted_of,
+    is_full,
+    is_idle,
+    model_text,
     node_status,
+    summaries,
     unlisted_of,
 )
-from allotment.core.ledger.model import ClusterState
-from allotment.core.units import bytes_text
-from allotment_cli.amounts import compute_text
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.units import QuantityError, bytes_text, whole_up
+from allotment_cli import completion
+from allotment_cli.amounts import compute_text, whole_of_card
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
-from allotment_cli.output import bar, emit, emit_json, heading, suggest, table
+from allotment_cli.names import meant
+from allotment_cli.output import (
+    DOCUMENTS,
+    bar,
+    emit,
+    emit_document,
+    emit_json_line,
+    heading,
+    note,
+    suggest,
+    table,
+    tinted,
+)
+from allotment_cli.params import at_option, output_option
+from allotment_cli.selecting import label_test
 from allotment_cli.source import Origin, open_source, source_options
 
 SCHEMA = "allotment.dev/ledger/v1"
+SUMMARY_SCHEMA = "allotment.dev/ledger-summary/v1"
+NODES_WITHOUT_HINT = 50
+"""Of more nodes than these nobody reads the whole map."""
 
 
 class NodeLedger(msgspec.Struct, frozen=True):
@@ -45,25 +71,84 @@ class LedgerDocument(msgspec.Struct, frozen=True, rename="camel"):
     nodes: tuple[NodeLedger, ...]
 
 
+class SummaryDocument(msgspec.Struct, frozen=True, rename="camel"):
+    schema: str
+    as_of: AsOf
+    cards: tuple[CardsSummary, ...]
+
+
+class Filter(NamedTuple):
+    """Which nodes are shown. `has` are tests of which one of a node's cards must pass all."""
+
+    nodes: tuple[str, ...]
+    labels: Callable[[Mapping[str, str]], bool]
+    zone: str | None
+    has: tuple[Callable[[CardView], bool], ...]
+    counts_free: bool
+    """Whether a counted card that is free will do, for who looks for free cards."""
+
+
 @click.command()
+@click.argument("names", metavar="[NODE]...", nargs=-1, shell_complete=completion.nodes)
 @source_options
-@click.option("--at", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
-@click.option("--node", help="Only this node.")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@at_option
+@click.option("--node", "named", multiple=True, help="Only this node.")
+@click.option("-l", "--selector", help="Only nodes with these labels.")
+@click.option("--zone", help=f"Only nodes of this zone ({ZONE}).")
+@click.option("--model", help="Only nodes with a card whose model contains this.")
+@click.option("--mode", help="Only nodes with a card of this mode, like mig.")
+@click.option("--free", is_flag=True, help="Only nodes with a card that nobody holds any of.")
+@click.option(
+    "--free-memory",
+    metavar="AMOUNT",
+    help="Only nodes with a card that has so much free, like 20Gi, and is not full.",
+)
+@click.option("--held-by", metavar="NS[/POD]", help="Only nodes where these pods hold a card.")
+@click.option("--problems", is_flag=True, help="Only nodes with unhealthy or oversold cards.")
+@click.option("--summary", is_flag=True, help="Count cards by model and mode instead.")
+@click.option("--by-zone", is_flag=True, help="With --summary: by zone as well.")
+@output_option(*DOCUMENTS, "jsonl")
 def ledger(
-    home: Path, nats: str | None, file: Path | None, at: str | None, node: str | None, output: str
+    names: tuple[str, ...],
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    at: str | None,
+    named: tuple[str, ...],
+    selector: str | None,
+    zone: str | None,
+    summary: bool,
+    by_zone: bool,
+    output: str,
+    **cards: Any,
 ) -> None:
-    """Show who holds how much of which card."""
+    """Show who holds how much of which card. Options that select nodes apply all at once; those
+    about cards select nodes of which one card meets all of them.
+    """
+    if by_zone and not summary:
+        raise CliError("--by-zone says how to count, and nothing is counted", "add --summary")
+    has, counts_free = _card_tests(**cards)
+    wanted = Filter((*names, *named), label_test(selector), zone, has, counts_free)
     folded = anyio.run(_fold, Origin(home, nats, file), at)
-    if node is not None and node not in folded.state.nodes:
-        raise CliError(f"node {node} is not known at seq {folded.seq}", "see: allot get nodes")
-    books = ledgers(folded.state, node)
-    if output == "json":
-        emit_json(LedgerDocument(SCHEMA, as_of(folded), books))
+    state = folded.state
+    nodes = _selected(folded, wanted)
+    if summary:
+        _show_summary(folded, summaries(state, nodes, by_zone=by_zone), by_zone, output)
+        return
+    books = tuple(node_ledger(state, node) for node in nodes)
+    if output in DOCUMENTS:
+        emit_document(LedgerDocument(SCHEMA, as_of(folded), books), output)
+        return
+    if output == "jsonl":
+        emit_json_line(books)
         return
     emit(ledger_lines(books))
+    if not books:
+        note(f"none of {len(state.nodes)} nodes is like that at seq {folded.seq}")
     held = next((h for b in books for c in b.cards for h in c.holders), None)
-    if held is not None:
+    if len(books) > NODES_WITHOUT_HINT:
+        suggest("allot ledger --summary")
+    elif held is not None:
         suggest(f"allot explain pod {held.namespace}/{held.name}")
 
 
@@ -72,17 +157,117 @@ async def _fold(origin: Origin, at: str | None) -> Folded:
         return await fold_at(source, at)
 
 
+def _card_tests(
+    *,
+    model: str | None,
+    mode: str | None,
+    free: bool,
+    free_memory: str | None,
+    held_by: str | None,
+    problems: bool,
+) -> tuple[tuple[Callable[[CardView], bool], ...], bool]:
+    """What one card of a node must pass, and whether a free one that is only counted does."""
+    tests: list[Callable[[CardView], bool]] = []
+    if model is not None:
+        part = model.lower()
+        tests.append(lambda card: part in card.model.lower())
+    if mode is not None:
+        tests.append(lambda card: card.mode == mode)
+    if free:
+        tests.append(lambda card: card.healthy and is_idle(card))
+    if free_memory is not None:
+        least = _bytes(free_memory)
+        tests.append(
+            lambda card: card.healthy and not is_full(card) and card.free_memory_bytes >= least
+        )
+    if held_by is not None:
+        space, _, pod = held_by.partition("/")
+        tests.append(
+            lambda card: any(h.namespace == space and pod in ("", h.name) for h in card.holders)
+        )
+    if problems:
+        tests.append(lambda card: card.oversold or not card.healthy)
+    return tuple(tests), free and len(tests) == 1
+
+
+def _bytes(text: str) -> int:
+    try:
+        return whole_up(text)
+    except QuantityError as error:
+        raise CliError(f"--free-memory {error}", "give an amount like 20Gi") from error
+
+
+def _selected(folded: Folded, wanted: Filter) -> list[Node]:
+    """The nodes that are meant, by name. Raises `CliError` for a name that no node has."""
+    state = folded.state
+    for name in wanted.nodes:
+        if name not in state.nodes:
+            remedy = meant(name, state.nodes, "see: allot get nodes")
+            raise CliError(f"node {name} is not known at seq {folded.seq}", remedy)
+    return [
+        node
+        for node in map(state.nodes.__getitem__, sorted(wanted.nodes or state.nodes))
+        if wanted.labels(node.labels)
+        and (wanted.zone is None or node.labels.get(ZONE) == wanted.zone)
+        and (not wanted.has or _has_card(state, node, wanted))
+    ]
+
+
+def _has_card(state: ClusterState, node: Node, wanted: Filter) -> bool:
+    if wanted.counts_free and any(
+        view.free > 0 for view in counted_of(state, node) if view.resource.endswith("/gpu")
+    ):
+        return True
+    return any(all(test(card) for test in wanted.has) for card in cards_of(state, node))
+
+
+def _show_summary(
+    folded: Folded, found: Sequence[CardsSummary], by_zone: bool, output: str
+) -> None:
+    if output in DOCUMENTS:
+        emit_document(SummaryDocument(SUMMARY_SCHEMA, as_of(folded), tuple(found)), output)
+    elif output == "jsonl":
+        emit_json_line(found)
+    else:
+        emit(summary_lines(found, by_zone=by_zone))
+        suggest("allot ledger --free")
+
+
+def summary_lines(found: Sequence[CardsSummary], *, by_zone: bool) -> list[str]:
+    """A row for each model and mode."""
+    headers = ["ZONE"] * by_zone + ["MODEL", "MODE", "NODES", "CARDS", "IDLE", "PARTLY", "FULL"]
+    headers += ["BAD", "MEMORY", "FREE", "LARGEST"]
+    rows = [
+        [each.zone] * by_zone
+        + [model_text(each.model), each.mode]
+        + [str(n) for n in (each.nodes, each.cards, each.idle, each.partly, each.full)]
+        + [str(each.unhealthy) if each.unhealthy else ""]
+        + [
+            bytes_text(amount) if each.memory_bytes else ""
+            for amount in (each.memory_bytes, each.free_memory_bytes, each.largest_free_bytes)
+        ]
+        for each in found
+    ]
+    if by_zone:
+        rows.sort(key=lambda row: row[0])
+    first, *rest = table(headers, rows, right=headers[2 + by_zone :])
+    return [heading(first), *rest]
+
+
 def ledgers(state: ClusterState, node: str | None = None) -> tuple[NodeLedger, ...]:
     """The books of all nodes, or of one."""
-    return tuple(
-        NodeLedger(
-            name,
-            node_status(state.nodes[name]),
-            tuple(cards_of(state, state.nodes[name])),
-            tuple(counted_of(state, state.nodes[name])),
-            tuple(unlisted_of(state, state.nodes[name])),
-        )
-        for name in (sorted(state.nodes) if node is None else [node])
+    names = sorted(state.nodes) if node is None else [node]
+    return tuple(node_ledger(state, state.nodes[name]) for name in names)
+
+
+def node_ledger(state: ClusterState, node: Node) -> NodeLedger:
+    """The books of a node."""
+    return NodeLedger(
+        node.name,
+        node_status(node),
+        tuple(cards_of(state, node)),
+        tuple(counted_of(state, node)),
+        tuple(unlisted_of(state, node)),
     )
 
 
@@ -90,11 +275,11 @@ def ledger_lines(books: tuple[NodeLedger, ...]) -> list[str]:
     """The map: a block per node, a bar per card, its holders beside it."""
     lines: list[str] = []
     for block in books:
-        models = sorted({card.model for card in block.cards})
+        models = sorted({model_text(card.model) for card in block.cards})
         title = f"{block.name}   {block.status}"
         if models:
             title += f"   {len(block.cards)} × {', '.join(models)}"
-        lines += ["", heading(title)]
+        lines += ["", heading(title) if block.status == "Ready" else tinted(title)]
         rows = [_card_row(card) for card in block.cards]
         rows += [_counted_row(counted) for counted in block.counted]
         rows += [_unlisted_row(unlisted) for unlisted in block.unlisted]
@@ -107,7 +292,7 @@ def ledger_lines(books: tuple[NodeLedger, ...]) -> list[str]:
 
 
 def _card_row(card: CardView) -> list[str]:
-    whole = 100 if card.compute_percent in PERCENT else card.compute_percent
+    whole = whole_of_card(card.compute_percent)
     used = card.memory_bytes - card.free_memory_bytes
     of_cores = card.compute_percent - card.free_compute_percent, card.compute_percent
     flags = [] if card.healthy else ["unhealthy"]

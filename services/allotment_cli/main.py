@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": ("allotment_cli.demo", "demo", "Run the examples in local mode and explain them."),
     "get": ("allotment_cli.get", "get", "List nodes, pods or cards as recorded in the log."),
     "ledger": ("allotment_cli.ledger", "ledger", "Show who holds how much of which card."),
+    "blame": ("allotment_cli.blame", "blame", "Show who holds each part of a card, since when."),
     "usage": ("allotment_cli.usage", "usage", "Show who held how much, and for how long."),
     "log": ("allotment_cli.log", "log", "Show the allocation log, one line per event."),
     "explain": (
@@ -34,6 +35,8 @@ COMMANDS = {
         "story",
         "Tell a pod's life: its ask, its waits, its place and its end.",
     ),
+    "diff": ("allotment_cli.diff", "diff", "Show what differs between two moments or two logs."),
+    "wait": ("allotment_cli.wait", "wait", "Wait until a pod is placed, bound, running or gone."),
     "doctor": ("allotment_cli.doctor", "doctor", "List problems that need attention."),
     "job": (
         "allotment_cli.job",
@@ -56,6 +59,11 @@ COMMANDS = {
         "allotment_cli.nats_users",
         "nats_users",
         "Create keys for the services' NATS users, as manifests.",
+    ),
+    "completion": (
+        "allotment_cli.completion",
+        "completion",
+        "Print a script for the shell's Tab key.",
     ),
     "version": ("allotment_cli.version", "version", "Show the versions of what is installed."),
 }
@@ -86,6 +94,11 @@ def main() -> None:
     Exit codes: 0 the command did what it was asked; 1 it found differences or problems; 2 it could
     not do it; 128 and a signal's number (130, 143): that signal stopped it.
     """
+
+
+def kubectl_allot() -> None:
+    """The same command as kubectl's plugin: `kubectl allot …`."""
+    main(prog_name="kubectl allot")
 
 
 if __name__ == "__main__":

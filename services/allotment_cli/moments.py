@@ -65,5 +65,15 @@ def local_day_text(ms: int) -> str:
     return _local(ms).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def moment_text(ms: int) -> str:
+    """A moment that stands alone on screen: ``2026-11-20 14:03:05 CET``."""
+    return f"{local_day_text(ms)} {zone_text(ms)}"
+
+
+def zone_text(ms: int) -> str:
+    """The zone of the local times of that moment: ``CET``, ``UTC``, ``+07``."""
+    return _local(ms).tzname() or ""
+
+
 def _local(ms: int) -> datetime:
     return datetime.fromtimestamp(ms // 1000, UTC).astimezone()

@@ -9,6 +9,7 @@ here: what it would not print as itself is escaped, a line break included. A lin
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,13 @@ from allotment.adapters.telemetry.log import printable
 GAP = "  "
 DOCUMENTS = ("json", "yaml")
 """Formats of `-o` in which the whole answer is one document."""
+TINTS = {
+    **dict.fromkeys(("Pending", "Reserved", "Terminating", "Cordoned", "Unknown"), "yellow"),
+    **dict.fromkeys(("Failed", "NotReady", "Gone", "Unhealthy", "UNHEALTHY"), "red"),
+    **dict.fromkeys(("Oversold", "OVERSOLD"), "red"),
+}
+"""Words that ask for a look, and their colour. Names of objects have no capital letters."""
+_TINTED = re.compile(rf"(?<![\w/.-])({'|'.join(TINTS)})(?![\w/.-])")
 
 
 class _Styled(str):
@@ -90,6 +98,12 @@ def emit_document(value: object, output: str) -> None:
     click.echo(yaml_text(value) if output == "yaml" else json_text(value))
 
 
+def emit_json_line(values: Iterable[object]) -> None:
+    """A JSON document a line, to stdout."""
+    for value in values:
+        click.echo(_printable_json(msgspec.json.encode(value).decode()))
+
+
 def yaml_text(value: object) -> str:
     """The JSON document as YAML: what is no printable ASCII is escaped."""
     import yaml
@@ -126,10 +140,61 @@ def heading(text: str) -> str:
     return _Styled(click.style(shown, bold=True) if _colour() else shown)
 
 
+def tinted(line: str) -> str:
+    """A line of a table: on a terminal its words of `TINTS` have their colour."""
+    shown = printable(line)
+    if not _colour():
+        return shown
+    return _Styled(_TINTED.sub(lambda found: click.style(found[0], fg=TINTS[found[0]]), shown))
+
+
 def _colour() -> bool:
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
+
+
+class Table:
+    """Plain columns whose widths last, so that later rows stand under the first ones.
+
+    Columns named in `right` are flush right. Empty cells show ``-``.
+    """
+
+    def __init__(
+        self, headers: Sequence[str], *, right: Iterable[str] = (), indent: str = ""
+    ) -> None:
+        self._headers = headers
+        self._flush = [header in set(right) for header in headers]
+        self._widths = [len(header) for header in headers]
+        self._indent = indent
+
+    def lines(self, rows: Sequence[Sequence[str]]) -> list[str]:
+        """The headers and these rows."""
+        shown = self._take(rows)
+        return [self._line(self._headers), *map(self._tinted, shown)]
+
+    def more(self, rows: Sequence[Sequence[str]]) -> list[str]:
+        """Further rows, without headers."""
+        return [self._tinted(row) for row in self._take(rows)]
+
+    def _take(self, rows: Sequence[Sequence[str]]) -> list[list[str]]:
+        shown = [[printable(cell) or "-" for cell in row] for row in rows]
+        columns = zip(*shown, strict=True) if shown else ((),) * len(self._headers)
+        self._widths = [
+            max([width, *map(len, column)])
+            for width, column in zip(self._widths, columns, strict=True)
+        ]
+        return shown
+
+    def _line(self, cells: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(cells, self._widths, self._flush, strict=True)
+        ]
+        return (self._indent + GAP.join(padded)).rstrip()
+
+    def _tinted(self, cells: Sequence[str]) -> str:
+        return tinted(self._line(cells))
 
 
 def table(
@@ -139,18 +204,8 @@ def table(
     right: Iterable[str] = (),
     indent: str = "",
 ) -> list[str]:
-    """Plain columns; those named in `right` are flush right. Empty cells show ``-``."""
-    shown = [[printable(cell) or "-" for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headers, *shown, strict=True)]
-    flush = [header in set(right) for header in headers]
-    lines = []
-    for row in (headers, *shown):
-        cells = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, flush, strict=True)
-        ]
-        lines.append((indent + GAP.join(cells)).rstrip())
-    return lines
+    """A `Table` with all its rows."""
+    return Table(headers, right=right, indent=indent).lines(rows)
 
 
 def bar(used: int, total: int, width: int = 20) -> str:

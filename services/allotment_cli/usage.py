@@ -1,6 +1,7 @@
 """`allot usage`: who held how much, and for how long, from the log's journal."""
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import anyio
 import click
 import msgspec
 
+from allotment.core.explain.views import plain
 from allotment.core.replay.journal import Journal, Usage
 from allotment.core.replay.journal import usage as summed
 from allotment.core.units import rfc3339
@@ -15,11 +17,15 @@ from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.journaling import journal_of
 from allotment_cli.moments import AtSequence
-from allotment_cli.output import emit, emit_json, note, table
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, table
+from allotment_cli.params import output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 
 SCHEMA = "allotment.dev/usage/v1"
 HOUR_MS = 3_600_000
+MICRO = 1_000_000
+DIGITS = {1: 1000, 2: 10, 3: 1}
+"""Digits after the point → tenths of an hour from which on so many are enough."""
 
 
 class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
@@ -28,6 +34,8 @@ class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
     schema: str
     from_time: str
     to_time: str
+    from_ms: int
+    to_ms: int
     seq: int
     by: str
     usage: tuple[Usage, ...]
@@ -36,11 +44,16 @@ class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
 @click.command()
 @source_options
 @click.option(
-    "--from", "first", metavar="MOMENT", help="Begin here (default: where the log begins)."
+    "--from",
+    "--since",
+    "first",
+    metavar="MOMENT",
+    help="Begin here: sequence, 14:03, -15m or RFC 3339 (default: where the log begins).",
 )
-@click.option("--to", "last", metavar="MOMENT", help="End here (default: now).")
+@click.option("--to", "--at", "last", metavar="MOMENT", help="End here (default: now).")
 @click.option("--by", type=click.Choice(("namespace", "node")), default="namespace")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@click.option("-n", "--namespace", help="Only this namespace.")
+@output_option(*DOCUMENTS)
 def usage(
     home: Path,
     nats: str | None,
@@ -48,18 +61,29 @@ def usage(
     first: str | None,
     last: str | None,
     by: str,
+    namespace: str | None,
     output: str,
 ) -> None:
-    """Device-hours, memory, CPU and counted resources that pods held, by namespace or by node.
+    """GPU-hours, memory, CPU and counted resources that pods held, by namespace or by node.
 
-    A device is a card or a share of one. What counts is what the log booked, from the decision (or
-    from when a pod of others was seen) to its release; memory is what was asked for.
+    GPU-HOURS counts a share of a card (a GPU or an NPU) as its part of it, of memory or of compute,
+    whichever is more, and a card that is held whole as one. DEVICE-HOURS counts each share and each
+    whole card as one. MEMORY is the cards' memory that was asked for, without that of whole cards.
+
+    What counts is what the log booked, from the decision (or from when a pod of others was seen)
+    to its release: reservations, not what ran on the cards.
     """
+    if namespace is not None and by != "namespace":
+        raise CliError("-n selects a namespace, and --by node adds them up", "leave out one")
     document = anyio.run(_document, Origin(home, nats, file), first, last, by)
-    if output == "json":
-        emit_json(document)
+    if namespace is not None:
+        only = tuple(used for used in document.usage if used.name == namespace)
+        document = msgspec.structs.replace(document, usage=only)
+    if output in DOCUMENTS:
+        emit_document(document, output)
         return
-    note(f"from {document.from_time} to {document.to_time}, seq {document.seq}")
+    first_text, last_text = map(moments.moment_text, (document.from_ms, document.to_ms))
+    note(f"from {first_text} to {last_text}, seq {document.seq}")
     emit(usage_lines(document))
 
 
@@ -71,7 +95,8 @@ async def _document(origin: Origin, first: str | None, last: str | None, by: str
         to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
     if from_ms > to_ms:
         raise CliError(
-            f"--from is {rfc3339(from_ms)} and --to is {rfc3339(to_ms)}: nothing lies between",
+            f"--from is {moments.moment_text(from_ms)} and --to is {moments.moment_text(to_ms)}:"
+            " nothing lies between",
             "give --from before --to",
         )
     return document_of(journal, from_ms, to_ms, by)
@@ -81,7 +106,7 @@ def document_of(journal: Journal, from_ms: int, to_ms: int, by: str) -> UsageDoc
     """What was used between two moments."""
     found = summed(journal, from_ms, to_ms, by_node=by == "node")
     times = rfc3339(from_ms), rfc3339(to_ms)
-    return UsageDocument(SCHEMA, *times, journal.last_seq, by, tuple(found))
+    return UsageDocument(SCHEMA, *times, from_ms, to_ms, journal.last_seq, by, tuple(found))
 
 
 async def _begin_ms(source: Source) -> int:
@@ -107,27 +132,45 @@ async def _record_ms(source: Source, seq: int) -> int:
 
 
 def usage_lines(document: UsageDocument) -> list[str]:
-    """A row for each namespace or node, and the sum."""
+    """A row for each namespace or node, and the sum; below, what is counted and is no card."""
     if not document.usage:
         return ["nothing was held"]
     found = list(document.usage)
     if len(found) > 1:
         found.append(_sum(found))
-    counted = sorted({resource for used in found for resource in used.counted_ms})
+    columns = {
+        "GPU-HOURS": _hours((used.card_micro_ms for used in found), MICRO),
+        "DEVICE-HOURS": _hours(used.device_ms + _whole_cards_ms(used) for used in found),
+        "MEMORY GiB-HOURS": _hours((used.memory_mib_ms for used in found), 1024),
+        "CPU-HOURS": _hours((used.cpu_milli_ms for used in found), 1000),
+    }
     rows = [
-        [
-            used.name,
-            f"{used.pods:,}",
-            _hours(used.device_ms),
-            _hours(used.memory_mib_ms, 1024),
-            _hours(used.cpu_milli_ms, 1000),
-            *(_hours(used.counted_ms.get(resource, 0)) for resource in counted),
-        ]
-        for used in found
+        [used.name, f"{used.pods:,}", *cells]
+        for used, *cells in zip(found, *columns.values(), strict=True)
     ]
-    columns = ("PODS", "DEVICE-HOURS", "MEMORY GiB-HOURS", "CPU-HOURS")
-    headers = (document.by.upper(), *columns, *(f"{resource} HOURS" for resource in counted))
-    return table(headers, rows, right=headers[1:])
+    headers = (document.by.upper(), "PODS", *columns)
+    first, *rest = table(headers, rows, right=headers[1:])
+    return [heading(first), *rest, *_counted_lines(document.by, found)]
+
+
+def _counted_lines(by: str, found: Iterable[Usage]) -> list[str]:
+    """Counted resources that are no cards, one a row. Those of device families are the devices."""
+    held = [
+        (used.name, resource, amount_ms)
+        for used in found
+        for resource, amount_ms in plain(tuple(used.counted_ms.items())).items()
+        if not resource.endswith("/gpu")
+    ]
+    if not held:
+        return []
+    hours = _hours(amount_ms for _, _, amount_ms in held)
+    rows = [[name, resource, cell] for (name, resource, _), cell in zip(held, hours, strict=True)]
+    first, *rest = table((by.upper(), "RESOURCE", "HOURS"), rows, right=("HOURS",))
+    return ["", heading(first), *rest]
+
+
+def _whole_cards_ms(used: Usage) -> int:
+    return sum(ms for resource, ms in used.counted_ms.items() if resource.endswith("/gpu"))
 
 
 def _sum(found: list[Usage]) -> Usage:
@@ -142,10 +185,21 @@ def _sum(found: list[Usage]) -> Usage:
         sum(used.memory_mib_ms for used in found),
         sum(used.cpu_milli_ms for used in found),
         dict(counted),
+        sum(used.card_micro_ms for used in found),
     )
 
 
-def _hours(amount_ms: int, unit: int = 1) -> str:
-    """One digit after the point, rounded half up, in integers."""
-    tenths = (amount_ms * 10 + HOUR_MS * unit // 2) // (HOUR_MS * unit)
-    return f"{tenths // 10:,}.{tenths % 10}"
+def _hours(amounts_ms: Iterable[int], unit: int = 1) -> list[str]:
+    """A column of hours, rounded half up, in integers: with as many digits after the point as its
+    largest needs to be read, and nothing that was held shown as none.
+    """
+    amounts, hour = list(amounts_ms), HOUR_MS * unit
+    largest = max(amounts)
+    digits = next((d for d, least in DIGITS.items() if largest * 10 >= least * hour), 4)
+    scale = 10**digits
+    cells = []
+    for amount in amounts:
+        scaled = (amount * scale + hour // 2) // hour
+        shown = f"{scaled // scale:,}.{scaled % scale:0{digits}}"
+        cells.append(shown if scaled or not amount else f"<{1 / scale:.{digits}f}")
+    return cells

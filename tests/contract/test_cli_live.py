@@ -1,6 +1,13 @@
 """The command on a live log: the same answers as on an exported one; clear words without one."""
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -83,3 +90,75 @@ def test_no_server_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 2
     assert "NATS cannot be reached" in result.stderr
     assert len(result.stderr.splitlines()) == 2
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process of its own, whose lines can be read as they come."""
+    program = "from allotment_cli.main import main; main(prog_name='allot')"
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_watch_goes_on_with_rows_that_are_new_or_change(
+    own_nats_server: NatsServer, recorded: Recorder
+) -> None:
+    url = own_nats_server.url
+    half = Recorder()
+    half.records = recorded.records[:10]
+    anyio.run(fill, url, half)
+    with started("get", "pods", "-w", "-n", "default", "--nats", url) as watching:
+        assert watching.stdout is not None
+        header = watching.stdout.readline()
+        first = [watching.stdout.readline() for _ in range(3)]
+        assert header.startswith("NAMESPACE  NAME")
+        assert [line.split()[1] for line in first] == ["big", "half", "pair"]
+        half.records = recorded.records[10:12]
+        anyio.run(fill, url, half)
+        changed = watching.stdout.readline()
+        assert changed.split()[:3] == ["default", "big", "Reserved"]
+        assert changed.index("big") == first[0].index("big"), "columns stay where they were"
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=30) == 128 + signal.SIGINT
+
+
+def test_wait_ends_when_the_log_says_so(own_nats_server: NatsServer, recorded: Recorder) -> None:
+    url = own_nats_server.url
+    half = Recorder()
+    half.records = recorded.records[:8]
+    anyio.run(fill, url, half)
+    words = ("wait", "--for=running", "pod/big", "--timeout", "5m", "--nats", url)
+    with started(*words) as waiting:
+        half.records = recorded.records[8:]
+        anyio.run(fill, url, half)
+        said, _ = waiting.communicate(timeout=60)
+        assert (said, waiting.returncode) == ("pod/default/big running\n", 0)
+    late = allot("wait", "--for=gone", "pod/big", "--timeout", "1s", "--nats", url)
+    assert late.exit_code == 3
+    assert "is not gone: Running" in late.stderr
+    assert "waited for 1s" in late.stderr
+
+
+def test_kubectl_runs_the_command_as_its_plugin(recorded: Recorder, tmp_path: Path) -> None:
+    kubectl = shutil.which("kubectl")
+    plugin = Path(sys.executable).with_name("kubectl-allot")
+    if kubectl is None or not plugin.exists():
+        pytest.skip("kubectl or the installed plugin is not here")
+    log = recorded.write(tmp_path / "busy.jsonl")
+    done = subprocess.run(
+        [kubectl, "allot", "get", "no", "gpu-01", "-o", "name", "--file", str(log)],
+        env={**os.environ, "PATH": f"{plugin.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == ("node/gpu-01\n", 0), done.stderr

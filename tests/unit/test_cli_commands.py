@@ -39,7 +39,7 @@ def test_hints_go_to_stderr_and_at_most_one(log_file: Path) -> None:
     assert result.exit_code == 0
     assert "next:" not in result.stdout
     assert result.stderr.count("next:") == 1
-    assert "as of 2026-11-20T14:00:06.250Z, seq 25" in result.stderr
+    assert ", seq 25" in result.stderr
 
 
 def test_json_is_one_document_and_nothing_else(log_file: Path) -> None:

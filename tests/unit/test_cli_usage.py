@@ -11,11 +11,14 @@ from click.testing import CliRunner, Result
 from allotment.core.ledger import model
 from allotment.core.logport import Record
 from allotment.core.replay.journal import Journal
+from allotment.core.replay.journal.usage import CardKind, part_micro
 from allotment.core.replay.picture import picture_of
 from allotment_cli import journaling
 from allotment_cli.journaling import journal_of
 from allotment_cli.main import main
 from allotment_cli.source import FileSource, JournalCache
+from allotment_cli.usage import MICRO, _hours
+from allotment_proto.facts import Holding
 from tests import build
 from tests.recording import Recorder, busy_cluster, fold
 
@@ -117,7 +120,10 @@ def test_hours_are_counted_to_the_end_of_the_log(hour: Path) -> None:
     assert (used["name"], used["pods"]) == ("default", 1)
     assert used["memoryMibMs"] == 4_000 * used["deviceMs"]
     assert 1_790_000 < used["deviceMs"] <= 1_800_000
-    assert usage(hour).stdout.splitlines()[1].split() == ["default", "1", "0.5", "2.0", "0.0"]
+    name, pods, gpus, devices, memory, cpu = usage(hour).stdout.splitlines()[1].split()
+    assert (name, pods, devices, memory) == ("default", "1", "0.500", "1.95")
+    assert gpus != devices, "a part of a card is not a card"
+    assert float(cpu) > 0
 
 
 def test_a_part_of_the_time_and_by_node(hour: Path) -> None:
@@ -161,3 +167,46 @@ def test_a_record_that_no_journal_can_take(tmp_path: Path, monkeypatch: pytest.M
         "the usage in this log cannot be computed: the record at 1 changed more than is"
         in result.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "card", "part"),
+    [
+        ((4_000, 0), (16_000, 100, 10), 250_000),
+        ((4_000, 50), (16_000, 100, 10), 500_000),
+        ((0, 100), (16_000, 100, 10), 1_000_000),
+        ((0, 4), (0, 20, 7), 200_000),
+        ((0, 0), (0, 20, 1), 1_000_000),
+        ((0, 0), (0, 100, 4), 250_000),
+        ((99_000, 0), (16_000, 0, 10), 1_000_000),
+    ],
+    ids=["memory", "compute", "exclusive", "cores", "chip", "slot", "shrunk"],
+)
+def test_a_share_counts_as_its_part_of_its_card(
+    share: tuple[int, int], card: tuple[int, int, int], part: int
+) -> None:
+    assert part_micro(Holding("vgpu", 0, "", *share), CardKind(*card)) == part
+
+
+def test_a_small_share_is_less_than_a_card_and_a_whole_card_is_one(tmp_path: Path) -> None:
+    log = Recorder()
+    log.append("allot.log.node.n1", "watcher", build.node(extended=(("nvidia.com/gpu", 8),)))
+    start_ms = log.now_ms
+    whole = build.pod(
+        "w", node="n1", phase="Running", request=build.request(extended=(("nvidia.com/gpu", 2),))
+    )
+    log.append("allot.log.pod.w", "watcher", whole)
+    log.append("allot.log.pod.a", "watcher", build.pod("a"))
+    log.append("allot.log.decision", "binder", build.decided(build.placement("a")))
+    log.now_ms = start_ms + 200 * 3_600_000
+    log.append("allot.log.node.n1", "watcher", build.node(rv=5))
+    [used] = json.loads(usage(log.write(tmp_path / "w.jsonl"), "-o", "json").stdout)["usage"]
+    share_micro_ms = used["cardMicroMs"] - used["countedMs"]["nvidia.com/gpu"] * MICRO
+    assert 0 < share_micro_ms < used["deviceMs"] * MICRO
+
+
+def test_a_column_has_digits_for_its_largest_and_nothing_held_is_none() -> None:
+    hour = 3_600_000
+    assert _hours([0, hour, 250 * hour]) == ["0.0", "1.0", "250.0"]
+    assert _hours([0, 1, hour * 2_000]) == ["0.0", "<0.1", "2,000.0"]
+    assert _hours([hour // 100, hour // 10]) == ["0.010", "0.100"]

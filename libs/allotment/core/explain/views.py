@@ -14,6 +14,7 @@ from allotment.core.ledger.partitions import holding_rules
 from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import Family
+from allotment.core.placement.rules.card_names import PRODUCT
 from allotment.core.reasons import CARDS_QUARANTINED
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Amounts, Holding, Problem
@@ -124,6 +125,12 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def plain(extended: Amounts) -> dict[str, int]:
     """The resources that are only counted: those of device families are told as devices."""
     return {name: amount for name, amount in extended if name not in _FAMILY_RESOURCES}
+
+
+def model_text(model: str) -> str:
+    """A card's model on screen: some plugins put the vendor before a name that begins with it."""
+    vendor, dash, name = model.partition("-")
+    return name if dash and name.startswith(vendor) else model
 
 
 def device_name(node: Node | None, holding: Holding) -> str:
@@ -266,6 +273,110 @@ def counted_of(state: ClusterState, node: Node) -> list[CountedView]:
                 )
             )
     return views
+
+
+class CardsSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All cards of one model, mode and zone. A full card takes nothing more: a slot, memory or
+    compute of it is used up. Cards that are only counted (`nvidia.com/gpu`) have no memory here.
+    """
+
+    model: str
+    mode: str
+    zone: str
+    nodes: int
+    cards: int
+    idle: int
+    partly: int
+    full: int
+    unhealthy: int
+    memory_bytes: int
+    free_memory_bytes: int
+    largest_free_bytes: int
+
+
+ZONE = "topology.kubernetes.io/zone"
+COUNTED = "counted"
+"""The mode of cards that are only counted."""
+
+
+def summaries(state: ClusterState, nodes: Iterable[Node], *, by_zone: bool) -> list[CardsSummary]:
+    """The cards of these nodes by model and mode, and perhaps by their nodes' zone."""
+    found: dict[tuple[str, str, str], _Counts] = {}
+    for node in nodes:
+        zone = node.labels.get(ZONE, "") if by_zone else ""
+        for view in cards_of(state, node):
+            key = view.model, view.mode, zone
+            found.setdefault(key, _Counts()).card(view)
+        for counted in counted_of(state, node):
+            if counted.resource.endswith("/gpu"):
+                key = counted_model(node, counted.resource), COUNTED, zone
+                found.setdefault(key, _Counts()).counted(counted)
+    return [
+        CardsSummary(
+            model=model,
+            mode=mode,
+            zone=zone,
+            nodes=len(counts.nodes),
+            cards=counts.cards,
+            idle=counts.idle,
+            partly=counts.cards - counts.idle - counts.full - counts.unhealthy,
+            full=counts.full,
+            unhealthy=counts.unhealthy,
+            memory_bytes=counts.memory_bytes,
+            free_memory_bytes=counts.free_bytes,
+            largest_free_bytes=counts.largest_bytes,
+        )
+        for (model, mode, zone), counts in sorted(found.items())
+    ]
+
+
+class _Counts:
+    """Sums over the cards of a summary."""
+
+    def __init__(self) -> None:
+        self.nodes: set[str] = set()
+        self.cards = self.idle = self.full = self.unhealthy = 0
+        self.memory_bytes = self.free_bytes = self.largest_bytes = 0
+
+    def card(self, view: CardView) -> None:
+        self.nodes.add(view.node)
+        self.cards += 1
+        self.memory_bytes += view.memory_bytes
+        if not view.healthy:
+            self.unhealthy += 1
+            return
+        self.idle += is_idle(view)
+        self.full += is_full(view)
+        self.free_bytes += max(view.free_memory_bytes, 0)
+        if not is_full(view):
+            self.largest_bytes = max(self.largest_bytes, view.free_memory_bytes)
+
+    def counted(self, view: CountedView) -> None:
+        self.nodes.add(view.node)
+        self.cards += view.total
+        self.idle += max(view.free, 0)
+        self.full += view.total - max(view.free, 0)
+
+
+def is_idle(card: CardView) -> bool:
+    """Whether nobody holds any of it."""
+    return card.slots == card.free_slots
+
+
+def is_full(card: CardView) -> bool:
+    """Whether it takes nothing more, because a slot, memory or compute of it is used up."""
+    return (
+        card.free_slots <= 0
+        or (card.memory_bytes > 0 and card.free_memory_bytes <= 0)
+        or (card.compute_percent > 0 and card.free_compute_percent <= 0)
+    )
+
+
+def counted_model(node: Node, resource: str) -> str:
+    """What the node's label says of the model of cards that are only counted, or else their
+    resource's name.
+    """
+    return node.labels.get(resource + PRODUCT) or resource
 
 
 def node_views(state: ClusterState) -> list[NodeView]:

@@ -16,7 +16,7 @@ import msgspec
 
 from allotment_proto.facts import Selection
 
-_PRODUCT = ".product"
+PRODUCT = ".product"
 _MEMORY = ".memory"
 _REPLICAS = ".replicas"
 _SHARED = ".shared"
@@ -43,7 +43,7 @@ def discover(labels: Mapping[str, str], allocatable: Collection[str]) -> tuple[C
     found: dict[str, Card] = {}
     for label, product in sorted(labels.items()):
         prefix, dot, rest = label.rpartition(".")
-        if not dot or rest != _PRODUCT[1:] or "/" not in prefix or not product:
+        if not dot or rest != PRODUCT[1:] or "/" not in prefix or not product:
             continue
         memory_mib = _whole(labels.get(prefix + _MEMORY))
         for card in _of_prefix(prefix, product, memory_mib, labels, allocatable):

@@ -63,12 +63,16 @@ class Journal:
         """Every booking and release, in order."""
         return self._joined().entries
 
-    def shares_of(self, bookings: NDArray[Any]) -> NDArray[Any]:
-        """The shares of these entries' holdings, one entry after the other."""
+    def holdings_of(self, bookings: NDArray[Any]) -> Rows:
+        """These entries' holdings, one entry after the other."""
         entries, holdings, _, _ = self._joined()
         counts = entries["holdings"]
-        shares: NDArray[Any] = holdings["share"][spans(starts(counts)[bookings], counts[bookings])]
-        return shares
+        return holdings[spans(starts(counts)[bookings], counts[bookings])]
+
+    def listed_cards(self) -> tuple[NDArray[Any], Rows]:
+        """Every card that a node listed, whenever it did, and the sequence of that record."""
+        _, _, hosts, cards = self._joined()
+        return np.repeat(hosts["seq"], hosts["cards"]), cards
 
     def books(self, seq: int | None = None) -> Balance:
         """Who held what and what was free after the record `seq` (None: the last).

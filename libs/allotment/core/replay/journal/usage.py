@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allotment.core.replay.journal.reader import Journal
-from allotment.core.replay.journal.segment import charging
+from allotment.core.replay.journal.segment import NONE, charging
+from allotment_proto.facts import Holding
+
+MICRO = 1_000_000
 
 
 class Usage(msgspec.Struct, frozen=True, rename="camel"):
@@ -16,6 +19,9 @@ class Usage(msgspec.Struct, frozen=True, rename="camel"):
 
     A device is a card or a part of one that a container held. Memory is what was asked for; of an
     instance that has more, the rest is nobody's use. `counted_ms` are extended resources, by name.
+
+    `card_micro_ms` are millionths of cards: a device counts as its part of its card (see
+    `part_micro`), and one of a counted resource ``…/gpu`` as a whole card.
     """
 
     name: str
@@ -24,6 +30,19 @@ class Usage(msgspec.Struct, frozen=True, rename="camel"):
     memory_mib_ms: int
     cpu_milli_ms: int
     counted_ms: dict[str, int] = {}
+    card_micro_ms: int = 0
+
+
+class CardKind(NamedTuple):
+    """What a card has."""
+
+    memory_mib: int
+    cores_pct: int
+    slots: int
+
+
+UNLISTED = CardKind(0, 100, 1)
+"""Of a card that its node never listed compute counts as percent, and the rest is not known."""
 
 
 class _Held(NamedTuple):
@@ -40,7 +59,7 @@ def usage(journal: Journal, from_ms: int, to_ms: int, *, by_node: bool = False) 
     booked = entries[held.at]
     spaces = np.array([space for space, _ in names.pods], np.int64)
     keys = booked["node"] if by_node else spaces[booked["pod"]]
-    pods, device_ms, memory_mib_ms, cpu_milli_ms = (Counter[int]() for _ in range(4))
+    pods, device_ms, memory_mib_ms, cpu_milli_ms, card_micro_ms = (Counter[int]() for _ in range(5))
     for key, _ in np.unique(np.stack((keys, booked["pod"]), 1), axis=0).tolist():
         pods[key] += 1
     counted_ms: dict[int, Counter[str]] = {}
@@ -50,11 +69,22 @@ def usage(journal: Journal, from_ms: int, to_ms: int, *, by_node: bool = False) 
         counted = counted_ms.setdefault(key, Counter())
         for resource, amount in taken.extended:
             counted[resource] += amount * ms
+            if resource.endswith("/gpu"):
+                card_micro_ms[key] += amount * MICRO * ms
     counts = booked["holdings"]
-    shares = charging(journal.shares_of(held.at))
-    for key, number, ms in _sums(np.repeat(keys, counts), shares, np.repeat(held.ms, counts)):
+    holdings = journal.holdings_of(held.at)
+    shares, of_holdings = holdings["share"], np.repeat(held.ms, counts)
+    kinds, kind_of = _card_kinds(journal, holdings["place"], np.repeat(booked["seq"], counts))
+    numbers = charging(shares) * len(kinds) + kind_of
+    holding_keys = np.repeat(keys, counts)
+    for key, number, ms in _sums(holding_keys, numbers, of_holdings):
+        share = names.shares[number // len(kinds)]
         device_ms[key] += ms
-        memory_mib_ms[key] += names.shares[number].memory_mib * ms
+        memory_mib_ms[key] += share.memory_mib * ms
+    once = shares >= 0
+    for key, number, ms in _sums(holding_keys[once], numbers[once], of_holdings[once]):
+        share, kind = names.shares[number // len(kinds)], kinds[number % len(kinds)]
+        card_micro_ms[key] += part_micro(share, kind) * ms
     words = names.nodes if by_node else names.spaces
     found = [
         Usage(
@@ -64,10 +94,50 @@ def usage(journal: Journal, from_ms: int, to_ms: int, *, by_node: bool = False) 
             memory_mib_ms[key],
             cpu_milli_ms[key],
             dict(sorted(counted_ms[key].items())),
+            card_micro_ms[key],
         )
         for key in pods
     ]
     return sorted(found, key=lambda used: used.name)
+
+
+def part_micro(share: Holding, card: CardKind) -> int:
+    """Which part of its card a share is, in millionths: of memory or of compute, whichever is more;
+    of a card that is handed out by neither, one of its slots.
+    """
+    cores = 100 if card.cores_pct in (0, 100) else card.cores_pct
+    parts = [share.cores_pct * MICRO // cores]
+    if card.memory_mib:
+        parts.append(share.memory_mib * MICRO // card.memory_mib)
+    return min(max(parts) or MICRO // max(card.slots, 1), MICRO)
+
+
+def _card_kinds(
+    journal: Journal, places: NDArray[Any], seqs: NDArray[Any]
+) -> tuple[list[CardKind], NDArray[Any]]:
+    """The kinds of cards, and of the card at each place its number: as its node listed it last
+    before that record, or else for the first time after it.
+    """
+    listed_seqs, cards = journal.listed_cards()
+    amounts = np.stack([cards[name] for name in CardKind._fields], 1)
+    known, kind_of = np.unique(amounts, axis=0, return_inverse=True)
+    count = len(cards)
+    # One order of listings and questions, by place and record; an answer is the listing before it.
+    place = np.concatenate((cards["place"], places))
+    order = np.lexsort((np.arange(len(place)) >= count, np.concatenate((listed_seqs, seqs)), place))
+    is_listing = order < count
+    before = np.maximum.accumulate(np.where(is_listing, np.arange(len(order)), NONE))
+    after = np.minimum.accumulate(np.where(is_listing, np.arange(len(order)), len(order))[::-1])[
+        ::-1
+    ]
+    found = np.full(len(place), len(known), np.int64)
+    for nearest in (after, before):  # the one before it wins
+        inside = (nearest >= 0) & (nearest < len(order))
+        listing = order[np.where(inside, nearest, 0)]
+        same = inside & (place[listing] == place[order])
+        found[order[same]] = kind_of.reshape(-1)[listing[same]]
+    kinds = [CardKind(*row) for row in known.tolist()]
+    return [*kinds, UNLISTED], found[count:]
 
 
 def _held(

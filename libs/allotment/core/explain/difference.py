@@ -1,0 +1,129 @@
+"""What differs between two states: pods, nodes, cards, and the configuration.
+
+The states may be of one log at two moments, or of two logs. Pods go by their names, because in
+another log the same pod has another uid.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from allotment.core.explain.pod_views import PodView, pod_views
+from allotment.core.explain.views import CardView, cards_of, node_views
+from allotment.core.ledger.model import ClusterState
+
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+CONFIGURATION = "configuration"
+_OF_PODS = ("status", "cause", "node", "cards", "memory_bytes", "compute_percent", "extended")
+_OF_CARDS = (
+    *("model", "mode", "healthy", "slots", "memory_bytes", "compute_percent"),
+    *("free_slots", "free_memory_bytes", "free_compute_percent"),
+)
+_OF_NODES = ("status", "cpu_milli", "host_memory_bytes", "extended", "free_extended")
+
+
+class Change(msgspec.Struct, frozen=True, rename="camel"):
+    """One field that differs."""
+
+    field: str
+    before: str
+    after: str
+
+
+class Differing(msgspec.Struct, frozen=True, rename="camel"):
+    """One thing that is in one state only (`added`, `removed`), or differs (`changed`)."""
+
+    kind: str
+    name: str
+    how: str
+    changes: tuple[Change, ...] = ()
+
+
+def differences(before: ClusterState, after: ClusterState) -> list[Differing]:
+    """All of them: pods, then nodes, cards and the configuration, each by name."""
+    return [
+        *_compared("pod", _pods(before), _pods(after), _OF_PODS),
+        *_compared("node", _nodes(before), _nodes(after), _OF_NODES),
+        *_compared("card", _cards(before), _cards(after), _OF_CARDS),
+        *_configuration(before, after),
+    ]
+
+
+def _pods(state: ClusterState) -> dict[str, PodView]:
+    """By name; of several of one name the youngest."""
+    return {f"{view.namespace}/{view.name}": view for view in pod_views(state)}
+
+
+def _nodes(state: ClusterState) -> dict[str, msgspec.Struct]:
+    return {view.name: view for view in node_views(state)}
+
+
+def _cards(state: ClusterState) -> dict[str, CardView]:
+    return {
+        f"{view.node}/{view.device}": view
+        for node in state.nodes.values()
+        for view in cards_of(state, node)
+    }
+
+
+def _compared(
+    kind: str,
+    before: Mapping[str, msgspec.Struct],
+    after: Mapping[str, msgspec.Struct],
+    fields: Iterable[str],
+) -> Iterator[Differing]:
+    for name in sorted({*before, *after}):
+        one, other = before.get(name), after.get(name)
+        if one is None or other is None:
+            how, there = (ADDED, other) if one is None else (REMOVED, one)
+            held = {f: getattr(there, f) for f in fields}
+            shown = [Change(f, "", _text(value)) for f, value in held.items() if value]
+            if how == REMOVED:
+                shown = [Change(each.field, each.after, "") for each in shown]
+            yield Differing(kind, name, how, tuple(shown))
+            continue
+        changes = tuple(_changes({f: (getattr(one, f), getattr(other, f)) for f in fields}))
+        if changes:
+            yield Differing(kind, name, CHANGED, changes)
+
+
+def _changes(values: Mapping[str, tuple[object, object]]) -> Iterator[Change]:
+    for field, (one, other) in values.items():
+        if one != other:
+            yield Change(field, _text(one), _text(other))
+
+
+def _configuration(before: ClusterState, after: ClusterState) -> Iterator[Differing]:
+    """Field by field of the policy and of the device configuration, and where they were read."""
+    for name, one, other in (
+        ("policy", before.policy, after.policy),
+        ("devices", before.devices, after.devices),
+    ):
+        values = {f: (getattr(one, f), getattr(other, f)) for f in one.__struct_fields__}
+        changes = tuple(_changes(values))
+        if changes:
+            yield Differing(CONFIGURATION, name, CHANGED, changes)
+    kinds = sorted({*before.config_sources, *after.config_sources})
+    sources = {
+        kind: (before.config_sources.get(kind, ""), after.config_sources.get(kind, ""))
+        for kind in kinds
+    }
+    if changes := tuple(_changes(sources)):
+        yield Differing(CONFIGURATION, "sources", CHANGED, changes)
+
+
+def _text(value: object) -> str:
+    """A value in short words: nothing for what is empty."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return str(value)
+        case tuple() if all(isinstance(each, str) for each in value):
+            return ", ".join(value)
+        case dict():
+            return ", ".join(f"{name}: {amount}" for name, amount in value.items())
+        case _:
+            return msgspec.json.encode(value).decode()

@@ -1,0 +1,136 @@
+"""`allot diff`: what differs between two moments of the log, or between two exported logs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import click
+import msgspec
+
+from allotment.core.explain.difference import (
+    ADDED,
+    CHANGED,
+    CONFIGURATION,
+    Differing,
+    differences,
+)
+from allotment.core.units import bytes_text, cpu_text
+from allotment_cli import moments
+from allotment_cli.folding import AsOf, Folded, as_of, fold_at
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, table
+from allotment_cli.params import output_option
+from allotment_cli.source import FileSource, Origin, open_source, source_options
+
+SCHEMA = "allotment.dev/diff/v1"
+NOW = "now"
+DIFFERENT = 1
+FIELDS_SHOWN = 3
+
+
+class DiffDocument(msgspec.Struct, frozen=True, rename="camel"):
+    schema: str
+    before: AsOf
+    after: AsOf
+    differences: Sequence[Differing]
+
+
+@click.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@source_options
+@output_option(*DOCUMENTS)
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    before: str,
+    after: str,
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    output: str,
+) -> None:
+    """Pods, nodes, cards and configuration that differ between A and B.
+
+    Each is a moment of the log (a sequence, 14:03, -15m, RFC 3339, now) or an exported log
+    (allot log -o jsonl; ./NAME, or NAME.jsonl) at its end. + is only in B, - only in A.
+
+    Exit code 0: nothing differs. 1: something does. 2: it could not be compared.
+    """
+    one, other = anyio.run(_folded, Origin(home, nats, file), before, after)
+    found = differences(one.state, other.state)
+    if output in DOCUMENTS:
+        emit_document(DiffDocument(SCHEMA, as_of(one), as_of(other), found), output)
+    else:
+        for word, folded in (("A", one), ("B", other)):
+            note(f"{word}: seq {folded.seq}, {moments.moment_text(folded.time_ms)}")
+        emit(diff_lines(found))
+    if found:
+        ctx.exit(DIFFERENT)
+
+
+async def _folded(origin: Origin, before: str, after: str) -> tuple[Folded, Folded]:
+    if _is_file(before) and _is_file(after):
+        return await _of_file(before), await _of_file(after)
+    async with open_source(origin) as source:
+        found = [
+            await _of_file(text)
+            if _is_file(text)
+            else await fold_at(source, None if text == NOW else text, says=False)
+            for text in (before, after)
+        ]
+    return found[0], found[1]
+
+
+def _is_file(text: str) -> bool:
+    """Moments have no such names: a file of a name that is also a moment is given with ./"""
+    return "/" in text or text.endswith((".jsonl", ".json"))
+
+
+async def _of_file(text: str) -> Folded:
+    return await fold_at(FileSource(Path(text)), None)
+
+
+def diff_lines(found: Sequence[Differing]) -> list[str]:
+    """A block for each kind of thing, a row for each field that differs, and a count at the end."""
+    if not found:
+        return ["nothing differs"]
+    lines: list[str] = []
+    counts: list[str] = []
+    for kind in dict.fromkeys(each.kind for each in found):
+        of_kind = [each for each in found if each.kind == kind]
+        word = kind if kind == CONFIGURATION else f"{kind}s"
+        lines += ["", heading(word.capitalize())]
+        rows = [row for each in of_kind for row in _rows(each)]
+        lines += table(("", "NAME", "WHAT", "A", "B"), rows, indent="  ")
+        counts.append(f"{len(of_kind)} {kind if len(of_kind) == 1 else word}")
+    return [*lines[1:], "", f"different: {', '.join(counts)}"]
+
+
+def _rows(each: Differing) -> list[list[str]]:
+    """A row for each field; of what is in one state only, one with the first that say anything."""
+    if each.how == CHANGED:
+        return [
+            ["~", each.name, _words(c.field), _amount(c.field, c.before), _amount(c.field, c.after)]
+            for c in each.changes
+        ]
+    texts = [_amount(c.field, c.before or c.after) for c in each.changes]
+    said = ", ".join(texts[:FIELDS_SHOWN])
+    is_new = each.how == ADDED
+    return [["+" if is_new else "-", each.name, "", "" if is_new else said, said * is_new]]
+
+
+def _words(field: str) -> str:
+    """A field on screen; its unit stands with the amounts."""
+    for unit in ("_bytes", "_percent", "_milli"):
+        field = field.removesuffix(unit)
+    return field.replace("_", " ")
+
+
+def _amount(field: str, text: str) -> str:
+    if not text.lstrip("-").isdecimal():
+        return text
+    if field.endswith("_bytes"):
+        return bytes_text(int(text))
+    if field.endswith("_milli"):
+        return cpu_text(int(text))
+    return f"{text}%" if field.endswith("_percent") else text

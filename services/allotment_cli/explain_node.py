@@ -1,0 +1,145 @@
+"""`allot explain node`: what is on a node, and what it answers to the pods that wait."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import anyio
+import click
+
+from allotment.core.explain.node import Answer, NodeExplanation, explain_node
+from allotment.core.explain.nodes import FITS
+from allotment.core.explain.pod_views import PodView
+from allotment.core.explain.views import CardView, CountedView, model_text
+from allotment.core.units import bytes_text, cpu_text
+from allotment_cli import completion
+from allotment_cli.amounts import compute_text, whole_of_card
+from allotment_cli.errors import CliError
+from allotment_cli.folding import fold_at
+from allotment_cli.moments import moment_text
+from allotment_cli.names import meant
+from allotment_cli.output import (
+    DOCUMENTS,
+    emit,
+    emit_document,
+    heading,
+    suggest,
+    table,
+    tinted,
+)
+from allotment_cli.params import at_option, output_option
+from allotment_cli.source import Origin, open_source, source_options
+
+ANSWERS_SHOWN = 12
+LABEL = 11
+
+
+@click.command()
+@click.argument("name", shell_complete=completion.nodes)
+@source_options
+@at_option
+@click.option("--all", "all_", is_flag=True, help="Show the answers to every request that waits.")
+@output_option(*DOCUMENTS)
+def node(
+    name: str,
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    at: str | None,
+    all_: bool,
+    output: str,
+) -> None:
+    """What is on a node, and which of the waiting pods it refuses, and why."""
+    found = anyio.run(_explain, Origin(home, nats, file), name, at)
+    if output in DOCUMENTS:
+        emit_document(found, output)
+        return
+    emit(node_lines(found, everything=all_))
+    refused = next((each for each in found.answers if each.verdict != FITS), None)
+    if refused is not None:
+        suggest(f"allot explain pod {refused.first} --node {name}")
+
+
+async def _explain(origin: Origin, name: str, at: str | None) -> NodeExplanation:
+    async with open_source(origin) as source:
+        folded = await fold_at(source, at)
+    if name not in folded.state.nodes:
+        remedy = meant(name, folded.state.nodes, "see: allot get nodes")
+        raise CliError(f"node {name} is not known at seq {folded.seq}", remedy)
+    return explain_node(folded.state, name, folded.time_ms)
+
+
+def node_lines(found: NodeExplanation, *, everything: bool = False) -> list[str]:
+    """The whole screen."""
+    lines = [tinted(f"{label:<{LABEL}}{text}".rstrip()) for label, text in _head(found)]
+    if found.node.problems:
+        lines += ["", heading("Problems")]
+        lines += [f"  {p.code}: {p.place}: {p.message}" for p in found.node.problems]
+    if found.cards or found.counted:
+        lines += ["", heading("Cards"), *_card_lines(found.cards, found.counted)]
+    if found.pods:
+        lines += ["", heading("Pods on it"), *_pod_lines(found.pods)]
+    if found.answers:
+        shown = found.answers if everything else found.answers[:ANSWERS_SHOWN]
+        lines += ["", heading("What it answers to pods that wait"), *_answer_lines(shown)]
+        if len(shown) < len(found.answers):
+            lines.append(f"  {len(found.answers) - len(shown)} more: --all")
+    return lines
+
+
+def _head(found: NodeExplanation) -> Iterator[tuple[str, str]]:
+    view = found.node
+    modes = sorted({card.mode for card in found.cards if card.mode})
+    cards = f"   {view.cards} × {', '.join(map(model_text, view.models))}" if view.cards else ""
+    yield "Node", view.name + cards + (f"   {', '.join(modes)}" if modes else "")
+    yield "Status", view.status
+    yield "As of", f"seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}"
+    yield (
+        "Host",
+        f"{cpu_text(view.free_cpu_milli)} of {cpu_text(view.cpu_milli)} CPU free, "
+        f"{bytes_text(view.free_host_memory_bytes)} of {bytes_text(view.host_memory_bytes)} free",
+    )
+    if found.taints:
+        yield "Taints", ", ".join(found.taints)
+    fits = sum(each.pods for each in found.answers if each.verdict == FITS)
+    yield "Waiting", f"{found.waiting} pods wait; {fits} of them fit here"
+
+
+def _card_lines(cards: Sequence[CardView], counted: Sequence[CountedView]) -> list[str]:
+    rows = [
+        [
+            card.device,
+            ",".join(["Unhealthy"] * (not card.healthy) + ["Oversold"] * card.oversold)
+            or "Healthy",
+            str(len({holder.uid for holder in card.holders})),
+            bytes_text(card.free_memory_bytes) if card.memory_bytes else "",
+            bytes_text(card.memory_bytes) if card.memory_bytes else "",
+            compute_text(card.free_compute_percent, whole_of_card(card.compute_percent)),
+        ]
+        for card in cards
+    ]
+    rows += [
+        [each.resource, "", str(len(each.holders)), str(each.free), str(each.total), ""]
+        for each in counted
+    ]
+    headers = ("CARD", "STATE", "PODS", "FREE", "OF", "COMPUTE FREE")
+    return table(headers, rows, right=headers[2:], indent="  ")
+
+
+def _pod_lines(pods: Sequence[PodView]) -> list[str]:
+    rows = [
+        [f"{pod.namespace}/{pod.name}", pod.status, ",".join(pod.cards) or pod.asks] for pod in pods
+    ]
+    return table(("POD", "STATUS", "HOLDS"), rows, indent="  ")
+
+
+def _answer_lines(answers: Sequence[Answer]) -> list[str]:
+    rows = [[str(each.pods), each.asks, each.verdict, _why(each), each.first] for each in answers]
+    return table(
+        ("PODS", "ASK FOR", "ANSWER", "BECAUSE", "LIKE"), rows, right=("PODS",), indent="  "
+    )
+
+
+def _why(each: Answer) -> str:
+    if each.verdict == FITS:
+        return f"waits: {each.waits_for}" if each.waits_for else ""
+    return each.detail

@@ -1,0 +1,284 @@
+"""Lists, filters, blame, differences and waiting, on a recorded log."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from allotment.core.explain.difference import differences
+from allotment.core.explain.node import explain_node
+from allotment.core.explain.nodes import FITS
+from allotment.core.explain.views import summaries
+from allotment_cli import output
+from allotment_cli.main import main
+from tests import build
+from tests.recording import Recorder, busy_cluster, fold
+from tests.recording_batch import busy_queues
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorder:
+    return busy_cluster()
+
+
+@pytest.fixture(scope="module")
+def log(recorded: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded.write(tmp_path_factory.mktemp("log") / "busy.jsonl")
+
+
+def allot(*words: str) -> Result:
+    env = {"ALLOT_HOME": "/nonexistent/home", "ALLOT_NATS_URL": "", "KUBECONFIG": ""}
+    return CliRunner(env=env).invoke(main, words)
+
+
+def names(log: Path, *words: str) -> list[str]:
+    result = allot(*words, "--file", str(log))
+    assert result.exit_code == 0, result.output
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize("kind", ["node", "no", "nodes"])
+def test_get_takes_names_and_short_words(kind: str, log: Path) -> None:
+    assert names(log, "get", kind, "gpu-02", "-o", "name") == ["node/gpu-02"]
+
+
+def test_a_pod_is_named_so_that_the_next_command_takes_it(log: Path) -> None:
+    everywhere = names(log, "get", "po", "-A", "-o", "name")
+    assert "pod/research/llama" in everywhere
+    for name in everywhere:
+        assert allot("explain", name, "--file", str(log)).exit_code == 0, name
+    assert "pod/llama" in names(log, "get", "po", "-n", "research", "-o", "name")
+
+
+@pytest.mark.parametrize("kind", ["nodes", "pods", "cards"])
+def test_every_format_lists_the_same(kind: str, log: Path) -> None:
+    whole = json.loads(allot("get", kind, "-o", "json", "--file", str(log)).stdout)["items"]
+    lines = allot("get", kind, "-o", "jsonl", "--file", str(log)).stdout.splitlines()
+    assert [json.loads(line) for line in lines] == whole
+    assert len(names(log, "get", kind, "-o", "name")) == len(whole)
+
+
+def test_nodes_and_cards_are_selected_by_the_labels_of_nodes(tmp_path: Path) -> None:
+    recorder = Recorder()
+    for name, zone in (("n1", "a"), ("n2", "b")):
+        labels = (("topology.kubernetes.io/zone", zone),)
+        recorder.append(f"allot.log.node.{name}", "watcher", build.node(name, labels=labels))
+    log = recorder.write(tmp_path / "zones.jsonl")
+    zone = "topology.kubernetes.io/zone"
+    assert names(log, "get", "nodes", "-l", f"{zone}=b", "-o", "name") == ["node/n2"]
+    assert names(log, "get", "nodes", "-l", f"{zone}!=b", "-o", "name") == ["node/n1"]
+    cards = names(log, "get", "cards", "-l", f"{zone} in (a)", "-o", "name")
+    assert {card.split("/")[1] for card in cards} == {"n1"}
+    shown = allot("ledger", "--zone", "b", "--file", str(log)).stdout
+    assert "n2 " in shown
+    assert "n1 " not in shown
+    by_zone = allot("ledger", "--summary", "--by-zone", "--file", str(log)).stdout.splitlines()
+    assert [line.split()[0] for line in by_zone] == ["ZONE", "a", "b"]
+
+
+def test_pods_are_selected_by_their_labels(tmp_path: Path) -> None:
+    recorder = Recorder()
+    for name, app in (("a", "web"), ("b", "db")):
+        pod = build.pod(name, labels=(("app", app),))
+        recorder.append(f"allot.log.pod.{name}", "watcher", pod)
+    log = recorder.write(tmp_path / "labels.jsonl")
+    assert names(log, "get", "pods", "-l", "app=web", "-o", "name") == ["pod/default/pod-a"]
+    assert names(log, "get", "pods", "-l", "app!=web", "-o", "name") == ["pod/default/pod-b"]
+    result = allot("get", "pods", "-l", "app in", "--file", str(log))
+    assert result.exit_code == 2
+    assert "-l 'app in' is not a label selector" in result.stderr
+
+
+def test_a_summary_counts_every_card_once(recorded: Recorder) -> None:
+    state = fold(recorded.records)
+    rows = summaries(state, state.nodes.values(), by_zone=False)
+    assert all(r.cards == r.idle + r.partly + r.full + r.unhealthy for r in rows)
+    listed = sum(len(ledger.cards) for n in state.nodes.values() for ledger in n.ledgers.values())
+    assert sum(r.cards for r in rows if r.mode != "counted") == listed
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes"),
+    [
+        (("--free-memory", "30Gi"), ["gpu-03"]),
+        (("--model", "t4"), ["gpu-04"]),
+        (("--held-by", "research"), ["gpu-02"]),
+        (("--held-by", "default/pair"), ["gpu-01"]),
+        (("--problems",), ["gpu-02"]),
+        (("--mode", "mig"), []),
+        (("--free", "--model", "a100"), ["gpu-03"]),
+        (("gpu-04", "gpu-01"), ["gpu-01", "gpu-04"]),
+    ],
+)
+def test_the_ledger_shows_the_nodes_that_are_meant(
+    words: tuple[str, ...], nodes: list[str], log: Path
+) -> None:
+    result = allot("ledger", *words, "-o", "json", "--file", str(log))
+    assert [node["name"] for node in json.loads(result.stdout)["nodes"]] == nodes
+
+
+def test_blame_names_the_decision_of_every_part(log: Path, recorded: Recorder) -> None:
+    found = json.loads(allot("blame", "gpu-01", "-o", "json", "--file", str(log)).stdout)
+    times = {r.seq: r.time_ns // 1_000_000 for r in recorded.records}
+    held = [part for card in found["cards"] for part in card["held"]]
+    assert held
+    assert all(part["sinceMs"] == times[part["seq"]] for part in held)
+    assert "reservations" in found["note"]
+
+
+def test_blame_of_what_others_bound_names_no_decision(tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.append("allot.log.node.n1", "watcher", build.node())
+    other = build.pod("s", node="n1", holdings=(build.holding(),), phase="Running")
+    recorder.append("allot.log.pod.s", "watcher", other)
+    log = recorder.write(tmp_path / "others.jsonl")
+    [card] = json.loads(allot("blame", "n1/0", "-o", "json", "--file", str(log)).stdout)["cards"]
+    assert [(part["by"], part["seq"]) for part in card["held"]] == [("others", 0)]
+    assert "created " in allot("blame", "n1", "--file", str(log)).stdout
+
+
+def test_a_state_does_not_differ_from_itself_and_each_step_of_a_log_is_seen(
+    recorded: Recorder,
+) -> None:
+    before = fold(recorded.records[:10])
+    after = fold(recorded.records)
+    assert differences(after, after) == []
+    kinds = {each.kind for each in differences(before, after)}
+    assert kinds == {"pod", "node", "card"}
+    forth, back = differences(before, after), differences(after, before)
+    flipped = {"added": "removed", "removed": "added", "changed": "changed"}
+    assert [(e.name, flipped[e.how]) for e in forth] == [(e.name, e.how) for e in back]
+
+
+def test_diff_ends_with_1_where_logs_differ(log: Path, tmp_path: Path) -> None:
+    same = tmp_path / "same.jsonl"
+    same.write_text(log.read_text())
+    assert allot("diff", str(log), str(same)).exit_code == 0
+    other = busy_queues().write(tmp_path / "other.jsonl")
+    result = allot("diff", str(log), str(other), "-o", "json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)["differences"]
+    assert "configuration" in {each["kind"] for each in found}
+    missing = allot("diff", str(log), "/nonexistent.jsonl")
+    assert missing.exit_code == 2
+    assert "/nonexistent.jsonl cannot be read" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("condition", "pod", "code"),
+    [
+        ("placed", "big", 0),
+        ("bound", "pod/big", 0),
+        ("running", "pod/default/big", 0),
+        ("ended", "big", 3),
+        ("gone", "big", 3),
+        ("bound", "research/llama", 3),
+        ("bound", "never-seen", 3),
+        ("gone", "never-seen", 0),
+    ],
+)
+def test_wait_looks_once(condition: str, pod: str, code: int, log: Path) -> None:
+    words = ("wait", f"--for={condition}", pod, "--timeout", "0", "--file", str(log))
+    result = allot(*words)
+    assert result.exit_code == code, result.output
+    assert bool(result.stdout) == (code == 0)
+
+
+def test_wait_says_that_a_pod_ended_instead(tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.append("allot.log.node.n1", "watcher", build.node())
+    recorder.append("allot.log.pod.a", "watcher", build.pod("a", phase="Failed"))
+    log = recorder.write(tmp_path / "failed.jsonl")
+    for condition, code in (("running", 1), ("ended", 0), ("gone", 3)):
+        result = allot("wait", f"--for={condition}", "pod-a", "--timeout", "0", "--file", str(log))
+        assert result.exit_code == code, condition
+    assert allot("wait", "pod-a", "--timeout", "soon", "--file", str(log)).exit_code == 2
+
+
+def test_a_node_answers_for_every_pod_that_waits() -> None:
+    state = fold(busy_queues().records)
+    for name in state.nodes:
+        found = explain_node(state, name, 0)
+        assert sum(answer.pods for answer in found.answers) <= found.waiting
+        for answer in found.answers:
+            assert (answer.verdict == FITS) == (not answer.step)
+    fits = [a for a in explain_node(state, "gpu-01", 0).answers if a.verdict == FITS]
+    assert [a.waits_for for a in fits] == ["QueueQuotaInsufficient"]
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "140"])
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        (("usage",), 100),
+        (("usage", "--by", "node"), 100),
+        (("ledger",), 100),
+        (("ledger", "--summary"), 110),
+        (("blame", "gpu-01"), 100),
+        (("diff", "10", "31"), 110),
+        (("explain", "node", "gpu-02"), 140),
+        (("get", "pods"), 110),
+        (("get", "cards"), 100),
+    ],
+)
+def test_a_line_is_a_row_however_wide_the_terminal_is(
+    words: tuple[str, ...], fits: int, columns: str, log: Path
+) -> None:
+    wanted = allot(*words, "--file", str(log)).stdout
+    result = CliRunner(env={"COLUMNS": columns}).invoke(main, [*words, "--file", str(log)])
+    assert result.stdout == wanted
+    assert max(map(len, wanted.splitlines())) <= fits
+
+
+def test_colour_is_for_terminals_and_says_nothing_that_the_words_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    headers, rows = ("NAME", "STATUS"), [["pending", "Pending"], ["a", "Ready,Cordoned"]]
+    plain = output.table(headers, rows)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    coloured = output.table(headers, rows)
+    assert coloured[1] == "pending  \x1b[33mPending\x1b[0m"
+    assert coloured[2] == "a        Ready,\x1b[33mCordoned\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert output.table(headers, rows) == plain
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_for_each_shell(shell: str) -> None:
+    result = allot("completion", shell)
+    assert result.exit_code == 0
+    assert "_ALLOT_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("allot ex", {"explain"}),
+        ("allot explain pod --file LOG research/", {"research/llama", "research/never"}),
+        ("allot explain pod --file LOG -n research ll", {"llama"}),
+        ("allot get nodes --file LOG gpu-0", {"gpu-01", "gpu-02"}),
+        ("allot explain pod --file /nonexistent b", set()),
+    ],
+)
+def test_names_are_completed_from_the_log(line: str, wanted: set[str], log: Path) -> None:
+    words = line.replace("LOG", str(log))
+    env = {
+        **os.environ,
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+        "_ALLOT_COMPLETE": "bash_complete",
+    }
+    program = "from allotment_cli.main import main; main(prog_name='allot')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60
+    )
+    found = {each.removeprefix("plain,") for each in done.stdout.split()}
+    assert wanted <= found
+    assert bool(found) == bool(wanted)
+    assert done.stderr == ""
