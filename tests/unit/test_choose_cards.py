@@ -1,12 +1,14 @@
 """Which cards a request gets on a node, card by card, and the reason when there are none."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from allotment.core import reasons
 from allotment.core.ledger.ledger import Ledger
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.choosing import Given, Rules, choose_cards
-from allotment.core.placement.devices.free import CardOrder, in_order
+from allotment.core.placement.devices.free import CardOrder, Free, in_order
 from allotment.core.placement.policies import POLICIES
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Selection
 from tests import build
@@ -41,6 +43,28 @@ ONE_USED = (("x", build.holding("GPU-1", 8_000, 50)),)
 )
 def test_order_of_cards(policy: str, cards: list[str]) -> None:
     assert chosen(THREE, build.wants(count=2), held=ONE_USED, policy=policy) == cards
+
+
+def test_given_cards_are_not_ranked() -> None:
+    """Where nothing is left to choose nobody asks the policy, which may be dear."""
+    ledger = Ledger(Inventory("vgpu", "hami-core", tuple(THREE)))
+    wanted, asked = build.wants(count=2), 0
+
+    def order(cards: Sequence[Free], wanted: DeviceRequest) -> Sequence[Free]:
+        nonlocal asked
+        asked += 1
+        return cards
+
+    def choose(*cards: str) -> list[str] | str:
+        only = {("vgpu", 0): set(cards)}
+        found = choose_cards(ledger, [wanted], Rules(), FAMILIES["vgpu"], order, only)
+        return found if isinstance(found, str) else sorted(h.card for h in found.holdings)
+
+    assert choose("GPU-0", "GPU-2") == ["GPU-0", "GPU-2"]
+    assert choose("GPU-0", "GPU-9") == reasons.NOT_ENOUGH_GPUS_ON_NODE
+    assert asked == 0
+    assert choose("GPU-0", "GPU-1", "GPU-2") == ["GPU-0", "GPU-1"]
+    assert asked == 1
 
 
 def test_a_later_container_sees_what_an_earlier_one_took() -> None:

@@ -131,8 +131,10 @@ def choose_cards(
             usable = [free for free in cards if free.card.fact.id in given]
         if wanted.count > len(usable) - sum(free in usable for free in taken):
             return reasons.NOT_ENOUGH_GPUS_ON_NODE
+        # Cards that are given leave nothing to choose: to rank them would cost more than all else.
+        is_chosen = given is not None and len(usable) == wanted.count
         good, furthest = [], -1
-        for free in sort(usable, wanted):
+        for free in usable if is_chosen else sort(usable, wanted):
             if free in taken:
                 continue
             code = card_refusal(free, wanted, rules, family)
