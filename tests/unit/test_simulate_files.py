@@ -3,11 +3,13 @@
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from allotment_cli.errors import CliError
 from allotment_lab.simulate import command
+from allotment_lab.simulate.outputs import kept
 from tests.simulating import CONFIGURATION, NODES, PODS, TEXT, simulate
 
 
@@ -76,3 +78,18 @@ def test_a_full_disk_ends_a_run_with_a_word(trace: list[str], load: str) -> None
     """It is found out in the middle of a long run, and at the end of a short one."""
     said = simulate(*trace, "--inflate", load, "--record", "/dev/full", code=2).stderr
     assert "/dev/full cannot be written: No space left on device" in said
+
+
+def test_a_run_that_is_stopped_while_its_record_is_opened_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def stopped(path: Path, *arguments: Any, **named: Any) -> Any:
+        opened(path, *arguments, **named).close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "open", stopped)
+    with pytest.raises(KeyboardInterrupt), kept(tmp_path / "run.jsonl"):
+        pytest.fail("it was stopped before")
+    assert list(tmp_path.iterdir()) == []

@@ -48,17 +48,19 @@ def kept(path: Path | None) -> Iterator[Sink | None]:
     target = path.resolve()
     is_device = target.exists() and not target.is_file()  # as /dev/stdout: nothing to rename
     written = target if is_device else target.with_name(f".{target.name}.{os.getpid()}.part")
-    with _writing(path):
-        out = written.open("w", encoding="utf-8")
+    out: TextIO | None = None
     try:
+        with _writing(path):
+            out = written.open("w", encoding="utf-8")
         yield _Keeper(out, path).keep
         with _writing(path):
             out.close()
             if not is_device:
                 written.replace(target)
     finally:
-        with suppress(OSError):  # it was said that the file cannot be written
-            out.close()
+        if out is not None:
+            with suppress(OSError):  # it was said that the file cannot be written
+                out.close()
         if not is_device:
             written.unlink(missing_ok=True)
 
