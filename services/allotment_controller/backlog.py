@@ -9,7 +9,6 @@ not), their PodGroups come after it, and then one by one: the next burst may be 
 import msgspec
 
 from allotment.adapters.kube.objects import PodSpecGlimpse
-from allotment.core.jobs.groups import is_lone
 from allotment_controller.objects import PodObject
 
 BURST_MIN = 32
@@ -45,16 +44,8 @@ class Backlog:
         pod: PodObject,
         glimpse: PodSpecGlimpse,
         now_s: float,
-        of_namespace: str = "",
     ) -> None:
-        """Take note of a pod that wants a PodGroup, as it is now; `of_namespace`: the queue that
-        its namespace names."""
-        metadata = pod.metadata
-        is_owned = metadata.controller() is not None
-        written = (metadata.annotations or {}, metadata.labels or {})
-        if not is_lone(*written, is_owned=is_owned, of_namespace=of_namespace):
-            self.forget(place)
-            return
+        """Take note of a lone pod that wants a PodGroup, as it is now."""
         before = self._pods.get(place)
         is_untried = not glimpse.node_name and not any(
             condition.type == "PodScheduled" for condition in pod.status.conditions or ()

@@ -38,6 +38,9 @@ class PodGroups:
         self.admitted = 0
         self._context = context
         self._wanting: dict[tuple[str, str], PodObject] = {}
+        self._alone: dict[tuple[str, str], PodObject] = {}
+        """Lone pods that are to have none, until they have a node: their namespace may come to name
+        a queue, and then they are to have one."""
         self._backlog = Backlog()
 
     # Pods that have none
@@ -54,16 +57,34 @@ class PodGroups:
         if (glimpse.scheduler_name or "") not in settings.scheduler_names:
             self._forget(place)
             return
+        is_lone = self._is_lone(metadata)
+        if is_lone and not settings.group_lone_pods:
+            self._forget(place)
+            if not glimpse.node_name:
+                self._alone[place] = pod
+            return
+        self._alone.pop(place, None)
         now_s = anyio.current_time()
         self._wanting[place] = pod
-        namespace = self._context.known.namespaces.get("", metadata.namespace)
-        of_namespace = namespace.metadata.annotation(keys.POD_QUEUE) if namespace else ""
-        self._backlog.observe(place, pod, glimpse, now_s, of_namespace)
+        if is_lone:
+            self._backlog.observe(place, pod, glimpse, now_s)
+        else:
+            self._backlog.forget(place)
         self._context.work.add((POD, *place), self._backlog.delay_s(place, now_s))
+
+    def _is_lone(self, pod: Meta) -> bool:
+        namespace = self._context.known.namespaces.get("", pod.namespace)
+        return groups.is_lone(
+            pod.annotations or {},
+            pod.labels or {},
+            is_owned=pod.controller() is not None,
+            of_namespace=namespace.metadata.annotation(keys.POD_QUEUE) if namespace else "",
+        )
 
     def on_namespace(self, name: str) -> None:
         """A namespace names another queue than before, or is new."""
-        for pod in [pod for (namespace, _), pod in self._wanting.items() if namespace == name]:
+        waiting = (*self._wanting.items(), *self._alone.items())
+        for pod in [pod for (namespace, _), pod in waiting if namespace == name]:
             self.on_pod(pod)
 
     def on_pod_gone(self, namespace: str, name: str) -> None:
@@ -71,6 +92,7 @@ class PodGroups:
 
     def _forget(self, place: tuple[str, str]) -> None:
         self._wanting.pop(place, None)
+        self._alone.pop(place, None)
         self._backlog.forget(place)
 
     async def work_pod(self, namespace: str, name: str) -> None:

@@ -30,6 +30,14 @@ class ControllerSettings(KubeSettings, frozen=True, kw_only=True):
     group_pods: Annotated[
         bool, Meta(description="make PodGroups for our pods that have none and no Job")
     ] = True
+    group_lone_pods: Annotated[
+        bool,
+        Meta(
+            description="make PodGroups for lone pods as well: those without an owner, a queue or"
+            " anything else that a PodGroup would say of them. They are scheduled the same without,"
+            " at less than half the requests; for clusters where something reads their PodGroups"
+        ),
+    ] = False
     step_aside: Annotated[
         bool, Meta(description="do nothing while Volcano's own controllers run in the cluster")
     ] = True

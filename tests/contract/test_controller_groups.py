@@ -33,8 +33,33 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         yield made
 
 
+async def test_a_lone_pod_gets_no_podgroup_unless_its_namespace_names_a_queue(
+    scene: Scene,
+) -> None:
+    spec = {"schedulerName": "volcano", "containers": [{"name": "c", "image": "i"}]}
+    scene.apply(QUEUE)
+    scene.store.create(NAMESPACES, "", {"metadata": {"name": "team"}})
+    scene.store.create(NAMESPACES, "", {"metadata": {"name": "other"}})
+    async with scene.controller() as controller:
+        for namespace in ("team", "other"):
+            pod = {"metadata": {"name": "bare"}, "spec": spec}
+            scene.store.create(PODS, namespace, pod)
+        in_queue = {"metadata": {"name": "own", "annotations": {QUEUE_NAME: "q"}}, "spec": spec}
+        scene.store.create(PODS, "other", in_queue)
+        await scene.until(lambda: len(scene.groups()) == 1, "the pod that names a queue has one")
+        assert controller.groups.made == 1
+        named = {"metadata": {"annotations": {QUEUE_NAME: "q"}}}
+        scene.store.merge_patch(NAMESPACES, "", "team", named)
+        await scene.until(lambda: len(scene.groups()) == 2, "its namespace names one now")
+    made = {
+        (group["metadata"]["namespace"], group["metadata"]["ownerReferences"][0]["name"])
+        for group in scene.groups()
+    }
+    assert made == {("other", "own"), ("team", "bare")}
+
+
 async def test_bare_pods_and_pods_of_an_owner_get_podgroups(scene: Scene) -> None:
-    async with scene.controller():
+    async with scene.controller(group_lone_pods=True):
         owner = scene.store.create(
             REPLICASETS,
             "default",
@@ -118,7 +143,7 @@ async def test_a_podgroup_says_which_topology_cannot_be_followed(scene: Scene) -
 
 
 async def test_podgroups_are_made_in_the_queue_that_their_namespace_names(scene: Scene) -> None:
-    async with scene.controller():
+    async with scene.controller(group_lone_pods=True):
         scene.apply(QUEUE)
         scene.store.create(
             NAMESPACES, "", {"metadata": {"name": "team", "annotations": {QUEUE_NAME: "q"}}}
@@ -192,7 +217,7 @@ async def test_no_podgroup_stays_of_a_pod_that_went_before_it_was_tied(
     monkeypatch.setattr(scene.store, "create_entry", without_its_pod)
     if not collects:
         monkeypatch.setattr(Cascade, "_is_absent", lambda *_: False)
-    async with scene.controller():
+    async with scene.controller(group_lone_pods=True):
         create_entry(PODS, "default", body)
         await scene.until(lambda: not left[0], "three went")
         uid = scene.store.get(PODS, "default", "brief")["metadata"]["uid"]

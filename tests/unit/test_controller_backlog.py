@@ -1,11 +1,9 @@
 """Which pods go without a PodGroup for a while, and for how long."""
 
-from typing import Any
 
 import msgspec
 import pytest
 
-from allotment.core.jobs import keys
 from allotment_controller.backlog import (
     BURST_MIN,
     CATCH_UP_EVERY_S,
@@ -86,28 +84,3 @@ def test_seen_again_a_pod_counts_once_and_keeps_its_age() -> None:
     observe(backlog, BURST_MIN, pod("another"), now_s=5.0)
     assert backlog.delay_s(place(0), WAIT_MOST_S) == 0.0
     assert backlog.delay_s(place(BURST_MIN), WAIT_MOST_S) == RECHECK_S
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"ownerReferences": [OWNER]},
-        {"annotations": {keys.POD_QUEUE: "q"}},
-        {"annotations": {keys.PREEMPTABLE: "true"}},
-        {"labels": {keys.PREEMPTABLE: "true"}},
-    ],
-)
-def test_a_pod_whose_podgroup_says_more_than_the_pod_never_waits(more: dict[str, Any]) -> None:
-    backlog = full()
-    odd = pod("odd", **more)
-    observe(backlog, BURST_MIN, odd)
-    assert backlog.delay_s(place(BURST_MIN), 0.0) == 0.0
-
-
-def test_a_pod_whose_namespace_names_a_queue_never_waits() -> None:
-    backlog = full()
-    odd = pod("odd")
-    backlog.observe(place(BURST_MIN), odd, odd.glimpse(), 0.0, "default")
-    assert backlog.delay_s(place(BURST_MIN), 0.0) > 0.0
-    backlog.observe(place(BURST_MIN), odd, odd.glimpse(), 0.0, "q")
-    assert backlog.delay_s(place(BURST_MIN), 0.0) == 0.0

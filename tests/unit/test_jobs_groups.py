@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.jobs import groups, queue_states
+from allotment.core.jobs import groups, keys, queue_states
 from allotment.core.jobs.groups import for_pod, is_wanting, may_enqueue, name_for_pod, spec_changes
 from allotment.core.jobs.model import Meta, PodGroup, Queue
 from allotment.core.jobs.queue_states import Change, Denied, operate, settle
@@ -22,6 +22,29 @@ RS = {
 
 def meta(**fields: Any) -> Meta:
     return msgspec.convert({"name": "p", "namespace": "n", "uid": "p-1", **fields}, Meta)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels", "is_owned", "of_namespace", "lone"),
+    [
+        ({}, {}, False, "", True),
+        ({}, {"app": "x"}, False, "default", True),
+        ({}, {}, True, "", False),
+        ({keys.POD_QUEUE: "q"}, {}, False, "", False),
+        ({keys.PREEMPTABLE: "true"}, {}, False, "", False),
+        ({}, {keys.PREEMPTABLE: "true"}, False, "", False),
+        ({}, {}, False, "q", False),
+    ],
+)
+def test_a_pod_is_lone_if_its_podgroup_would_say_nothing_that_it_does_not(
+    annotations: dict[str, str],
+    labels: dict[str, str],
+    is_owned: bool,
+    of_namespace: str,
+    lone: bool,
+) -> None:
+    found = groups.is_lone(annotations, labels, is_owned=is_owned, of_namespace=of_namespace)
+    assert found is lone
 
 
 def test_the_podgroup_of_a_job() -> None:

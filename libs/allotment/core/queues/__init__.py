@@ -58,9 +58,10 @@ that (`GroupMissing`): quota, gate and minimum are never those of another queue.
 pod (`jobs/groups.py: is_lone`, which the controller asks as well) the PodGroup would say
 nothing that the pod does not. It is judged as that PodGroup would be (`queues/round/members.py:
 single`): in queue `default`, at its gate, with the priority of its class. It is let in for one
-round at a time; when it is tied to its PodGroup, its place, or the room that is made for it,
-counts as let in. So while many such pods wait for the scheduler's first word the controller
-makes their PodGroups afterwards (`allotment_controller/backlog.py`). A PodGroup made for pods has
+round at a time. So the controller makes no PodGroup for it. Where it is told to
+(`group-lone-pods`), a pod's place, or the room that is made for it, counts as let in when it is
+tied to its PodGroup, and while many such pods wait for the scheduler's first word their
+PodGroups are made afterwards (`allotment_controller/backlog.py`). A PodGroup made for pods has
 no part in the order while it has none, and one that nobody owns promises nothing before it has
 pods. Where no PodGroups are made (`group-pods` false, for the watcher too) pods are judged by
 their own queue annotation, then their namespace's. Both services hear of a namespace before
