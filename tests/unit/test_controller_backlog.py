@@ -1,6 +1,5 @@
 """Which pods go without a PodGroup for a while, and for how long."""
 
-
 import msgspec
 import pytest
 
