@@ -38,6 +38,11 @@ COMMANDS = {
     "diff": ("allotment_cli.diff", "diff", "Show what differs between two moments or two logs."),
     "wait": ("allotment_cli.wait", "wait", "Wait until a pod is placed, bound, running or gone."),
     "doctor": ("allotment_cli.doctor", "doctor", "List problems that need attention."),
+    "policy": (
+        "allotment_cli.policy",
+        "policy",
+        "Check a scheduler configuration before it is applied.",
+    ),
     "job": (
         "allotment_cli.job",
         "job",

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from allotment.core.ledger.model import ClusterState
-from allotment_proto.events import ConfigurationChecked
+from allotment_proto.events import SCHEDULER_CONFIG, ConfigurationChecked
 from allotment_proto.facts import Problem
 
 INVALID_POLICY = "InvalidSchedulerConfig"
 WITHOUT_EFFECT = "ConfigWithoutEffect"
+ALL = {SCHEDULER_CONFIG: "; allot policy check shows all"}
+"""Where the rest of a list is to be had."""
 PROBLEMS_MAX = 20
 """So many are told of one text; a record has its limits, and so has the reader."""
 
@@ -35,7 +37,10 @@ class ConfigChecks:
                 self._tell([ConfigurationChecked(kind=kind, source=source)])
             return
         event = ConfigurationChecked(
-            kind=kind, source=source, problems=_shown(problems), warnings=_shown(warnings)
+            kind=kind,
+            source=source,
+            problems=_shown(kind, problems),
+            warnings=_shown(kind, warnings),
         )
         self._told[kind] = event
         if event != told:
@@ -55,10 +60,10 @@ def policy_problems(
     return tuple(found)
 
 
-def _shown(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+def _shown(kind: str, problems: Sequence[Problem]) -> tuple[Problem, ...]:
     shown = tuple(problems[:PROBLEMS_MAX])
     more = len(problems) - len(shown)
     if more:
         last = problems[PROBLEMS_MAX]
-        shown += (Problem(last.code, last.place, f"and {more} more"),)
+        shown += (Problem(last.code, last.place, f"and {more} more{ALL.get(kind, '')}"),)
     return shown

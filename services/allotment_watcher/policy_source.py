@@ -19,12 +19,12 @@ from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.config.policy import Parsed, PolicyError, built_in, parse
 from allotment_proto.events import PolicyLoaded
 from allotment_proto.facts import Problem
+from allotment_proto.volcano import keys
 from allotment_watcher.config_checks import INVALID_POLICY, WITHOUT_EFFECT, policy_problems
 from allotment_watcher.device_source import TEXT_CHARS_MAX, Place
 
 POLL_S = 2.0
 BUILT_IN = "built in"
-CONFIG_MAP_KEY = "volcano-scheduler.conf"
 NO_CONFIG_MAP = "none"
 NOT_READ = "ConfigNotRead"
 UNREADABLE = "UnreadableConfig"
@@ -54,7 +54,7 @@ def place_of(config_map: str) -> Place | None:
     if config_map == NO_CONFIG_MAP:
         return None
     namespace, _, name = config_map.partition("/")
-    return Place(name, namespace, CONFIG_MAP_KEY)
+    return Place(name, namespace, keys.SCHEDULER_CONFIG_KEY)
 
 
 async def load_policy(path: Path | None, scheduler_names: tuple[str, ...]) -> Loaded:
@@ -114,11 +114,11 @@ class PolicyTexts:
         assert self.place is not None
         if data is None:
             self._map = None
-        elif CONFIG_MAP_KEY in data:
-            self._map = data[CONFIG_MAP_KEY]
+        elif keys.SCHEDULER_CONFIG_KEY in data:
+            self._map = data[keys.SCHEDULER_CONFIG_KEY]
         else:
             keys_there = ", ".join(sorted(data)) or "none"
-            message = f"has no key {CONFIG_MAP_KEY} (it has: {keys_there[:80]})"
+            message = f"has no key {keys.SCHEDULER_CONFIG_KEY} (it has: {keys_there[:80]})"
             self._map = Problem(INVALID_POLICY, f"{self.place.text}:", message)
 
     def broken(self, why: str) -> None:

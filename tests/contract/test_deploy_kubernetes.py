@@ -5,6 +5,7 @@ cluster otherwise.
 """
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,11 +28,13 @@ from tests.contract.manifests import (
 from allotment.adapters.log.nats_users import SEED, USERS, seed_file, write_keys
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.config import known
 from allotment.core.config.policy import parse
 from allotment_cli.nats_users import PUBLIC, nats_users, secret_of
 from allotment_watcher.settings import WatcherSettings
 
 SCHEMAS = ("1.32", "1.37")
+ROOT = Path(__file__).parents[2]
 
 both = pytest.mark.parametrize("where", KUSTOMIZATIONS)
 pytestmark = needs_kubectl
@@ -208,3 +211,28 @@ def select(pods: list[Object], selector: Object) -> list[Object]:
 def ports_of(pods: list[Object]) -> set[str]:
     containers = [container for pod in pods for container in pod["spec"]["containers"]]
     return {port["name"] for container in containers for port in container["ports"]}
+
+
+KEPT = {"CustomResourceDefinition", "Namespace"}
+"""With the first go all Jobs, PodGroups and Queues, with the second the log."""
+
+
+def test_uninstalling_deletes_all_but_the_definitions_and_the_namespace() -> None:
+    def names(where: str) -> set[tuple[str, str]]:
+        return {(one["kind"], one["metadata"]["name"]) for one in rendered(where)}
+
+    installed = names("deploy/overlays/default")
+    assert {kind for kind, _ in installed} >= KEPT
+    assert names("deploy/overlays/uninstall") == {one for one in installed if one[0] not in KEPT}
+
+
+def test_the_page_about_migration_names_what_the_configuration_reader_knows() -> None:
+    page = (ROOT / "deploy" / "MIGRATION.md").read_text(encoding="utf-8")
+
+    def row(start: str) -> set[str]:
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {start} |"))
+        return set(re.findall(r"`([\w-]+)`", line.split("|")[2]))
+
+    assert row("actions") == {*known.ACTIONS, *known.ACTIONS_NOT_SUPPORTED}
+    assert row("plugins") == known.PLUGINS.keys()
+    assert row("plugins that are read and have no effect") == {*known.PLUGINS_WITHOUT_EFFECT}

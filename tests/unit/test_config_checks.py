@@ -62,7 +62,7 @@ def test_kinds_are_told_apart_and_long_lists_are_cut() -> None:
     first, second = told
     assert (first.kind, second.kind) == (SCHEDULER_CONFIG, DEVICE_CONFIG)
     assert len(first.problems) == PROBLEMS_MAX + 1
-    assert first.problems[-1].message == "and 3 more"
+    assert first.problems[-1].message == "and 3 more; allot policy check shows all"
 
 
 def test_the_place_is_taken_from_the_mistakes_of_a_policy() -> None:

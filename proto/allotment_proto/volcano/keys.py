@@ -45,6 +45,9 @@ MODE_HAMI_CORE = "hami-core"
 MODE_MIG = "mig"
 MODE_MPS = "mps"
 
+# Scheduler configuration
+SCHEDULER_CONFIG_KEY = "volcano-scheduler.conf"
+
 # Device configuration
 DEVICE_CONFIG_MAP = "volcano-vgpu-device-config"
 DEVICE_CONFIG_KEY = "device-config.yaml"

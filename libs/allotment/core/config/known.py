@@ -1,5 +1,6 @@
 """The words of `volcano-scheduler.conf`: actions, plugins, and the arguments that they declare."""
 
+from allotment.core.placement.devices import SWITCHES
 from allotment.core.placement.rules import switches
 from allotment.core.placement.rules.terms import TERMS
 from allotment.core.plugin_arguments import Arguments
@@ -37,7 +38,9 @@ ELSEWHERE = {
     "nodeorder.weight": "there is none; nodeorder has a weight for each of its terms",
     "drf.namespaceWeight": "there is none any more",
     "allocate.timeout": "there is none",
-    "predicate.GPUSharingEnable": "it is deviceshare.GPUSharingEnable of the plugin deviceshare",
-    "predicate.GPUNumberEnable": "it is deviceshare.GPUNumberEnable of the plugin deviceshare",
+    **{
+        f"predicate.{switch.partition('.')[2]}": f"it is {switch} of the plugin deviceshare"
+        for switch in SWITCHES
+    },
 }
 """Arguments that older texts name, and what became of them."""

@@ -32,11 +32,14 @@ _KEYS = ("actions", "tiers", "configurations", "metrics")
 
 
 class PolicyError(Exception):
-    """Raised for a configuration that cannot be used; `problems` name place, value and remedy."""
+    """Raised for a configuration that cannot be used; `problems` name place, value and remedy.
+    `warnings` are what would have been warned of beside them.
+    """
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    def __init__(self, problems: tuple[str, ...], warnings: tuple[str, ...] = ()) -> None:
         super().__init__("; ".join(problems))
         self.problems = problems
+        self.warnings = warnings
 
 
 class Parsed(NamedTuple):
@@ -76,7 +79,7 @@ def parse(text: str, source: str, scheduler_names: tuple[str, ...]) -> Parsed:
     elif root is not None:
         report.fail(root.mark, "must be a mapping with actions and tiers")
     if report.problems:
-        raise PolicyError(tuple(report.problems))
+        raise PolicyError(tuple(report.problems), tuple(report.warnings))
     return Parsed(policy, tuple(report.warnings))
 
 
