@@ -101,6 +101,9 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     so much do its `holdings` count, whatever is claimed (none: as claimed, as before version 5).
     `ending` is what Kubernetes says about its end once it ended or is being deleted (None: nothing,
     or as before version 5). It decides nothing, and is no reason for a record of its own.
+    `misnamed` are annotations that nobody reads, each with the one that was probably meant;
+    `card_resources` the resources of cards that a pod asks for which waits for another scheduler.
+    Neither decides anything.
     """
 
     uid: str
@@ -137,6 +140,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     local_claims: tuple[LocalClaim, ...] = ()
     shares_pct: tuple[tuple[Amount, Amount], ...] = ()
     ending: Ending | None = None
+    misnamed: tuple[tuple[str, str], ...] = ()
+    card_resources: tuple[str, ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

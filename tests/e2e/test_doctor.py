@@ -191,10 +191,17 @@ def test_pods_that_can_never_start_by_cause(
         stack.create_pod("no-queue", vgpu(1000), annotations=queue)
         group = {"scheduling.k8s.io/group-name": "lost"}
         stack.create_pod("no-group", vgpu(1000), annotations=group)
+        stack.create_pod("forgotten", vgpu(1000), scheduler="default-scheduler")
+        stack.create_pod("nginx", {}, scheduler="default-scheduler")
+        foreign = {"nvidia.com/use-gpuuuid": "GPU-1"}
+        stack.create_pod("hami", vgpu(1000), annotations=foreign)
 
-        def causes() -> dict[str, dict[str, Any]]:
+        def messages() -> dict[str, list[str]]:
             findings = doctor.report()["findings"]
-            return {one["code"]: one for one in findings if one["neverStart"]}
+            found: dict[str, list[str]] = {}
+            for one in findings:
+                found.setdefault(one["code"], []).append(one["message"])
+            return found
 
         wanted = {
             "NotOffered",
@@ -203,20 +210,30 @@ def test_pods_that_can_never_start_by_cause(
             "NotOurs",
             "QueueUnknown",
             "GroupMissing",
+            "AnnotationNotRead",
         }
-        stack.until(lambda: causes().keys() == wanted, "every cause is named once")
-        found = causes()
-        assert found["NotOffered"]["message"] == (
+        stack.until(lambda: messages().keys() == wanted, "every cause is named, and no other")
+        found = messages()
+        assert found["NotOffered"] == [
             "no node offers volcano.sh/vgpu-numbre; did you mean volcano.sh/vgpu-number?"
-        )
-        assert found["NotOffered"]["subject"] == (
-            "pods default/typo-0, default/typo-1, default/typo-2 and 2 more"
-        )
-        assert "volcano.sh/vgpu-number: 1" in found["InvalidRequest"]["message"]
-        assert "not even an empty one" in found["NeverFits"]["message"]
-        assert "did you mean allotment?" in found["NotOurs"]["message"]
-        assert found["QueueUnknown"]["message"] == (
-            "queue trainings does not exist; did you mean training?"
-        )
-        assert found["GroupMissing"]["message"] == "PodGroup default/lost does not exist"
-        assert doctor.report()["neverStart"] == 10
+        ]
+        (invalid,) = found["InvalidRequest"]
+        assert "volcano.sh/vgpu-number: 1" in invalid
+        (never,) = found["NeverFits"]
+        assert "not even an empty one" in never
+        forgotten, misspelt = found["NotOurs"]
+        assert "schedulerName is alotment" in misspelt
+        assert "did you mean allotment?" in misspelt
+        assert "no card for volcano.sh/vgpu-memory, volcano.sh/vgpu-number" in forgotten
+        assert found["QueueUnknown"] == ["queue trainings does not exist; did you mean training?"]
+        assert found["GroupMissing"] == ["PodGroup default/lost does not exist"]
+        assert found["AnnotationNotRead"] == [
+            "annotation nvidia.com/use-gpuuuid is read by nobody; did you mean "
+            "volcano.sh/vgpu-use-gpuuuid?"
+        ]
+        report = doctor.report()
+        (typos,) = (one for one in report["findings"] if one["code"] == "NotOffered")
+        assert typos["subject"] == "pods default/typo-0, default/typo-1, default/typo-2 and 2 more"
+        assert report["neverStart"] == 11
+        explained = CliRunner().invoke(main, ["explain", "pod", "hami", "--nats", stack.nats.url])
+        assert "nvidia.com/use-gpuuuid is read by nobody" in explained.stdout

@@ -106,11 +106,17 @@ def test_pods_that_cannot_start_are_counted_once_by_cause() -> None:
         build.pod("lost", group="default/nobody"),
         build.pod("alotment", scheduler="alotment"),
         build.pod("other", scheduler="default-scheduler"),
+        build.pod(
+            "forgotten",
+            build.request(),
+            scheduler="default-scheduler",
+            card_resources=("volcano.sh/vgpu-number",),
+        ),
         build.pod("fine"),
     ]
     found = findings(build.state_of(*events), NOW_MS)
     said = {(one.code, one.message): one for one in found}
-    assert len(said) == len(found) == 9
+    assert len(said) == len(found) == 10
     by_pods = {one.pods: one for one in found}
     (typos,) = (one for one in found if one.pods_total == 5)
     assert typos.subject == "pods default/pod-t0, default/pod-t1, default/pod-t2 and 2 more"
@@ -128,10 +134,13 @@ def test_pods_that_cannot_start_are_counted_once_by_cause() -> None:
     )
     assert by_pods[("default/pod-lost",)].code == "GroupMissing"
     assert by_pods[("default/pod-alotment",)].message == (
-        "waits for a scheduler named alotment; this one answers to allotment: did you mean "
-        "allotment?"
+        "schedulerName is alotment; this scheduler answers to allotment; did you mean allotment?"
     )
-    assert sum(one.never_start for one in found) == 13
+    assert by_pods[("default/pod-forgotten",)].message == (
+        "schedulerName is default-scheduler; this scheduler answers to allotment; kube-scheduler "
+        "gives no card for volcano.sh/vgpu-number"
+    )
+    assert sum(one.never_start for one in found) == 14
 
 
 def test_a_pod_may_be_seen_before_its_group() -> None:
@@ -202,3 +211,19 @@ def test_settings_that_lose_history_and_copies_that_lag() -> None:
     assert found[0].message == "max_age is 3600; wanted: 0 (no limit)"
     assert found[3].message == "its copy on NATS server nats-1 is offline"
     assert found[4].message == "its copy on NATS server nats-2 is 7 records behind"
+
+
+def test_annotations_that_nobody_reads_are_named_also_of_pods_that_run() -> None:
+    wrong = (("nvidia.com/use-gpuuuid", "volcano.sh/vgpu-use-gpuuuid"),)
+    runs = build.pod("a", node="n1", phase="Running", misnamed=wrong)
+    waits = build.pod("b", misnamed=wrong)
+    (found,) = findings(build.state_of(build.node("n1"), runs, waits), NOW_MS)
+    assert (found.code, found.subject) == (
+        "AnnotationNotRead",
+        "pods default/pod-a, default/pod-b",
+    )
+    assert found.message == (
+        "annotation nvidia.com/use-gpuuuid is read by nobody; did you mean "
+        "volcano.sh/vgpu-use-gpuuuid?"
+    )
+    assert found.never_start == 0

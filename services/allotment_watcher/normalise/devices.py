@@ -58,6 +58,15 @@ def asked(
     return tuple(wanted), chosen
 
 
+def named(source: PodSource, lens: Lens) -> tuple[str, ...]:
+    """The resources of device families that the pod's containers name in their limits, sorted."""
+    listed = {name for container in source.containers for name in container.limits if "/" in name}
+    if not listed:
+        return ()
+    ours = frozenset[str]().union(*(f.resources(lens.config) for f in FAMILIES.values()))
+    return tuple(sorted(listed & ours))
+
+
 def of_counted(
     source: PodSource, chosen: Selection, extended: Mapping[str, int], lens: Lens, *, is_bound: bool
 ) -> Selection:

@@ -23,6 +23,7 @@ from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unsaid
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.images import images_of_pod
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
+from allotment_watcher.normalise.misnamed import misnamed
 from allotment_watcher.normalise.volumes import NOTHING, Wanted
 
 REQUEST_BYTES_MAX = 32 * 1024
@@ -123,8 +124,9 @@ def pod_through(
         class_priority=priorities.of_class,
         shares_pct=claims.shares_pct(held.holdings, asked),
         ending=_ending(status, is_ended=phase in ENDED, is_deleting=bool(meta.deletion_timestamp)),
+        misnamed=misnamed(annotations) if is_of_us and phase not in ENDED else (),
     )
-    return fact if is_of_us or node else _left_to_others(fact)
+    return fact if is_of_us or node else _left_to_others(fact, devices.named(source, lens))
 
 
 def _ending(status: objects.PodStatus, *, is_ended: bool, is_deleting: bool) -> Ending | None:
@@ -161,12 +163,18 @@ def _cut(text: str | None) -> str:
     return text if len(text) <= ENDING_CHARS_MAX else f"{text[: ENDING_CHARS_MAX - 1]}…"
 
 
-def _left_to_others(fact: PodObserved) -> PodObserved:
+def _left_to_others(fact: PodObserved, card_resources: tuple[str, ...]) -> PodObserved:
     """A pod that waits for another scheduler: what it wants, and what it looks like, nobody reads
-    before it has a node.
+    before it has a node. That it asks for cards is said.
     """
     return msgspec.structs.replace(
-        fact, request=PodRequest(), labels=(), tags=(), problem=None, claims=()
+        fact,
+        request=PodRequest(),
+        labels=(),
+        tags=(),
+        problem=None,
+        claims=(),
+        card_resources=card_resources,
     )
 
 

@@ -47,7 +47,7 @@ from allotment.core.placement.cycle import notes_of
 from allotment.core.placement.rules.bounds import unbarred
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
-from allotment.core.placement.unserved import unserved
+from allotment.core.placement.unserved import misread, unserved
 from allotment.core.queues.round.verdict import PodVerdict, verdict
 from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, problem_text
 from allotment.core.units import rfc3339
@@ -201,7 +201,8 @@ def _status(
         fits_now=sum(code == FITS for code in counted),
         fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
         notes=notes_of(state, asked, Counter(counted).items())
-        + (unserved(state, asked) if is_asked else ()),
+        + (unserved(state, asked) if is_asked else ())
+        + misread(fact),
     )
 
 

@@ -13,7 +13,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import EXCLUSIVE_SWITCHES, FAMILIES
 from allotment.core.placement.devices.base import Switch
 from allotment.core.reasons import problem_text
-from allotment_proto.events import SCHEDULER_CONFIG
+from allotment_proto.events import SCHEDULER_CONFIG, PodObserved
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 _BROKEN_PLUGIN = frozenset[str]().union(*(f.absent_problems for f in FAMILIES.values()))
@@ -39,6 +39,13 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     texts = tuple(dict.fromkeys(found))
     state.last_unserved = asked, texts
     return texts
+
+
+def misread(fact: PodObserved) -> tuple[str, ...]:
+    """One text for each annotation of a pod that nobody reads, with the one that was meant."""
+    return tuple(
+        f"annotation {key} is read by nobody; did you mean {meant}?" for key, meant in fact.misnamed
+    )
 
 
 def switched_off(policy: Policy, wanted: DeviceRequest) -> Switch | None:

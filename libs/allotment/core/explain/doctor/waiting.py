@@ -21,7 +21,7 @@ from allotment.core.explain.pod_views import asks_text, group_cause
 from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
 from allotment.core.placement.rules.bounds import unbarred
 from allotment.core.placement.rules.predicates import fits
-from allotment.core.placement.unserved import nearest, unserved
+from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.round.verdict import shut_out
 from allotment.core.reasons import (
     CARD_UNREADABLE,
@@ -42,6 +42,7 @@ from allotment_proto.facts import ALONE, PodRequest
 
 _NOT_OFFERED, _NEVER_FITS = "NotOffered", "NeverFits"
 _OTHER_SCHEDULER = "NotOurs"
+_KUBERNETES_OWN = "default-scheduler"
 _GROUP_COMES_MS = 10_000
 """A pod is often made before its PodGroup."""
 _REQUESTS_MAX = 256
@@ -68,7 +69,7 @@ def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
         if cause is not None:
             found.setdefault(cause, []).append(state.pods[uid].fact)
     findings = [_finding(cause, pods) for cause, pods in found.items()]
-    return [*findings, *_of_others(state)]
+    return [*findings, *_of_others(state), *_of_misread(state)]
 
 
 def _finding(cause: _Cause, pods: list[PodObserved]) -> Finding:
@@ -158,9 +159,30 @@ class _Empty:
         return shown_cause(tuple(counts.items())) if counts else ""
 
 
+def _of_misread(state: ClusterState) -> Iterator[Finding]:
+    """Pods with annotations that nobody reads, by annotation: also of pods that run by now, for
+    they run as if nothing had been asked.
+    """
+    found: dict[str, list[PodObserved]] = {}
+    for pod in state.pods.values():
+        for text in misread(pod.fact):
+            found.setdefault(text, []).append(pod.fact)
+    for text, facts in sorted(found.items()):
+        names = names_of(facts)
+        yield Finding(
+            severity=WARNING,
+            code="AnnotationNotRead",
+            subject=about_pods(names),
+            message=text,
+            remedy="correct the key and make the pods again: they are treated as if it was absent",
+            pods=tuple(names[:PODS_MAX]),
+            pods_total=len(names),
+        )
+
+
 def _of_others(state: ClusterState) -> Iterator[Finding]:
     """Pods that wait for another scheduler and were probably meant for us: its name is almost one
-    that we answer to.
+    that we answer to, or it is Kubernetes' own and they ask for cards.
     """
     ours = set(state.policy.scheduler_names)
     found: dict[tuple[str, str], list[PodObserved]] = {}
@@ -171,18 +193,21 @@ def _of_others(state: ClusterState) -> Iterator[Finding]:
             continue
         near = near_of.setdefault(fact.scheduler, nearest(fact.scheduler, ours))
         if near:
-            found.setdefault((fact.scheduler, near), []).append(fact)
-    for (scheduler, near), facts in sorted(found.items()):
+            found.setdefault((fact.scheduler, f"did you mean {near}?"), []).append(fact)
+        elif fact.scheduler == _KUBERNETES_OWN and fact.card_resources:
+            asks = f"kube-scheduler gives no card for {', '.join(fact.card_resources)}"
+            found.setdefault((fact.scheduler, asks), []).append(fact)
+    answers = ", ".join(sorted(ours))
+    for (scheduler, more), facts in sorted(found.items()):
         names = names_of(facts)
-        answers = " and ".join(sorted(ours))
+        oldest_ms = min(fact.created_ms for fact in facts)
         yield Finding(
             severity=WARNING,
             code=_OTHER_SCHEDULER,
             subject=about_pods(names),
-            message=f"wait{'s' * (len(names) == 1)} for a scheduler named {scheduler}; this one "
-            f"answers to {answers}: did you mean {near}?",
-            remedy=f"make the pod{'s' * (len(names) != 1)} again with schedulerName: {near}",
-            since=rfc3339(min(fact.created_ms for fact in facts)),
+            message=f"schedulerName is {scheduler}; this scheduler answers to {answers}; {more}",
+            remedy="make the pods again with a schedulerName that is answered to",
+            since=rfc3339(oldest_ms) if oldest_ms else "",
             pods=tuple(names[:PODS_MAX]),
             pods_total=len(names),
             never_start=len(names),

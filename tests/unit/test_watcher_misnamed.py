@@ -1,0 +1,78 @@
+"""Which annotations of a pod are recorded as probably meant for one that is read."""
+
+import pytest
+
+from allotment_watcher.normalise.misnamed import MISNAMED_MAX, READ, misnamed
+from tests.unit.kube_json import annotated, container, pod_json, seen
+
+USE, MODE = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-mode"
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("nvidia.com/use-gpuuuid", USE),
+        ("nvidia.com/nouse-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid"),
+        ("nvidia.com/vgpu-mode", MODE),
+        ("volcano.sh/vgpu-mod", MODE),
+        ("volcano.sh/VGPU-Mode", MODE),
+        ("vulcano.sh/vgpu-mode", MODE),
+        ("volcano.sh/use-gputype", "nvidia.com/use-gputype"),
+        ("nvidia.com/use-gpu-type", "nvidia.com/use-gputype"),
+        ("scheduling.volcano.sh/queuename", "scheduling.volcano.sh/queue-name"),
+        ("scheduling.k8s.io/groupname", "scheduling.k8s.io/group-name"),
+    ],
+)
+def test_a_key_that_was_meant_for_another(key: str, meant: str) -> None:
+    assert misnamed([key]) == ((key, meant),)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *sorted(READ),
+        "volcano.sh/devices-to-allocate",
+        "volcano.sh/vgpu-ids-new",
+        "volcano.sh/bind-phase",
+        "volcano.sh/job-name",
+        "volcano.sh/queue-name",
+        "volcano.sh/template-uid",
+        "scheduling.volcano.sh/group-name",
+        "kueue.x-k8s.io/queue-name",
+        "hami.io/vgpu-node",
+        "hami.io/vgpu-time",
+        "huawei.com/Ascend310P",
+        "huawei.com/AscendReal",
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "prometheus.io/scrape",
+        "allotment.dev/log-seq",
+        "volcano.sh/" + "x" * 300,
+        "",
+        "/",
+        "a",
+    ],
+)
+def test_a_key_that_is_what_it_is(key: str) -> None:
+    assert misnamed([key]) == ()
+
+
+def test_a_record_has_room_for_a_few() -> None:
+    many = [f"volcano.sh/vgpu-mode{'x' * n}" for n in range(1, 4)]
+    many += [f"x{n}.sh/vgpu-mode" for n in range(20)]
+    assert len(misnamed(many)) == MISNAMED_MAX
+
+
+def test_the_watcher_tells_it_of_pods_of_ours_until_they_end() -> None:
+    wrong = {"nvidia.com/use-gpuuuid": "GPU-1"}
+    assert annotated(wrong).misnamed == (("nvidia.com/use-gpuuuid", USE),)
+    others = pod_json(container(), annotations=wrong, schedulerName="default-scheduler")
+    assert seen(others).misnamed == ()
+    ended = pod_json(container(), annotations=wrong)
+    assert seen({**ended, "status": {"phase": "Succeeded"}}).misnamed == ()
+
+
+def test_a_pod_of_another_scheduler_says_that_it_asks_for_cards() -> None:
+    limits = {"volcano.sh/vgpu-number": "1", "cpu": "1", "nvidia.com/gpu": "1"}
+    asks = seen(pod_json(container(limits=limits), schedulerName="default-scheduler"))
+    assert asks.card_resources == ("volcano.sh/vgpu-number",)
+    assert seen(pod_json(container(limits=limits))).card_resources == ()
