@@ -8,19 +8,22 @@ import click
 from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.pod import explain as explain_pod
 from allotment.core.explain.pod_story import PodLife, PodStory
+from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import OVER, explanation_lines
-from allotment_cli.folding import Folded, Observer, fold, fold_at
+from allotment_cli.folding import Folded, Foreseer, Observer, fold, fold_at
 from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, screen_width, suggest
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
-from allotment_proto.events import Envelope
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import Decided, Envelope
 
 PENDING_EXIT = 3
 
@@ -116,10 +119,13 @@ async def run(
 ) -> PodExplanation:
     """Fold to the moment; for a placed pod fold again to what its decision read."""
     async with open_source(origin) as source:
-        folded, story = await collect(source, namespace, name, at)
+        story = PodStory(namespace, name)
+        bases = _Bases(story)
+        folded = await followed(source, story, at, bases.foresee)
         if node is not None and node not in folded.state.nodes:
             raise CliError(f"node {node} is not known at seq {folded.seq}", "see: allot get nodes")
-        before = None if story.placed is None else await _before(source, story.placed.decided.basis)
+        placed = story.placed
+        before = None if placed is None else await bases.state(source, placed.decided.basis)
         kin = None if story.latest is None else await kin_of(source, story, story.latest, folded)
     return explain_pod(folded.state, story, folded.time_ms, before=before, node=node, kin=kin)
 
@@ -129,13 +135,20 @@ async def collect(
 ) -> tuple[Folded, PodStory]:
     """The story of the pods of a name, up to a moment. Raises `CliError` if there is none."""
     story = PodStory(namespace, name)
-    folded = await fold_at(source, at, _following(story))
+    return await followed(source, story, at), story
+
+
+async def followed(
+    source: Source, story: PodStory, at: str | None, foreseer: Foreseer | None = None
+) -> Folded:
+    """The fold that a story was followed through. Raises `CliError` if no pod had its name."""
+    folded = await fold_at(source, at, _following(story), foreseer=foreseer)
     if story.latest is None:
         raise CliError(
-            f"pod {namespace}/{name} is not in the log up to seq {folded.seq}",
-            _similar(folded, namespace, name),
+            f"pod {story.namespace}/{story.name} is not in the log up to seq {folded.seq}",
+            _similar(folded, story.namespace, story.name),
         )
-    return folded, story
+    return folded
 
 
 async def kin_of(source: Source, story: PodStory, told: PodLife, folded: Folded) -> PodLife | None:
@@ -155,8 +168,39 @@ def _following(story: PodStory) -> Observer:
     return observe
 
 
-async def _before(source: Source, basis: int) -> ClusterState:
-    return (await fold(source, AtSequence(basis))).state
+class _Bases:
+    """The state that the decision about a pod's place read, kept on the way where it is the one
+    right before the decision: then the log need not be read a second time.
+    """
+
+    def __init__(self, story: PodStory) -> None:
+        self._story = story
+        self._seq = 0
+        self._image = b""
+
+    def foresee(self, record: Record, state: ClusterState) -> None:
+        """Before a record takes effect."""
+        latest = self._story.latest
+        if latest is None or record.subject != subjects.DECISION:
+            return
+        if latest.uid.encode() not in record.payload:
+            return
+        try:
+            events = decode_envelope(record.payload, record.subject).events
+        except UndecodableError:
+            return
+        for event in events:
+            if (
+                isinstance(event, Decided)
+                and event.basis == state.seq
+                and any(placement.uid == latest.uid for placement in event.placements)
+            ):
+                self._seq, self._image = state.seq, snapshot.encode(state)
+
+    async def state(self, source: Source, basis: int) -> ClusterState:
+        if self._image and self._seq == basis:
+            return snapshot.decode(self._image)
+        return (await fold(source, AtSequence(basis))).state
 
 
 def _similar(folded: Folded, namespace: str, name: str) -> str:

@@ -4,7 +4,7 @@ From its beginning, or from what an earlier command kept in the user's cache; bo
 state. A question that must see every record as it takes effect always starts at the beginning.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.moments import At, AtSequence
 from allotment_cli.output import note
+from allotment_cli.progress import progress
 from allotment_cli.source import Source
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -32,6 +33,8 @@ KEEP_AFTER_EVENTS = 50_000
 
 Observer = Callable[[Record, Envelope, ClusterState], None]
 """Called with every record after it took effect."""
+Foreseer = Callable[[Record, ClusterState], None]
+"""Called with every record before it takes effect."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -72,7 +75,12 @@ def as_of(folded: Folded) -> AsOf:
 
 
 async def fold_at(
-    source: Source, text: str | None, observer: Observer | None = None, *, says: bool = True
+    source: Source,
+    text: str | None,
+    observer: Observer | None = None,
+    *,
+    foreseer: Foreseer | None = None,
+    says: bool = True,
 ) -> Folded:
     """Fold to the moment that `--at` names, or to the newest record; `says` on stderr where it is.
 
@@ -80,7 +88,7 @@ async def fold_at(
     """
     now_ms = source.now_ms()
     at = None if text is None else moments.parse(text, now_ms)
-    folded = await fold(source, at, observer)
+    folded = await fold(source, at, observer, foreseer)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
     elif says:
@@ -88,13 +96,20 @@ async def fold_at(
     return folded
 
 
-async def fold(source: Source, at: At | None, observer: Observer | None = None) -> Folded:
+async def fold(
+    source: Source,
+    at: At | None,
+    observer: Observer | None = None,
+    foreseer: Foreseer | None = None,
+) -> Folded:
     """Fold to a moment (None: the newest record)."""
     with uncollected():
-        return await _fold(source, at, observer)
+        return await _fold(source, at, observer, foreseer)
 
 
-async def _fold(source: Source, at: At | None, observer: Observer | None) -> Folded:
+async def _fold(
+    source: Source, at: At | None, observer: Observer | None, foreseer: Foreseer | None
+) -> Folded:
     last_seq = await source.last_seq()
     until_ns: int | None = None
     if isinstance(at, AtSequence):
@@ -109,7 +124,7 @@ async def _fold(source: Source, at: At | None, observer: Observer | None) -> Fol
     unreadable = list(kept.unreadable)
     last: Record | None = None
     time_ms, latest_ms, events = kept.time_ms, kept.latest_ms, 0
-    async with aclosing(source.read(state.seq + 1, last_seq)) as batches:
+    async with aclosing(reading(source, state.seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
                 if until_ns is not None and record.time_ns >= until_ns:
@@ -117,6 +132,8 @@ async def _fold(source: Source, at: At | None, observer: Observer | None) -> Fol
                 last = record
                 time_ms = record.time_ns // 1_000_000
                 latest_ms = max(latest_ms, time_ms)
+                if foreseer is not None:
+                    foreseer(record, state)
                 envelope = take(state, record, unreadable)
                 if envelope is None:
                     continue
@@ -127,6 +144,15 @@ async def _fold(source: Source, at: At | None, observer: Observer | None) -> Fol
     if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None and last:
         await _keep(source.snapshots, folded, latest_ms, digest_of(last))
     return folded
+
+
+async def reading(source: Source, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+    """The records of a source, with a bar where they are many."""
+    with progress("reading the log", last_seq - first_seq + 1) as advance:
+        async with aclosing(source.read(first_seq, last_seq)) as batches:
+            async for batch in batches:
+                yield batch
+                advance(len(batch))
 
 
 async def _restore(

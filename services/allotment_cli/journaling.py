@@ -13,7 +13,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record, digest_of
 from allotment.core.replay.journal import Journal, JournalError, Segment, Writer
 from allotment_cli.errors import CliError
-from allotment_cli.folding import KEEP_AFTER_EVENTS, take
+from allotment_cli.folding import KEEP_AFTER_EVENTS, reading, take
 from allotment_cli.output import note
 from allotment_cli.source import JournalCache, Source
 
@@ -40,7 +40,7 @@ async def _brought_up_to(
     writer = Writer(state, found.names, found.chain)
     events = 0
     last: Record | None = None
-    async with aclosing(source.read(state.seq + 1, last_seq)) as batches:
+    async with aclosing(reading(source, state.seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
                 last = record

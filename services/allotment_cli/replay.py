@@ -10,6 +10,7 @@ import msgspec
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_cli import moments
 from allotment_cli.errors import CliError
+from allotment_cli.folding import reading
 from allotment_cli.moments import AtSequence
 from allotment_cli.output import emit, emit_json, suggest
 from allotment_cli.source import Origin, Source, open_source, source_options
@@ -82,12 +83,12 @@ async def run(origin: Origin, verify: bool, first: str | None, last: str | None)
             )
         index = Index(from_seq, to_seq)
         if verify:
-            async with aclosing(source.read(1, to_seq)) as batches:
+            async with aclosing(reading(source, 1, to_seq)) as batches:
                 async for batch in batches:
                     for record in batch:
                         index.feed(record)
         replayer = Replayer(index.stops)
-        async with aclosing(source.read(1, to_seq)) as batches:
+        async with aclosing(reading(source, 1, to_seq)) as batches:
             async for batch in batches:
                 for record in batch:
                     replayer.feed(record)
@@ -100,7 +101,7 @@ async def _sequence(source: Source, text: str, option: str, *, after: bool) -> i
     if isinstance(at, AtSequence):
         return at.seq
     seq = 0
-    async with aclosing(source.read(1, await source.last_seq())) as batches:
+    async with aclosing(reading(source, 1, await source.last_seq())) as batches:
         async for batch in batches:
             for record in batch:
                 if record.time_ns // 1_000_000 >= at.ms + (not after):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,7 +14,7 @@ from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
 from allotment.core.explain.nodes import FITS
 from allotment.core.explain.views import summaries
-from allotment_cli import output
+from allotment_cli import explain, output
 from allotment_cli.main import main
 from tests import build
 from tests.recording import Recorder, busy_cluster, fold
@@ -282,3 +283,30 @@ def test_names_are_completed_from_the_log(line: str, wanted: set[str], log: Path
     assert wanted <= found
     assert bool(found) == bool(wanted)
     assert done.stderr == ""
+
+
+def test_what_a_decision_read_is_kept_on_the_way_and_the_same_as_read_again(
+    log: Path, recorded: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = [
+        f"{pod.fact.namespace}/{pod.fact.name}"
+        for pod in recorded.state.pods.values()
+        if pod.allocation is not None and pod.allocation.seq
+    ]
+    folds: list[object] = []
+    read = explain.fold
+
+    async def counted(*given: Any) -> Any:
+        folds.append(given)
+        return await read(*given)
+
+    monkeypatch.setattr(explain, "fold", counted)
+
+    def told() -> list[str]:
+        return [allot("explain", n, "--file", str(log), "-o", "json").stdout for n in placed]
+
+    kept, folds_less = told(), len(folds)
+    monkeypatch.setattr(explain._Bases, "foresee", lambda *_: None)
+    assert told() == kept
+    assert len(folds) - folds_less > folds_less
+    assert len(placed) > 2

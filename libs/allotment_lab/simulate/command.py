@@ -1,8 +1,5 @@
 """`allot simulate`: what a policy makes of a workload, without a cluster."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,11 +9,11 @@ from allotment.adapters.telemetry.log import file_trouble
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
 from allotment_cli.params import Finite, can_be_written
-from allotment_lab.runs import Progress
+from allotment_cli.progress import in_silence, progress
 from allotment_lab.simulate import curve as picture
 from allotment_lab.simulate.inputs import read
 from allotment_lab.simulate.outputs import kept, refuse_overwriting
-from allotment_lab.simulate.policies import NAMES, WORDS, Chosen, choose
+from allotment_lab.simulate.policies import NAMES, WORDS, choose
 from allotment_lab.simulate.report import (
     Curve,
     RunReport,
@@ -26,7 +23,7 @@ from allotment_lab.simulate.report import (
     lines,
     summary,
 )
-from allotment_lab.simulate.run import Drawn, Plan, assumed, draw
+from allotment_lab.simulate.run import Plan, assumed, draw
 from allotment_lab.simulate.run import simulate as run_once
 
 DIFFERENCES = 1
@@ -142,15 +139,16 @@ def simulate(
     for number in range(seed, seed + repeat):
         drawn = draw(plan, number)
         for chosen in policies:
-            with kept(record) as sink, _progress(chosen, number, drawn) as progress:
+            title = f"{chosen.name}, seed {number}"
+            with kept(record) as sink, progress(title, len(drawn.ours)) as advance:
                 if through == "core":
-                    report, curve = run_once(plan, drawn, chosen, number, progress, sink)
+                    report, curve = run_once(plan, drawn, chosen, number, advance, sink)
                 else:
                     from allotment_lab.simulate.through import simulate_through
 
-                    report, curve = simulate_through(drawn, chosen, number, progress)
+                    report, curve = simulate_through(drawn, chosen, number, advance)
             if through == "services":
-                core, _ = run_once(plan, drawn, chosen, number, _in_silence, None)
+                core, _ = run_once(plan, drawn, chosen, number, in_silence, None)
                 differing += _is_different(core, report)
             reports.append(report)
             curves[chosen.name].append(curve)
@@ -163,10 +161,6 @@ def simulate(
         ctx.exit(DIFFERENCES)
     if record is not None:
         suggest(f"allot replay --verify --file {record}")
-
-
-def _in_silence(arrived: int) -> None:
-    """No progress is shown."""
 
 
 def _is_different(core: RunReport, services: RunReport) -> bool:
@@ -194,17 +188,3 @@ def _draw(path: Path, curves: dict[str, list[Curve]], reports: list[RunReport]) 
     except OSError as error:
         raise CliError(f"{path} cannot be written: {file_trouble(error)}") from error
     note(f"drawn: {path}")
-
-
-@contextmanager
-def _progress(chosen: Chosen, seed: int, drawn: Drawn) -> Iterator[Progress]:
-    """A bar on stderr where that is a terminal; otherwise nothing."""
-    if not sys.stderr.isatty():
-        yield _in_silence
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    with Bars(console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(f"{chosen.name}, seed {seed}", total=len(drawn.ours))
-        yield lambda arrived: bars.advance(task, arrived)

@@ -1,0 +1,54 @@
+"""How far something is that takes its time: a bar on stderr, once it has taken a second.
+
+Only where stderr is a terminal; what is read by a program gets no bar.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+SHOWN_AFTER_S = 1.0
+LOOKED_AT_EVERY_S = 0.1
+
+Advance = Callable[[int], None]
+"""Called with how much was done since the last call."""
+
+
+def in_silence(done: int) -> None:
+    """No progress is shown."""
+
+
+@contextmanager
+def progress(
+    title: str, total: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Advance]:
+    """A bar while the body runs, of `total` units of work."""
+    if not sys.stderr.isatty():
+        yield in_silence
+        return
+    with ExitStack() as shown:
+        bar: Advance = in_silence
+        done, due = 0, clock() + SHOWN_AFTER_S
+
+        def advance(more: int) -> None:
+            nonlocal bar, done, due
+            done += more
+            if (now := clock()) < due:
+                return
+            if bar is in_silence:
+                bar = shown.enter_context(_bar(title, total))
+            bar(done)
+            done, due = 0, now + LOOKED_AT_EVERY_S
+
+        yield advance
+
+
+@contextmanager
+def _bar(title: str, total: int) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(title, total=total)
+        yield lambda done: bars.advance(task, done)

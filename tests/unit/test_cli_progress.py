@@ -1,0 +1,59 @@
+"""A bar comes where somebody looks and something takes its time, and nowhere else."""
+
+import sys
+
+import pytest
+
+from allotment_cli import progress as module
+from allotment_cli.progress import SHOWN_AFTER_S, in_silence, progress
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+
+
+def test_a_program_gets_no_bar() -> None:
+    with progress("reading", 10) as advance:
+        assert advance is in_silence
+
+
+@pytest.mark.usefixtures("on_a_terminal")
+def test_a_bar_comes_after_a_second_and_counts_what_was_done_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[str, int]] = []
+    counted: list[int] = []
+
+    class Bar:
+        def __enter__(self) -> object:
+            return counted.append
+
+        def __exit__(self, *_: object) -> None:
+            made.append(("over", 0))
+
+    def bar(title: str, total: int) -> Bar:
+        made.append((title, total))
+        return Bar()
+
+    monkeypatch.setattr(module, "_bar", bar)
+    clock = Clock()
+    with progress("reading", 100, clock) as advance:
+        advance(40)
+        assert made == []
+        clock.now_s = SHOWN_AFTER_S
+        advance(10)
+        assert (made, counted) == ([("reading", 100)], [50])
+        advance(1)
+        assert counted == [50], "not at every step"
+        clock.now_s += 1
+        advance(9)
+        assert counted == [50, 10]
+    assert made[-1] == ("over", 0)
