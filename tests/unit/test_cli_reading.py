@@ -14,7 +14,7 @@ from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
 from allotment.core.explain.nodes import FITS
 from allotment.core.explain.views import summaries
-from allotment_cli import explain, output
+from allotment_cli import explain, folding, output
 from allotment_cli.main import main
 from tests import build
 from tests.recording import Recorder, busy_cluster, fold
@@ -294,11 +294,10 @@ def test_what_a_decision_read_is_kept_on_the_way_and_the_same_as_read_again(
         if pod.allocation is not None and pod.allocation.seq
     ]
     folds: list[object] = []
-    read = explain.fold
 
     async def counted(*given: Any) -> Any:
         folds.append(given)
-        return await read(*given)
+        return await folding.fold(*given)
 
     monkeypatch.setattr(explain, "fold", counted)
 
