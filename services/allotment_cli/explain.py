@@ -215,6 +215,8 @@ def _next(found: PodExplanation) -> str:
         return f"allot log --pod {name}"
     if found.placement is not None:
         return f"allot ledger --node {found.placement.node}"
+    if found.status.refused is not None and found.queue:
+        return f"allot explain queue {found.queue}"
     if found.status.group_name:
         return f"allot explain gang {found.status.group_name}"
     if found.closest and found.node_steps is None:

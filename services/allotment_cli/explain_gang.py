@@ -8,17 +8,17 @@ import click
 
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.schema import (
-    AHEAD_SHOWN,
     GangExplanation,
     Kept,
     Member,
-    Place,
     Reason,
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
 from allotment.core.units import age_text
+from allotment_cli.advice_text import advice_lines, amount_text, place_text, quota_text
 from allotment_cli.errors import CliError
+from allotment_cli.explain_text import wants_text
 from allotment_cli.folding import fold_at
 from allotment_cli.names import near, pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
@@ -111,6 +111,8 @@ def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]
         lines += _member_lines(shown)
         if len(shown) < len(found.members):
             lines.append(f"  {len(found.members) - len(shown)} more: --all")
+    never = found.status.fits_empty_cluster is False
+    lines += advice_lines(found.counterfactuals, never=never)
     lines += [f"{label:<{LABEL}}{text}".rstrip() for label, text in _tail(found)]
     return lines
 
@@ -121,6 +123,8 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     yield "Status", _status(found)
     if found.status.cause is not None:
         yield "Cause", reason_text(found.status.cause)
+    for quota in found.status.quota:
+        yield "Because", quota_text(quota)
     if found.problem is not None:
         yield "Problem", reason_text(found.problem)
     if found.status.phase == "Unseen":
@@ -129,6 +133,12 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     counts = ", ".join(f"{count} {state}" for state, count in found.counts.items())
     pods = f"{found.min_member} pod{'s' * (found.min_member != 1)}"
     yield "Minimum", f"{pods}{f' ({roles})' * bool(roles)}; has {counts or 'none'}"
+    for wanted in found.wants:
+        each = wants_text(wanted.request) or "no device"
+        yield "Wants", f"{wanted.pods} pod{'s' * (wanted.pods != 1)}, each {each}"
+    if found.min_resources:
+        asked = (f"{name} {amount_text(name, n)}" for name, n in found.min_resources.items())
+        yield "Gate needs", ", ".join(asked)
     klass = f" (class {found.priority_class})" if found.priority_class else ""
     state = found.queue_state or "does not exist"
     yield "Queue", f"{found.queue} ({state}), priority {found.priority}{klass}"
@@ -224,15 +234,6 @@ def _tail(found: GangExplanation) -> Iterator[tuple[str, str]]:
         yield "Reserved", kept_text(kept)
     for pod in found.leaving:
         yield "Leaving", f"{pod.namespace}/{pod.name} on {pod.node} ({pod.action})"
-
-
-def place_text(place: Place, among: str) -> str:
-    text = f"position {place.position} of {place.length} {among}"
-    if place.ahead:
-        more = place.position - 1 - len(place.ahead)
-        also = f" and {more} more" if more > 0 else ""
-        text += f"; ahead: {', '.join(place.ahead[:AHEAD_SHOWN])}{also}"
-    return text
 
 
 def kept_text(kept: Kept) -> str:

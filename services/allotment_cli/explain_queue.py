@@ -9,10 +9,11 @@ import click
 
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder
-from allotment.core.units import age_text, bytes_text, cpu_text
+from allotment.core.units import age_text
 from allotment_cli import completion
+from allotment_cli.advice_text import amount_text, place_text
 from allotment_cli.errors import CliError
-from allotment_cli.explain_gang import kept_text, place_text, reason_text
+from allotment_cli.explain_gang import kept_text, reason_text
 from allotment_cli.folding import fold_at
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
 from allotment_cli.params import at_option, output_option
@@ -128,20 +129,6 @@ def _limit_lines(limits: Sequence[Limit]) -> list[str]:
         for at, limit in enumerate(limits)
     ]
     return table(["RESOURCE", *shown], rows, right=list(shown), indent="  ")
-
-
-def amount_text(resource: str, amount: int | None) -> str:
-    """An amount of Volcano's as people write it; what is not limited is empty."""
-    if amount is None:
-        return ""
-    if resource == "memory":
-        return bytes_text(amount)
-    if resource == "cpu":
-        return cpu_text(amount)
-    if resource == "pods":
-        return str(amount)
-    whole, rest = divmod(amount, 1000)
-    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
 
 
 def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:

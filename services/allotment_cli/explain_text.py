@@ -17,6 +17,7 @@ from allotment.core.explain.views import asked_whole, card_word
 from allotment.core.ledger.model import ENDED
 from allotment.core.units import age_text, bytes_text, cpu_text, duration_text
 from allotment_cli import explain_sections as sections
+from allotment_cli.advice_text import advice_lines, place_text, quota_text
 from allotment_cli.amounts import part_text
 from allotment_cli.output import Prose, heading, wrapped
 
@@ -63,8 +64,12 @@ def _lines(found: PodExplanation, everything: bool) -> list[str]:
         )
     if found.closest:
         lines += _section("Closest cards", sections.closest(found.closest))
+    never = found.status.fits_empty_cluster is False
+    lines += advice_lines(found.counterfactuals, never=never)
     if found.waiting_for is not None:
         lines += ["", field("Waiting", _waiting(found.waiting_for))]
+    if found.in_queue is not None:
+        lines += ["", field("Queue", place_text(found.in_queue, f"in {found.queue}"))]
     if found.node_steps is not None:
         lines += _section(f"On node {found.node_steps.node}", sections.node(found.node_steps))
     if found.timeline:
@@ -98,8 +103,14 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
         yield field("Problem", status.problem)
     elif status.cause:
         yield field("Cause", status.cause + _ever(status))
+    for quota in status.quota:
+        yield field("Because", quota_text(quota))
+    if status.refused is not None and not status.quota and not status.notes:
+        yield field("Because", status.refused.message)
     for note in status.notes:
         yield field("Because", note)
+    for lack in found.lacks:
+        yield field("Because", lack.text)
     if status.waits:
         yield field("Waits", status.waits)
     if status.group and not status.problem:
@@ -220,8 +231,13 @@ def _status(found: PodExplanation) -> str:
         text = f"Pending {age_text(status.since_seconds or 0)}"
         if status.problem:
             return f"{text}: the request cannot be granted as it is written"
+        if status.scheduler:
+            return f"{text}: it is left to the scheduler {status.scheduler}"
         if status.fits_empty_cluster is False:
             text += ", can never fit on these nodes"
+        if status.refused is not None:
+            text += ": its queue lets it have nothing"
+            return f"{text}; {status.fits_now}/{status.nodes} nodes would fit"
         text += f": {status.fits_now}/{status.nodes} nodes fit"
         tries = f"{status.attempts} attempt{'s' * (status.attempts != 1)} in the log"
         notes = [tries if status.attempts else "not tried yet"]

@@ -35,6 +35,11 @@ COMMANDS = {
         "story",
         "Tell a pod's life: its ask, its waits, its place and its end.",
     ),
+    "fit": (
+        "allotment_cli.fit",
+        "command",
+        "Ask whether manifests would fit now, without applying them.",
+    ),
     "diff": ("allotment_cli.diff", "diff", "Show what differs between two moments or two logs."),
     "wait": ("allotment_cli.wait", "wait", "Wait until a pod is placed, bound, running or gone."),
     "doctor": ("allotment_cli.doctor", "doctor", "List problems that need attention."),

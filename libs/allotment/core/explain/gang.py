@@ -6,10 +6,13 @@ Nothing is guessed: what a round would say of the group is asked of the round (`
 from collections import Counter
 from collections.abc import Iterator
 
+from allotment.core.explain.advice import empty_advice, gang_advice
 from allotment.core.explain.pod import fits_empty_cluster
+from allotment.core.explain.pod_views import request_of
 from allotment.core.explain.schema import (
     GANG_SCHEMA,
     AsOf,
+    Counterfactual,
     GangExplanation,
     GangStatus,
     Gate,
@@ -18,8 +21,10 @@ from allotment.core.explain.schema import (
     Reason,
     Said,
     Subject,
+    Wanted,
     kept_of,
     place_among,
+    quota_of,
     reason_of,
 )
 from allotment.core.ledger.model import ClusterState, Group
@@ -81,6 +86,10 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
         never_preempts=found.never_preempts,
         queue=fact.queue,
         queue_state="" if queue is None else queue.state,
+        wants=()
+        if ruled is None
+        else tuple(Wanted(pods=n, request=request_of(asked)) for asked, n in ruled.wants),
+        min_resources={} if ruled is None else dict(ruled.least),
         problem=None
         if fact.problem is None
         else Reason(code=fact.problem.code, message=f"{fact.problem.place} {fact.problem.message}"),
@@ -91,6 +100,7 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
         queues=place_among(ruled.queues, fact.queue)
         if ruled is not None and key in waiting
         else None,
+        counterfactuals=() if ruled is None else _advice(state, key, ruled),
         kept=() if ruled is None else kept_of(ruled.holds),
         in_the_way=() if ruled is None else kept_of(ruled.in_the_way),
         leaving=tuple(
@@ -99,6 +109,15 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
             if e.preemptor == key
         ),
     )
+
+
+def _advice(state: ClusterState, key: str, ruled: GroupVerdict) -> tuple[Counterfactual, ...]:
+    """What would let it start; of a member that not even an empty cluster takes, what that takes
+    of it.
+    """
+    never = [asked for asked in ruled.asked if not fits_empty_cluster(state, asked)]
+    found = empty_advice(state, never[0]) if never else gang_advice(state, key, ruled)
+    return tuple(each.shown() for each in found)
 
 
 def _said(group: Group) -> Said | None:
@@ -163,6 +182,7 @@ def _status(
     return GangStatus(
         phase=phase,
         cause=cause,
+        quota=quota_of(found.short),
         since_seconds=since_s,
         group_phase=fact.phase,
         wanted=found.wanted,

@@ -8,6 +8,8 @@ on nodes that accept the pod: on others no release would help.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from allotment.core import reasons
 from allotment.core.explain.schema import (
     CardStep,
@@ -49,9 +51,23 @@ OTHER = reasons.Step("other", "everything else")
 CLOSEST_SHOWN = 3
 
 
+def present(state: ClusterState) -> list[Node]:
+    """The nodes that are there."""
+    return [node for node in state.nodes.values() if node.fact is not None]
+
+
+def emptied(node: Node) -> Node:
+    """The node as it would be if nobody held anything, ready and not cordoned."""
+    fact = node.fact
+    assert fact is not None
+    twin = Node(node.name, node.row)
+    twin.rebuild(msgspec.structs.replace(fact, ready=True, unschedulable=False))
+    return twin
+
+
 def codes(state: ClusterState, request: PodRequest) -> list[str]:
     """Every present node's first obstacle, or `FITS`."""
-    nodes = [node for node in state.nodes.values() if node.fact is not None]
+    nodes = present(state)
     around = look_around(nodes, request)
     answers = (fits(node, request, state.policy, around=around) for node in nodes)
     return [answer if isinstance(answer, str) else FITS for answer in answers]

@@ -7,6 +7,7 @@ its decision was made on.
 
 from collections import Counter
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import msgspec
 
@@ -17,9 +18,19 @@ from allotment.core.explain.acknowledgement import (
     standing_text,
     wait_text,
 )
+from allotment.core.explain.advice import advice, is_gang
 from allotment.core.explain.competition import competition, decided_by
+from allotment.core.explain.lacks import lacks
 from allotment.core.explain.life import PodExplanation
-from allotment.core.explain.nodes import FITS, closest, codes, fragmentation, funnel, node_steps
+from allotment.core.explain.nodes import (
+    FITS,
+    closest,
+    codes,
+    emptied,
+    fragmentation,
+    funnel,
+    node_steps,
+)
 from allotment.core.explain.pod_story import Attempt, PodLife, PodStory
 from allotment.core.explain.pod_views import (
     group_cause,
@@ -39,9 +50,13 @@ from allotment.core.explain.schema import (
     Subject,
     TraceRef,
     WaitingFor,
+    place_among,
+    quota_of,
+    reason_of,
 )
 from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.explain.views import MIB, compute_whole, device_name, piece_name, plain
+from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
 from allotment.core.placement.rules.bounds import unbarred
@@ -51,7 +66,10 @@ from allotment.core.placement.unserved import misread, unserved
 from allotment.core.queues.round.verdict import PodVerdict, verdict
 from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, problem_text
 from allotment.core.units import rfc3339
+from allotment_proto.events import PodObserved
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
+
+NAMES_SHOWN = 8
 
 
 def explain(
@@ -102,6 +120,14 @@ def explain(
         closest=tuple(closest(state, asked)) if short_of_room else (),
         fragmentation=fragmentation(state, asked) if one_day else None,
         waiting_for=waiting_for(state, asked) if short_of_room else None,
+        lacks=lacks(state, asked, answers) if waits and steps else (),
+        counterfactuals=advice(state, fact, ruled, asked, never=not one_day and short_of_room)
+        if waits
+        and fact.problem is None
+        and (short_of_room or ruled.no is not None or is_gang(state, fact.group))
+        else (),
+        in_queue=place_among(ruled.waiting, queue_name(fact)) if waits else None,
+        queue=ruled.queue if waits else "",
         placement=_placed(state, told, pod),
         candidates=candidates,
         candidates_total=total,
@@ -112,6 +138,11 @@ def explain(
         trace=TraceRef(trace_id=trace_id(fact.uid)),
         life=msgspec.structs.replace(life, timeline=()),
     )
+
+
+def queue_name(fact: PodObserved) -> str:
+    """The name under which a pod, or its group, waits in its queue."""
+    return fact.group or f"pod {fact.namespace}/{fact.name}"
 
 
 def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
@@ -148,15 +179,6 @@ def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
     return not isinstance(fits(emptied(node), bare, state.policy), str)
 
 
-def emptied(node: Node) -> Node:
-    """The node as if nobody held anything of it, ready and not cordoned."""
-    fact = node.fact
-    assert fact is not None
-    twin = Node(node.name, node.row)
-    twin.rebuild(msgspec.structs.replace(fact, ready=True, unschedulable=False))
-    return twin
-
-
 def _status(
     state: ClusterState,
     told: PodLife,
@@ -170,21 +192,22 @@ def _status(
     phase, cause = ("Gone", "") if pod is None else pod_status(state, pod)
     first_ms = told.first.time_ms
     waits = phase == "Pending" and pod is not None
-    is_asked = waits and fact.problem is None
+    is_ours = fact.scheduler in state.policy.scheduler_names
+    is_asked = waits and fact.problem is None and is_ours
     counted = list(answers) if is_asked else []
     refused, eviction = told.refused, state.evicting.get(fact.uid)
     nominated = state.nominated.values() if waits else ()
-    is_gang = _is_gang(state, fact.group)
+    starts_together = is_gang(state, fact.group)
     group = group_cause(state, pod)[1] if waits and pod is not None else ""
     refusal = None if pod is None else pod.refusal
-    if not is_gang and refusal is not None and refusal.problem is None:
+    if not starts_together and refusal is not None and refusal.problem is None:
         group = ""  # of a pod that is by itself what its nodes lack says it all
     return Status(
         phase=phase,
         cause=cause,
         problem="" if fact.problem is None else problem_text(fact.problem),
         group=group,
-        group_name=fact.group if group and is_gang else "",
+        group_name=fact.group if group and starts_together else "",
         waits=_waits(state, pod),
         nominated=next((n.nodes[fact.uid] for n in nominated if fact.uid in n.nodes), ""),
         evicted_for="" if eviction is None else preemptor_name(state, eviction.preemptor),
@@ -200,15 +223,41 @@ def _status(
         nodes=len(counted),
         fits_now=sum(code == FITS for code in counted),
         fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
-        notes=notes_of(state, asked, Counter(counted).items())
+        scheduler="" if is_ours or not waits else fact.scheduler,
+        answers_to=() if is_ours or not waits else state.policy.scheduler_names,
+        refused=None if ruled.no is None or not is_asked else reason_of(ruled.no),
+        quota=quota_of(ruled.short) if is_asked else (),
+        notes=beside(state, fact, waits=waits)
+        + notes_of(state, asked, Counter(counted).items())
         + (unserved(state, asked) if is_asked else ())
         + misread(fact),
     )
 
 
-def _is_gang(state: ClusterState, key: str) -> bool:
-    group = state.groups.get(key)
-    return group is not None and group.fact is not None and group.fact.min_member > 1
+def beside(state: ClusterState, fact: PodObserved, *, waits: bool) -> tuple[str, ...]:
+    """What is wrong beside all nodes: the scheduler that the pod names, and a queue that does not
+    exist; with the names that there are.
+    """
+    ours = state.policy.scheduler_names
+    if not waits:
+        return ()
+    if fact.scheduler not in ours:
+        said = f"its schedulerName is {fact.scheduler}; this scheduler answers to {', '.join(ours)}"
+        return (said + meant(fact.scheduler, ours),)
+    group = state.groups.get(fact.group)
+    queue = fact.queue if group is None or group.fact is None else group.fact.queue
+    if state.is_batched and queue and queue not in {*state.queues, DEFAULT_QUEUE}:
+        there = sorted({*state.queues, DEFAULT_QUEUE})
+        more = f" and {len(there) - NAMES_SHOWN} more" if len(there) > NAMES_SHOWN else ""
+        said = f"queue {queue} does not exist; there are {', '.join(there[:NAMES_SHOWN])}{more}"
+        return (said + meant(queue, there),)
+    return ()
+
+
+def meant(name: str, names: Sequence[str]) -> str:
+    """``; did you mean …?`` if one of the names is near."""
+    near = get_close_matches(name, names, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _waits(state: ClusterState, pod: Pod | None) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from allotment.core.queues.answers import No
 from allotment.core.queues.reservations import Hold
+from allotment.core.queues.round.verdict import QuotaShort
 
 SCHEMA = "allotment.dev/explain/v1"
 GANG_SCHEMA = "allotment.dev/explain-gang/v1"
@@ -38,6 +39,27 @@ class AsOf(_Fact, frozen=True, kw_only=True):
     seq: int
     time: str
     time_ms: int
+
+
+class Reason(_Sparse, frozen=True, kw_only=True):
+    """A "no": its code, its words, and the queue whose quota it is about, if it is."""
+
+    code: str
+    message: str
+    queue: str = ""
+
+
+class Quota(_Sparse, frozen=True, kw_only=True):
+    """A limit of a queue that does not cover what is wanted, in Volcano's amounts. `promised`: what
+    others were let in for and do not hold yet.
+    """
+
+    queue: str
+    resource: str
+    held: int
+    promised: int = 0
+    most: int
+    wants: int
 
 
 class Status(_Sparse, frozen=True, kw_only=True):
@@ -72,6 +94,14 @@ class Status(_Sparse, frozen=True, kw_only=True):
     """Whom it makes room for: a group, or ``pod <namespace>/<name>``."""
     never_preempts: bool = False
     """Nobody is evicted for it, because of its `preemptionPolicy`, though others are for others."""
+    scheduler: str = ""
+    """The scheduler that it names, where that is not this one."""
+    answers_to: tuple[str, ...] = ()
+    """The names that this scheduler answers to, where the pod names another."""
+    refused: Reason | None = None
+    """Why its queue lets it have nothing now, whatever is free."""
+    quota: tuple[Quota, ...] = ()
+    """Which limits of its queue refuse it, if it is that."""
     notes: tuple[str, ...] = ()
     """What stands behind reasons that are about others: for whom nodes are kept."""
 
@@ -145,6 +175,45 @@ class Fragmentation(_Fact, frozen=True, kw_only=True):
     free_bytes: int
     largest_usable_bytes: int
     needed_bytes: int
+
+
+class Place(_Fact, frozen=True, kw_only=True):
+    """A position among those who wait, counted from 1; the first of those ahead by name."""
+
+    position: int
+    length: int
+    ahead: tuple[str, ...]
+
+
+class Lack(_Fact, frozen=True, kw_only=True):
+    """What a counted reason is about, in words: of `nodes` nodes that refuse with `code`."""
+
+    code: str
+    nodes: int
+    text: str
+
+
+class Change(_Sparse, frozen=True, kw_only=True):
+    """One change, as an operation of JSON Patch. Paths begin in the pod's manifest (``/spec``,
+    ``/metadata``), or in this explanation (``/request``); with `target` in that object instead.
+    """
+
+    op: str
+    path: str
+    value: object = None
+    target: str = ""
+
+
+class Counterfactual(_Sparse, frozen=True, kw_only=True):
+    """A change that was carried out and asked: with it alone, `nodes_fit` nodes take the pod; of a
+    group `members_fit` of the `members` that it needs at once fit together.
+    """
+
+    text: str
+    change: Change
+    nodes_fit: int = 0
+    members_fit: int | None = None
+    members: int | None = None
 
 
 class WaitingFor(_Fact, frozen=True, kw_only=True):
@@ -281,7 +350,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     funnel: tuple[Step, ...] = ()
     fragmentation: Fragmentation | None = None
     waiting_for: WaitingFor | None = None
+    lacks: tuple[Lack, ...] = ()
+    """What the reasons of the funnel are about: which taint, label, resource, model, amount."""
+    counterfactuals: tuple[Counterfactual, ...] = ()
+    """What would make a waiting pod fit, the smallest change first. Each fits now; where nothing
+    fits even an empty cluster (`status.fits_empty_cluster` false) each would fit that one."""
     closest: tuple[Closest, ...] = ()
+    in_queue: Place | None = None
+    """Its position among those who wait in its queue."""
+    queue: str = ""
     placement: Placed | None = None
     candidates: tuple[Candidate, ...] = ()
     candidates_total: int = 0
@@ -290,14 +367,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     node_steps: NodeSteps | None = None
     timeline: tuple[Line, ...] = ()
     trace: TraceRef | None = None
-
-
-class Reason(_Sparse, frozen=True, kw_only=True):
-    """A "no": its code, its words, and the queue whose quota it is about, if it is."""
-
-    code: str
-    message: str
-    queue: str = ""
 
 
 class Member(_Sparse, frozen=True, kw_only=True):
@@ -359,14 +428,6 @@ class Leaving(_Fact, frozen=True, kw_only=True):
     action: str
 
 
-class Place(_Fact, frozen=True, kw_only=True):
-    """A position among those who wait, counted from 1; the first of those ahead by name."""
-
-    position: int
-    length: int
-    ahead: tuple[str, ...]
-
-
 class GangStatus(_Sparse, frozen=True, kw_only=True):
     """`phase`: ``Unseen`` (no PodGroup of the name), ``NotInUse`` (no queues are known, so pods are
     placed one by one), ``NoQueue``, ``AtGate``, ``Incomplete`` (too few pods), ``Waiting``,
@@ -377,11 +438,20 @@ class GangStatus(_Sparse, frozen=True, kw_only=True):
 
     phase: str
     cause: Reason | None = None
+    quota: tuple[Quota, ...] = ()
+    """Which limits of its queue refuse it, if it is that."""
     since_seconds: int = 0
     group_phase: str = ""
     wanted: int = 0
     together: int | None = None
     fits_empty_cluster: bool | None = None
+
+
+class Wanted(_Fact, frozen=True, kw_only=True):
+    """What so many waiting pods of a group ask for, each."""
+
+    pods: int
+    request: Request
 
 
 class GangExplanation(_Sparse, frozen=True, kw_only=True):
@@ -402,12 +472,17 @@ class GangExplanation(_Sparse, frozen=True, kw_only=True):
     never_preempts: bool = False
     queue: str = ""
     queue_state: str = ""
+    wants: tuple[Wanted, ...] = ()
+    min_resources: dict[str, int] = {}
+    """What it is let in for, in Volcano's amounts."""
     problem: Reason | None = None
     gate: Gate | None = None
     said: Said | None = None
     members: tuple[Member, ...] = ()
     in_queue: Place | None = None
     queues: Place | None = None
+    counterfactuals: tuple[Counterfactual, ...] = ()
+    """What would let it start now, the smallest change first."""
     kept: tuple[Kept, ...] = ()
     in_the_way: tuple[Kept, ...] = ()
     leaving: tuple[Leaving, ...] = ()
@@ -482,6 +557,10 @@ class QueueExplanation(_Sparse, frozen=True, kw_only=True):
     kept: tuple[Kept, ...] = ()
     holders: tuple[QueueHolder, ...] = ()
     """Who has its quota, the largest part in front; only if somebody waits for some of it."""
+
+
+def quota_of(short: Sequence[QuotaShort]) -> tuple[Quota, ...]:
+    return tuple(Quota(**each._asdict()) for each in short)
 
 
 def reason_of(no: No) -> Reason:

@@ -16,7 +16,7 @@ from allotment.core.explain.doctor.finding import (
     about_pods,
     names_of,
 )
-from allotment.core.explain.pod import emptied
+from allotment.core.explain.nodes import emptied
 from allotment.core.explain.pod_views import asks_text, group_cause
 from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
 from allotment.core.placement.rules.bounds import unbarred

@@ -104,6 +104,12 @@ class Ascend(Family):
         inventory = Inventory(self.name, mode, tuple(cards)) if cards else None
         return inventory, tuple(problems)
 
+    smaller = frozenset(("count",))
+
+    def amounts(self, wanted: DeviceRequest, config: DeviceConfig) -> Mapping[str, int]:
+        names = (c.resource_name for c in config.ascend if c.common_word == wanted.chip)
+        return dict.fromkeys(names, wanted.count)
+
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
         """Regular containers only; a count of 0 asks for nothing.
 

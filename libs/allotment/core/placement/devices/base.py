@@ -140,6 +140,8 @@ class Family(ABC):
     """What switches it on: at least one."""
     modes: tuple[str, ...] = ()
     """The modes in which its nodes share cards, where there are several."""
+    mode_key = ""
+    """The annotation with which a pod names one of them."""
 
     @abstractmethod
     def resources(self, config: DeviceConfig) -> frozenset[str]:
@@ -206,6 +208,13 @@ class Family(ABC):
     def unserved(self, wanted: Sequence[DeviceRequest], policy: Policy) -> Problem | None:
         """Why a policy that serves the family does not serve this."""
         return None
+
+    smaller: frozenset[str] = frozenset()
+    """The fields of a request of which its user may write a smaller amount."""
+
+    def amounts(self, wanted: DeviceRequest, config: DeviceConfig) -> Mapping[str, int]:
+        """What a container that asks so takes of the resources that nodes list."""
+        return {}
 
     def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
         """The cards that a pod accepts, by its annotations, and what in them cannot be meant."""

@@ -132,6 +132,13 @@ class Gpushare(Family):
         cards = wire.cards_from_capacity(memory_mib, number, unhealthy, model)
         return (Inventory(self.name, "", cards) if cards else None), problems
 
+    smaller = frozenset(("count", "memory_mib"))
+
+    def amounts(self, wanted: DeviceRequest, config: DeviceConfig) -> Mapping[str, int]:
+        if wanted.memory_mib:
+            return {keys.GPU_MEMORY: wanted.memory_mib}
+        return {keys.GPU_NUMBER: wanted.count}
+
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
         """The larger of the sum over containers and the largest init container."""
         memory_mib, problem = _pod_amount(pod, keys.GPU_MEMORY)

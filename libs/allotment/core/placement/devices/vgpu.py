@@ -56,6 +56,7 @@ class Vgpu(Family):
     scoring = SCORE_EACH
     switches = (Switch("deviceshare.VGPUEnable", "nvidia"),)
     modes = tuple(sorted(wire.MODES))
+    mode_key = keys.VGPU_MODE
     absent_problems = frozenset(("NotRegistered", "NotAllocatable", "BrokenRegister"))
     asked_annotations = selection.KEYS
     one_container = True
@@ -69,6 +70,15 @@ class Vgpu(Family):
     record = _VgpuRecord()
     gauges = "volcano_vgpu_device"
     has_card_quota = True
+    smaller = frozenset(("count", "memory_mib", "memory_pct", "cores_pct"))
+
+    def amounts(self, wanted: DeviceRequest, config: DeviceConfig) -> Mapping[str, int]:
+        nvidia = config.nvidia
+        return {
+            nvidia.count_name: wanted.count,
+            nvidia.memory_name: wanted.memory_mib,
+            nvidia.cores_name: wanted.cores_pct,
+        }
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         nvidia = config.nvidia

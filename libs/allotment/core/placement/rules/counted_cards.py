@@ -29,13 +29,13 @@ def has_wrong_model(fact: NodeObserved, labels: Mapping[str, str], request: PodR
     spelled = card_names.spelled(chosen)
     return any(
         model == _UNKNOWN or not model_wanted(model, spelled)
-        for model in _models(fact, labels, chosen)
+        for model in models_of(fact, labels, chosen)
     )
 
 
 def models_text(fact: NodeObserved, labels: Mapping[str, str], request: PodRequest) -> str:
     """What a node says of the models of the counted cards that the pod asks for."""
-    models = set(_models(fact, labels, request.selection))
+    models = set(models_of(fact, labels, request.selection))
     return ", ".join(_shown(model) for model in sorted(models))
 
 
@@ -49,7 +49,7 @@ def models_note(
     number: Counter[str] = Counter()
     for node in state.nodes.values():
         if node.fact is not None:
-            number.update(set(_models(node.fact, node.labels, chosen)))
+            number.update(set(models_of(node.fact, node.labels, chosen)))
     listed = [f"{_shown(model)} ({count})" for model, count in sorted(number.items())]
     more = f" and {len(listed) - _MODELS_SHOWN} more" if len(listed) > _MODELS_SHOWN else ""
     words = chosen.use_types if chosen.use_types is not None else chosen.nouse_types or ()
@@ -58,8 +58,9 @@ def models_note(
     return (f"models of {named} by nodes: {shown}{more}; {asked}: {', '.join(words)}",)
 
 
-def _models(fact: NodeObserved, labels: Mapping[str, str], chosen: Selection) -> Iterator[str]:
-    """The models of the cards that the pod asks for and the node lists, as many as there are."""
+def models_of(fact: NodeObserved, labels: Mapping[str, str], chosen: Selection) -> Iterator[str]:
+    """The models of the counted cards that the pod asks for and the node lists, as many as there
+    are; `_UNKNOWN` where its labels say none."""
     listed = [name for name, amount in fact.extended if amount > 0]
     asked = [resource for resource in chosen.counted if resource in listed]
     cards = card_names.discover(labels, listed) if asked else ()

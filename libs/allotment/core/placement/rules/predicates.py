@@ -27,7 +27,7 @@ from allotment.core.placement.rules.selectors import (
 from allotment.core.placement.rules.switches import ALL, Switches, switches_of
 from allotment_proto.facts import ALONE, PodRequest, Policy, Taint
 
-_CORDON_TAINT = "node.kubernetes.io/unschedulable"
+CORDON_TAINT = "node.kubernetes.io/unschedulable"
 
 
 class Fit(NamedTuple):
@@ -172,7 +172,7 @@ def accepts(node: Node, request: PodRequest, switches: Switches = ALL) -> str | 
     fact, constraints = node.fact, request.constraints
     assert fact is not None
     if fact.unschedulable and not tolerates(
-        Taint(_CORDON_TAINT, "", "NoSchedule"), constraints.tolerations
+        Taint(CORDON_TAINT, "", "NoSchedule"), constraints.tolerations
     ):
         return reasons.NODE_CORDONED
     if switches.taints and untolerated(fact.taints, constraints.tolerations):

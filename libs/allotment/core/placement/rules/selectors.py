@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from allotment_proto.facts import Constraints, Expression, NodeTerm, PodTerm, Taint, Toleration
 
-_NO_SCHEDULE = frozenset(("NoSchedule", "NoExecute"))
+NO_SCHEDULE = frozenset(("NoSchedule", "NoExecute"))
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -67,7 +67,7 @@ def affinity_matches(
 def untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
     """Whether one of the taints keeps the pod off its node."""
     return any(
-        taint.effect in _NO_SCHEDULE and not tolerates(taint, tolerations) for taint in taints
+        taint.effect in NO_SCHEDULE and not tolerates(taint, tolerations) for taint in taints
     )
 
 

@@ -6,8 +6,9 @@ cannot differ from the decision. Nothing is decided here and nothing stays assum
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +16,8 @@ import msgspec
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.volumes import taken
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import BATCH_MAX
+from allotment.core.placement.cycle import BATCH_MAX, Outcome
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
 from allotment.core.placement.rules.local_volumes import within
 from allotment.core.placement.unserved import nearest
@@ -39,7 +41,16 @@ from allotment.core.queues.plugins.card import CapacityCard
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.reservations import Hold, holds_in_force
-from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, largest_share
+from allotment.core.queues.resources import (
+    CPU,
+    MEMORY,
+    MILLI,
+    NOTHING,
+    PODS,
+    Resources,
+    largest_share,
+    total_of,
+)
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
 from allotment.core.queues.round.places import Places
@@ -60,6 +71,18 @@ _EXPLAINED = "explained"
 """Under this name the books are kept that no plugin counts."""
 
 
+class QuotaShort(NamedTuple):
+    """One resource of which a queue's limit does not cover a request, in Volcano's amounts."""
+
+    queue: str
+    resource: str
+    held: int
+    promised: int
+    """What others were let in for and do not hold yet."""
+    most: int
+    wants: int
+
+
 class PodVerdict(NamedTuple):
     """What a round would ask for a pod."""
 
@@ -69,6 +92,14 @@ class PodVerdict(NamedTuple):
     volume for each of its claims. As it is, if neither queues nor volumes have a say."""
     never_preempts: bool
     """Whether nobody is evicted for it because of a `preemptionPolicy`."""
+    no: No | None = None
+    """Why its queue or its group lets it have nothing now, whatever is free."""
+    queue: str = ""
+    """The queue in which it waits; empty if it does not, or none is known."""
+    waiting: tuple[str, ...] = ()
+    """Who waits there, in order."""
+    short: tuple[QuotaShort, ...] = ()
+    """Which limits refuse it, if it is that."""
 
 
 class MemberVerdict(NamedTuple):
@@ -118,6 +149,15 @@ class GroupVerdict(NamedTuple):
     """What is kept for it."""
     in_the_way: tuple[Hold, ...]
     """What is kept for others, of what it would otherwise be given."""
+    queue: str = ""
+    no: No | None = None
+    """Why its queue lets it have nothing now, or not enough, whatever is free."""
+    short: tuple[QuotaShort, ...] = ()
+    """Which limits refuse it, if it is that."""
+    wants: tuple[tuple[PodRequest, int], ...] = ()
+    """What its waiting pods ask for, each request with how many ask it."""
+    least: Mapping[str, int] = MappingProxyType({})
+    """What it is let in for."""
 
 
 class WaitingJob(NamedTuple):
@@ -189,6 +229,17 @@ class QueueVerdict(NamedTuple):
     """Who has its quota, the largest part in front; only if somebody waits for some of it."""
 
 
+class QueueRoom(NamedTuple):
+    """What may be tried for somebody whom a queue refuses."""
+
+    queues: tuple[str, ...]
+    """The open queues that take pods, those that come first in front."""
+    holders: tuple[tuple[str, ...], ...]
+    """The pods of each who has some of the queue's quota, the largest part in front."""
+    left: Mapping[str, int]
+    """How much of each resource that is limited is left in the queue, as pods ask for it."""
+
+
 class QuotaWait(NamedTuple):
     """Who waits for the quota of a queue, by name and in order, and who has it."""
 
@@ -257,8 +308,34 @@ def shut_out(state: ClusterState, fact: PodObserved) -> No | None:
 
 
 def verdict(state: ClusterState, fact: PodObserved) -> PodVerdict:
-    """What a round on this state would ask for the pod."""
-    return PodVerdict(_tries(state, fact), is_never(state, fact))
+    """What a round on this state would ask for the pod, and what its queue says."""
+    never = is_never(state, fact)
+    if fact.uid not in state.pending:
+        return PodVerdict((fact,), never)
+    if fact.local_claims:
+        request = within(fact.request, fact, state, taken(state))
+        fact = msgspec.structs.replace(fact, request=request)
+    if not state.is_batched:
+        return PodVerdict((fact,), never)
+    group = state.groups.get(fact.group)
+    if fact.group and (group is None or group.fact is None):
+        missing = No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
+        return PodVerdict((fact,), never, missing)
+    opened = _open(state)
+    session = opened.session
+    uid = fact.group or SINGLE + fact.uid
+    job = session.jobs.get(uid)
+    if job is None or fact.uid not in job.tasks:
+        view = session.unplaced.get(uid)
+        return PodVerdict((fact,), never, None if view is None else unknown_queue(view))
+    task, in_force = job.tasks[fact.uid], holds_in_force(session, opened.holds)
+    waiting = tuple(_name_of(each) for each in opened.waiting.get(job.queue, ()))
+    no = _refuses(opened, job) or in_force.closed(job) or in_force.allocatable(job, task)
+    wants = task.request
+    if job.phase in WAITING and job.view.min_resources is not None:
+        wants = job.view.min_resources
+    short = tuple(_short(opened, job, no, wants))
+    return PodVerdict(_tries(opened, job, task, fact), never, no, job.queue, waiting, short)
 
 
 def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
@@ -277,7 +354,8 @@ def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
     fact = state.groups[key].fact
     queue = job.queue if fact is None else fact.queue
     bounds = Bounding(state).bounds(Limits(rules=session.node_rules(job)))
-    due = (state.pods[task.uid].fact.request for task in session.due_tasks(job))
+    due = [state.pods[task.uid].fact.request for task in session.due_tasks(job)]
+    no = _no_of_group(opened, job, members)
     return GroupVerdict(
         counts={status.value: number for status, number in job.counts.items()},
         priority=job.view.priority,
@@ -295,6 +373,11 @@ def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
         queues=_queues(opened),
         holds=tuple(hold for hold in opened.holds if hold.job == key),
         in_the_way=tuple(_in_the_way(opened, job)),
+        queue=queue,
+        no=no,
+        short=tuple(_short(opened, job, no, _minimum(job))),
+        wants=tuple(Counter(due).items()),
+        least={} if job.view.min_resources is None else _whole(job.view.min_resources),
     )
 
 
@@ -321,6 +404,54 @@ def queue_verdict(state: ClusterState, name: str) -> QueueVerdict:
         holds=tuple(h for h in opened.holds if name in (h.queue, jobs[h.job].queue)),
         holders=_holders(session, name) if is_short else (),
     )
+
+
+def queue_room(state: ClusterState, name: str) -> QueueRoom:
+    """What may be tried for somebody whom this queue refuses."""
+    opened = _open(state)
+    session = opened.session
+    world = session.world
+    leaves = [
+        queue
+        for queue, view in world.queues.items()
+        if view.state == OPEN and queue not in (ROOT, name) and not world.children.get(queue)
+    ]
+    known = name in world.queues
+    return QueueRoom(
+        tuple(sorted(leaves, key=session.queue_key)),
+        tuple(_pods_of(state, holder) for holder in _holders(session, name)) if known else (),
+        _left(session, name) if known else {},
+    )
+
+
+def _left(session: Session, name: str) -> dict[str, int]:
+    return {
+        limit.resource: max(limit.most - limit.allocated, 0)
+        // (1 if limit.resource in _FIRST else MILLI)
+        for limit in _limits(session, name)
+        if limit.most is not None
+    }
+
+
+def round_outcome(state: ClusterState, batch: Sequence[str]) -> Outcome:
+    """What a round would decide about a batch, however many pods it has."""
+    return Rounds(state).run(batch, Evaluator(state), most=len(batch))
+
+
+def _pods_of(state: ClusterState, holder: Holder) -> tuple[str, ...]:
+    """The pods with a place of one who has a part of a quota."""
+    key = f"{holder.namespace}/{holder.name}"
+    group = None if holder.is_pod else state.groups.get(key)
+    if group is not None:
+        members = (state.pods[uid] for uid in group.members if uid in state.pods)
+    else:
+        members = (
+            state.pods[uid]
+            for uid in state.singles
+            if (state.pods[uid].fact.namespace, state.pods[uid].fact.name)
+            == (holder.namespace, holder.name)
+        )
+    return tuple(pod.fact.uid for pod in members if pod.allocation is not None)
 
 
 def quota_waits(state: ClusterState) -> dict[str, QuotaWait]:
@@ -355,26 +486,57 @@ def _name_of(job: Job) -> str:
     return f"{pod}{job.view.namespace}/{job.view.name}"
 
 
-def _tries(state: ClusterState, fact: PodObserved) -> tuple[PodObserved, ...]:
-    if fact.uid not in state.pending:
-        return (fact,)
-    if fact.local_claims:
-        request = within(fact.request, fact, state, taken(state))
-        fact = msgspec.structs.replace(fact, request=request)
-    if not state.is_batched:
-        return (fact,)
-    opened = _open(state)
+def _short(opened: _Opened, job: Job, no: No | None, wants: Resources) -> Iterator[QuotaShort]:
+    """The limits of the queue that says no which do not cover what is wanted. What others were let
+    in for counts at the gate only.
+    """
     session = opened.session
-    job = session.jobs.get(fact.group or SINGLE + fact.uid)
-    if job is None or fact.uid not in job.tasks:
-        return (fact,)
-    task = job.tasks[fact.uid]
-    in_force = holds_in_force(session, opened.holds)
+    if no is None or no.code not in QUOTA_CODES:
+        return
+    name = no.queue or job.queue
+    is_at_gate = job.phase in WAITING
+    for limit in _limits(session, name) if name in session.world.queues else ():
+        amount = int(wants.amount(limit.resource)) if limit.resource in wants else 0
+        promised = limit.promised if is_at_gate else 0
+        if limit.most is not None and amount and limit.allocated + amount > limit.most - promised:
+            yield QuotaShort(name, limit.resource, limit.allocated, promised, limit.most, amount)
+
+
+def _refuses(opened: _Opened, job: Job) -> No | None:
+    """Why the queue lets a job have nothing: its gate, that it has too few pods, or what it has."""
+    session = opened.session
+    if job.phase in WAITING and "enqueue" in opened.state.policy.actions:
+        gate = None if job.view.min_resources is None else session.job_enqueueable(job)
+        if gate is not None:
+            return gate
+    return session.job_valid(job) or session.overused(job.queue)
+
+
+def _minimum(job: Job) -> Resources:
+    """What a group asks for at its gate, or of its pods those that it needs at once."""
+    if job.phase in WAITING and job.view.min_resources is not None:
+        return job.view.min_resources
+    waiting = [t for t in job.tasks.values() if job.status[t.uid] is Status.PENDING]
+    wanted = max(job.view.min_member - job.ready_count, 1)
+    return total_of([task.request for task in waiting[:wanted]])
+
+
+def _no_of_group(opened: _Opened, job: Job, members: Iterable[MemberVerdict]) -> No | None:
+    """The "no" of the queue to a group, or that to its first member which the queue refuses."""
+    no = _refuses(opened, job) or holds_in_force(opened.session, opened.holds).closed(job)
+    if no is not None:
+        return no
+    of_queue = (m.no for m in members if m.no is not None and m.no.queue)
+    return next(of_queue, None)
+
+
+def _tries(opened: _Opened, job: Job, task: Task, fact: PodObserved) -> tuple[PodObserved, ...]:
+    in_force = holds_in_force(opened.session, opened.holds)
     anywhere = in_force.limits(job)
     if in_force.allocatable(job, task) is None:
         anywhere = in_force.limits_of(job, task, anywhere)
     promised = in_force.node_of(job, task)
-    bounding = Bounding(state)
+    bounding = Bounding(opened.state)
     return tuple(
         _within(fact, bounding.bounds(limits, cards))
         for limits in ((anywhere._replace(node=promised), anywhere) if promised else (anywhere,))
@@ -550,6 +712,15 @@ def _reckoned(session: Session, name: str) -> _Reckoned:
 
 def _limits(session: Session, name: str) -> tuple[ResourceLimit, ...]:
     queue, found = session.queue(name), _reckoned(session, name)
+    at_gate = [
+        job.view.min_resources
+        for job in session.jobs.values()
+        if job.phase in WAITING
+        and not job.tasks
+        and job.view.min_resources is not None
+        and name in session.world.chain(job.queue)
+    ]
+    found = found._replace(request=found.request.plus(total_of(at_gate)))
     quota = queue.card_quota or NOTHING
     book = found.book
     configured = {*queue.capability, *queue.deserved, *queue.guarantee, *quota}

@@ -1,0 +1,286 @@
+"""What would make it fit: advice for a pod or a group that waits, best first.
+
+Changes come from what refuses: from the nodes (`counterfactual`), or from the queue. What nodes say
+is asked of `predicates.fits`. Where the queue refuses, or pods start together, each change is
+carried out on a twin of the state and a round is run there: only what it places is offered.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.explain.carried import carried_out
+from allotment.core.explain.counterfactual import (
+    ADDED,
+    DROPPED,
+    OTHERS,
+    WHOLE,
+    Asks,
+    Bench,
+    Elsewhere,
+    Ended,
+    Fewer,
+    Found,
+    Offer,
+    amount_offers,
+    found_on,
+    rank,
+)
+from allotment.core.explain.nodes import emptied, present
+from allotment.core.explain.schema import Change, Counterfactual
+from allotment.core.jobs.keys import POD_QUEUE
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.cycle import place
+from allotment.core.placement.evaluator import Evaluator, Trial
+from allotment.core.placement.rules.bounds import unbarred
+from allotment.core.placement.rules.interpod import look_around, situated
+from allotment.core.placement.rules.predicates import fits
+from allotment.core.queues.answers import No
+from allotment.core.queues.round.verdict import (
+    GroupVerdict,
+    Outside,
+    PodVerdict,
+    group_verdict,
+    queue_room,
+    round_outcome,
+    verdict,
+)
+from allotment_proto.events import Placement, PodObserved
+from allotment_proto.facts import ALONE, PodRequest
+
+SHOWN_MAX = 8
+"""How many changes are offered at most."""
+ROUNDS_MAX = 12
+"""In how many rounds changes are tried at most, where queues have a say."""
+QUEUES_MAX = 4
+"""How many other queues are tried, and of how many holders whether their end would do."""
+THRESHOLDS_MAX = 256
+PER_CARD_MAX = 8
+"""How many members of a group on one card are thought of when amounts are lowered."""
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A change that makes the pod or the group fit, and how it is carried out."""
+
+    found: Found
+    members_fit: int | None = None
+    members: int | None = None
+
+    def shown(self) -> Counterfactual:
+        return Counterfactual(
+            text=self.found.text,
+            change=self.found.change,
+            nodes_fit=self.found.nodes_fit,
+            members_fit=self.members_fit,
+            members=self.members,
+        )
+
+
+def advice(
+    state: ClusterState, fact: PodObserved, ruled: PodVerdict, asked: PodRequest, *, never: bool
+) -> tuple[Counterfactual, ...]:
+    """What would make a pod fit that waits for us: by itself, or its whole group if its pods start
+    together. `asked` is its request as nodes are asked; `never`: not even an empty cluster takes
+    it, so that nothing is said about waiting.
+    """
+    if never:
+        found = empty_advice(state, asked)
+    elif is_gang(state, fact.group):
+        group = group_verdict(state, fact.group)
+        found = [] if isinstance(group, Outside) else gang_advice(state, fact.group, group)
+    else:
+        found = pod_advice(state, fact, ruled)
+    return tuple(each.shown() for each in found)
+
+
+def is_gang(state: ClusterState, key: str) -> bool:
+    """Whether pods of a group start together."""
+    group = state.groups.get(key)
+    return group is not None and group.fact is not None and group.fact.min_member > 1
+
+
+def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> list[Advice]:
+    """What would make a pod fit now that waits by itself: `ruled` is what a round asks for it."""
+    if ruled.no is None:  # the queue lets it have this much, so it lets it have less
+        request = situated(ruled.tries[-1], state)
+        found = found_on(Bench(state, present(state)), request)
+        return [Advice(each) for each in found[:SHOWN_MAX]]
+    kept: list[Advice] = []
+    changes = _from_queue(state, [fact.uid], ruled.no, ruled.queue)
+    for each in sorted(changes, key=rank)[:ROUNDS_MAX]:
+        twin = carried_out(state, [fact.uid], each.deed)
+        if any(
+            placement.uid == fact.uid for placement in round_outcome(twin, [fact.uid]).placements
+        ):
+            kept.append(Advice(_counted(twin, fact.uid, each)))
+    return kept[:SHOWN_MAX]
+
+
+def _counted(twin: ClusterState, uid: str, found: Found) -> Found:
+    """With the number of nodes that take the pod once the change was made."""
+    pod = verdict(twin, twin.pods[uid].fact).tries[-1]
+    request, nodes = situated(pod, twin), present(twin)
+    around = look_around(nodes, request)
+    answers = (fits(node, request, twin.policy, around=around) for node in nodes)
+    return found._replace(nodes_fit=sum(not isinstance(answer, str) for answer in answers))
+
+
+def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
+    """What would let a request fit at least an empty cluster."""
+    bare = msgspec.structs.replace(unbarred(request), company=ALONE)
+    bench = Bench(state, [emptied(node) for node in present(state)])
+    return [Advice(each) for each in found_on(bench, bare, is_empty=True)[:SHOWN_MAX]]
+
+
+def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advice]:
+    """What would let a group have its minimum now; after that what would let more of it fit."""
+    uids = [uid for uid in state.groups[key].members if uid in state.pending]
+    wanted = ruled.wanted
+    if len(uids) < wanted or not wanted or ruled.invalid is not None:
+        return []
+    placed = _placed(state, uids)
+    if ruled.no is not None:
+        found = list(_from_queue(state, uids, ruled.no, ruled.queue))
+    elif len(placed) < wanted:
+        found = list(_for_members(state, uids, placed, wanted))
+    else:
+        return []
+    if len(placed) and len(placed) < wanted:
+        found.append(_lower_minimum(state, key, len(placed), wanted))
+    full: list[Advice] = []
+    part: list[Advice] = []
+    said: set[tuple[str, str]] = set()
+    for each in sorted(found, key=rank)[:ROUNDS_MAX]:
+        amount = each.change.path, each.change.target
+        if amount in said:
+            continue  # a larger one will do as well
+        twin = carried_out(state, uids, each.deed)
+        needs = len(placed) if isinstance(each.deed, Fewer) else wanted
+        if len(round_outcome(twin, uids).placements) >= needs:
+            full.append(Advice(each, needs, needs))
+            if isinstance(each.deed, Asks) and each.change.op == "replace":
+                said.add(amount)
+        elif ruled.no is None and len(placed) < (together := len(_placed(twin, uids))) < wanted:
+            part.append(Advice(each, together, wanted))
+    return [*full, *part][:SHOWN_MAX]
+
+
+# Groups
+
+
+def _placed(state: ClusterState, uids: Iterable[str]) -> list[Placement]:
+    """Places for pods, each next to those before it, as far as there are some; queues aside."""
+    ranker, found = Evaluator(state), []
+    ranker.begin()
+    for uid in uids:
+        answer = place(state.pods[uid].fact, ranker)
+        if isinstance(answer, Placement):
+            ranker.assume(answer)
+            found.append(answer)
+    ranker.end()
+    return found
+
+
+def _for_members(
+    state: ClusterState, uids: Sequence[str], placed: Sequence[Placement], wanted: int
+) -> Iterator[Found]:
+    """Changes with which one more member finds a place beside those that have one, each made by all
+    members; and the largest amounts with which all that are wanted do.
+    """
+    trial = Trial(state)
+    for placement in placed:
+        trial.assume(placement)
+    has_place = {placement.uid for placement in placed}
+    first = next(uid for uid in uids if uid not in has_place)
+    request = situated(state.pods[first].fact, state)
+    for found in found_on(Bench(state, trial.nodes()), request):
+        if not (isinstance(found.deed, Ended) and has_place.intersection(found.deed.uids)):
+            yield found
+    nodes = present(state)
+    for sort in amount_offers(state, request, nodes, PER_CARD_MAX):
+        offer = _most_for_all(state, uids, sort[:THRESHOLDS_MAX], wanted)
+        if offer is not None:
+            yield Found(offer.text, offer.change, Asks(offer.edit), offer.size, 0)
+
+
+def _most_for_all(
+    state: ClusterState, uids: Sequence[str], offers: Sequence[Offer], wanted: int
+) -> Offer | None:
+    """The first of offers, which ask for less and less, with which so many members fit."""
+
+    def is_enough(offer: Offer) -> bool:
+        return len(_placed(carried_out(state, uids, Asks(offer.edit)), uids)) >= wanted
+
+    at = bisect_left(offers, True, key=is_enough)
+    return offers[at] if at < len(offers) else None
+
+
+def _lower_minimum(state: ClusterState, key: str, together: int, wanted: int) -> Found:
+    fact = state.groups[key].fact
+    assert fact is not None
+    least = fact.min_member - (wanted - together)
+    return Found(
+        f"a minimum of {least} in place of {fact.min_member}",
+        Change(op="replace", path="/spec/minMember", value=least, target=f"PodGroup {key}"),
+        Fewer(least),
+        (fact.min_member - least) * WHOLE // max(fact.min_member, 1),
+        0,
+    )
+
+
+# Queues
+
+
+def _from_queue(state: ClusterState, uids: Sequence[str], no: No, queue: str) -> Iterator[Found]:
+    """Changes that may help where the queue says no: another queue, less of what is short, and the
+    end of those who have it.
+    """
+    if no.code == reasons.GROUP_MISSING:
+        return
+    room = queue_room(state, no.queue or queue)
+    near = get_close_matches(queue or no.queue, room.queues, 1)
+    first = state.pods[uids[0]].fact
+    for name in list(dict.fromkeys([*near, *room.queues]))[:QUEUES_MAX]:
+        yield Found(
+            f"in queue {name}",
+            _queue_change(state, first, name),
+            Elsewhere(name),
+            ADDED if name in near and no.code == reasons.QUEUE_UNKNOWN else DROPPED,
+            0,
+        )
+    if no.code not in reasons.QUOTA_CODES:
+        return
+    left = {name: amount // len(uids) for name, amount in room.left.items()}
+    for offers in amount_offers(state, first.request, (), 1, left=left):
+        for offer in offers[:1]:
+            yield Found(offer.text, offer.change, Asks(offer.edit), offer.size, 0)
+    for pods in room.holders[:QUEUES_MAX]:
+        if pods and not set(pods).intersection(uids):
+            yield _end_of(state, pods)
+
+
+def _queue_change(state: ClusterState, fact: PodObserved, name: str) -> Change:
+    group = state.groups.get(fact.group)
+    if fact.group and group is not None and group.fact is not None:
+        target = f"PodGroup {fact.group}"
+        return Change(op="replace", path="/spec/queue", value=name, target=target)
+    path = f"/metadata/annotations/{POD_QUEUE.replace('/', '~1')}"
+    return Change(op="add", path=path, value=name)
+
+
+def _end_of(state: ClusterState, uids: tuple[str, ...]) -> Found:
+    """The end of all pods of one holder."""
+    facts = [state.pods[uid].fact for uid in uids]
+    first = facts[0]
+    name = first.group if len(facts) > 1 and first.group else f"{first.namespace}/{first.name}"
+    more = f" ({len(facts)} pods)" if len(facts) > 1 else ""
+    return Found(
+        f"when {name} ends{more}",
+        Change(op="remove", path="/pods", value=[f"{f.namespace}/{f.name}" for f in facts]),
+        Ended(uids),
+        OTHERS + WHOLE * len(uids),
+        0,
+    )

@@ -1,0 +1,148 @@
+"""Would these pods fit now: a round over pods that are not in the cluster, and what is in the way.
+
+The state is the caller's own: the pods are in it as if they had just been made. Nothing of what is
+placed stays; those that find no place are explained like any pod that waits.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.core.explain.advice import advice
+from allotment.core.explain.lacks import lacks
+from allotment.core.explain.nodes import codes, funnel
+from allotment.core.explain.pod import beside, fits_empty_cluster
+from allotment.core.explain.pod_views import request_of
+from allotment.core.explain.schema import (
+    AsOf,
+    Counterfactual,
+    Lack,
+    Quota,
+    Reason,
+    Request,
+    Step,
+    quota_of,
+    reason_of,
+)
+from allotment.core.explain.views import device_name
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.cycle import notes_of
+from allotment.core.placement.rules.interpod import situated
+from allotment.core.placement.unserved import unserved
+from allotment.core.queues.round.verdict import round_outcome, verdict
+from allotment.core.reasons import problem_text, shown_cause
+from allotment.core.units import rfc3339
+from allotment_proto.events import Placement, PodObserved, Refusal
+
+FIT_SCHEMA = "allotment.dev/fit/v1"
+
+
+class FitPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One pod: where it would go, or why it finds no place. `nodes_fit` counts the nodes that take
+    it, next to those of the manifests before it. `fits_empty_cluster` false: it can never fit.
+    """
+
+    namespace: str
+    name: str
+    fits: bool
+    request: Request
+    node: str = ""
+    devices: tuple[str, ...] = ()
+    nodes_fit: int = 0
+    nodes: int = 0
+    cause: str = ""
+    problem: str = ""
+    refused: Reason | None = None
+    quota: tuple[Quota, ...] = ()
+    notes: tuple[str, ...] = ()
+    fits_empty_cluster: bool | None = None
+    funnel: tuple[Step, ...] = ()
+    lacks: tuple[Lack, ...] = ()
+    counterfactuals: tuple[Counterfactual, ...] = ()
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a round would do with pods that are made now. `skipped`: documents without pods."""
+
+    schema: str
+    as_of: AsOf
+    pods: tuple[FitPod, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def fit(
+    state: ClusterState,
+    uids: Sequence[str],
+    seq: int,
+    as_of_ms: int,
+    skipped: Sequence[str] = (),
+) -> Fit:
+    """Ask a round for the pods of a state with these uids. `seq` is that of the log, which ends
+    before them.
+    """
+    outcome = round_outcome(state, uids)
+    placed = {placement.uid: placement for placement in outcome.placements}
+    refused = {refusal.uid: refusal for refusal in outcome.refusals}
+    pods = []
+    for uid in uids:
+        fact = state.pods[uid].fact
+        if uid in placed:
+            pods.append(_placed(state, fact, placed[uid]))
+        else:
+            pods.append(_refused(state, fact, refused.get(uid)))
+    return Fit(
+        schema=FIT_SCHEMA,
+        as_of=AsOf(seq=seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
+        pods=tuple(pods),
+        skipped=tuple(skipped),
+    )
+
+
+def _placed(state: ClusterState, fact: PodObserved, placement: Placement) -> FitPod:
+    node = state.nodes[placement.node]
+    return FitPod(
+        namespace=fact.namespace,
+        name=fact.name,
+        fits=True,
+        request=request_of(fact.request),
+        node=placement.node,
+        devices=tuple(device_name(node, holding) for holding in placement.holdings),
+        nodes_fit=placement.feasible,
+        nodes=placement.nodes,
+    )
+
+
+def _refused(state: ClusterState, fact: PodObserved, refusal: Refusal | None) -> FitPod:
+    problem = fact.problem
+    if problem is None and refusal is not None and not refusal.nodes:
+        problem = refusal.problem
+    bare = FitPod(
+        namespace=fact.namespace,
+        name=fact.name,
+        fits=False,
+        request=request_of(fact.request),
+        problem="" if problem is None else problem_text(problem),
+        notes=beside(state, fact, waits=True),
+    )
+    if fact.problem is not None or fact.uid not in state.pending:
+        return bare
+    ruled = verdict(state, fact)
+    asked = situated(ruled.tries[-1], state)
+    answers = codes(state, asked)
+    never = not fits_empty_cluster(state, asked)
+    steps = tuple(funnel(answers))
+    counted = {code: n for step in steps for code, n in step.reasons.items()}
+    cause = shown_cause(tuple(counted.items())) if counted else ""
+    return msgspec.structs.replace(
+        bare,
+        nodes=len(answers),
+        nodes_fit=steps[-1].left,
+        cause=cause if ruled.no is None else ruled.no.code,
+        refused=None if ruled.no is None else reason_of(ruled.no),
+        quota=quota_of(ruled.short),
+        notes=bare.notes + notes_of(state, asked, counted.items()) + unserved(state, asked),
+        fits_empty_cluster=not never,
+        funnel=steps,
+        lacks=lacks(state, asked, answers),
+        counterfactuals=advice(state, fact, ruled, asked, never=never),
+    )

@@ -1,0 +1,150 @@
+"""`allot fit`: would these manifests fit now, where, and if not, what would make them fit."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import anyio
+import click
+import msgspec
+
+from allotment.core.explain.fitting import Fit, FitPod, fit
+from allotment.core.ledger.state import apply
+from allotment_cli import explain_sections as sections
+from allotment_cli.advice_text import advice_lines, quota_text
+from allotment_cli.errors import CliError
+from allotment_cli.explain_text import wants_text
+from allotment_cli.folding import fold_at
+from allotment_cli.manifests import Made, read
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, table
+from allotment_cli.params import at_option, output_option
+from allotment_cli.source import Origin, open_source, source_options
+
+PENDING_EXIT = 3
+LABEL = 11
+REFUSED_SHOWN = 3
+NAMES_SHOWN = 3
+
+
+@click.command("fit")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Manifests with pods, or with what makes pods; - is stdin. Give it as often as you like.",
+)
+@source_options
+@at_option
+@click.option("--all", "all_", is_flag=True, help="Explain every pod that does not fit.")
+@click.option("--exit-code", is_flag=True, help="Exit 0 if all pods fit, 3 if some do not.")
+@output_option(*DOCUMENTS)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    at: str | None,
+    all_: bool,
+    exit_code: bool,
+    output: str,
+) -> None:
+    """Ask whether manifests would fit, without applying them.
+
+    Pods are tried in their order, each next to those before it, as a round would.
+    """
+    found = anyio.run(_fit, Origin(home, nats, file), files, at)
+    if output in DOCUMENTS:
+        emit_document(found, output)
+    else:
+        emit(fit_lines(found, everything=all_))
+    if exit_code and not all(pod.fits for pod in found.pods):
+        ctx.exit(PENDING_EXIT)
+
+
+async def _fit(origin: Origin, files: Sequence[str], at: str | None) -> Fit:
+    async with open_source(origin) as source:
+        folded = await fold_at(source, at)
+    state = folded.state
+    seq, made = state.seq, read(files, state)
+    if not made.uids:
+        raise CliError(_without_pods(made), "give manifests of pods, or of what makes pods")
+    for event in made.events:
+        apply(state, event, state.seq + 1)
+    return fit(state, made.uids, seq, folded.time_ms, made.skipped)
+
+
+def _without_pods(made: Made) -> str:
+    names = f": {', '.join(made.skipped)}" if made.skipped else ""
+    return f"the manifests make no pods{names}"
+
+
+def fit_lines(found: Fit, *, everything: bool = False) -> list[str]:
+    """The whole screen: a row a pod, then why those wait that find no place."""
+    fitting = sum(pod.fits for pod in found.pods)
+    pods = f"pod{'s' * (len(found.pods) != 1)}"
+    lines = [f"{'Fit':<{LABEL}}{fitting} of {len(found.pods)} {pods} fit now"]
+    lines.append(f"{'As of':<{LABEL}}seq {found.as_of.seq}, {found.as_of.time}")
+    if found.skipped:
+        lines.append(f"{'Skipped':<{LABEL}}{', '.join(found.skipped)}")
+    rows = [
+        [
+            f"{pod.namespace}/{pod.name}",
+            pod.node,
+            ",".join(pod.devices),
+            f"{pod.nodes_fit}/{pod.nodes}" if pod.nodes else "",
+            wants_text(pod.request),
+        ]
+        for pod in found.pods
+    ]
+    lines += ["", *table(["POD", "NODE", "CARDS", "NODES", "WANTS"], rows)]
+    refused = _alike(pod for pod in found.pods if not pod.fits)
+    shown = refused if everything else refused[:REFUSED_SHOWN]
+    for names, pod in shown:
+        lines += ["", *_why(names, pod)]
+    if len(shown) < len(refused):
+        more = sum(len(names) for names, _ in refused[REFUSED_SHOWN:])
+        lines += ["", f"{more} more do not fit: --all"]
+    return lines
+
+
+def _alike(pods: Iterable[FitPod]) -> list[tuple[list[str], FitPod]]:
+    """Pods of which the same is to be said, together."""
+    found: list[tuple[list[str], FitPod]] = []
+    for pod in pods:
+        bare = msgspec.structs.replace(pod, namespace="", name="")
+        name = f"{pod.namespace}/{pod.name}"
+        if found and found[-1][1] == bare:
+            found[-1][0].append(name)
+        else:
+            found.append(([name], bare))
+    return found
+
+
+def _why(names: Sequence[str], pod: FitPod) -> Iterator[str]:
+    never = pod.fits_empty_cluster is False
+    one = len(names) == 1
+    can = "can never fit on these nodes" if never else f"do{'es' * one} not fit now"
+    shown = ", ".join(names[:NAMES_SHOWN])
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    yield heading(f"{shown}{more} {can}")
+    if pod.problem:
+        yield f"{'Problem':<{LABEL}}{pod.problem}"
+    elif pod.cause:
+        yield f"{'Cause':<{LABEL}}{pod.cause}"
+    for text in _because(pod):
+        yield f"{'Because':<{LABEL}}{text}"
+    if pod.funnel:
+        yield from sections.funnel(pod.funnel, pod.request)
+    yield from advice_lines(pod.counterfactuals, never=never)
+
+
+def _because(pod: FitPod) -> Iterator[str]:
+    yield from (quota_text(quota) for quota in pod.quota)
+    if pod.refused is not None and not pod.quota:
+        yield pod.refused.message
+    yield from pod.notes
+    yield from (lack.text for lack in pod.lacks)

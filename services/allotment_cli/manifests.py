@@ -1,0 +1,193 @@
+"""Manifests that are not in the cluster → the facts that the watcher would append about their pods.
+
+Pods are read by the watcher's own reading, Volcano's Jobs are made into pods and a PodGroup by the
+controller's. Of what others make pods from (Deployments and the like) the template is taken, as
+often as it is asked for.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from allotment.core.jobs import groups, keys
+from allotment.core.jobs import pods as job_pods
+from allotment.core.jobs.admission import defaulted, problems_of
+from allotment.core.jobs.model import Job, Meta
+from allotment.core.ledger.model import ClusterState
+from allotment_cli.errors import CliError
+from allotment_proto.events import Event
+from allotment_watcher import objects
+from allotment_watcher.batch_objects import GroupObject
+from allotment_watcher.normalise import Lens, pod_through
+from allotment_watcher.normalise.batch import group_fact
+
+Document = dict[str, Any]
+STDIN = "-"
+PODS_MAX = 1000
+"""More pods than anybody asks about at once: mistyped replicas must not take for ever."""
+TEMPLATES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "Deployment": (("spec",), "replicas"),
+    "ReplicaSet": (("spec",), "replicas"),
+    "StatefulSet": (("spec",), "replicas"),
+    "ReplicationController": (("spec",), "replicas"),
+    "Job": (("spec",), "parallelism"),
+    "CronJob": (("spec", "jobTemplate", "spec"), "parallelism"),
+}
+"""By kind, where the template is, and which field beside it says how many pods run at once."""
+WITHOUT_NUMBER = {"DaemonSet": (("spec",), "")}
+
+
+class Made(NamedTuple):
+    """What would be in the log if the manifests were applied."""
+
+    events: tuple[Event, ...]
+    uids: tuple[str, ...]
+    """The pods, in the order of the manifests."""
+    skipped: tuple[str, ...]
+    """What is no pod and makes none."""
+
+
+def read(paths: Sequence[str], state: ClusterState) -> Made:
+    """Read files of manifests (``-`` is stdin) under the policy and devices of a state. Raises
+    `CliError` naming file and document.
+    """
+    reader = _Reader(state)
+    for path in paths:
+        for place, document in _documents(path):
+            try:
+                reader.take(document)
+            except (msgspec.ValidationError, TypeError, ValueError) as error:
+                raise CliError(f"{place}: {error}") from error
+    if len(reader.uids) > PODS_MAX:
+        raise CliError(
+            f"the manifests make {len(reader.uids):,} pods", f"ask about at most {PODS_MAX:,}"
+        )
+    return Made(tuple(reader.events), tuple(reader.uids), tuple(reader.skipped))
+
+
+def _documents(path: str) -> Iterator[tuple[str, Document]]:
+    name = "stdin" if path == STDIN else path
+    try:
+        text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
+        found = list(yaml.safe_load_all(text))
+    except OSError as error:
+        raise CliError(f"{name} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CliError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+    for number, document in enumerate(found, 1):
+        place = f"{name}, document {number}" if len(found) > 1 else name
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            raise CliError(
+                f"{place} is no manifest", "a manifest has apiVersion, kind and metadata"
+            )
+        items = document.get("items")
+        if document["kind"] == "List" and isinstance(items, list):
+            yield from ((place, item) for item in items if isinstance(item, dict))
+        else:
+            yield place, document
+
+
+class _Reader:
+    """Makes the events of one document after the other."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.events: list[Event] = []
+        self.uids: list[str] = []
+        self.skipped: list[str] = []
+        self._state = state
+        self._lens = Lens(state.policy, state.devices)
+        self._classes = {name: fact.value for name, fact in state.classes.items()}
+
+    def take(self, document: Document) -> None:
+        kind, version = document["kind"], str(document.get("apiVersion", ""))
+        metadata = document.setdefault("metadata", {})
+        metadata["namespace"] = metadata.get("namespace") or "default"
+        if kind == "Pod":
+            self._pod(document)
+        elif kind == "Job" and version == keys.BATCH:
+            self._job(document)
+        elif kind == "PodGroup":
+            self._group(document)
+        elif kind in TEMPLATES or kind in WITHOUT_NUMBER:
+            self._template(document)
+        else:
+            self.skipped.append(f"{kind} {metadata.get('name', '')}".rstrip())
+
+    def _pod(self, document: Document, owner: Meta | None = None) -> None:
+        metadata = document["metadata"]
+        metadata["uid"] = f"fit-{len(self.uids) + 1}"
+        spec = document.setdefault("spec", {})
+        spec.pop("nodeName", None)
+        value = self._classes.get(spec.get("priorityClassName") or "")
+        if value is not None and spec.get("priority") is None:
+            spec["priority"] = value
+        pod = msgspec.json.decode(_json(document), type=objects.PodObject)
+        fact = pod_through(self._lens, pod)
+        made = groups.name_for_pod(_meta(metadata))
+        if fact.queue and fact.group == f"{fact.namespace}/{made}":
+            self._group(groups.for_pod(_meta(metadata), spec, owner))
+        self.events.append(fact)
+        self.uids.append(fact.uid)
+
+    def _group(self, document: Document) -> None:
+        metadata = document["metadata"]
+        metadata.setdefault("uid", f"fit-group-{metadata.get('name', '')}")
+        self.events.append(group_fact(msgspec.json.decode(_json(document), type=GroupObject)))
+
+    def _template(self, document: Document) -> None:
+        path, field = {**TEMPLATES, **WITHOUT_NUMBER}[document["kind"]]
+        holder = document
+        for part in path:
+            holder = holder.get(part) or {}
+        template, owner = holder.get("template") or {}, document["metadata"]
+        number = holder.get(field, 1) if field else 1
+        if not isinstance(number, int):
+            raise ValueError(f"{field} is {number!r}; it is a whole number")
+        owner = {**owner, "uid": f"fit-{document['kind']}-{owner.get('name', '')}"}
+        reference = {
+            "apiVersion": document.get("apiVersion", ""),
+            "kind": document["kind"],
+            "name": owner.get("name", ""),
+            "uid": owner["uid"],
+            "controller": True,
+        }
+        for index in range(min(number, PODS_MAX + 1)):
+            metadata = {
+                **(template.get("metadata") or {}),
+                "name": f"{owner.get('name', '')}-{index}",
+                "namespace": owner["namespace"],
+                "ownerReferences": [reference],
+            }
+            self._pod(
+                {"metadata": metadata, "spec": dict(template.get("spec") or {})}, _meta(owner)
+            )
+
+    def _job(self, document: Document) -> None:
+        metadata = document["metadata"]
+        metadata["uid"] = f"fit-job-{metadata.get('name', '')}"
+        given = msgspec.json.decode(_json(document), type=Job)
+        spec = defaulted(given.spec, self._state.policy.scheduler_names[0])
+        problems = problems_of(given.metadata.name, spec)
+        if problems:
+            raise ValueError("; ".join(str(problem) for problem in problems))
+        job = msgspec.structs.replace(given, spec=spec)
+        self._group(groups.of_job(job, self._classes))
+        name = groups.name_of(job)
+        for role in spec.roles:
+            for index in range(min(role.replicas, PODS_MAX + 1)):
+                self._pod(job_pods.build(job, role, index, name))
+
+
+def _meta(metadata: Document) -> Meta:
+    return msgspec.json.decode(_json(metadata), type=Meta)
+
+
+def _json(document: object) -> bytes:
+    """A document of YAML as the API server would send it: dates as text."""
+    return msgspec.json.encode(document)
