@@ -1,0 +1,433 @@
+"""Waiting pods are told what is in the way by name, and what would make them fit."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from allotment.core.explain import advice
+from allotment.core.explain.counterfactual import Bench, asked_most, found_on
+from allotment.core.explain.gang import explain_gang
+from allotment.core.explain.life import PodExplanation
+from allotment.core.explain.pod import explain
+from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.queue import explain_queue
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply, apply_all
+from allotment.core.queues.round.verdict import verdict
+from allotment_cli.explain_gang import gang_lines
+from allotment_cli.explain_queue import queue_lines
+from allotment_cli.explain_text import explanation_lines
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import Event, PolicyLoaded, QueueObserved
+from allotment_proto.facts import (
+    Constraints,
+    DeviceRequest,
+    Expression,
+    Holding,
+    NodeTerm,
+    PluginUse,
+    PodRequest,
+    Policy,
+    Selection,
+    Taint,
+)
+from tests import build
+from tests.recording import Recorder, vgpu
+from tests.unit.rounds_world import World, group
+
+SERVING = Taint("dedicated", "serving", "NoSchedule")
+NUMBER = "volcano.sh/vgpu-number"
+
+
+def explained(log: Recorder, name: str, namespace: str = "default") -> PodExplanation:
+    story, state = PodStory(namespace, name), ClusterState()
+    for record in log.records:
+        envelope = decode_envelope(record.payload)
+        apply_all(state, envelope.events, record.seq)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+    return explain(state, story, log.now_ms)
+
+
+def shown(log: Recorder, name: str = "p") -> str:
+    return "\n".join(explanation_lines(explained(log, name)))
+
+
+def changes(found: PodExplanation) -> list[tuple[str, int]]:
+    return [(each.text, each.nodes_fit) for each in found.counterfactuals]
+
+
+def with_selection(request: PodRequest, **fields: Any) -> PodRequest:
+    return msgspec.structs.replace(request, selection=Selection(**fields))
+
+
+def with_constraints(request: PodRequest, **fields: Any) -> PodRequest:
+    return msgspec.structs.replace(request, constraints=Constraints(**fields))
+
+
+def three_nodes() -> Recorder:
+    """An A100 and a T4 node, and one that is kept for serving."""
+    log = Recorder()
+    log.node("gpu-a", "NVIDIA-A100", cards=8, extended=(("nvidia.com/gpu", 8),))
+    log.node("gpu-b", "NVIDIA-T4", cards=2, memory_mib=16_384)
+    log.node("gpu-c", "NVIDIA-A100", cards=2, taints=(SERVING,))
+    return log
+
+
+ROWS: dict[str, tuple[PodRequest, list[str]]] = {
+    "a misspelt resource": (
+        PodRequest(extended=(("nvidia.com/gpuu", 1),)),
+        ["no node offers nvidia.com/gpuu; did you mean nvidia.com/gpu?"],
+    ),
+    "a selector": (
+        with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "mars"),)),
+        [
+            "Because    nodeSelector kubernetes.io/hostname=mars is not on 2 of these 2 nodes; "
+            "kubernetes.io/hostname is there gpu-a (1 node), gpu-b (1 node)",
+            "drop the nodeSelector kubernetes.io/hostname=mars",
+        ],
+    ),
+    "an affinity": (
+        with_constraints(
+            vgpu(), affinity=(NodeTerm((Expression("zone", "In", ("mars", "moon")),)),)
+        ),
+        [
+            "Because    the required node affinity (zone in (mars, moon)) does not match 2 of",
+            "drop the required node affinity",
+        ],
+    ),
+    "a taint": (
+        with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "gpu-c"),)),
+        [
+            "Because    1 node has the taint dedicated=serving:NoSchedule; the toleration to add: "
+            "{key: dedicated, operator: Equal, value: serving, effect: NoSchedule}",
+            "  tolerate dedicated=serving:NoSchedule",
+        ],
+    ),
+    "a model": (
+        with_selection(vgpu(), use_types=("H200", "B200")),
+        [
+            "the models there are NVIDIA-A100 (1 node), NVIDIA-T4 (1 node); wanted: H200, B200",
+            "also accept the model NVIDIA-A100",
+        ],
+    ),
+    "too many CPUs": (
+        PodRequest(cpu_milli=1_000_000),
+        [
+            "can never fit on these nodes",
+            "wants 1000 CPUs; the largest node has 64, and the most that is free on these nodes",
+            "ask for 64 CPU, 936 less",
+        ],
+    ),
+    "too much host memory": (
+        PodRequest(memory_bytes=4 << 40),
+        [
+            "wants 4096.0 GiB of host memory; the largest node has 256.0 GiB",
+            "ask for 256.0 GiB of host memory, 3840.0 GiB less",
+        ],
+    ),
+    "too many cards": (
+        vgpu(count=9),
+        [
+            "wants 9 cards on one node; the largest node has 8",
+            "ask for 8 cards in place of 9",
+        ],
+    ),
+    "too many counted cards": (
+        PodRequest(extended=(("nvidia.com/gpu", 9),)),
+        ["wants nvidia.com/gpu: 9; the largest node has 8", "ask for nvidia.com/gpu: 8"],
+    ),
+    "two ways to ask that no node has together": (
+        msgspec.structs.replace(
+            with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "gpu-b"),)),
+            extended=(("nvidia.com/gpu", 1),),
+        ),
+        ["ask for no nvidia.com/gpu"],
+    ),
+    "more than the largest card": (
+        vgpu(memory_mib=100_000),
+        [
+            "wants 97.7 GiB of one GPU; the largest GPU that the pod accepts has 40.0 GiB",
+            "ask for 40.0 GiB of card memory, 57.7 GiB less",
+        ],
+    ),
+    "an index": (
+        with_selection(vgpu(), indexes=(11,)),
+        ["the pod accepts no card but those of index 11", "accept cards of any index"],
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_reason_names_its_object_and_the_change_is_offered(row: str) -> None:
+    request, expected = ROWS[row]
+    log = three_nodes()
+    log.decide(log.pod("p", request))
+    text = shown(log)
+    for part in expected:
+        assert part in text, text
+
+
+def test_a_mode_is_named_with_its_annotation() -> None:
+    log = Recorder()
+    cards = [build.card(0, mode="mps")]
+    node = build.node("gpu-mps", 0)
+    inventory = msgspec.structs.replace(build.node("x", cards).inventories[0], mode="mps")
+    log.append("allot.log.node.x", "w", msgspec.structs.replace(node, inventories=(inventory,)))
+    log.decide(log.pod("p", vgpu()))
+    text = shown(log)
+    assert "1 node has the mode mps, and the pod names no mode; to use them name" in text
+    assert "name the mode mps (annotation volcano.sh/vgpu-mode: mps)  1 node" in text
+
+
+def test_the_smallest_change_comes_first_and_each_is_a_patch() -> None:
+    log = three_nodes()
+    for name in ("a", "b"):
+        log.decide(log.pod(name, vgpu(8, 25_000, 10)))
+    log.decide(log.pod("p", with_selection(vgpu(1, 20_000, 10), use_types=("A100",))))
+    found = explained(log, "p")
+    assert [each.text for each in found.counterfactuals] == [
+        "tolerate dedicated=serving:NoSchedule",
+        "ask for 15.6 GiB of card memory, 3.9 GiB less",
+        "when default/a ends on gpu-a",
+    ]
+    first = found.counterfactuals[0].change
+    assert (first.op, first.path) == ("add", "/spec/tolerations/-")
+    assert first.value == {
+        "key": "dedicated",
+        "operator": "Equal",
+        "value": "serving",
+        "effect": "NoSchedule",
+    }
+    assert found.counterfactuals[1].change.value == (40_960 - 25_000) << 20
+    assert found.closest[0].short == {"memoryBytes": (20_000 - 15_960) << 20}
+
+
+def test_the_amounts_that_nodes_list_shrink_with_what_is_asked_for() -> None:
+    """A pod that asks for less memory of a card asks less of the resource that says so, too."""
+    log = Recorder()
+    listed = ((NUMBER, 20), ("volcano.sh/vgpu-memory", 60_000))
+    log.node("n1", cards=2, extended=listed)
+    ask = DeviceRequest("vgpu", 0, "main", 1, 50_000, 0, 10)
+    wanted = PodRequest(devices=(ask,), extended=((NUMBER, 1), ("volcano.sh/vgpu-memory", 50_000)))
+    log.decide(log.pod("p", wanted))
+    assert changes(explained(log, "p")) == [("ask for 40.0 GiB of card memory, 8.8 GiB less", 1)]
+
+
+def test_what_never_fits_hears_nothing_about_waiting() -> None:
+    log = three_nodes()
+    log.decide(log.pod("full", vgpu(8, 40_000, 10)))
+    log.decide(log.pod("p", vgpu(memory_mib=100_000)))
+    found = explained(log, "p")
+    assert found.status.fits_empty_cluster is False
+    assert found.waiting_for is None
+    assert changes(found) == [("ask for 40.0 GiB of card memory, 57.7 GiB less", 1)]
+    assert "What would fit these nodes if they were empty" in shown(log)
+    assert found.closest[0].device == "GPU-0"
+
+
+def test_the_fewest_pods_that_would_make_room() -> None:
+    log = Recorder()
+    log.node("n1", cards=1)
+    for name in ("a", "b", "c"):
+        log.decide(log.pod(name, vgpu(1, 10_000, 10)))
+    log.decide(log.pod("p", vgpu(1, 30_000, 10)))
+    assert changes(explained(log, "p")) == [
+        ("ask for 10.7 GiB of card memory, 18.6 GiB less", 1),
+        ("when default/a, default/b end on n1", 1),
+    ]
+
+
+def test_nodes_that_are_out_of_use_are_offered() -> None:
+    log = Recorder()
+    log.node("n1", unschedulable=True)
+    log.decide(log.pod("p"))
+    assert changes(explained(log, "p")) == [("uncordon node n1", 1)]
+
+
+@pytest.mark.parametrize("scheduler", ["alotment", "default-scheduler"])
+def test_a_pod_of_another_scheduler_is_told_whom_it_names(scheduler: str) -> None:
+    log = three_nodes()
+    log.policy(Policy(scheduler_names=("allotment", "volcano")))
+    log.pod("p", scheduler=scheduler)
+    found = explained(log, "p")
+    said = f"its schedulerName is {scheduler}; this scheduler answers to allotment, volcano"
+    meant = "; did you mean allotment?" if scheduler == "alotment" else ""
+    assert found.status.notes == (said + meant,)
+    assert (found.status.scheduler, found.status.answers_to) == (
+        scheduler,
+        ("allotment", "volcano"),
+    )
+    assert (found.status.nodes, found.funnel) == (0, ())
+    assert "nodes fit" not in shown(log)
+    assert f"it is left to the scheduler {scheduler}" in shown(log)
+
+
+TIERS = (
+    (PluginUse("priority"), PluginUse("gang")),
+    (PluginUse("drf"), PluginUse("predicates"), PluginUse("capacity")),
+)
+GATED = ("enqueue", "allocate", "backfill")
+
+
+def counted(cards: int, **more: Any) -> PodRequest:
+    request = build.request(build.wants(1_000, 0, cards))
+    return msgspec.structs.replace(request, extended=((NUMBER, cards),), **more)
+
+
+def queued(actions: tuple[str, ...]) -> World:
+    """Queue `team-a` may have two cards and holds both."""
+    world = World(
+        build.node("n1", 8, extended=((NUMBER, 80),)), policy=Policy(tiers=TIERS, actions=actions)
+    )
+    world.tell(QueueObserved(uid="a", name="team-a", rv=1, capability=((NUMBER, 2_000),)))
+    world.tell(QueueObserved(uid="b", name="team-b", rv=1))
+    world.tell(build.pod("q1", counted(2), name="q1", queue="team-a"))
+    world.decide()
+    return world
+
+
+def of_world(world: World, uid: str) -> PodExplanation:
+    """The explanation of a pod that was seen once."""
+    fact, story = world.state.pods[uid].fact, PodStory("default", uid)
+    log = Recorder()
+    log.append(f"allot.log.pod.{uid}", "w", fact)
+    record = log.records[0]
+    story.follow(1, 0, decode_envelope(record.payload), world.state)
+    return explain(world.state, story, 1_000)
+
+
+@pytest.mark.parametrize("actions", [("allocate", "backfill"), GATED])
+def test_a_quota_says_held_limit_and_wanted_and_where_there_is_room(
+    actions: tuple[str, ...],
+) -> None:
+    world = queued(actions)
+    world.tell(build.pod("q2", counted(1), name="q2", queue="team-a"))
+    world.decide()
+    found = of_world(world, "q2")
+    lines = explanation_lines(found)
+    assert f"Because    queue team-a: 2 of 2 {NUMBER} held, wants 1" in lines
+    assert "Queue      position 1 of 1 in team-a" in lines
+    assert lines[1].startswith("Status     Pending 1s: its queue lets it have nothing; 1/1 nodes")
+    assert {text for text, _ in changes(found)} == {
+        "in queue default",
+        "in queue team-b",
+        "when default/q1 ends",
+    }
+    (quota,) = found.status.quota
+    assert (quota.held, quota.most, quota.wants) == (2_000, 2_000, 1_000)
+
+
+def test_without_any_quota_nothing_is_said_of_one() -> None:
+    world = queued(GATED)
+    world.tell(build.pod("big", counted(1, cpu_milli=1_000_000), name="big", queue="team-b"))
+    world.decide()
+    text = "\n".join(explanation_lines(of_world(world, "big")))
+    assert "wants 1000 CPUs; the largest node has 8" in text
+    assert "uota" not in text.replace("no queue's quota limits it", "")
+
+
+def test_a_queue_that_does_not_exist_is_told_with_those_that_do() -> None:
+    world = queued(GATED)
+    world.tell(build.pod("q4", counted(1), name="q4", queue="team-q"))
+    world.decide()
+    found = of_world(world, "q4")
+    text = "\n".join(explanation_lines(found))
+    assert "queue team-q does not exist; there are default, team-a, team-b; did you mean" in text
+    assert "not tried yet" not in text
+    assert ("in queue team-b", 1) in changes(found)
+
+
+def test_a_member_of_a_gang_hears_what_would_start_the_whole_gang() -> None:
+    world = World(build.node("n1", 4), build.node("n2", 4, taints=(SERVING,)))
+    world.gang("a", 8)
+    world.decide()
+    found = of_world(world, "a-w-0")
+    first = found.counterfactuals[0]
+    assert first.text == "tolerate dedicated=serving:NoSchedule"
+    assert (first.members_fit, first.members) == (8, 8)
+    assert "a minimum of 4 in place of 8" in [each.text for each in found.counterfactuals]
+    assert "tolerate dedicated=serving:NoSchedule         8 of 8 pods fit" in "\n".join(
+        explanation_lines(found)
+    )
+
+
+def test_a_gang_is_told_the_largest_amount_with_which_all_fit() -> None:
+    world = World(build.node("n1", 3))
+    world.gang("a", 6)
+    world.decide()
+    texts = {each.text: each.members_fit for each in of_world(world, "a-w-0").counterfactuals}
+    assert texts["ask for 7.8 GiB of card memory, 7.8 GiB less"] == 6
+
+
+def big_cluster(nodes: int, pods: int) -> ClusterState:
+    """Full nodes of every kind of obstacle."""
+    state, seq = ClusterState(), 0
+    events: list[Event] = [PolicyLoaded(policy=Policy(), source="", text_sha256="")]
+    for n in range(nodes):
+        cards = [build.card(k, id=f"n{n}-{k}") for k in range(8)]
+        taints = (SERVING,) if n % 5 == 1 else ()
+        labels = (("zone", f"z{n % 3}"),)
+        events.append(
+            build.node(
+                f"n{n}",
+                cards,
+                taints=taints,
+                labels=labels,
+                unschedulable=n % 5 == 2,
+                cpu_milli=1_000_000,
+                memory_bytes=1 << 44,
+                pods=500,
+            )
+        )
+    for p in range(pods):
+        held = (Holding("vgpu", 0, f"n{p % nodes}-{p // nodes % 8}", 9_000 + p % 7, 20),)
+        events.append(
+            build.pod(
+                f"p{p}",
+                build.request(build.wants(9_000, 20)),
+                name=f"p{p}",
+                node=f"n{p % nodes}",
+                holdings=held,
+                phase="Running",
+            )
+        )
+    for seq, event in enumerate(events, 1):
+        apply(state, event, seq)
+    return state
+
+
+@pytest.mark.parametrize(("nodes", "pods"), [(100, 1_000), (1_000, 10_000)])
+def test_the_work_is_bounded_for_any_number_of_nodes_and_pods(nodes: int, pods: int) -> None:
+    state = big_cluster(nodes, pods)
+    request = with_constraints(
+        build.request(build.wants(15_000, 90)), node_selector=(("zone", "z0"),)
+    )
+    bench = Bench(state, list(state.nodes.values()))
+    assert found_on(bench, request)
+    assert bench.asked <= 20 * nodes + 2_000 <= asked_most(nodes)
+
+
+def test_a_group_at_its_gate_says_what_it_wants() -> None:
+
+    world = queued(GATED)
+    world.tell(group("g", 3, queue="team-a", phase="Pending", min_resources=((NUMBER, 3_000),)))
+    text = "\n".join(gang_lines(explain_gang(world.state, "default/g", 1_000)))
+    assert f"Gate needs {NUMBER} 3" in text
+    assert f"Because    queue team-a: 2 of 2 {NUMBER} held, wants 3" in text
+    (limit,) = [
+        line
+        for line in queue_lines(explain_queue(world.state, "team-a", 1_000))
+        if line.strip().startswith(NUMBER)
+    ]
+    assert limit.split() == [NUMBER, "2", "0", "5", "2", "2"]
+
+
+def test_asking_changes_nothing() -> None:
+    world = queued(GATED)
+    world.tell(build.pod("q2", counted(1), name="q2", queue="team-a"))
+    before = world.round(["q2"])
+    fact = world.state.pods["q2"].fact
+
+    assert advice.pod_advice(world.state, fact, verdict(world.state, fact))
+    assert world.round(["q2"]) == before
