@@ -279,7 +279,7 @@ def _end_of(state: ClusterState, uids: tuple[str, ...]) -> Found:
     more = f" ({len(facts)} pods)" if len(facts) > 1 else ""
     return Found(
         f"when {name} ends{more}",
-        Change(op="remove", path="/pods", value=[f"{f.namespace}/{f.name}" for f in facts]),
+        Change(op="remove", path="/pods", value=tuple(f"{f.namespace}/{f.name}" for f in facts)),
         Ended(uids),
         OTHERS + WHOLE * len(uids),
         0,

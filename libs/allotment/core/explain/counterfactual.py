@@ -386,7 +386,7 @@ def _models(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
             kept = tuple(word for word in refused if word.lower() not in model.lower())
             yield Offer(
                 f"no longer refuse the model {model}",
-                Change(op="replace", path="/request/notModels", value=list(kept)),
+                Change(op="replace", path="/request/notModels", value=kept),
                 _selecting(nouse_types=kept or None),
                 ADDED,
             )
@@ -819,7 +819,7 @@ def _end(node: Node, uids: tuple[str, ...], names: tuple[str, ...]) -> Found:
     ends = f"when {names[0]} ends" if len(names) == 1 else f"when {', '.join(names)} end"
     return Found(
         f"{ends} on {node.name}",
-        Change(op="remove", path="/pods", value=list(names), target=f"node {node.name}"),
+        Change(op="remove", path="/pods", value=names, target=f"node {node.name}"),
         Ended(uids),
         OTHERS + WHOLE * len(names),
         1,
@@ -830,8 +830,8 @@ def _by_size(state: ClusterState, node: Node) -> list[Allocation]:
     """Who holds something on a node, the largest part first."""
 
     def size(held: Allocation) -> tuple[int, int, int, str]:
-        cards = sum(h.memory_mib for h in held.holdings)
-        return (-cards, -len(held.extended), -held.memory_bytes, held.uid)
+        cards, name = sum(h.memory_mib for h in held.holdings), _pod_name(state, held.uid)
+        return (-cards, -len(held.extended), -held.memory_bytes, name)
 
     return sorted((a for a in node.allocations.values() if a.uid in state.pods), key=size)
 
@@ -846,7 +846,7 @@ def _fewest(
         rest = [other for other in leaving if other is not each]
         if rest and bench.fits_instead(_without(node, rest), request):
             leaving = rest
-    return tuple(each.uid for each in leaving)
+    return tuple(sorted((each.uid for each in leaving), key=lambda u: _pod_name(bench.state, u)))
 
 
 def _without(node: Node, gone: Sequence[Allocation]) -> Node:

@@ -200,7 +200,7 @@ class Change(_Sparse, frozen=True, kw_only=True):
 
     op: str
     path: str
-    value: object = None
+    value: bool | int | str | tuple[str, ...] | dict[str, str] | None = None
     target: str = ""
 
 
