@@ -24,7 +24,14 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
 )
-from allotment_proto.facts import NO_TABLE, Amounts, CardFact, Holding, Inventory
+from allotment_proto.facts import (
+    NO_TABLE,
+    Amounts,
+    CardFact,
+    DeviceRequest,
+    Holding,
+    Inventory,
+)
 
 CardKey = tuple[str, str, str]
 """(node, family, card)"""
@@ -270,6 +277,8 @@ class Model:
     def _sized(self, share: Share) -> Share:
         """With the percentage of each card that is not cut for which the pod's limits ask."""
         percent = dict(self.pods[share.uid].shares_pct)
+        if share.uid in self.unread:
+            share = share._replace(holdings=self._anywhere(share))
         if share.decision or not percent:
             return share
         cards, sized = self.cards(), []
@@ -281,6 +290,35 @@ class Model:
                 held = structs.replace(held, memory_mib=memory_mib)
             sized.append(held)
         return share._replace(holdings=tuple(sized))
+
+    def closes_node(self, uid: str) -> bool:
+        """Whether nobody can read which cards the pod holds, nor how much of them it can hold."""
+        return uid in self.unread and not self.pods[uid].unplaced
+
+    def _anywhere(self, share: Share) -> tuple[Holding, ...]:
+        """What can be read, and of each request that cannot a share of every card that will do."""
+        pod = self.pods[share.uid]
+        found = list(pod.holdings)
+        for wanted in pod.unplaced:
+            for (node, family, id_), card in self.cards().items():
+                place = (family, wanted.container, id_)
+                is_named = any((h.family, h.container, h.card) == place for h in pod.holdings)
+                if (node, family) != (share.node, wanted.family) or is_named:
+                    continue
+                if wanted.chip and wanted.chip != card.model:
+                    continue
+                memory_mib = wanted.memory_mib
+                if wanted.memory_pct:
+                    memory_mib = card.memory_mib * wanted.memory_pct // 100
+                found.append(
+                    Holding(
+                        *place,
+                        min(memory_mib, card.memory_mib),
+                        min(wanted.cores_pct, card.cores_pct),
+                        _unknown_piece(card, wanted),
+                    )
+                )
+        return tuple(found)
 
     def _drop(self, uid: str) -> None:
         self.unread.discard(uid)
@@ -360,6 +398,19 @@ class Model:
                 False,
             )
         )
+
+
+def _unknown_piece(card: CardFact, wanted: DeviceRequest) -> str:
+    """What the books say of a piece that nobody can tell: of MIG instances, of several templates
+    and of closed cards nothing that can be counted."""
+    if card.table != -1:
+        return UNCONFIRMED
+    first = wanted.templates[0] if wanted.templates else ""
+    if wanted.family == "ascend":
+        return f"{wanted.chip}/{first}"
+    if wanted.family == "mindcluster":
+        return UNCONFIRMED if len(wanted.templates) > 1 else first
+    return ""
 
 
 def inventories(fact: NodeObserved) -> list[Inventory]:

@@ -111,7 +111,7 @@ def _node(
         return "InsufficientCPU"
     if wanted.memory_bytes and memory > fact.memory_bytes:
         return "InsufficientMemory"
-    if wanted.devices and any(share.uid in model.unread for share in here):
+    if wanted.devices and any(model.closes_node(share.uid) for share in here):
         return "CardsQuarantined"
     holdings: list[Holding] = []
     device_micro = left_mib = 0

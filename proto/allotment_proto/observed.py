@@ -10,6 +10,7 @@ from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import (
     Amount,
     Amounts,
+    DeviceRequest,
     Holding,
     Int64,
     Inventory,
@@ -86,7 +87,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     never be granted as written. `tags` are what others may want to keep apart from on a card:
     ``group:<namespace>/<name>`` and ``exclusive:<rule>``. `owner` is the uid of its controller,
     `reason` the status's reason. `broken` says that it holds devices, but that its annotations do
-    not tell which: until that is mended its node's cards take nothing new. `role` is the part of a
+    not tell which. `role` is the part of a
     job that it plays (`volcano.sh/task-spec`), `priority` its own (`volcano.sh/task-priority` wins
     over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
     what other pods' rules select by. `claims` are the PersistentVolumeClaims that are to be told
@@ -104,6 +105,9 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     `misnamed` are annotations that nobody reads, each with the one that was probably meant;
     `card_resources` the resources of cards that a pod asks for which waits for another scheduler.
     Neither decides anything.
+    `unplaced` are the requests of a broken pod of which nobody can tell the cards: each counts on
+    every card that it can be on, and the rest of those cards can be given out (none: the node's
+    cards take nothing new, as before version 5).
     """
 
     uid: str
@@ -142,6 +146,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     ending: Ending | None = None
     misnamed: tuple[tuple[str, str], ...] = ()
     card_resources: tuple[str, ...] = ()
+    unplaced: tuple[DeviceRequest, ...] = ()
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -117,7 +117,8 @@ class Kind(NamedTuple):
 
 def _asks_more(event: PodObserved) -> bool:
     more = event.request.selection.counted or event.queue or event.local_claims
-    return bool(more or event.shares_pct) or event.class_priority is not None
+    is_counted = event.shares_pct or event.unplaced
+    return bool(more or is_counted) or event.class_priority is not None
 
 
 def _orders_groups(event: Decided) -> bool:

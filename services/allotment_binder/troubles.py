@@ -4,18 +4,17 @@
 * A pod that waits to be bound, because the plugin of its node is not through with another one.
 * A pod that waits for a node lock.
 * A pod whose annotations claim other cards than those that are booked for it.
-* A pod that others bound and that keeps its node's cards from everybody: nobody can read which of
-  them it holds.
+* A pod that others bound, and nobody can read which of its node's cards it holds.
 """
 
 from collections import Counter
 
 from allotment.core.explain.acknowledgement import LATE_AFTER_S, wait_text
 from allotment.core.explain.views import device_name
-from allotment.core.ledger.claims import mismatch
+from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.ledger.pods import was_turned_away
-from allotment.core.reasons import CARDS_QUARANTINED, WAITING_FOR_PLUGIN, cut
+from allotment.core.reasons import WAITING_FOR_PLUGIN, cut
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
@@ -37,7 +36,7 @@ class Troubles:
         self._claims: dict[str, str] = {}
         """Uids of pods whose annotations claim something else than what is booked → their node."""
         self._unreadable: set[str] = set()
-        """Pods that keep their node's cards in quarantine."""
+        """Pods of which nobody can read which cards they hold."""
         self._waits: dict[Wait, float] = {}
         """Since when each pod waits for another (infinite: it was told)."""
 
@@ -45,24 +44,19 @@ class Troubles:
         """What happened before this life was told by another one."""
         self._waits.clear()
         self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
-        self._unreadable = {uid for node in state.nodes.values() for uid in node.broken}
+        self._unreadable = {u for u, p in state.pods.items() if unreadable(p) is not None}
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
 
     def look_at_quarantine(self, state: ClusterState, uid: str) -> None:
-        """Tell, once, that a pod keeps its node's cards from everybody."""
+        """Tell, once, that nobody can read which cards a pod holds, and what that costs others."""
         pod = state.pods.get(uid)
-        held = None if pod is None else pod.allocation
-        if pod is None or held is None or not held.broken or pod.fact.broken is None:
+        found = None if pod is None else unreadable(pod)
+        if pod is None or found is None:
             self._unreadable.discard(uid)
         elif uid not in self._unreadable:
             self._unreadable.add(uid)
-            problem = pod.fact.broken
-            text = (
-                f"{problem.place} {problem.message}: so nobody knows which cards of node "
-                f"{held.node} this pod holds, and they take no new pod. Correct the annotation "
-                "or delete the pod"
-            )
-            self._put(pod.fact, CARDS_QUARANTINED, "Booking", cut(text))
+            text = f"{found.place} {found.message}. Correct the annotation or delete the pod"
+            self._put(pod.fact, found.code, "Booking", cut(text))
 
     def mismatches(self) -> Counter[str]:
         """By node, the running pods that claim something else than what is booked for them."""

@@ -146,6 +146,47 @@ def test_a_pod_without_a_device_in_its_limits_keeps_no_card_from_others(stack: S
     assert incidents(stack) == []
 
 
+def test_a_pod_whose_claim_nobody_can_read_leaves_its_node_to_the_others(stack: Stack) -> None:
+    """A tenant puts a pod onto the node himself, with what the plugin serves it by, and garbage for
+    everybody else: its share is kept on each card until it can be read, and the rest is given out.
+    """
+    cards = [c["card"] for c in stack.books()["cards"] if c["family"] == "vgpu"]
+    claim = f"{cards[0]},NVIDIA,1000,5:"
+    served = {"volcano.sh/vgpu-node": "v", "volcano.sh/devices-to-allocate": claim}
+    stack.call(
+        "POST",
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "garbage", "annotations": {IDS: "x;y", **served}},
+            "spec": {
+                "nodeName": "v",
+                "schedulerName": "nobody",
+                "containers": [
+                    {"name": "c", "image": "i:1", "resources": {"limits": vgpu(1000, cores=5)}}
+                ],
+            },
+        },
+    )
+    stack.until(lambda: bool(stack.events("garbage", "ClaimUnreadable")), "its owner was told")
+    run(stack, "garbage")
+    said = stack.events("garbage", "ClaimUnreadable")[0]
+    assert f"annotation {IDS} is 'x;y'" in said
+    assert all(f"{card} (1000 MiB, compute 5)" in said for card in cards)
+    node = fold(stack.records()).nodes["v"]
+    assert node.blocked is None
+    assert [c.free_memory_mib for c in node.ledgers["vgpu"].cards] == [15_000, 15_000]
+    stack.create_pod("honest", vgpu(15000, number=2))
+    run(stack, "honest")
+    stack.create_pod("late", vgpu(1000))
+    stack.until(lambda: bool(stack.refusal("late")), "what the first may have is kept")
+    annotate(stack, "garbage", **{IDS: claim})
+    run(stack, "late")
+    assert card_of(stack.pod("late")) == cards[1]
+    assert incidents(stack) == []
+
+
 def test_deleting_our_marks_moves_nothing(stack: Stack) -> None:
     """Sequence, node, phase and times are the pod's owner's to edit as well."""
     marks = ("allotment.dev/log-seq", "volcano.sh/vgpu-node", "volcano.sh/vgpu-time")

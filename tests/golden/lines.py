@@ -91,11 +91,13 @@ def _card(node: Node, card: Card) -> str:
 
 def _holders(state: ClusterState, card: Card) -> str:
     out = []
-    for (uid, _, _), holding in sorted(card.holders.items()):
+    for key, holding in sorted(card.holders.items()):
+        uid = key[0]
         held = state.pods[uid].allocation
         if held is not None:
             piece = f" {holding.instance}" if holding.instance else ""
-            out.append(f"{uid} {held.phase}{piece}")
+            phase = "perhaps" if key in card.perhaps else held.phase
+            out.append(f"{uid} {phase}{piece}")
     return ", ".join(out)
 
 

@@ -29,6 +29,8 @@ from allotment_proto.events import (
     PodObserved,
     PolicyLoaded,
 )
+from allotment_proto.facts import Problem
+from tests import build
 from tests import strategies as own
 from tests.sim.auditor import Auditor
 from tests.sim.follower import Follower
@@ -38,6 +40,9 @@ HOMES: dict[type, str] = {
     **dict.fromkeys((Bound, BindFailed, Corrected), subjects.OUTCOME),
 }
 """Where the binder appends what; the rest are facts."""
+
+
+UNREAD = (build.wants(0, 25, memory_pct=50), build.wants(3_000, family="gpushare"))
 
 
 class Fold(RuleBasedStateMachine):
@@ -88,10 +93,20 @@ class Fold(RuleBasedStateMachine):
         node=st.sampled_from(own.NODES),
         held=own.holdings,
         percent=st.sampled_from(((), ((0, 25),), ((0, 100), (1, 30)))),
+        unread=st.sampled_from((None, None, (), (build.wants(1_000, 10, 2),), UNREAD)),
     )
-    def a_stranger_binds(self, uid: str, node: str, held: Any, percent: Any) -> None:
+    def a_stranger_binds(self, uid: str, node: str, held: Any, percent: Any, unread: Any) -> None:
+        """`unread`: the requests of which nobody can read where they are; None if all can."""
         node = self.bound_to.setdefault(uid, node)
-        self.see(uid, node=node, holdings=held, shares_pct=percent)
+        broken = None if unread is None else Problem("BrokenAssignment", "annotation", "is cut off")
+        self.see(
+            uid,
+            node=node,
+            holdings=held,
+            shares_pct=percent,
+            broken=broken,
+            unplaced=unread or (),
+        )
 
     @rule(uid=st.sampled_from(own.PODS), phase=st.sampled_from(("Running", "Succeeded")))
     def a_pod_is_seen_where_it_was_placed(self, uid: str, phase: str) -> None:

@@ -156,6 +156,7 @@ class World:
                 if pod.allocation is not None
                 and pod.allocation.node == name
                 and pod.fact.broken is not None
+                and not pod.fact.unplaced
                 and not pod.allocation.seq
             }
             assert node.broken == broken, "a node is quarantined as long as a pod is broken"
@@ -188,7 +189,9 @@ def test_changing_tables(policy: Policy, data: st.DataObject) -> None:
                 pod = world.state.pods.get(name)
                 if pod is not None and pod.fact.node:
                     broken = data.draw(st.sampled_from((BROKEN, BROKEN, None)))
-                    world.see(name, broken=broken, holdings=data.draw(held))
+                    unplaced = data.draw(st.lists(asks, max_size=2).map(tuple)) if broken else ()
+                    changes = {"broken": broken, "unplaced": unplaced}
+                    world.see(name, holdings=data.draw(held), **changes)
             case "gone":
                 name = data.draw(st.sampled_from(UIDS + STRANGERS))
                 world.tell(PodGone(uid=name, namespace="", name="", rv=world.seq))

@@ -16,6 +16,7 @@ from allotment_proto import codec, subjects
 from allotment_proto.events import Decided, Envelope, Event, NodeGone, PodGone, PolicyLoaded
 from allotment_proto.messages import MESSAGE_VERSION, ClassFeasible, Feasible, Proposal, Settled
 from allotment_proto.registry import version_of
+from tests.sim.api import UNREADABLE
 from tests.sim.follower import Follower
 
 if TYPE_CHECKING:
@@ -96,7 +97,13 @@ class Watcher(Actor):
             if held is None or held.fact.rv < pod.rv:
                 counted = claims.within_limits(pod.holdings, pod.request.devices)
                 beyond = () if claims.agrees(counted, pod.holdings) else pod.holdings
-                fact = msgspec.structs.replace(pod, holdings=counted, annotated=beyond)
+                is_asked = pod.broken is not None and pod.broken != UNREADABLE
+                fact = msgspec.structs.replace(
+                    pod,
+                    holdings=counted,
+                    annotated=beyond,
+                    unplaced=pod.request.devices if is_asked else (),
+                )
                 found.append((f"pod/{uid}/{pod.rv}", subjects.pod(uid), fact))
         for uid, held in state.pods.items():
             if uid not in api.pods:

@@ -6,6 +6,8 @@ from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Holding, Problem
 
 ENDED = ("Succeeded", "Failed")
+UNREADABLE = Problem("InvalidRequest", "the pod object", "cannot be read")
+"""Of a pod of which nobody can read what it asks for either."""
 
 
 class Api:

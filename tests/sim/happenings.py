@@ -17,7 +17,7 @@ from allotment_proto.facts import (
     Selection,
 )
 from tests import build
-from tests.sim.api import as_annotated
+from tests.sim.api import UNREADABLE, as_annotated
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -238,6 +238,12 @@ def _owner_edits(world: "World") -> None:
     known = world.auditor.follower.state.pods.get(pod.uid)
     if pod.uid in world.api.strangers and (known is None or not known.fact.node):
         return
+    if pod.broken is not None and (known is None or known.fact.rv < pod.rv):
+        return
+    if known is not None and known.allocation is not None and known.allocation.broken:
+        world.say(f"owner: mends {pod.uid}")  # what it claims first is believed
+        world.api.edit(pod.uid, world.api.given[pod.uid])
+        return
     dice, given = world.dice, world.api.given[pod.uid]
     cards = [
         Holding(inventory.family, 0, card.id, card.memory_mib, 100)
@@ -280,15 +286,31 @@ def _intruder_appears(world: "World") -> None:
 
 
 def _unreadable_pod_appears(world: "World") -> None:
-    """Another scheduler's pod asks for a card, and nobody can read which one it got."""
+    """Another scheduler's pod asks for a card, and nobody can read which one it got, or not even
+    what it asks for."""
     if not world.api.nodes:
         return
-    node = world.dice.choice(list(world.api.nodes.values()))
+    dice = world.dice
+    node = dice.choice(list(world.api.nodes.values()))
     uid = f"unreadable-{world.next_id()}"
-    world.api.put_pod(build.pod(uid, build.request(build.wants(1_000, 0)), scheduler="other"))
-    world.api.bind(uid, node.name, ())
-    world.api.edit(uid, (), GARBAGE)
-    world.say(f"stranger: binds {uid} to {node.name}, unreadably")
+    memory_pct = dice.choice((0, 0, 25))
+    ask = build.wants(0 if memory_pct else 1_000, 0, dice.choice((1, 2)), memory_pct=memory_pct)
+    cards = [c for i in node.inventories if i.family == ask.family for c in i.cards]
+    given = tuple(
+        Holding(
+            ask.family,
+            ask.container,
+            card.id,
+            card.memory_mib * memory_pct // 100 if memory_pct else ask.memory_mib,
+            ask.cores_pct,
+        )
+        for card in dice.sample(cards, min(ask.count, len(cards)))
+    )
+    world.api.excused.update((node.name, held.card) for held in given)
+    world.api.put_pod(build.pod(uid, build.request(ask), scheduler="other"))
+    world.api.bind(uid, node.name, given)
+    world.api.edit(uid, (), dice.choice((GARBAGE, GARBAGE, UNREADABLE)))
+    world.say(f"stranger: binds {uid} to {node.name} with {given}, unreadably")
 
 
 def _card_flaps(world: "World") -> None:

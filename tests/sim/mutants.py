@@ -36,11 +36,12 @@ def _believe(state: model.ClusterState, pod: model.Pod, seq: int) -> None:
     fold_books.charge(state, pod, fold_pods.adopted(pod.fact))
 
 
-def _rebuild_open(node: model.Node, fact: NodeObserved | None) -> None:
+def _rebuild_open(node: model.Node, fact: NodeObserved | None) -> list[model.Allocation]:
     """A `Node.rebuild` that forgets what the node's cards are closed for."""
-    _rebuild(node, fact)
+    changed = _rebuild(node, fact)
     for ledger in node.ledgers.values():
         ledger.blocked = None
+    return changed
 
 
 _hold, _rebuild = fold_pods._hold, model.Node.rebuild
@@ -50,6 +51,7 @@ PATCHES: dict[str, tuple[ModuleType | type, str, Any]] = {
     "fold believes what annotations say": (fold_pods, "_hold", _believe),
     "fold lets a pod of others claim anew": (fold_pods, "confirmed", lambda booked, said: said),
     "watcher believes claims beyond limits": (claims, "within_limits", lambda said, asked: said),
+    "what may be on any card counts nowhere": (model, "on_any_card", lambda known, *_: known),
     "a node's new fact ends its quarantine": (model.Node, "rebuild", _rebuild_open),
 }
 HANDLERS: dict[str, type] = {"fold releases whatever failed": BindFailed}
@@ -84,6 +86,7 @@ MUTANTS = (
     _mutant("fold believes what annotations say"),
     _mutant("fold lets a pod of others claim anew"),
     _mutant("watcher believes claims beyond limits"),
+    _mutant("what may be on any card counts nowhere"),
     _mutant("a node's new fact ends its quarantine"),
     _mutant("takes an obstacle for an ending in doubt"),
     _mutant("takes a refusal for an ending in doubt"),

@@ -44,6 +44,35 @@ def test_an_annotation_that_names_no_card_for_a_container_that_asks(text: str) -
     assert IDS in broken(fact).place
 
 
+def test_it_is_told_what_a_container_asks_for_whose_cards_nobody_can_read() -> None:
+    small = {
+        "volcano.sh/vgpu-number": 1,
+        "volcano.sh/vgpu-memory": 1000,
+        "volcano.sh/vgpu-cores": 5,
+    }
+    asked = DeviceRequest("vgpu", 0, "main", 1, 1000, 0, 5)
+    assert runs(small, {IDS: "garbage"}).unplaced == (asked,)
+    assert runs(small, {IDS: "GPU-a,NVIDIA,1000,5:"}).unplaced == ()
+    assert runs(small, {IDS: "garbage"}, phase="Failed").unplaced == ()
+    assert runs(TWO, {IDS: "garbage"}).unplaced == (DeviceRequest("vgpu", 0, "main", 2, 0, 100, 0),)
+    index = {"volcano.sh/gpu-memory": 500}, {"volcano.sh/gpu-index": "x"}
+    assert runs(*index).unplaced == (DeviceRequest("gpushare", 0, "", 1, 500, 0, 0),)
+
+
+def test_of_limits_that_nobody_can_read_whole_cards_are_told() -> None:
+    """No more of them than kubelet can give: a limit that is no number closes no node."""
+    fact = runs({**TWO, "volcano.sh/vgpu-memory-percentage": 101}, {IDS: "GPU-b,NVIDIA:"})
+    assert fact.unplaced == (DeviceRequest("vgpu", 0, "main", 2, 0, 100, 100),)
+    assert IDS in broken(fact).place
+
+
+def test_of_very_many_requests_the_rest_is_a_whole_card() -> None:
+    more = [container(f"c{number}", limits=ONE) for number in range(100)]
+    fact = runs(ONE, {IDS: "garbage"}, *more)
+    assert len(fact.unplaced) == 65
+    assert (fact.unplaced[-1].memory_pct, fact.unplaced[-1].cores_pct) == (100, 100)
+
+
 def test_what_no_container_misses_breaks_nothing() -> None:
     assert runs(ONE, {IDS: "GPU-a,NVIDIA,1,2:GPU-b,NVIDIA:"}).broken is None
     assert runs({"cpu": "1"}, {IDS: "GPU-b,NVIDIA:"}).broken is None

@@ -98,6 +98,7 @@ MISDELIVERED: Final = "Misdelivered"
 DEVICES_UNKNOWN: Final = "DevicesUnknown"
 """Of a `Corrected`: it was, but nobody knows with whose."""
 CLAIM_MISMATCH: Final = "ClaimMismatch"
+CLAIM_UNREADABLE: Final = "ClaimUnreadable"
 
 
 class Step(NamedTuple):
@@ -659,6 +660,12 @@ TABLE: Final = (
         Cure.TEXT,
         "the pod's annotations claim other devices than it was given",
         "find out who changed the annotations, and delete the pod if it may use what it claims",
+    ),
+    Reason(
+        CLAIM_UNREADABLE,
+        Cure.TEXT,
+        "the pod holds devices that its annotations do not name readably",
+        "correct the annotation that the message names, or delete the pod",
     ),
     Reason(
         "BrokenAssignment",

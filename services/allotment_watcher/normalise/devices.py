@@ -24,17 +24,20 @@ KEEP_APART = frozenset(name for name, family in FAMILIES.items() if family.keeps
 PHASE_KEYS = tuple(family.phase_key for family in FAMILIES.values() if family.phase_key)
 RECORDS = tuple(family.record for family in FAMILIES.values() if family.record is not None)
 BROKEN_ASSIGNMENT = "BrokenAssignment"
+UNPLACED_MOST = 64
+"""So many requests of one pod are told that may be on any card: each is booked on all of them."""
 ANNOTATED_MOST = 128
 """Of a claim beyond a pod's limits so many cards are told: it is shown, and never booked."""
 
 
 class Held(NamedTuple):
     """The cards that a bound pod claims within its limits, why there may be others that nobody can
-    tell, and all that it claims if that is something else."""
+    tell, all that it claims if that is something else, and what it asks for of those others."""
 
     holdings: tuple[Holding, ...] = ()
     broken: Problem | None = None
     annotated: tuple[Holding, ...] = ()
+    unplaced: tuple[DeviceRequest, ...] = ()
 
 
 def asked(
@@ -186,15 +189,19 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
         return Held()
     holdings: list[Holding] = []
     annotated: list[Holding] = []
+    unplaced: list[DeviceRequest] = []
     broken: Problem | None = None
     for family in FAMILIES.values():
         claimed, problems = family.holdings(source)
         mine = tuple(request for request in wanted if request.family == family.name)
-        if broken is None:
-            broken = next((p for r in mine if (p := _unknown(source, r, claimed, problems))), None)
+        unknown = [(r, p) for r in mine if (p := _unknown(source, r, claimed, problems))]
         is_readable = family.requests(source)[1] is None
-        if broken is None and problems and not mine and not is_readable:
-            broken = problems[0]
+        if problems and not mine and not is_readable:
+            most = _most(family, source, lens)
+            unknown = [(r, problems[0]) for r in _whole_cards(family, source, most)]
+        unplaced.extend(request for request, _ in unknown)
+        if broken is None and unknown:
+            broken = unknown[0][1]
         if mine or is_readable:
             counted = claims.within_limits(claimed, mine)
         else:
@@ -203,7 +210,24 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
         annotated.extend(claimed)
     if claims.agrees(tuple(holdings), tuple(annotated)):
         annotated.clear()
-    return Held(tuple(holdings), broken, tuple(annotated[:ANNOTATED_MOST]))
+    return Held(tuple(holdings), broken, tuple(annotated[:ANNOTATED_MOST]), _bounded(unplaced))
+
+
+def _bounded(unplaced: list[DeviceRequest]) -> tuple[DeviceRequest, ...]:
+    """Requests that may be on any card; of too many the first, with a whole card for the rest."""
+    rest = {r.family: r for r in unplaced[UNPLACED_MOST:]}
+    whole = (DeviceRequest(r.family, r.container, "", 1, 0, 100, 100) for r in rest.values())
+    return (*unplaced[:UNPLACED_MOST], *whole)
+
+
+def _whole_cards(
+    family: Family, source: PodSource, most: Mapping[int, int]
+) -> tuple[DeviceRequest, ...]:
+    """What containers can have at most if nobody can read how much of a card they ask for."""
+    return tuple(
+        DeviceRequest(family.name, index, source.containers[index].name, count, 0, 100, 100)
+        for index, count in sorted(most.items())
+    )
 
 
 def _most(family: Family, source: PodSource, lens: Lens) -> Mapping[int, int]:

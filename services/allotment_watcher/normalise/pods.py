@@ -125,6 +125,7 @@ def pod_through(
         shares_pct=claims.shares_pct(held.holdings, asked),
         ending=_ending(status, is_ended=phase in ENDED, is_deleting=bool(meta.deletion_timestamp)),
         misnamed=misnamed(annotations) if is_of_us and phase not in ENDED else (),
+        unplaced=() if phase in ENDED else held.unplaced,
     )
     return fact if is_of_us or node else _left_to_others(fact, devices.named(source, lens))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from allotment.core.ledger.claims import unreadable
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions import holding_rules
@@ -26,12 +27,17 @@ _FAMILY_RESOURCES = frozenset[str]().union(
 )
 GONE = "Gone"
 HOLDERS_NAMED = 5
+PERHAPS = "perhaps"
 PERCENT = frozenset((0, 100))
 """What a card's compute amounts to if it is counted in percent; else it is AI cores."""
 
 
 class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One container's part of a card. `seq` is the decision's, 0 if others bound the pod."""
+    """One container's part of a card. `seq` is the decision's, 0 if others bound the pod.
+
+    `phase` is ``reserved``, ``bound``, or ``perhaps``: nobody can read which of the node's cards
+    the pod holds.
+    """
 
     namespace: str
     name: str
@@ -205,8 +211,8 @@ def card_view(state: ClusterState, node: Node, family: str, card: Card) -> CardV
 def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
     """Who holds parts of a card, the largest part first."""
     return _largest_first(
-        _holder_view(state, uid, container, holding)
-        for (uid, container, _), holding in card.holders.items()
+        _holder_view(state, key[0], key[1], holding, perhaps=key in card.perhaps)
+        for key, holding in card.holders.items()
     )
 
 
@@ -225,7 +231,9 @@ def unlisted_of(state: ClusterState, node: Node) -> list[UnlistedView]:
     ]
 
 
-def _holder_view(state: ClusterState, uid: str, container: int, holding: Holding) -> HolderView:
+def _holder_view(
+    state: ClusterState, uid: str, container: int, holding: Holding, *, perhaps: bool = False
+) -> HolderView:
     pod = state.pods[uid]
     held = pod.allocation
     return HolderView(
@@ -235,7 +243,7 @@ def _holder_view(state: ClusterState, uid: str, container: int, holding: Holding
         container=container,
         memory_bytes=holding.memory_mib * MIB,
         compute_percent=holding.cores_pct,
-        phase=held.phase if held is not None else "",
+        phase=PERHAPS if perhaps else held.phase if held is not None else "",
         seq=held.seq if held is not None else 0,
         instance=piece_name(holding),
     )
@@ -447,7 +455,7 @@ def node_problems(node: Node) -> list[NodeProblem]:
                         message=f"registered {why}; {_holders_text(node, card)}",
                     )
                 )
-            if card.state == CONTRADICTORY:
+            if card.state == CONTRADICTORY and not card.perhaps:
                 pieces = ", ".join(sorted(f"[{piece}]" for piece in card.held))
                 problems.append(
                     NodeProblem(
@@ -485,7 +493,7 @@ def _holders_text(node: Node, card: Card) -> str:
 
 
 def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
-    """The pods that hold cards of the node of which nobody can tell which."""
+    """The pods that hold cards of the node of which nobody can tell which, and what that costs."""
     for uid in sorted(node.broken):
         fact = state.pods[uid].fact
         why = "" if fact.broken is None else f": {fact.broken.place} {fact.broken.message}"
@@ -494,6 +502,15 @@ def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
             place=f"pod {fact.namespace}/{fact.name}",
             message=f"no card of the node takes anything new because of it{why}",
         )
+    for held in node.allocations.values():
+        pod = state.pods[held.uid]
+        found = unreadable(pod) if held.unplaced else None
+        if found is not None:
+            yield NodeProblem(
+                code=found.code,
+                place=f"pod {pod.fact.namespace}/{pod.fact.name}",
+                message=f"{found.place} {found.message}",
+            )
 
 
 def _problem(problem: Problem) -> NodeProblem:

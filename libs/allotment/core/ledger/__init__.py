@@ -24,16 +24,25 @@ with a percentage (`shares_pct`) that of the memory of each card that it names. 
 differs (`ClaimMismatch`) an Event on the pod says so, `allot doctor`, `allot log`, and the
 gauge `allot_claim_mismatches`.
 
-A pod that nobody can read blocks its cards, not the cluster. A pod that others bound, and that
-holds devices which its annotations do not name readably, puts its node's cards in quarantine
-(`CardsQuarantined`) until it is mended or gone; what can be read of it is charged. What kubelet
-admitted it for it does occupy, and on which cards nobody can tell: to give out any of them
-could give one card to two pods. An Event on the pod, `allot doctor` and `allot get nodes` name
-it and the annotation. Its phase and its other annotations change nothing of that: a pod that
-waits for an image has its cards already, and its owner writes the annotations. So whoever may
-set `spec.nodeName` can keep the cards of the nodes that he names from others while his pod is
-there; a cluster of several tenants should keep that field to its schedulers. A pod that could
-not start makes its owner's next pod go to other cards if it can (`state.shunned`, by node,
-family and card: chips are known by their numbers, and every node has a chip 0), until some pod
-starts on them: a fact clears it, not a clock.
+A pod whose claim nobody can read costs its share, not the node. It holds devices, for kubelet
+admitted it, and its annotations do not name them readably; its limits still say how many and how
+much of each (`PodObserved.unplaced`). So until it is mended or gone each of its requests counts
+once on every card of the family that it can be on (`ledger.on_any_card`). That is enough: a request
+has no card twice. And nothing less is: if one of these cards kept no room for it, that may be the
+one. So a small share costs a small share of each card, and the rest is given out, though to nobody
+who wants a card alone; whole cards cost all cards of the family on that node, however few they are,
+because nobody can tell which. What looks like evidence is none: its phase (a pod that waits for an
+image has its cards already), its other annotations (its owner writes them), and what others hold
+(who handed it out did not ask our books). Of cards that are cut nothing bounded is safe: an
+instance has one holder, and each free one may be taken, so such a card gives nothing new; a chip
+that is cut by one template counts one piece more. What is booked so is marked (`Card.perhaps`), is
+not the first readable claim, does not make a card oversold, and counts once for the queue. An Event
+on the pod, `allot doctor`, `allot ledger` and `allot get nodes` say it (`ClaimUnreadable`).
+
+The node's cards are closed to all (`CardsQuarantined`) only where nobody knows the pod's requests
+either: if the object itself cannot be read, and in logs of before version 5.
+
+A pod that could not start makes its owner's next pod go to other cards if it can
+(`state.shunned`, by node, family and card: chips are known by their numbers, and every node has a
+chip 0), until some pod starts on them: a fact clears it, not a clock.
 """

@@ -69,7 +69,7 @@ def check_node(state: ClusterState, node: Node) -> Iterator[str]:
         yield from ledger.check(books, f"{node.name}/{family}")
         if books.blocked != node.blocked:
             yield f"{node.name}/{family}: is blocked by {books.blocked}, its node by {node.blocked}"
-    unreadable = {uid for uid, allocation in node.allocations.items() if allocation.broken}
+    unreadable = {uid for uid, allocation in node.allocations.items() if allocation.closes_node}
     if unreadable != node.broken:
         yield f"node {node.name}: {sorted(unreadable ^ node.broken)} are wrongly in quarantine"
     fresh = Node(node.name, node.row)

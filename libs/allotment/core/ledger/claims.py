@@ -20,7 +20,7 @@ import msgspec
 
 from allotment.core.ledger.model import BOUND, Pod
 from allotment.core.ledger.partitions import UNCONFIRMED, holding_rules
-from allotment.core.reasons import CLAIM_MISMATCH
+from allotment.core.reasons import CARDS_QUARANTINED, CLAIM_MISMATCH, CLAIM_UNREADABLE
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import DeviceRequest, Holding, Problem
 
@@ -139,6 +139,30 @@ def difference(decision: int, booked: tuple[Holding, ...], fact: PodObserved) ->
         "annotations",
         f"claim {claim}, but {why}: the books go by that, whatever annotations say",
     )
+
+
+def unreadable(pod: Pod) -> Problem | None:
+    """What it means for its node's cards that nobody can read which of them a pod holds; None if
+    somebody can."""
+    held = pod.allocation
+    if held is None or not held.broken:
+        return None
+    why = pod.fact.broken or Problem(CARDS_QUARANTINED, "annotations", "cannot be read")
+    if held.closes_node:
+        meaning = (
+            f"so nobody knows which cards of node {held.node} this pod holds, and they take no "
+            "new pod"
+        )
+        return Problem(CARDS_QUARANTINED, why.place, f"{why.message}: {meaning}")
+    known = held.known_places
+    perhaps = tuple(h for h in held.holdings if (h.family, h.container, h.card) not in known)
+    if not perhaps:
+        return None  # the node lists no card that it could be
+    meaning = (
+        f"the pod may be on any of these cards of node {held.node}, so its share is reserved on "
+        f"each of them: {claim_text(perhaps)}"
+    )
+    return Problem(CLAIM_UNREADABLE, why.place, f"{why.message}: {meaning}")
 
 
 def claimed(fact: PodObserved) -> tuple[Holding, ...]:

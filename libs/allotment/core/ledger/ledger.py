@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from allotment.core.ledger.partitions import (
+    UNCONFIRMED,
     UNPARTITIONED,
     Table,
     holding_rules,
     partitioner_of,
     share_mib,
 )
-from allotment_proto.facts import CardFact, Holding, Inventory
+from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory
 
 _EXCLUSIVE = "exclusive:"
 _SHARING = frozenset(("", "hami-core"))
@@ -25,6 +26,7 @@ _SHARING = frozenset(("", "hami-core"))
 _HolderKey = tuple[str, int, str]
 """(pod uid, container index, instance): a container never gets the same piece of a card twice, but
 others may give it several."""
+_NOBODY: frozenset[_HolderKey] = frozenset()
 
 
 class Card:
@@ -32,6 +34,7 @@ class Card:
 
     `partitioner` says how it is handed out in pieces, None if by amounts alone; `state` is what can
     still be had then. `tags` counts the holders of each tag that others may keep apart from.
+    `perhaps` are the holders that may be on another card instead: nobody can tell.
     """
 
     __slots__ = (
@@ -42,6 +45,7 @@ class Card:
         "free_slots",
         "holders",
         "partitioner",
+        "perhaps",
         "slot",
         "state",
         "table",
@@ -59,6 +63,7 @@ class Card:
         self.free_memory_mib = fact.memory_mib
         self.free_cores_pct = fact.cores_pct
         self.holders: dict[_HolderKey, Holding] = {}
+        self.perhaps: frozenset[_HolderKey] = _NOBODY
         self.state = UNPARTITIONED
         self.tags: dict[str, int] = {}
 
@@ -101,7 +106,18 @@ class Card:
 
     @property
     def oversold(self) -> bool:
-        return self.free_slots < 0 or self.free_memory_mib < 0 or self.free_cores_pct < 0
+        """Whether more is held than it has, without those of whom nobody knows whether they hold
+        anything of it."""
+        free = self.free_slots, self.free_memory_mib, self.free_cores_pct
+        if min(free) >= 0 or not self.perhaps:
+            return min(free) < 0
+        perhaps = [self.holders[key] for key in self.perhaps]
+        back = (
+            len(perhaps),
+            sum(self.charged_mib(held) for held in perhaps),
+            sum(held.cores_pct for held in perhaps),
+        )
+        return min(has + more for has, more in zip(free, back, strict=True)) < 0
 
     def copy(self) -> "Card":
         twin = Card.__new__(Card)
@@ -113,6 +129,7 @@ class Card:
         twin.free_memory_mib = self.free_memory_mib
         twin.free_cores_pct = self.free_cores_pct
         twin.holders = dict(self.holders)
+        twin.perhaps = self.perhaps
         return twin
 
 
@@ -137,8 +154,13 @@ class Ledger:
         self.by_id = {card.fact.id: card for card in self.cards}
         self._shared: set[str] = set()
 
-    def charge(self, uid: str, holding: Holding, tags: tuple[str, ...] = ()) -> None:
-        """Book a holding. One on a card this node does not (or no longer) have is not booked."""
+    def charge(
+        self, uid: str, holding: Holding, tags: tuple[str, ...] = (), *, perhaps: bool = False
+    ) -> None:
+        """Book a holding. One on a card this node does not (or no longer) have is not booked.
+
+        `perhaps`: nobody can tell whether it is on this card, or on another one.
+        """
         card = self.by_id.get(holding.card)
         key = (uid, holding.container, holding.instance)
         if card is None or key in card.holders:
@@ -146,6 +168,8 @@ class Ledger:
         if holding.card in self._shared:
             card = self._own(card)
         card.holders[key] = holding
+        if perhaps:
+            card.perhaps |= {key}
         card.free_slots -= 1
         card.free_cores_pct -= holding.cores_pct
         if card.partitioner is None:
@@ -164,9 +188,12 @@ class Ledger:
             return
         if holding.card in self._shared:
             card = self._own(card)
-        booked = card.holders.pop((uid, holding.container, holding.instance), None)
+        key = (uid, holding.container, holding.instance)
+        booked = card.holders.pop(key, None)
         if booked is None:
             return
+        if card.perhaps:
+            card.perhaps -= {key}
         card.free_slots += 1
         card.free_cores_pct += booked.cores_pct
         if card.partitioner is None:
@@ -227,6 +254,42 @@ def sized(
             memory_mib = share_mib(card.fact.memory_mib, memory_pct)
             held = msgspec.structs.replace(held, memory_mib=memory_mib)
         found.append(held)
+    return tuple(found)
+
+
+def on_any_card(
+    known: tuple[Holding, ...],
+    requests: tuple[DeviceRequest, ...],
+    ledgers: Mapping[str, Ledger],
+) -> tuple[Holding, ...]:
+    """What is known of a pod's devices, and for each request of which nobody can tell the cards a
+    share of every card that it can be on.
+
+    A request has no card twice, so one share of each is the most that it can have of any, and also
+    the least that keeps every card from being oversold; no card gives more than it has. An instance
+    of a MIG card has one holder, and nobody can tell which instance it is: that card gives nothing
+    more.
+    """
+    found = list(known)
+    named = {(held.family, held.container, held.card) for held in known}
+    for request in requests:
+        ledger, rules = ledgers.get(request.family), holding_rules(request.family)
+        for card in () if ledger is None else ledger.cards:
+            place = request.family, request.container, card.fact.id
+            if request.chip not in ("", card.fact.model) or place in named:
+                continue
+            is_counted = card.partitioner is None or card.partitioner is rules.partitioner
+            memory_mib = request.memory_mib
+            if request.memory_pct:
+                memory_mib = share_mib(card.fact.memory_mib, request.memory_pct)
+            found.append(
+                Holding(
+                    *place,
+                    min(memory_mib, card.fact.memory_mib),
+                    min(request.cores_pct, card.fact.cores_pct),
+                    rules.unknown(request) if is_counted else UNCONFIRMED,
+                )
+            )
     return tuple(found)
 
 

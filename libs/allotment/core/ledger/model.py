@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from allotment.core.ledger.changes import Trail
-from allotment.core.ledger.ledger import Ledger, sized
+from allotment.core.ledger.ledger import Ledger, on_any_card, sized
 from allotment.core.reasons import CARDS_QUARANTINED
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -31,6 +31,7 @@ from allotment_proto.facts import (
     ALONE,
     Amounts,
     Attachment,
+    DeviceRequest,
     Holding,
     PodPreference,
     PodSubject,
@@ -75,6 +76,47 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
     """The pod as it was last seen: its labels, and what it says about other pods."""
     volumes: tuple[tuple[str, str], ...] = ()
     """Of its claims those that are bound to volumes that were there, each with its volume."""
+
+    @property
+    def unplaced(self) -> tuple[DeviceRequest, ...]:
+        """The requests of which nobody can tell the cards: `holdings` has them on every card that
+        they can be on, until somebody can."""
+        return self.fact.unplaced if self.broken and self.fact is not None else ()
+
+    @property
+    def known_places(self) -> frozenset[tuple[str, int, str]]:
+        """Of pods that others bound: the family, container and card of what their claim names."""
+        return frozenset(map(_place, self.fact.holdings if self.fact is not None else ()))
+
+    @property
+    def quota_holdings(self) -> tuple[Holding, ...]:
+        """What counts for a quota. What may be on any card counts once for each card that is asked
+        for, as the largest of what it can be."""
+        if not self.unplaced:
+            return self.holdings
+        known = self.known_places
+        found = [held for held in self.holdings if _place(held) in known]
+        for family, container in dict.fromkeys((r.family, r.container) for r in self.unplaced):
+            mine = (family, container)
+            count = sum(r.count for r in self.unplaced if (r.family, r.container) == mine)
+            count -= sum((held.family, held.container) == mine for held in found)
+            perhaps = [
+                held
+                for held in self.holdings
+                if (held.family, held.container) == mine and _place(held) not in known
+            ]
+            perhaps.sort(key=lambda held: (held.memory_mib, held.cores_pct), reverse=True)
+            found += perhaps[: max(count, 0)]
+        return tuple(found)
+
+    @property
+    def closes_node(self) -> bool:
+        """Whether nobody can tell either how much it can hold of any card."""
+        return self.broken and not self.unplaced
+
+
+def _place(held: Holding) -> tuple[str, int, str]:
+    return held.family, held.container, held.card
 
 
 CardPlace = tuple[str, str, str]
@@ -121,7 +163,7 @@ class Node:
         self.allocations: dict[str, Allocation] = {}
         self.last_stamp_s = 0
         self.broken: set[str] = set()
-        """Uids of pods that hold devices here of which nobody can tell which."""
+        """Uids of pods that hold devices here of which nobody can tell which, nor how much."""
         self.unsaid_milli = self.unsaid_bytes = 0
         """What scores add to what is in use; see `PodRequest.unsaid`."""
         self.attached: dict[str, dict[str, int]] = {}
@@ -132,8 +174,9 @@ class Node:
         """The reason why no card of this node takes anything new, None if they do."""
         return CARDS_QUARANTINED if self.broken else None
 
-    def rebuild(self, fact: NodeObserved | None) -> None:
-        """Take over a new fact and book every allocation on it afresh."""
+    def rebuild(self, fact: NodeObserved | None) -> list[Allocation]:
+        """Take over a new fact and book every allocation on it afresh. Those that hold something
+        else on the cards as they are now."""
         self.fact = fact
         self.labels = dict(fact.labels) if fact else {}
         blocked = self.blocked
@@ -147,14 +190,19 @@ class Node:
         self.extended_free = dict(fact.extended) if fact else {}
         self.unsaid_milli = self.unsaid_bytes = 0
         self.attached = {}
+        changed = []
         for allocation in self.allocations.values():
-            self._size(allocation)
+            before = allocation.holdings
+            allocation.holdings = self.holdings_of(allocation)
+            if allocation.holdings != before:
+                changed.append(allocation)
             self._book(allocation, 1)
+        return changed
 
     def charge(self, allocation: Allocation) -> None:
         self.allocations[allocation.uid] = allocation
-        self._size(allocation)
-        if allocation.broken:
+        allocation.holdings = self.holdings_of(allocation)
+        if allocation.closes_node:
             self.broken.add(allocation.uid)
             self._block()
         self._book(allocation, 1)
@@ -166,11 +214,18 @@ class Node:
             self._block()
         self._book(allocation, -1)
 
-    def _size(self, allocation: Allocation) -> None:
-        """What others bound holds of each card what its limits say in percent of that card."""
-        fact = allocation.fact
-        if not allocation.seq and fact is not None and fact.shares_pct:
-            allocation.holdings = sized(allocation.holdings, fact.shares_pct, self.ledgers)
+    def holdings_of(self, allocation: Allocation) -> tuple[Holding, ...]:
+        """What an allocation holds of this node's cards. What others bound holds of each card what
+        its limits say in percent of that card, and a share of every card that it can be on.
+        """
+        fact, holdings = allocation.fact, allocation.holdings
+        if allocation.seq or fact is None:
+            return holdings
+        if allocation.unplaced:
+            holdings = on_any_card(fact.holdings, allocation.unplaced, self.ledgers)
+        if fact.shares_pct:
+            holdings = sized(holdings, fact.shares_pct, self.ledgers)
+        return holdings
 
     def _block(self) -> None:
         for ledger in self.ledgers.values():
@@ -187,10 +242,16 @@ class Node:
         if fact is not None and (fact.request.unsaid != _SAID or fact.request.attachments):
             self.book_said(fact, sign)
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
+        known = allocation.known_places if allocation.broken else None
         for holding in allocation.holdings:
             ledger = ledgers.get(holding.family)
-            if ledger is not None:
-                (ledger.charge if sign > 0 else ledger.release)(uid, holding, tags)
+            if ledger is None:
+                continue
+            if sign < 0:
+                ledger.release(uid, holding, tags)
+            else:
+                perhaps = known is not None and _place(holding) not in known
+                ledger.charge(uid, holding, tags, perhaps=perhaps)
 
     def book_said(self, fact: PodObserved, sign: int) -> None:
         """Book what only a pod's fact says of it: what scores add, and its volumes."""

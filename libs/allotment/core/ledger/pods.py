@@ -10,7 +10,6 @@ from allotment.core.ledger import evictions as fold_evictions
 from allotment.core.ledger import groups as fold_groups
 from allotment.core.ledger.books import charge, note_single, release, sort_in, wait_no_more
 from allotment.core.ledger.claims import agrees, claimed, confirmed
-from allotment.core.ledger.ledger import sized
 from allotment.core.ledger.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
 from allotment_proto.events import Corrected, PodGone, PodObserved
 from allotment_proto.volcano.keys import PHASE_FAILED, PHASE_SUCCESS
@@ -76,8 +75,7 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         seen.volumes = held.volumes
     elif held.holdings and not held.broken:
         seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
-    if not held.seq and fact.shares_pct:
-        seen.holdings = sized(seen.holdings, fact.shares_pct, state.nodes[held.node].ledgers)
+    seen.holdings = state.nodes[held.node].holdings_of(seen)
     if _is_as_booked(held, seen):
         if held.phase != seen.phase:
             held.phase = BOUND
@@ -178,6 +176,7 @@ def _is_as_booked(held: Allocation, seen: Allocation) -> bool:
     return (
         held.holdings == seen.holdings
         and held.broken == seen.broken
+        and held.unplaced == seen.unplaced
         and held.tags == seen.tags
         and held.cpu_milli == seen.cpu_milli
         and held.memory_bytes == seen.memory_bytes

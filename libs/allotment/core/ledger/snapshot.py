@@ -225,7 +225,7 @@ def _restored(image: _Snapshot) -> ClusterState:
             )
             if held.volumes:
                 state.local[entry.fact.uid] = None
-            if held.broken:
+            if pod.allocation.closes_node:
                 state.nodes[held.node].broken.add(entry.fact.uid)
             state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
             if held.phase == RESERVED:

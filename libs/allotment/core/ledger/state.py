@@ -148,8 +148,7 @@ def _node_observed(state: ClusterState, event: NodeObserved, seq: int) -> None:
     node = node_of(state, event.name)
     if node.fact is not None and node.fact.uid == event.uid and node.fact.rv > event.rv:
         return
-    node.rebuild(event)
-    state.touch(node)
+    _rebuild(state, node, event)
     state.room_seq = state.nodes_seq = seq
 
 
@@ -157,10 +156,17 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
     node = state.nodes.get(event.name)
     if node is None or node.fact is None or node.fact.uid != event.uid:
         return
-    node.rebuild(None)
-    state.touch(node)
+    _rebuild(state, node, None)
     state.nodes_seq = seq
     forget_if_empty(state, node)
+
+
+def _rebuild(state: ClusterState, node: Node, fact: NodeObserved | None) -> None:
+    changed = node.rebuild(fact)
+    state.touch(node)
+    for allocation in changed:
+        state.touch(node, allocation, -1)
+        state.touch(node, allocation, 1)
 
 
 def _policy_loaded(state: ClusterState, event: PolicyLoaded, seq: int) -> None:

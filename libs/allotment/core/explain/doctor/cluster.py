@@ -28,7 +28,7 @@ from allotment.core.explain.views import (
     node_problems,
 )
 from allotment.core.ledger.check import check
-from allotment.core.ledger.claims import mismatch
+from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.queues.round.verdict import Holder, quota_waits
@@ -172,6 +172,17 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
             message=f"its cards take nothing new because of pod {pod.namespace}/{pod.name}{why}",
             remedy="mend the pod's annotation, or delete the pod",
         )
+    for held in node.allocations.values():
+        found = unreadable(state.pods[held.uid]) if held.unplaced else None
+        if found is not None:
+            pod = state.pods[held.uid].fact
+            yield Finding(
+                severity=WARNING,
+                code=found.code,
+                subject=f"pod {pod.namespace}/{pod.name}",
+                message=f"{found.place} {found.message}",
+                remedy=REASONS[found.code].advice,
+            )
     listed = {(family, card) for family, x in node.ledgers.items() for card in x.by_id}
     for held in node.allocations.values():
         for holding in held.holdings:

@@ -5,7 +5,7 @@ A family that is not listed in `_RULES` has plain shares: its cards are partitio
 have a table, and an instance says nothing.
 """
 
-from allotment.core.ledger.partitions.base import UNCONFIRMED, Partitioner
+from allotment.core.ledger.partitions.base import UNCONFIRMED, WHOLE, Partitioner
 from allotment.core.ledger.partitions.mindcluster import MINDCLUSTER
 from allotment_proto.facts import DeviceRequest
 from allotment_proto.volcano import ascend, mindcluster, vgpu
@@ -28,6 +28,10 @@ class HoldingRules:
     def granted(self, instance: str, request: DeviceRequest) -> str:
         """The piece that is claimed if it is as large as what is asked for, else one that is."""
         return ""
+
+    def unknown(self, request: DeviceRequest) -> str:
+        """The piece to book where a request may be on a card, and nobody can tell."""
+        return WHOLE
 
     def shown(self, instance: str) -> str:
         """The piece as its users know it: a MIG instance, a template."""
@@ -53,6 +57,9 @@ class _Ascend(HoldingRules):
         wanted = request.templates or ("",)
         return instance if template in wanted else ascend.instance_name(word, wanted[0])
 
+    def unknown(self, request: DeviceRequest) -> str:
+        return ascend.instance_name(request.chip, request.templates[0] if request.templates else "")
+
     def shown(self, instance: str) -> str:
         return ascend.parse_instance(instance)[1]
 
@@ -65,6 +72,13 @@ class _Mindcluster(HoldingRules):
         if not request.templates or (piece and piece.cores == request.cores_pct):
             return instance if request.templates else ""
         return request.templates[0]
+
+    def unknown(self, request: DeviceRequest) -> str:
+        """Chips count pieces and tell none apart, so one more of the kind is what it takes. Of
+        several kinds nobody can tell which it is: such a chip gives nothing more."""
+        if len(request.templates) > 1:
+            return UNCONFIRMED
+        return request.templates[0] if request.templates else WHOLE
 
 
 _PLAIN = HoldingRules()

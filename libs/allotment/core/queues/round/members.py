@@ -211,7 +211,7 @@ def _counted(state: ClusterState, pod: Pod) -> Resources:
         if names is None or not any(name in amounts for name in names):
             continue
         if pod.allocation is not None:
-            held = [h for h in pod.allocation.holdings if h.family == family.name]
+            held = [h for h in pod.allocation.quota_holdings if h.family == family.name]
             real = sum(h.memory_mib for h in held), sum(h.cores_pct for h in held)
         else:
             shares = [ask for ask in pod.fact.request.devices if ask.family == family.name]
@@ -235,7 +235,7 @@ def _held_cards(state: ClusterState, pod: Pod) -> Resources:
     if len(cards) != 1:
         return NOTHING  # labels that do not tell which card it is
     card, milli = cards[0], dict(held.extended).get(cards[0].resource, 0) * MILLI
-    for holding in held.holdings:
+    for holding in held.quota_holdings:
         ledger = node.ledgers.get(holding.family) if holding.family in CARD_QUOTA else None
         known = ledger.by_id.get(holding.card) if ledger is not None else None
         if known is None:
