@@ -153,6 +153,7 @@ class Simulation:
             evictions=outcome.evictions,
             holds=outcome.holds,
             nominations=outcome.nominations,
+            rules=outcome.rules,
         )
         if outcome.says_anything:
             self._emit(decided)

@@ -153,6 +153,8 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     passed the gate of their queue or are told what they lack, `evictions` pods that make room,
     `holds` all reservations from now on (None: as before). `nominations` are the pods for which
     the victims go: the nodes are kept for them until they were tried there with all victims gone.
+    `rules` says by which rules groups were decided about, so that a later release makes the
+    decision again as it was made (0: those of before version 5; `core/queues/round/rounds.py`).
     """
 
     cycle: str
@@ -171,6 +173,7 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     evictions: tuple[Eviction, ...] = ()
     holds: tuple[Held, ...] | None = None
     nominations: tuple[Nomination, ...] = ()
+    rules: Amount = 0
 
 
 class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -63,7 +63,7 @@ class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """scorer → binder: what to decide, computed on the state at `basis`. With `failed` nothing is
-    proposed: the scorer could not compute anything, and why.
+    proposed: the scorer could not compute anything, and why. `rules` as in `Decided`.
     """
 
     v: int
@@ -82,6 +82,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     holds: tuple[Held, ...] | None = None
     nominations: tuple[Nomination, ...] = ()
     failed: str = ""
+    rules: Amount = 0
 
     def __post_init__(self) -> None:
         check_cycle(self.cycle)

@@ -93,6 +93,7 @@ class Deciding:
             evictions=made.evictions,
             holds=made.holds,
             nominations=made.nominations,
+            rules=made.rules,
         )
 
     def _decided(
@@ -121,6 +122,7 @@ class Deciding:
             evictions=proposal.evictions,
             holds=proposal.holds,
             nominations=proposal.nominations,
+            rules=proposal.rules,
         )
 
 

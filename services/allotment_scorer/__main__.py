@@ -108,6 +108,7 @@ class Scorer:
             holds=outcome.holds,
             evictions=outcome.evictions,
             nominations=outcome.nominations,
+            rules=outcome.rules,
             stages=(*opened.stages, stage),
         )
 

@@ -128,6 +128,7 @@ class Interpreter(Teller):
             evictions=outcome.evictions,
             holds=outcome.holds,
             nominations=outcome.nominations,
+            rules=outcome.rules,
         )
         version = version_of((event,))
         envelope = Envelope(v=version, at_ms=NOW_S * 1_000, by="script", events=(event,))

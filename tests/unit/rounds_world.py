@@ -87,6 +87,7 @@ class World:
             holds=found.holds,
             evictions=found.evictions,
             nominations=found.nominations,
+            rules=found.rules,
         )
         self.tell(decided)
         assert check(self.state) == []

@@ -77,6 +77,7 @@ class Scene(Contest):
             evictions=found.evictions,
             holds=found.holds,
             nominations=found.nominations,
+            rules=found.rules,
         )
         return msgspec.structs.replace(honest, **changes)
 

@@ -71,9 +71,11 @@ def decided(world: World) -> Decided:
         evictions=found.evictions,
         holds=found.holds,
         nominations=found.nominations,
+        rules=found.rules,
     )
     made = Deciding(state).decide(proposal, 1, STAGE).decided
     assert isinstance(made, Decided)
+    assert made.rules == found.rules
     world.tell(made)
     assert len(accepted(state, made, world.seq)) == len(made.placements)
     return made

@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from allotment.core.logport import Record
+from allotment.core.queues.round.rounds import RULES
 from allotment.core.replay.replay import Index, Replayer
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Decided
-from allotment_proto.facts import Policy
+from allotment_proto.facts import Policy, Problem
 from tests.recording import Recorder, busy_cluster, vgpu
+from tests.recording_batch import POLICY, BatchRecorder
 from tests.unit.replaying import verify
 
 
@@ -154,6 +156,38 @@ def test_what_this_release_cannot_make_again_is_skipped_with_the_reason() -> Non
     found = verify(other.records).first_skipped
     assert found is not None
     assert "quantum" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [(RULES, "worker-0: containers a, b ask for parts"), (0, "worker-0: ask for parts")],
+)
+def test_a_decision_about_a_group_is_made_again_by_the_rules_of_its_time(
+    rules: int, said: str
+) -> None:
+    """What a refusal of a group says has its subject, and had none before version 5."""
+    log = BatchRecorder()
+    log.policy(POLICY)
+    log.queue("default")
+    log.node("n1")
+    log.group("team", 2, 2, 4_000)
+    problem = Problem("InvalidRequest", "containers a, b", "ask for parts of a GPU")
+    for uid in tuple(log.state.pods):
+        log.observe(uid, problem=problem)
+    log.round(rules)
+    short = log.state.groups["default/team"].short
+    assert short is not None
+    assert said in short.message
+    report = verify(log.records)
+    assert (report.identical, report.different, report.skipped) == (1, 0, 0)
+    other = tampered(log.records, lambda d: msgspec.structs.replace(d, rules=RULES - rules))
+    assert verify(other).different == 1
+    newer = tampered(log.records, lambda d: msgspec.structs.replace(d, rules=RULES + 1))
+    found = verify(newer).first_skipped
+    assert found is not None
+    assert (
+        found.reason == f"it was made by rules {RULES + 1}, this release knows those up to {RULES}"
+    )
 
 
 def test_unreadable_records_are_counted_and_change_nothing() -> None:

@@ -27,7 +27,7 @@ from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.round.rounds import RULES, Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
@@ -225,7 +225,7 @@ class Replayer:
         reason = self._why_not(event)
         if reason:
             return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), None
-        again = self._rounds.run(event.batch, self._board)
+        again = self._rounds.run(event.batch, self._board, rules=event.rules)
         finding = _first_difference(
             stop.key,
             event,
@@ -243,6 +243,8 @@ class Replayer:
         """Why this release cannot make a decision again; empty if it can."""
         if event.assumed:
             return f"it stood on cycles not yet decided: {', '.join(event.assumed)}"
+        if event.rules > RULES:
+            return f"it was made by rules {event.rules}, this release knows those up to {RULES}"
         unknown = sorted(set(self.state.policy.families) - set(FAMILIES))
         if unknown:
             return f"device families not known to this release: {', '.join(unknown)}"

@@ -24,17 +24,22 @@ from allotment.core.reasons import NOT_ENOUGH_RESOURCES, main_cause, refusal_tex
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
 
+PLACES_NAMED = 1
+"""From these rules on (`Decided.rules`), why a pod's request can never be granted names the place
+in its manifest. Decisions of before have the rest of the sentence alone."""
+
 
 class Places:
     """Asks a ranker, between its `begin` and `end`, and remembers what it said."""
 
-    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
+    def __init__(self, state: ClusterState, ranker: WholeRanker, rules: int) -> None:
         self.placements: dict[str, Placement] = {}
         """By uid: what is assumed now."""
         self.refusals: dict[str, Refusal] = {}
         """By uid: what was last said to a pod that found no place."""
         self._state = state
         self._ranker = ranker
+        self._rules = rules
         self._order: list[str] = []
         self._bounding = Bounding(state, self.placements)
         self._most: dict[tuple[PodRequest, int], int] = {}
@@ -135,8 +140,10 @@ class Places:
 
     def _no(self, refusal: Refusal) -> No:
         self.refusals[refusal.uid] = refusal
-        if refusal.problem is not None:
-            return No(refusal.problem.code, refusal.problem.message)
+        problem = refusal.problem
+        if problem is not None:
+            named = f"{problem.place} " if self._rules >= PLACES_NAMED else ""
+            return No(problem.code, named + problem.message)
         code = main_cause(refusal.reasons)
         return No(code, refusal_text(refusal))
 

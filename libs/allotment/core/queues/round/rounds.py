@@ -22,7 +22,7 @@ from allotment.core.queues.plugins.registry import PLUGINS, Configured, configur
 from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
-from allotment.core.queues.round.places import Places
+from allotment.core.queues.round.places import PLACES_NAMED, Places
 from allotment.core.queues.round.victims import Hunt, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
@@ -30,6 +30,10 @@ from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
 from allotment.core.queues.work import Job, World
 from allotment_proto.events import Admission, Held
 from allotment_proto.facts import Policy
+
+RULES = PLACES_NAMED
+"""The newest rules of rounds (`Decided.rules`), and those by which new decisions are made. A rule
+that changes what a round says gets a number of its own, and old decisions keep theirs."""
 
 
 class Opening(NamedTuple):
@@ -106,9 +110,12 @@ class Rounds:
         ranker: WholeRanker,
         most: int = BATCH_MAX,
         on_step: OnStep = untimed,
+        *,
+        rules: int = RULES,
     ) -> Outcome:
         """Decide about the batch: pod by pod, or while there are queues by groups, until so many
         pods are placed. Each placement stands on those before it. `on_step` hears of each step.
+        `rules` are those of the decision that is made again; see `Decided.rules`.
         """
         state = self.state
         if not state.is_batched:
@@ -117,7 +124,7 @@ class Rounds:
         actions = state.policy.actions
         ranker.begin()
         try:
-            places = Places(state, ranker)
+            places = Places(state, ranker, rules)
             made = OutcomeBuilder(state, session, places)
             made.take_refused(admitted, wanted.union(said.group for said in admissions))
             for key in sorted(wanted):
@@ -142,7 +149,7 @@ class Rounds:
         outcome = made.outcome(admissions, held if held != state.holds else None)
         session.close()
         return msgspec.structs.replace(
-            outcome, evictions=victims.evictions, nominations=victims.nominations
+            outcome, evictions=victims.evictions, nominations=victims.nominations, rules=rules
         )
 
     def _take_orphan(

@@ -54,7 +54,7 @@ from allotment.core.queues.resources import (
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
 from allotment.core.queues.round.places import Places
-from allotment.core.queues.round.rounds import Rounds, best_effort
+from allotment.core.queues.round.rounds import RULES, Rounds, best_effort
 from allotment.core.queues.round.victims import keeping
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.shares import open_books, share_of
@@ -575,7 +575,7 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
     found = []
     board.begin()
     try:
-        places = Places(opened.state, board)
+        places = Places(opened.state, board, RULES)
         for task in in_force.in_turn(job, session.due_tasks(job)):
             no = no_part or in_force.allocatable(job, task)
             if no is not None:
@@ -637,7 +637,8 @@ def _why(opened: _Opened, job: Job) -> No | None:
         if refusal is None:
             return None
         if refusal.problem is not None:
-            return No(refusal.problem.code, refusal.problem.message)
+            text = f"{refusal.problem.place} {refusal.problem.message}"
+            return No(refusal.problem.code, text)
         return No((refusal.reasons or (("", 0),))[0][0], "")
     if job.phase in WAITING:
         return None if job.view.min_resources is None else session.job_enqueueable(job)
