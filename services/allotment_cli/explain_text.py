@@ -13,7 +13,7 @@ from allotment.core.explain.schema import (
     Status,
     WaitingFor,
 )
-from allotment.core.explain.views import asked_whole, card_word
+from allotment.core.explain.views import PERHAPS, asked_whole, card_word
 from allotment.core.ledger.model import ENDED
 from allotment.core.units import age_text, bytes_text, cpu_text, duration_text
 from allotment_cli import explain_sections as sections
@@ -129,7 +129,7 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
         yield from story_fields(found.life)
     if found.placement is not None:
         held = found.placement
-        verb = "Held" if held.phase == "released" else "Holds"
+        verb = {"released": "Held", PERHAPS: "May hold"}.get(held.phase, "Holds")
         parts = [
             f"{held.node}/{d.device} ({_card_text(d)}): "
             + part_text(d.memory_bytes, d.compute_percent, d.compute_whole)

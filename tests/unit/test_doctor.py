@@ -7,6 +7,7 @@ from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.queue import explain_queue
+from allotment.core.explain.views import node_views
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment_cli.explain_text import explanation_lines
@@ -49,6 +50,29 @@ def test_quarantine_names_the_pod_and_comes_first() -> None:
     assert (first.severity, first.code) == (ERROR, "CardsQuarantined")
     assert "default/pod-a" in first.message
     assert second.code == "CardUnhealthy"
+
+
+def test_a_claim_that_nobody_can_read_is_named_with_the_cards_that_it_costs_a_share_of() -> None:
+    broken = Problem("BrokenAssignment", "annotation volcano.sh/vgpu-ids-new", "is 'x'")
+    asks = build.wants(1_000, 5)
+    held = pod(
+        "a", build.request(asks), node="n1", phase="Running", broken=broken, unplaced=(asks,)
+    )
+    story, state = PodStory("default", "pod-a"), ClusterState()
+    events: tuple[Event, ...] = (node("n1", 2), held)
+    for seq, event in enumerate(events, 1):
+        apply(state, event, seq)
+        story.follow(seq, 900_000, Envelope(v=1, at_ms=900_000, by="x", events=(event,)), state)
+    (found,) = findings(state, NOW_MS)
+    assert (found.code, found.subject) == ("ClaimUnreadable", "pod default/pod-a")
+    assert "may be on any of these cards of node n1" in found.message
+    (problem,) = node_views(state)[0].problems
+    assert (problem.code, problem.place) == ("ClaimUnreadable", "pod default/pod-a")
+    (line,) = [x for x in explanation_lines(explain(state, story, NOW_MS)) if "May hold" in x]
+    assert "n1/GPU-0" in line
+    life = story.latest
+    assert life is not None
+    assert any(moment.text.startswith("ClaimUnreadable: ") for moment in life.moments)
 
 
 def test_a_card_that_its_node_does_not_list() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from allotment.core.ledger.check import oversold
 from allotment.core.ledger.claims import unreadable
 from allotment.core.reasons import CARDS_QUARANTINED, CLAIM_UNREADABLE
+from allotment_binder.pacing import bindable
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Problem
 from tests import build
@@ -190,3 +191,24 @@ def test_a_log_from_before_closes_its_node_until_the_pod_is_read_again() -> None
     assert world.blocked() is None
     assert free(world) == [(9, 15_000, 95)] * 2
     world.audit()
+
+
+def test_nobody_waits_for_the_plugin_of_a_pod_whose_claim_nobody_can_read() -> None:
+    """Its owner could leave it pending for ever."""
+    waits = unread("x", build.wants(1_000, 5))
+    world = World(build.node(cards=1), msgspec.structs.replace(waits, phase="Pending"))
+    world.tell(wanting("a", 1_000))
+    world.place("a")
+    assert [held.uid for held in bindable(world.state, ())] == ["a"]
+
+
+def test_where_it_may_be_says_nothing_about_cards_on_which_pods_could_not_start() -> None:
+    failed = adopted("f", instance("", 1_000), owner="owner")
+    world = World(build.node(cards=2), failed)
+    world.tell(msgspec.structs.replace(failed, rv=2, bind_phase="failed"))
+    shunned = world.state.shunned
+    assert list(shunned) == ["owner"]
+    stranger = unread("x", build.wants(1_000, 5), owner="other")
+    world.tell(stranger, msgspec.structs.replace(stranger, rv=2, bind_phase="success"))
+    world.tell(msgspec.structs.replace(stranger, rv=3, bind_phase="failed"))
+    assert world.state.shunned == shunned

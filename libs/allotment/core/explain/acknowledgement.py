@@ -49,10 +49,11 @@ def is_acknowledged(pod: Pod) -> bool:
 def is_awaited(pod: Pod, node: Node) -> bool:
     """Whether the plugin of the pod's node may still serve the pod: others have to wait for that.
 
-    A plugin that is gone (kubelet lists none of its devices any more) serves nobody.
+    A plugin that is gone (kubelet lists none of its devices any more) serves nobody. And nobody
+    waits for a pod whose claim nobody can read: its owner could leave it so for ever.
     """
     held = pod.allocation
-    if held is None or not held.holdings or is_acknowledged(pod):
+    if held is None or not held.holdings or held.unplaced or is_acknowledged(pod):
         return False
     return held.holdings[0].family in node.ledgers
 

@@ -55,7 +55,14 @@ from allotment.core.explain.schema import (
     reason_of,
 )
 from allotment.core.explain.timeline import life_of, neighbours
-from allotment.core.explain.views import MIB, compute_whole, device_name, piece_name, plain
+from allotment.core.explain.views import (
+    MIB,
+    PERHAPS,
+    compute_whole,
+    device_name,
+    piece_name,
+    plain,
+)
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
@@ -288,7 +295,7 @@ def _placed(state: ClusterState, told: PodLife, pod: Pod | None) -> Placed | Non
     node = state.nodes.get(source.node)
     return Placed(
         node=source.node,
-        phase=held.phase if held is not None else "released",
+        phase="released" if held is None else PERHAPS if held.unplaced else held.phase,
         devices=tuple(_held(node, holding) for holding in source.holdings),
         extended=plain(source.extended),
         cpu_milli=source.cpu_milli,

@@ -13,7 +13,7 @@ from allotment.core.explain import life
 from allotment.core.explain.acknowledgement import is_acknowledged
 from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.explain.story import corrected_text
-from allotment.core.ledger.claims import mismatch
+from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, SINGLE, ClusterState, Pod
 from allotment.core.reasons import problem_text, refusal_text
 from allotment_proto.events import (
@@ -404,9 +404,10 @@ class PodLife:
             span.last_attempt = moment
 
     def _look_at_claim(self, moment: Moment, state: ClusterState) -> None:
-        """Say once when the pod's annotations claim something else than what is booked."""
+        """Say once when the pod's annotations claim something else than what is booked, or what
+        nobody can read."""
         pod = state.pods.get(self.uid)
-        problem = None if pod is None else mismatch(pod)
+        problem = None if pod is None else mismatch(pod) or unreadable(pod)
         said = "" if problem is None else problem_text(problem)
         if said and said != self._claim:
             self.moments.append(_say(moment, said))

@@ -141,7 +141,8 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
     start = _start_of(fact)
     if _start_of(before) == start or (start == PHASE_SUCCESS and not state.shunned):
         return
-    cards = [(held.node, h.family, h.card) for h in held.holdings]
+    holdings = fact.holdings if held.unplaced else held.holdings  # where it may be says nothing
+    cards = [(held.node, h.family, h.card) for h in holdings]
     if start == PHASE_SUCCESS:
         state.shunned = {
             owner: left
