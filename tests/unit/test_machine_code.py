@@ -12,7 +12,9 @@ from click.testing import CliRunner
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.machine_code import BrokenCompilerError, load, load_if_large
 from allotment.core.placement.board.loops import PLAIN, SIGNATURES, MachineCode
+from allotment_cli import replay as replay_command
 from allotment_cli.main import main
+from tests.recording import busy_cluster
 
 Jit = Callable[..., Callable[..., Any]]
 
@@ -121,3 +123,19 @@ def test_a_bench_says_that_it_is_without(numba: FakeNumba) -> None:
     assert result.exit_code == 0, result.output
     assert "measuring without compiled loops: OSError: no LLVM" in result.stderr
     assert "compiled loops" in result.stdout
+
+
+@pytest.mark.parametrize(("decisions", "is_worth_it"), [(1, True), (1_000, False)])
+def test_a_long_replay_of_a_large_cluster_brings_the_code_in(
+    numba: FakeNumba,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    decisions: int,
+    is_worth_it: bool,
+) -> None:
+    monkeypatch.setattr(machine_code, "NODES_MIN", 1)
+    monkeypatch.setattr(replay_command, "COMPILED_DECISIONS_MIN", decisions)
+    log = busy_cluster().write(tmp_path / "log.jsonl")
+    found = CliRunner().invoke(main, ["replay", "--verify", "--file", str(log)])
+    assert found.exit_code == 0, found.output
+    assert bool(machine_code._loading) is is_worth_it
