@@ -193,9 +193,10 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Which cards a pod accepts. ``None`` means the pod said nothing about it.
 
     `counted` are the resources without a device family (``nvidia.com/gpu``) whose cards the lists
-    of types are about as well, sorted. `shunned` are single cards (node, family, card id) on which
-    pods of its owner could not start. With `pieces_below_mib` only MIG instances with less memory
-    than that will do. A cycle fills in these two, the log never holds them.
+    of types are about as well, sorted. `avoided` (``shunned`` on the wire) are single cards (node,
+    family, card id) on which pods of its owner could not start. With `pieces_below_mib` only MIG
+    instances with less memory than that will do. A cycle fills in these two, the log never holds
+    them.
     """
 
     mode: str | None = None
@@ -204,7 +205,7 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     use_ids: tuple[str, ...] | None = None
     nouse_ids: tuple[str, ...] | None = None
     indexes: tuple[Int64, ...] | None = None
-    shunned: tuple[tuple[str, str, str], ...] = ()
+    avoided: tuple[tuple[str, str, str], ...] = msgspec.field(default=(), name="shunned")
     counted: tuple[str, ...] = ()
     pieces_below_mib: Int64 = 0
 
@@ -267,9 +268,9 @@ class PodRequest(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     apart: tuple[str, ...] = ()
     """Tags (`PodObserved.tags`) of pods with which no card may be shared."""
     company: Company = ALONE
-    unsaid: tuple[Amount, Amount] = (0, 0)
-    """Milli-CPUs and bytes that Kubernetes' scores add for containers that request none: 100
-    mCPU and 200 MiB each."""
+    unrequested: tuple[Amount, Amount] = msgspec.field(default=(0, 0), name="unsaid")
+    """Milli-CPUs and bytes that Kubernetes' scores add for containers that request none (100 mCPU
+    and 200 MiB each), so that no pod counts as nothing."""
     attachments: tuple[Attachment, ...] = ()
     """Volumes of drivers that some node has a limit for, sorted."""
     images: tuple[str, ...] = ()

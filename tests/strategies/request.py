@@ -191,7 +191,7 @@ every_request = _requests(
     images=st.sampled_from(((), (), ("a:1",), ("a:1", "b:1"))),
     attachments=st.one_of(st.just(()), attachments),
     company=company,
-    unsaid=st.sampled_from(((0, 0), (0, 0), (100, 200 << 20))),
+    unrequested=st.sampled_from(((0, 0), (0, 0), (100, 200 << 20))),
 )
 """With rules about other pods, volumes, and preferences, too."""
 mixes = st.lists(

@@ -206,9 +206,9 @@ def test_where_it_may_be_says_nothing_about_cards_on_which_pods_could_not_start(
     failed = adopted("f", instance("", 1_000), owner="owner")
     world = World(build.node(cards=2), failed)
     world.tell(msgspec.structs.replace(failed, rv=2, bind_phase="failed"))
-    shunned = world.state.shunned
-    assert list(shunned) == ["owner"]
+    avoided = world.state.avoided
+    assert list(avoided) == ["owner"]
     stranger = unread("x", build.wants(1_000, 5), owner="other")
     world.tell(stranger, msgspec.structs.replace(stranger, rv=2, bind_phase="success"))
     world.tell(msgspec.structs.replace(stranger, rv=3, bind_phase="failed"))
-    assert world.state.shunned == shunned
+    assert world.state.avoided == avoided

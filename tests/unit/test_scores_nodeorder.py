@@ -91,18 +91,20 @@ def test_ex_most() -> None:
 
 def test_ex_least_empty() -> None:
     """A container that requests nothing counts 100 mCPU and 200 MiB."""
-    request = PodRequest(unsaid=(100, 200 << 20))
+    request = PodRequest(unrequested=(100, 200 << 20))
     assert points(request, policy(least=1), is_empty=True) == 98
 
 
 def test_what_running_pods_left_unsaid_counts_too() -> None:
     state = build.state_of(
         build.node(cpu_milli=1_000, memory_bytes=2_000 << 20),
-        build.pod("x", PodRequest(unsaid=(100, 200 << 20)), node="n1"),
+        build.pod("x", PodRequest(unrequested=(100, 200 << 20)), node="n1"),
     )
     order = weights_of(policy(least=1)).nodeorder
     assert order is not None
-    assert nodeorder_points(state.nodes["n1"], PodRequest(unsaid=(100, 200 << 20)), order) == 80
+    assert (
+        nodeorder_points(state.nodes["n1"], PodRequest(unrequested=(100, 200 << 20)), order) == 80
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,8 +114,8 @@ def test_what_running_pods_left_unsaid_counts_too() -> None:
         (PodRequest(2_000, 0), 36, 68),
         (PodRequest(2_000, 4 * GIB), 32, 100),
         (PodRequest(2_000, 4 * GIB), 36, 75),
-        (PodRequest(unsaid=(100, 200 << 20)), 36, 0),
-        (PodRequest(unsaid=(100, 200 << 20)), 32, 100),
+        (PodRequest(unrequested=(100, 200 << 20)), 36, 0),
+        (PodRequest(unrequested=(100, 200 << 20)), 32, 100),
     ],
 )
 def test_ex_balanced(request_: PodRequest, minor: int, wanted: int) -> None:
@@ -187,13 +189,13 @@ def decide(state: ClusterState, rules: Policy, *uids: str) -> tuple[Placement, .
 def test_ex_sum() -> None:
     """Default weights, no labels, taints or images: 56 + 68 + 0 + 3·100 = 424.
 
-    Both pods of the examples in one: least 56 by what is left unsaid, balanced 68.
+    Both pods of the examples in one: least 56 by what is not requested, balanced 68.
     """
     rules = Policy(tiers=((PluginUse("nodeorder"),),), host_policy="none", device_weight=0)
     state = build.state_of(
         build.node(cpu_milli=8_000, memory_bytes=16 * GIB),
         build.pod("x", USED, node="n1"),
-        build.pod("a", PodRequest(2_000, 0, unsaid=(-1_000, 4 * GIB))),
+        build.pod("a", PodRequest(2_000, 0, unrequested=(-1_000, 4 * GIB))),
     )
     (placed,) = decide(state, rules, "a")
     assert placed.terms == (("device", 0), ("host", 0), ("nodeorder", 424 * POINT_MICRO))

@@ -34,7 +34,7 @@ def failed(uid: str, on: str, card: str, owner: str = "rs") -> Any:
     )
 
 
-def shunning(*cards: tuple[str, str], nodes: int = 1) -> ClusterState:
+def avoiding(*cards: tuple[str, str], nodes: int = 1) -> ClusterState:
     """Nodes of two cards, and an owner `rs` whose pods could not start on these."""
     state = state_of(policy(), *(node(f"n{n}", rv=1) for n in range(1, nodes + 1)))
     for number, (on, failing) in enumerate(cards):
@@ -52,7 +52,7 @@ def card_of(answer: Placement | Refusal) -> str:
 
 
 def test_the_owners_next_pod_avoids_the_card_and_nobody_else_does() -> None:
-    state = shunning(("n1", "GPU-0"))
+    state = avoiding(("n1", "GPU-0"))
     assert card_of(chosen(state, pod("b", owner="rs"))) == "GPU-1"
     assert card_of(chosen(state, pod("c", owner="other"))) == "GPU-0"
     assert card_of(chosen(state, pod("d"))) == "GPU-0"
@@ -79,28 +79,28 @@ def test_a_card_of_the_same_id_on_another_node_is_not_avoided() -> None:
         answer = chosen(state, pod("b", wanted, owner="rs"))
         assert isinstance(answer, Placement), (family, answer)
         assert (answer.node, card_of(answer)) == ("n2", "0")
-        assert decode(encode(state)).shunned == state.shunned
+        assert decode(encode(state)).avoided == state.avoided
 
 
 def test_if_nothing_else_fits_the_card_will_do() -> None:
-    state = shunning(("n1", "GPU-0"), ("n1", "GPU-1"))
+    state = avoiding(("n1", "GPU-0"), ("n1", "GPU-1"))
     assert isinstance(chosen(state, pod("b", owner="rs")), Placement)
     two = request(wants(count=2))
-    state = shunning(("n1", "GPU-0"))
+    state = avoiding(("n1", "GPU-0"))
     answer = chosen(state, pod("b", two, owner="rs"))
     assert isinstance(answer, Placement)
     assert {h.card for h in answer.holdings} == {"GPU-0", "GPU-1"}
 
 
 def test_a_refusal_counts_the_nodes_as_if_nothing_were_shunned() -> None:
-    state = shunning(("n1", "GPU-0"))
+    state = avoiding(("n1", "GPU-0"))
     answer = chosen(state, pod("b", request(wants(memory_mib=99_999)), owner="rs"))
     assert isinstance(answer, Refusal)
     assert answer.reasons == (("InsufficientGPUMemory", 1),)
 
 
 def test_a_pod_that_starts_there_clears_the_card() -> None:
-    state = shunning(("n1", "GPU-0"))
+    state = avoiding(("n1", "GPU-0"))
     good = pod("g", node="n1", holdings=(holding("GPU-0"),), bind_phase="allocating")
     apply(state, good, state.seq + 1)
     apply(state, msgspec.structs.replace(good, rv=2, bind_phase="success"), state.seq + 1)
@@ -115,15 +115,15 @@ def test_a_pod_that_runs_for_long_says_nothing_of_its_card() -> None:
     world = World(share_node(), started("old", 1, ""), started("old", 2))
     failing = msgspec.structs.replace(started("x", 3, ""), owner="rs", phase="Pending")
     world.tell(failing, msgspec.structs.replace(failing, rv=4, bind_phase="failed"))
-    shunned = {"rs": {("n1", "vgpu", "GPU-0"): 5}}
-    assert world.state.shunned == shunned
+    avoided = {"rs": {("n1", "vgpu", "GPU-0"): 5}}
+    assert world.state.avoided == avoided
     world.tell(started("old", 5))
-    assert world.state.shunned == shunned, "it started before"
+    assert world.state.avoided == avoided, "it started before"
     world.tell(started("new", 6, ""), started("new", 7))
-    assert world.state.shunned == {}
+    assert world.state.avoided == {}
     world.tell(msgspec.structs.replace(failing, rv=8, bind_phase="failed"))
-    assert world.state.shunned == {}, "it failed before"
-    assert careful(pod("b", owner="rs"), world.state).selection.shunned == ()
+    assert world.state.avoided == {}, "it failed before"
+    assert careful(pod("b", owner="rs"), world.state).selection.avoided == ()
 
 
 def test_a_pod_that_kubelet_refuses_did_not_start_whatever_the_plugin_says() -> None:
@@ -131,15 +131,15 @@ def test_a_pod_that_kubelet_refuses_did_not_start_whatever_the_plugin_says() -> 
     world = World(share_node(), started("x", 1, ""), served)
     refused = {"reason": "UnexpectedAdmissionError", "phase": "Failed"}
     world.tell(msgspec.structs.replace(served, rv=3, **refused))
-    assert world.state.shunned == {"rs": {("n1", "vgpu", "GPU-0"): 4}}
+    assert world.state.avoided == {"rs": {("n1", "vgpu", "GPU-0"): 4}}
 
 
 def test_what_the_pod_itself_excludes_stays_excluded() -> None:
-    state = shunning(("n1", "GPU-0"))
+    state = avoiding(("n1", "GPU-0"))
     mine = request(wants(), selection=Selection(nouse_ids=("GPU-7",)))
     found = careful(pod("b", mine, owner="rs"), state)
     assert found.selection.nouse_ids == ("GPU-7",)
-    assert found.selection.shunned == (("n1", "vgpu", "GPU-0"),)
+    assert found.selection.avoided == (("n1", "vgpu", "GPU-0"),)
     plain = pod("b", request(), owner="rs")
     assert careful(plain, state) is plain.request
 
@@ -151,7 +151,7 @@ CARDS = st.tuples(st.sampled_from(["n1", "n2"]), st.sampled_from(["GPU-0", "GPU-
 def test_both_rankers_agree_and_the_binder_upholds_what_they_propose(
     cards: list[tuple[str, str]], counts: list[int]
 ) -> None:
-    state = shunning(*cards, nodes=2)
+    state = avoiding(*cards, nodes=2)
     for number, count in enumerate(counts):
         wanted = request(wants(memory_mib=6_000, count=count))
         apply(state, pod(f"p{number}", wanted, owner="rs"), state.seq + 1)

@@ -157,9 +157,12 @@ def test_sidecars_keep_their_ports_and_other_init_containers_do_not() -> None:
 
 def test_what_containers_leave_unsaid() -> None:
     cpu_only = container(limits={"cpu": "2"})
-    assert seen(pod_json(cpu_only)).request.unsaid == (0, 200 << 20)
-    assert seen(pod_json(cpu_only, container())).request.unsaid == (100, 400 << 20)
-    assert seen(pod_json(container(limits={"cpu": "0", "memory": "0"}))).request.unsaid == (0, 0)
+    assert seen(pod_json(cpu_only)).request.unrequested == (0, 200 << 20)
+    assert seen(pod_json(cpu_only, container())).request.unrequested == (100, 400 << 20)
+    assert seen(pod_json(container(limits={"cpu": "0", "memory": "0"}))).request.unrequested == (
+        0,
+        0,
+    )
 
 
 def test_rules_that_take_too_much_room_are_refused() -> None:

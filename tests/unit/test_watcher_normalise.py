@@ -24,7 +24,7 @@ def test_a_plain_pod_says_who_it_is() -> None:
     assert (fact.uid, fact.namespace, fact.name, fact.rv) == ("uid-p", "team-a", "p", 77)
     assert fact.created_ms == 1_767_323_045_000
     assert (fact.scheduler, fact.phase, fact.node) == ("allotment", "Pending", "")
-    assert fact.request == PodRequest(unsaid=(100, 200 << 20))
+    assert fact.request == PodRequest(unrequested=(100, 200 << 20))
     assert fact.problem is None
 
 
@@ -168,12 +168,12 @@ def test_a_pods_own_limit_is_its_request_where_no_container_says_any() -> None:
 
 def test_scores_guess_nothing_of_what_a_pod_asks_itself() -> None:
     own = {"requests": {"cpu": "50m"}}
-    assert seen(pod_json(container(), container("b"), resources=own)).request.unsaid == (
+    assert seen(pod_json(container(), container("b"), resources=own)).request.unrequested == (
         0,
         400 << 20,
     )
     limits = {"limits": {"cpu": "50m", "memory": "1Mi"}}
-    assert seen(pod_json(container(), resources=limits)).request.unsaid == (0, 0)
+    assert seen(pod_json(container(), resources=limits)).request.unrequested == (0, 0)
 
 
 def test_a_broken_amount_of_the_pod_itself_is_refused_by_name() -> None:

@@ -44,7 +44,7 @@ def of_host(
     return cpu_milli, memory_bytes, {n: v for n, v in total.items() if v and lens.is_counted(n)}
 
 
-def unsaid(pod: objects.PodObject, source: PodSource, lens: Lens) -> tuple[int, int]:
+def unrequested(pod: objects.PodObject, source: PodSource, lens: Lens) -> tuple[int, int]:
     """Milli-CPUs and bytes that Kubernetes' scores reckon with beyond what is asked for: `RECKONED`
     for each container that requests none, unless the pod itself does.
     """

@@ -19,7 +19,7 @@ from allotment_proto.facts import ALONE, PodRequest, Policy, Problem
 from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
 from allotment_watcher.normalise import devices, membership
-from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unsaid
+from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unrequested
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.images import images_of_pod
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
@@ -275,7 +275,7 @@ def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodReques
         devices=wanted,
         selection=chosen,
         constraints=constraints_of(pod.spec),
-        unsaid=unsaid(pod, source, lens),
+        unrequested=unrequested(pod, source, lens),
     )
     _bounded(request)
     return request

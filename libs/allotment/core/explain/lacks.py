@@ -134,7 +134,7 @@ def _selected(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -
     if chosen.indexes is not None:
         indexes = ", ".join(map(str, chosen.indexes[:SHOWN]))
         yield f"the pod accepts no card but those of index {indexes}"
-    if chosen.shunned:
+    if chosen.avoided:
         yield "pods of the same owner could not start on some of these cards"
 
 

@@ -43,6 +43,6 @@ The node's cards are closed to all (`CardsQuarantined`) only where nobody knows 
 either: if the object itself cannot be read, and in logs of before version 5.
 
 A pod that could not start makes its owner's next pod go to other cards if it can
-(`state.shunned`, by node, family and card: chips are known by their numbers, and every node has a
+(`state.avoided`, by node, family and card: chips are known by their numbers, and every node has a
 chip 0), until some pod starts on them: a fact clears it, not a clock.
 """

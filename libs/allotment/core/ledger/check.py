@@ -10,8 +10,8 @@ _FREE = (
     "memory_bytes_free",
     "pods_free",
     "extended_free",
-    "unsaid_milli",
-    "unsaid_bytes",
+    "unrequested_milli",
+    "unrequested_bytes",
     "attached",
 )
 

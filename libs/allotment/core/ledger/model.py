@@ -47,8 +47,8 @@ CHANGES_MAX = 1 << 14
 OWNERS_MAX = 1024
 NAMESPACES_MAX = 4096
 
-_SAID = (0, 0)
-"""`PodRequest.unsaid` of pods that say all."""
+_NOTHING_MORE = (0, 0)
+"""`PodRequest.unrequested` of pods that say all."""
 
 RESERVED = "reserved"
 BOUND = "bound"
@@ -146,8 +146,8 @@ class Node:
         "name",
         "pods_free",
         "row",
-        "unsaid_bytes",
-        "unsaid_milli",
+        "unrequested_bytes",
+        "unrequested_milli",
     )
 
     def __init__(self, name: str, row: int) -> None:
@@ -164,8 +164,8 @@ class Node:
         self.last_stamp_s = 0
         self.broken: set[str] = set()
         """Uids of pods that hold devices here of which nobody can tell which, nor how much."""
-        self.unsaid_milli = self.unsaid_bytes = 0
-        """What scores add to what is in use; see `PodRequest.unsaid`."""
+        self.unrequested_milli = self.unrequested_bytes = 0
+        """What scores add to what is in use; see `PodRequest.unrequested`."""
         self.attached: dict[str, dict[str, int]] = {}
         """Driver → claims of the pods here, with how many pods have each."""
 
@@ -188,7 +188,7 @@ class Node:
         self.memory_bytes_free = fact.memory_bytes if fact else 0
         self.pods_free = fact.pods if fact else 0
         self.extended_free = dict(fact.extended) if fact else {}
-        self.unsaid_milli = self.unsaid_bytes = 0
+        self.unrequested_milli = self.unrequested_bytes = 0
         self.attached = {}
         changed = []
         for allocation in self.allocations.values():
@@ -239,7 +239,9 @@ class Node:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
         fact = allocation.fact
-        if fact is not None and (fact.request.unsaid != _SAID or fact.request.attachments):
+        if fact is not None and (
+            fact.request.unrequested != _NOTHING_MORE or fact.request.attachments
+        ):
             self.book_said(fact, sign)
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         known = allocation.known_places if allocation.broken else None
@@ -256,9 +258,9 @@ class Node:
     def book_said(self, fact: PodObserved, sign: int) -> None:
         """Book what only a pod's fact says of it: what scores add, and its volumes."""
         request = fact.request
-        if request.unsaid != _SAID:
-            self.unsaid_milli += sign * request.unsaid[0]
-            self.unsaid_bytes += sign * request.unsaid[1]
+        if request.unrequested != _NOTHING_MORE:
+            self.unrequested_milli += sign * request.unrequested[0]
+            self.unrequested_bytes += sign * request.unrequested[1]
         for volume in request.attachments:
             claims = self.attached.setdefault(volume.driver, {})
             _add(claims, volume.claim, sign)
@@ -277,7 +279,10 @@ class Node:
         twin.allocations = dict(self.allocations)
         twin.last_stamp_s = self.last_stamp_s
         twin.broken = set(self.broken)
-        twin.unsaid_milli, twin.unsaid_bytes = self.unsaid_milli, self.unsaid_bytes
+        twin.unrequested_milli, twin.unrequested_bytes = (
+            self.unrequested_milli,
+            self.unrequested_bytes,
+        )
         twin.attached = {driver: dict(claims) for driver, claims in self.attached.items()}
         return twin
 
@@ -372,7 +377,7 @@ class ClusterState:
         of it have no effect), and the sequence at which that was said."""
         self.config_sources: dict[str, str] = {}
         """By kind, where the configuration in force was read."""
-        self.shunned: dict[str, dict[CardPlace, int]] = {}
+        self.avoided: dict[str, dict[CardPlace, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
         self.served: dict[str, int] = {}

@@ -124,14 +124,14 @@ def _seems_as(was: PodObserved, fact: PodObserved) -> bool:
     return (
         was.labels == fact.labels
         and was.deleting == fact.deleting
-        and before.unsaid == now.unsaid
+        and before.unrequested == now.unrequested
         and before.company == now.company
         and before.attachments == now.attachments
     )
 
 
 def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -> None:
-    """A pod that could not start shuns its cards for its owner; one that could clears them.
+    """The owner's next pods avoid the cards of one that could not start, until one could.
 
     Each tells it once: what is seen of the pod afterwards says nothing about its cards.
     """
@@ -139,22 +139,22 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
     if held is None or before is None:
         return
     start = _start_of(fact)
-    if _start_of(before) == start or (start == PHASE_SUCCESS and not state.shunned):
+    if _start_of(before) == start or (start == PHASE_SUCCESS and not state.avoided):
         return
     holdings = fact.holdings if held.unplaced else held.holdings  # where it may be says nothing
     cards = [(held.node, h.family, h.card) for h in holdings]
     if start == PHASE_SUCCESS:
-        state.shunned = {
+        state.avoided = {
             owner: left
-            for owner, shunned in state.shunned.items()
-            if (left := {card: at for card, at in shunned.items() if card not in cards})
+            for owner, avoided in state.avoided.items()
+            if (left := {card: at for card, at in avoided.items() if card not in cards})
         }
     elif fact.owner and cards and start == PHASE_FAILED:
-        shunned = state.shunned.pop(fact.owner, {})
-        shunned.update(dict.fromkeys(cards, seq))
-        state.shunned[fact.owner] = shunned
-        if len(state.shunned) > OWNERS_MAX:
-            del state.shunned[next(iter(state.shunned))]
+        avoided = state.avoided.pop(fact.owner, {})
+        avoided.update(dict.fromkeys(cards, seq))
+        state.avoided[fact.owner] = avoided
+        if len(state.avoided) > OWNERS_MAX:
+            del state.avoided[next(iter(state.avoided))]
 
 
 def was_turned_away(fact: PodObserved) -> bool:

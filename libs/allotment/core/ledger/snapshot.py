@@ -33,6 +33,8 @@ from allotment_proto.events import (
 from allotment_proto.facts import Amounts, Holding, Policy
 
 _SNAPSHOT_VERSION = 7
+_Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]
+"""An owner, and the cards on which a pod of it could not start, with the record that said so."""
 
 
 class _Allocation(msgspec.Struct, frozen=True, array_like=True):
@@ -90,7 +92,9 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: DeviceConfig
     config_checks: tuple[tuple[int, ConfigurationChecked], ...]
     config_sources: tuple[tuple[str, str], ...]
-    shunned: tuple[tuple[str, tuple[tuple[CardPlace, int], ...]], ...]
+    avoided: tuple[tuple[str, tuple[tuple[CardPlace, int], ...]], ...] = msgspec.field(
+        name="shunned"
+    )
     order_seq: int
     time_ms: int
     groups: tuple[_Group, ...]
@@ -131,7 +135,7 @@ def encode(state: ClusterState) -> bytes:
             devices=state.devices,
             config_checks=tuple(found for _, found in sorted(state.config_checks.items())),
             config_sources=tuple(sorted(state.config_sources.items())),
-            shunned=tuple((o, tuple(sorted(c.items()))) for o, c in state.shunned.items()),
+            avoided=tuple((o, tuple(sorted(c.items()))) for o, c in state.avoided.items()),
             order_seq=state.order_seq,
             time_ms=state.time_ms,
             groups=tuple(_group(key, state.groups[key]) for key in sorted(state.groups)),
@@ -180,7 +184,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.devices, state.devices_seq = image.devices, image.devices_seq
     state.config_checks = {found[1].kind: found for found in image.config_checks}
     state.config_sources = dict(image.config_sources)
-    state.shunned = {owner: dict(cards) for owner, cards in image.shunned}
+    state.avoided = {owner: dict(cards) for owner, cards in image.avoided}
     state.served = {namespace: number for number, namespace in enumerate(image.served, start=1)}
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds

@@ -142,10 +142,10 @@ def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
     start.
     """
     request = situated(pod, state)
-    shunned = state.shunned.get(pod.owner) if pod.owner and request.devices else None
-    if not shunned:
+    avoided = state.avoided.get(pod.owner) if pod.owner and request.devices else None
+    if not avoided:
         return request
-    selection = msgspec.structs.replace(request.selection, shunned=tuple(sorted(shunned)))
+    selection = msgspec.structs.replace(request.selection, avoided=tuple(sorted(avoided)))
     return msgspec.structs.replace(request, selection=selection)
 
 

@@ -9,7 +9,7 @@
     sizes[S, 4, N]  of CPU, memory and every extended resource: how much there is; the same in the
                     unit that `points.near_share_micro` counts in (at least 1), half of that, and
                     the bits between the two
-    unsaid[2, N]    CPU (milli) and memory (bytes) that scores add to what is in use
+    unrequested[2, N] CPU (milli) and memory (bytes) that scores add to what is in use
     present[N]      False for nodes that are gone (their position is kept until the next rebuild)
 
 Arrays are written through flat memory views, which take a Python integer at a quarter of NumPy's
@@ -156,7 +156,7 @@ class Arrays:
         self._host_width = self.host_columns()
         self.host = np.full((nodes, self._host_width), MISSING, np.int64)
         self.sizes = np.zeros((self._host_width - EXTENDED + 2, 4, nodes), np.int64)
-        self.unsaid = np.zeros((2, nodes), np.int64)
+        self.unrequested = np.zeros((2, nodes), np.int64)
         self.has_unsaid = False
         """Whether any of it was ever above 0."""
         self.present = np.zeros(nodes, np.bool_)
@@ -218,8 +218,8 @@ class Arrays:
             memory_bytes,
             self._shares(position, cpu_milli, memory_bytes),
         )
-        if self.has_unsaid or node.unsaid_milli or node.unsaid_bytes:
-            self.unsaid[:, position] = node.unsaid_milli, node.unsaid_bytes
+        if self.has_unsaid or node.unrequested_milli or node.unrequested_bytes:
+            self.unrequested[:, position] = node.unrequested_milli, node.unrequested_bytes
             self.has_unsaid = True
         if node.extended_free:
             for name, free in node.extended_free.items():

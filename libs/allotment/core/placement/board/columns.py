@@ -119,9 +119,9 @@ class Columns(Arrays):
 
     def _book_pod(self, position: int, fact: PodObserved, sign: int) -> None:
         self.crowd.assume(position, fact, sign)
-        cpu_milli, memory_bytes = fact.request.unsaid
+        cpu_milli, memory_bytes = fact.request.unrequested
         if cpu_milli or memory_bytes:
-            self.unsaid[:, position] += (sign * cpu_milli, sign * memory_bytes)
+            self.unrequested[:, position] += (sign * cpu_milli, sign * memory_bytes)
             self.has_unsaid = True
 
     def _book_tags(

@@ -415,7 +415,7 @@ def _counted_micro(position: int, host: Ints, sizes: Ints, encoded: Ints) -> int
 
 
 def _no_terms(
-    at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, encoded: Ints, parts: Ints
+    at: Ints, found: Ints, host: Ints, sizes: Ints, unrequested: Ints, encoded: Ints, parts: Ints
 ) -> int:
     return 0
 
@@ -428,15 +428,21 @@ def _then(loop: Callable[..., int], number: int, rest: Callable[..., int]) -> Ca
 
     @part
     def store(
-        at: Ints, found: Ints, host: Ints, sizes: Ints, unsaid: Ints, encoded: Ints, parts: Ints
+        at: Ints,
+        found: Ints,
+        host: Ints,
+        sizes: Ints,
+        unrequested: Ints,
+        encoded: Ints,
+        parts: Ints,
     ) -> int:
-        row: int = rest(at, found, host, sizes, unsaid, encoded, parts)
+        row: int = rest(at, found, host, sizes, unrequested, encoded, parts)
         start = encoded[encoded[TERMS_AT] + number]
         if start > 0:
             for one in range(len(at)):
                 if found[MICRO, one] >= 0:
                     position = at[one]
-                    parts[row, position] = loop(position, host, sizes, unsaid, encoded, start)
+                    parts[row, position] = loop(position, host, sizes, unrequested, encoded, start)
             row += 1
         return row
 
@@ -459,7 +465,7 @@ def _rank_and_store(
     found: Ints,
     host: Ints,
     sizes: Ints,
-    unsaid: Ints,
+    unrequested: Ints,
     fixed: Ints,
     encoded: Ints,
     rank: Ints,
@@ -482,7 +488,7 @@ def _rank_and_store(
     grown, has_parts, is_compared = 0, parts.shape[0] > 0, encoded[IS_COMPARED] == 1
     terms = 0
     if has_parts:
-        terms = _store_terms(at, found, host, sizes, unsaid, encoded, parts)
+        terms = _store_terms(at, found, host, sizes, unrequested, encoded, parts)
     weight, fit_weight, host_weight = (
         encoded[DEVICE_WEIGHT],
         encoded[FIT_WEIGHT],

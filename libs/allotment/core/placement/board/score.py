@@ -148,14 +148,14 @@ class Scorer:
         request, taken = in_use.listed(encoded), in_use.taken
         codes, numbers = taken(row.static.codes), taken(_numbers(row))
         rank, fit, chosen, top = map(taken, (row.rank, row.fit, row.chosen, row.top.kept))
-        host, packed, keys, sizes, unsaid, networks = map(
+        host, packed, keys, sizes, unrequested, networks = map(
             taken,
             (
                 columns.host,
                 columns.packed,
                 columns.keys,
                 columns.sizes,
-                columns.unsaid,
+                columns.unrequested,
                 columns.network,
             ),
         )
@@ -182,7 +182,7 @@ class Scorer:
         if more is not None:
             fixed, parts, kept = more.fixed, more.micro, more.kept
         then = (
-            *(host, sizes, unsaid, taken(fixed), request),
+            *(host, sizes, unrequested, taken(fixed), request),
             *(rank, fit, given, taken(parts), taken(kept), top),
         )
         return Call(in_use, None, first, then)

@@ -153,7 +153,7 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
 def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
     """Which single cards (N, D) the selection admits one by one; None if it names none."""
     named = selection.use_ids, selection.nouse_ids, selection.indexes
-    if named == (None, None, None) and not selection.shunned:
+    if named == (None, None, None) and not selection.avoided:
         return None
     allowed = np.ones((len(columns), columns.depth), np.bool_)
     if selection.indexes is not None:
@@ -162,7 +162,7 @@ def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
         if ids is not None:
             found = _named_cards(columns, ids)
             allowed &= found if keeps else ~found
-    for node, family, card in selection.shunned:
+    for node, family, card in selection.avoided:
         at = columns.position(node)
         slot = None if at is None else columns.slots[at].get((family, card))
         if slot is not None:

@@ -31,7 +31,7 @@ class Rules(NamedTuple):
     by_amount: bool = False
     """Whether a partitioned card counts as if it were shared by amounts: a rough view."""
     node: str = ""
-    """Whose cards are asked: cards are shunned by node, because an id may occur on several."""
+    """Whose cards are asked: cards are avoided by node, because an id may occur on several."""
 
 
 def rules_of(request: PodRequest, policy: Policy, node: str) -> Rules:
@@ -44,7 +44,7 @@ def card_refusal(free: Free, request: DeviceRequest, rules: Rules, family: Famil
     card, fact, selection = free.card, free.card.fact, rules.selection
     if not _selected(fact.id, fact.index, selection):
         return reasons.GPU_NOT_SELECTED
-    if selection.shunned and (rules.node, family.name, fact.id) in selection.shunned:
+    if selection.avoided and (rules.node, family.name, fact.id) in selection.avoided:
         return reasons.GPU_NOT_SELECTED
     if not (
         family.accepts_model(fact.model)

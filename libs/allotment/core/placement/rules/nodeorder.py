@@ -70,10 +70,13 @@ class NodeOrder(NamedTuple):
 def nodeorder_points(node: Node, request: PodRequest, order: NodeOrder) -> int:
     """least, most and balanced, each times its weight."""
     cpu, memory = amount_of(node, CPU_NAME), amount_of(node, MEMORY_NAME)
-    unsaid_milli, unsaid_bytes = request.unsaid
+    unrequested_milli, unrequested_bytes = request.unrequested
     loads = (
-        Amount(cpu.used + node.unsaid_milli + request.cpu_milli + unsaid_milli, cpu.size),
-        Amount(memory.used + node.unsaid_bytes + request.memory_bytes + unsaid_bytes, memory.size),
+        Amount(cpu.used + node.unrequested_milli + request.cpu_milli + unrequested_milli, cpu.size),
+        Amount(
+            memory.used + node.unrequested_bytes + request.memory_bytes + unrequested_bytes,
+            memory.size,
+        ),
     )
     points = order.least * least_points(loads) + order.most * most_points(loads)
     if order.balanced:
@@ -134,7 +137,7 @@ it adds to the use that least and most count. A `_GPU_ROW` below 0: it asks for 
 
 @part
 def _nodeorder_loop(
-    position: int, host: Array, sizes: Array, unsaid: Array, encoded: Array, start: int
+    position: int, host: Array, sizes: Array, unrequested: Array, encoded: Array, start: int
 ) -> int:
     """`nodeorder_points` in micro-points."""
     least, most, balanced = (
@@ -145,9 +148,9 @@ def _nodeorder_loop(
     cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
     total = 0
     if least != 0 or most != 0:
-        load_cpu = cpu - host[position, CPU] + encoded[start + _LOAD_CPU] + unsaid[0, position]
+        load_cpu = cpu - host[position, CPU] + encoded[start + _LOAD_CPU] + unrequested[0, position]
         load_memory = memory - host[position, HOST_MEMORY]
-        load_memory += encoded[start + _LOAD_MEMORY] + unsaid[1, position]
+        load_memory += encoded[start + _LOAD_MEMORY] + unrequested[1, position]
         load_cpu, load_memory = min(load_cpu, cpu), min(load_memory, memory)
         known = max(int(cpu > 0) + int(memory > 0), 1)
         points = (cpu - load_cpu) * POINTS // max(cpu, 1)
@@ -237,7 +240,7 @@ class NodeOrderTerm:
         self, request: PodRequest, weights: NodeOrder, row_of: Callable[[str], int | None]
     ) -> Sequence[int]:
         cpu_milli, memory_bytes = request.cpu_milli, request.memory_bytes
-        unsaid_milli, unsaid_bytes = request.unsaid
+        unrequested_milli, unrequested_bytes = request.unrequested
         gpu_row, gpus = row_of(_GPU), dict(request.extended).get(_GPU, 0)
         if gpu_row is None or not gpus:
             gpu_row = -EXTENDED
@@ -247,8 +250,8 @@ class NodeOrderTerm:
             weights.most,
             weights.balanced if asks or not weights.balanced_compares else 0,
             weights.balanced_compares,
-            cpu_milli + unsaid_milli,
-            memory_bytes + unsaid_bytes,
+            cpu_milli + unrequested_milli,
+            memory_bytes + unrequested_bytes,
             cpu_milli,
             memory_bytes,
             gpu_row,

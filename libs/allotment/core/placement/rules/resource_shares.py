@@ -125,7 +125,7 @@ is free."""
 
 @part
 def _mean_loop(
-    position: int, host: Array, sizes: Array, unsaid: Array, encoded: Array, start: int
+    position: int, host: Array, sizes: Array, unrequested: Array, encoded: Array, start: int
 ) -> int:
     """The weighted mean of shares. Only nodes that the pod fits on are scored, so nothing would be
     overbooked there."""

@@ -12,7 +12,7 @@ exceptions, and every function that it calls marked with `part`. Its arguments:
     position  the node
     host      (N nodes, R): what is free there, see below
     sizes     (S, 4, N): how much there is, see below
-    unsaid    (2, N): CPU (milli) and memory (bytes) that scores add to what is in use
+    unrequested (2, N): CPU (milli) and memory (bytes) that scores add to what is in use
     encoded   (T,): all numbers of the request
     start     where in `encoded` those of this term begin
 
