@@ -4,8 +4,10 @@ What others may use:
 
 * `pod_story`, `timeline`, `life`: one pod's story from its ask to its end, collected from the log;
   told; and its shape, from which explanations, `allot story` and traces are made.
-* `pod.explain`, `gang.explain_gang`, `queue.explain_queue`: explanations; `schema`: their shapes.
-* `fitting`: whether pods would fit that are not in the cluster.
+* `pod.explain`, `gang.explain_gang`, `queue.explain_queue`, `node.explain_node`: explanations;
+  `schema`: their shapes; `nodes`: what nodes answer for one pod.
+* `difference`: what differs between two states. `fitting`: whether pods would fit that are not in
+  the cluster.
 * `doctor`: what somebody should look at.
 * `story`: records in words, and which of them belong to one object. `views`, `pod_views`: nodes,
   cards and pods as plain rows.

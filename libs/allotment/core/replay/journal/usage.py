@@ -41,7 +41,7 @@ class CardKind(NamedTuple):
     slots: int
 
 
-UNLISTED = CardKind(0, 100, 1)
+_UNLISTED = CardKind(0, 100, 1)
 """Of a card that its node never listed compute counts as percent, and the rest is not known."""
 
 
@@ -137,7 +137,7 @@ def _card_kinds(
         same = inside & (place[listing] == place[order])
         found[order[same]] = kind_of.reshape(-1)[listing[same]]
     kinds = [CardKind(*row) for row in known.tolist()]
-    return [*kinds, UNLISTED], found[count:]
+    return [*kinds, _UNLISTED], found[count:]
 
 
 def _held(
