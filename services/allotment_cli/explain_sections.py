@@ -15,7 +15,7 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.views import asked_whole
 from allotment.core.reasons import NO_FITTING_INSTANCE
-from allotment.core.units import bytes_text, duration_text, points_text
+from allotment.core.units import bytes_text, cpu_text, duration_text, points_text
 from allotment_cli.amounts import compute_text
 from allotment_cli.moments import local_text
 from allotment_cli.output import Prose, table
@@ -126,13 +126,18 @@ def closest(closest: Sequence[Closest]) -> list[str]:
     for entry in closest:
         counted = entry.free_count is not None
         holders = [_holder(holder, entry.compute_whole) for holder in entry.holders] or [""]
-        free = str(entry.free_count) if counted else _free_memory(entry)
+        free = _free_count(entry) if counted else _free_memory(entry)
         compute = compute_text(entry.free_compute_percent or 0, entry.compute_whole)
-        compute = "" if counted else compute
+        compute = "" if counted or entry.free_compute_percent is None else compute
         rows.append([f"{entry.node}/{entry.device}", free, compute, _short(entry), holders[0]])
         rows += [[" ", " ", " ", " ", holder] for holder in holders[1:]]
     headers = ["CARD", "FREE", "FREE COMPUTE", "SHORT BY", "HELD BY"]
     return table(headers, rows, right=("FREE", "FREE COMPUTE"), indent="  ")
+
+
+def _free_count(entry: Closest) -> str:
+    count = entry.free_count or 0
+    return cpu_text(count) if "cpuMilli" in entry.short else str(count)
 
 
 def _free_memory(entry: Closest) -> str:
@@ -156,6 +161,10 @@ def _lack_text(name: str, amount: int, whole: int) -> str:
             return f"{bytes_text(amount)} memory"
         case "computePercent":
             return compute_text(amount, whole) + " compute" * (whole == 100)
+        case "cpuMilli":
+            return f"{cpu_text(amount)} CPU"
+        case "cards":
+            return f"{amount} card{'s' * (amount > 1)}"
         case "instances":
             return "no free piece that is large enough"
         case "slots":

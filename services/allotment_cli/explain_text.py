@@ -66,6 +66,8 @@ def _lines(found: PodExplanation, everything: bool) -> list[str]:
         lines += _section("Closest cards", sections.closest(found.closest))
     never = found.status.fits_empty_cluster is False
     lines += advice_lines(found.counterfactuals, never=never)
+    if found.advice and not found.counterfactuals:
+        lines += ["", field("Advice", found.advice)]
     if found.waiting_for is not None:
         lines += ["", field("Waiting", _waiting(found.waiting_for))]
     if found.in_queue is not None:

@@ -40,13 +40,15 @@ SERVING = Taint("dedicated", "serving", "NoSchedule")
 NUMBER = "volcano.sh/vgpu-number"
 
 
-def explained(log: Recorder, name: str, namespace: str = "default") -> PodExplanation:
+def explained(
+    log: Recorder, name: str, namespace: str = "default", node: str | None = None
+) -> PodExplanation:
     story, state = PodStory(namespace, name), ClusterState()
     for record in log.records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
         story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
-    return explain(state, story, log.now_ms)
+    return explain(state, story, log.now_ms, node=node)
 
 
 def shown(log: Recorder, name: str = "p") -> str:
@@ -178,6 +180,75 @@ def test_a_mode_is_named_with_its_annotation() -> None:
     text = shown(log)
     assert "1 node has the mode mps, and the pod names no mode; to use them name" in text
     assert "name the mode mps (annotation volcano.sh/vgpu-mode: mps)  1 node" in text
+
+
+ON_NODE: dict[str, tuple[PodRequest, str, tuple[str, str, str]]] = {
+    "a taint": (
+        vgpu(),
+        "gpu-c",
+        ("nodeConstraints", "TaintNotTolerated", "not tolerated: dedicated=serving:NoSchedule"),
+    ),
+    "a selector": (
+        with_constraints(vgpu(), node_selector=(("zone", "mars"),)),
+        "gpu-a",
+        ("nodeConstraints", "SelectorMismatch", "zone=mars wanted, no zone here"),
+    ),
+    "an affinity": (
+        with_constraints(vgpu(), affinity=(NodeTerm((Expression("zone", "Exists", ()),)),)),
+        "gpu-a",
+        ("nodeConstraints", "AffinityMismatch", "zone exists wanted, no zone here"),
+    ),
+    "a mode": (
+        with_selection(vgpu(), mode="mig"),
+        "gpu-a",
+        ("vgpu mode", "GPUModeMismatch", "hami-core here, mig wanted"),
+    ),
+    "a number of cards": (
+        vgpu(count=9),
+        "gpu-a",
+        ("vgpu cards", "NotEnoughGPUsOnNode", "9 wanted, 8 here"),
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ON_NODE)
+def test_each_step_on_a_node_names_its_object(row: str) -> None:
+    request, node, expected = ON_NODE[row]
+    log = three_nodes()
+    log.pod("p", request)
+    steps = explained(log, "p", node=node).node_steps
+    assert steps is not None
+    assert expected in [(step.step, step.verdict, step.detail) for step in steps.host]
+    assert steps.verdict == expected[1]
+
+
+def test_the_closest_are_those_of_the_dimension_that_lacks() -> None:
+    log = three_nodes()
+    log.decide(log.pod("other", msgspec.structs.replace(vgpu(), cpu_milli=60_000)))
+    log.decide(log.pod("cpu", msgspec.structs.replace(vgpu(), cpu_milli=70_000)))
+    log.decide(log.pod("cards", vgpu(count=9)))
+    cpu, cards = explained(log, "cpu").closest, explained(log, "cards").closest
+    assert [(c.device, c.reason) for c in cpu] == [("cpu", "InsufficientCPU")] * 2
+    assert cpu[0].short == {"cpuMilli": 6_000}
+    assert [h.name for c in cpu for h in c.holders] == ["other"]
+    assert (cards[0].node, cards[0].free_count, cards[0].short) == ("gpu-a", 8, {"cards": 1})
+    assert "6 CPU" in shown(log, "cpu")
+
+
+def test_what_can_never_fit_is_shown_beside_the_largest_card() -> None:
+    log = three_nodes()
+    log.decide(log.pod("full", vgpu(8, 40_000, 10)))
+    log.decide(log.pod("p", vgpu(memory_mib=100_000)))
+    assert {each.node for each in explained(log, "p").closest} == {"gpu-a"}
+
+
+def test_without_a_change_that_helps_the_cause_has_advice_of_its_own() -> None:
+    log = Recorder()
+    log.node("n1")
+    log.pod("p")
+    found = explained(log, "p")
+    assert found.counterfactuals == ()
+    assert found.advice.startswith("wait; if it lasts, see with allot status")
 
 
 def test_the_smallest_change_comes_first_and_each_is_a_patch() -> None:

@@ -302,6 +302,11 @@ def expression_text(expression: Expression) -> str:
             return f"{key} {other} {values}"
 
 
+def term_text(term: NodeTerm) -> str:
+    """A node selector term: ``zone in (a) and gpu exists``."""
+    return " and ".join(expression_text(e) for e in (*term.labels, *term.fields)) or "nothing"
+
+
 def _company(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
     """What the pod says about other pods, each rule dropped by itself."""
     company = request.company

@@ -1,10 +1,10 @@
 """Would these pods fit now: a round over pods that are not in the cluster, and what is in the way.
 
-The state is the caller's own: the pods are in it as if they had just been made. Nothing of what is
-placed stays; those that find no place are explained like any pod that waits.
+The state is the caller's own and is used up: the pods are in it as if they had just been made, and
+those that find a place take it. The others are explained like any pod that waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -26,13 +26,14 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.views import device_name
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.cycle import notes_of
+from allotment.core.ledger.state import apply
+from allotment.core.placement.cycle import notes_of, stamped
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.round.verdict import round_outcome, verdict
 from allotment.core.reasons import problem_text, shown_cause
 from allotment.core.units import rfc3339
-from allotment_proto.events import Placement, PodObserved, Refusal
+from allotment_proto.events import Decided, Placement, PodObserved, Refusal
 
 FIT_SCHEMA = "allotment.dev/fit/v1"
 
@@ -82,6 +83,16 @@ def fit(
     """
     outcome = round_outcome(state, uids)
     placed = {placement.uid: placement for placement in outcome.placements}
+    decided = Decided(
+        cycle="fit",
+        basis=state.seq,
+        checked=state.seq,
+        policy=state.policy_seq,
+        batch=tuple(uids),
+        placements=tuple(stamped(state, outcome.placements, as_of_ms // 1000)),
+        wholes=outcome.wholes,
+    )
+    apply(state, decided, state.seq + 1)  # the others find what these leave
     refused = {refusal.uid: refusal for refusal in outcome.refusals}
     pods = []
     for uid in uids:
@@ -89,7 +100,7 @@ def fit(
         if uid in placed:
             pods.append(_placed(state, fact, placed[uid]))
         else:
-            pods.append(_refused(state, fact, refused.get(uid)))
+            pods.append(_refused(state, fact, refused.get(uid), placed.keys()))
     return Fit(
         schema=FIT_SCHEMA,
         as_of=AsOf(seq=seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
@@ -112,7 +123,12 @@ def _placed(state: ClusterState, fact: PodObserved, placement: Placement) -> Fit
     )
 
 
-def _refused(state: ClusterState, fact: PodObserved, refusal: Refusal | None) -> FitPod:
+def _refused(
+    state: ClusterState,
+    fact: PodObserved,
+    refusal: Refusal | None,
+    placed: Collection[str],
+) -> FitPod:
     problem = fact.problem
     if problem is None and refusal is not None and not refusal.nodes:
         problem = refusal.problem
@@ -144,5 +160,15 @@ def _refused(state: ClusterState, fact: PodObserved, refusal: Refusal | None) ->
         fits_empty_cluster=not never,
         funnel=steps,
         lacks=lacks(state, asked, answers),
-        counterfactuals=advice(state, fact, ruled, asked, never=never),
+        counterfactuals=tuple(
+            each
+            for each in advice(state, fact, ruled, asked, never=never)
+            if each.change.path != "/pods" or not _ends(state, placed, each.change.value)
+        ),
     )
+
+
+def _ends(state: ClusterState, uids: Collection[str], names: object) -> bool:
+    """Whether a change ends a pod that is only asked about."""
+    asked = {f"{state.pods[uid].fact.namespace}/{state.pods[uid].fact.name}" for uid in uids}
+    return isinstance(names, tuple) and not asked.isdisjoint(names)

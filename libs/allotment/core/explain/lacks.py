@@ -16,6 +16,7 @@ from allotment.core.explain.counterfactual import (
     plain_resources,
     refusing_taints,
     taint_text,
+    term_text,
     wrong_labels,
 )
 from allotment.core.explain.nodes import FITS, present
@@ -27,7 +28,7 @@ from allotment.core.placement.devices.free import need_memory_mib
 from allotment.core.placement.rules.predicates import extended_lack, family_lack
 from allotment.core.reasons import shown_cause
 from allotment.core.units import bytes_text, cpu_text, mib_text
-from allotment_proto.facts import NodeTerm, PodRequest, Taint
+from allotment_proto.facts import PodRequest, Taint
 
 SHOWN = 4
 """How many things of one kind are named; the others are counted."""
@@ -93,11 +94,6 @@ def _affinity(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -
     if terms:
         wanted = " or ".join(term_text(term) for term in terms[:SHOWN])
         yield f"the required node affinity ({wanted}) does not match {_of(len(nodes), nodes)}"
-
-
-def term_text(term: NodeTerm) -> str:
-    """A node selector term: ``zone in (a) and gpu exists``."""
-    return " and ".join(expression_text(e) for e in (*term.labels, *term.fields)) or "nothing"
 
 
 def _models(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:

@@ -6,11 +6,17 @@ on nodes that accept the pod: on others no release would help.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.explain.counterfactual import (
+    refusing_taints,
+    taint_text,
+    term_text,
+    wrong_labels,
+)
 from allotment.core.explain.schema import (
     CardStep,
     Closest,
@@ -20,8 +26,8 @@ from allotment.core.explain.schema import (
     NodeSteps,
     Step,
 )
-from allotment.core.explain.views import MIB, card_name, holders_of, whole_of
-from allotment.core.ledger.ledger import Card
+from allotment.core.explain.views import MIB, card_name, card_word, holders_of, whole_of
+from allotment.core.ledger.ledger import Card, Ledger
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
@@ -49,6 +55,7 @@ from allotment_proto.facts import ALONE, DeviceRequest, PodRequest, Policy
 FITS = "fits"
 OTHER = reasons.Step("other", "everything else")
 CLOSEST_SHOWN = 3
+HOLDERS_SHOWN = 3
 
 
 def present(state: ClusterState) -> list[Node]:
@@ -152,12 +159,32 @@ def _host_steps(
         found = f"has no {family} devices" if ledger is None else f"{len(ledger.cards)} cards"
         detail = f"{switch.argument} is not set: {family} is not served" if switch else found
         yield _step(f"{family} devices", family_lack(node, family, policy), detail)
+        if ledger is not None:
+            yield from _family_steps(ledger, request, asks)
     for name, amount in request.extended:
         detail = f"{amount} wanted, {node.extended_free.get(name, 0)} free"
         yield _step(name, extended_lack(node, name, amount), detail)
     back = kept_back(request, node.name)
     if back is not None:
         yield _step("keptForOthers", back, "; ".join(texts_of(request, [(back, 1)])))
+
+
+def _family_steps(
+    ledger: Ledger, request: PodRequest, asks: Sequence[DeviceRequest]
+) -> Iterator[HostStep]:
+    """What is asked of a node's cards together, where the answer is not the usual one."""
+    family = ledger.family
+    if ledger.blocked is not None:
+        yield _step(f"{family} books", ledger.blocked, reasons.REASONS[ledger.blocked].text)
+    if not mode_fits(request.selection, ledger.mode):
+        asked = request.selection.mode
+        key = FAMILIES[family].mode_key
+        said = f"{asked} wanted" if asked else f"the pod names none (annotation {key})"
+        yield _step(f"{family} mode", reasons.GPU_MODE_MISMATCH, f"{ledger.mode} here, {said}")
+    most = max(wanted.count for wanted in asks)
+    if most > len(ledger.cards):
+        detail = f"{most} wanted, {len(ledger.cards)} here"
+        yield _step(f"{family} cards", reasons.NOT_ENOUGH_GPUS_ON_NODE, detail)
 
 
 def _step(name: str, code: str | None, detail: str) -> HostStep:
@@ -181,10 +208,7 @@ def _detail(
         case "nodeReady":
             return "Ready condition"
         case "nodeConstraints":
-            if refused == reasons.GPU_MODEL_MISMATCH:
-                return f"model of its cards: {models_text(fact, node.labels, request)}"
-            queue = ", queue" if bounds_of(request).always else ""
-            return f"cordon, taints, selector, affinity{queue}"
+            return _constraint_detail(node, fact, request, refused)
         case "otherPods":
             return "host ports, affinity, anti-affinity, spread"
         case "pods":
@@ -198,12 +222,56 @@ def _detail(
             return reasons.REASONS[refused].text if refused is not None else ""
 
 
-def closest(state: ClusterState, request: PodRequest) -> list[Closest]:
-    """The cards that lack least, in permille of the card; for counted resources the nodes."""
+def _constraint_detail(
+    node: Node, fact: NodeObserved, request: PodRequest, refused: str | None
+) -> str:
+    """Which taint, label or term is in the way; without a refusal what was looked at."""
+    match refused:
+        case reasons.NODE_CORDONED:
+            return "the node is cordoned"
+        case reasons.TAINT_NOT_TOLERATED:
+            taints = ", ".join(taint_text(taint) for taint in refusing_taints(node, request))
+            return f"not tolerated: {taints}"
+        case reasons.SELECTOR_MISMATCH:
+            return ", ".join(
+                f"{key}={value} wanted, {_label(node, key)} here"
+                for key, value in wrong_labels(node, request)
+            )
+        case reasons.AFFINITY_MISMATCH if request.constraints.affinity:
+            terms = request.constraints.affinity
+            keys = dict.fromkeys(e.key for term in terms for e in term.labels)
+            here = ", ".join(_label(node, key) for key in keys) or "nothing of it"
+            return f"{' or '.join(map(term_text, terms))} wanted, {here} here"
+        case reasons.GPU_MODEL_MISMATCH:
+            return f"model of its cards: {models_text(fact, node.labels, request)}"
+        case _:
+            queue = ", queue" if bounds_of(request).always else ""
+            return f"cordon, taints, selector, affinity{queue}"
+
+
+def _label(node: Node, key: str) -> str:
+    return f"{key}={node.labels[key]}" if key in node.labels else f"no {key}"
+
+
+def closest(
+    state: ClusterState, request: PodRequest, cause: str = "", *, never: bool = False
+) -> list[Closest]:
+    """What lacks least of what the cause says is lacking: cards, in permille of what is asked for;
+    of CPU, memory, numbers of cards and counted resources the nodes. `never`: not even an empty
+    cluster takes the request, so the largest cards are named.
+    """
+    if cause in (reasons.INSUFFICIENT_CPU, reasons.INSUFFICIENT_MEMORY):
+        hosts = sorted(_hosts(state, request, cause), key=lambda entry: entry[:2])
+        return [entry for *_, entry in hosts[:CLOSEST_SHOWN]]
+    if cause == reasons.NOT_ENOUGH_GPUS_ON_NODE and request.devices:
+        numbers = sorted(_card_numbers(state, request), key=lambda entry: entry[:2])
+        return [entry for *_, entry in numbers[:CLOSEST_SHOWN]]
     ranked: list[tuple[int, str, int, Closest]] = []
     for node, card, wanted, code in _cards(state, request):
         if code in reasons.BUSY:
             distance, entry = _lack(state, node, card, wanted, code)
+            if never:
+                distance = -card.fact.memory_mib
             ranked.append((distance, node.name, card.fact.index, entry))
     if not request.devices:
         ranked += [(lack, node, 0, entry) for lack, node, entry in _counted(state, request)]
@@ -282,7 +350,7 @@ def _lack(
     if wanted.cores_pct == CORES_WHOLE_PCT and card.holders:
         short["otherHolders"] = len(card.holders)
     distance = (
-        max(memory_mib, 0) * 1000 // max(fact.memory_mib, 1)
+        max(memory_mib, 0) * 1000 // max(memory_mib + card.free_memory_mib, 1)
         + max(cores_pct, 0) * 10
         + (1000 if card.free_slots < 1 else 0)
     )
@@ -297,6 +365,68 @@ def _lack(
         short=short,
         holders=holders(state, card),
     )
+
+
+def _hosts(
+    state: ClusterState, request: PodRequest, cause: str
+) -> Iterator[tuple[int, str, Closest]]:
+    """Nodes that accept the pod and have too little CPU, or memory, left."""
+    is_cpu = cause == reasons.INSUFFICIENT_CPU
+    switches = switches_of(state.policy)
+    for node in present(state):
+        fact = node.fact
+        if fact is None or not fact.ready or accepts(node, request, switches):
+            continue
+        free = node.cpu_milli_free if is_cpu else node.memory_bytes_free
+        lack = (request.cpu_milli if is_cpu else request.memory_bytes) - free
+        if lack <= 0:
+            continue
+        held = sorted(
+            (a for a in node.allocations.values() if (a.cpu_milli if is_cpu else a.memory_bytes)),
+            key=lambda a: (-(a.cpu_milli if is_cpu else a.memory_bytes), a.uid),
+        )
+        yield (
+            lack,
+            node.name,
+            Closest(
+                node=node.name,
+                device="cpu" if is_cpu else "memory",
+                reason=cause,
+                free_count=free if is_cpu else None,
+                free_memory_bytes=None if is_cpu else free,
+                short={"cpuMilli" if is_cpu else "memoryBytes": lack},
+                holders=tuple(
+                    Holder(
+                        namespace=state.pods[a.uid].fact.namespace,
+                        name=state.pods[a.uid].fact.name,
+                        memory_bytes=0 if is_cpu else a.memory_bytes,
+                        compute_percent=0,
+                        instance="",
+                    )
+                    for a in held[:HOLDERS_SHOWN]
+                ),
+            ),
+        )
+
+
+def _card_numbers(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, str, Closest]]:
+    """Nodes that have fewer cards than one container asks for, the most in front."""
+    switches = switches_of(state.policy)
+    wanted = max(request.devices, key=lambda each: each.count)
+    for node in present(state):
+        ledger = node.ledgers.get(wanted.family)
+        if ledger is None or accepts(node, request, switches):
+            continue
+        lack = wanted.count - len(ledger.cards)
+        if lack > 0:
+            entry = Closest(
+                node=node.name,
+                device=f"{card_word(wanted.family)}s",
+                reason=reasons.NOT_ENOUGH_GPUS_ON_NODE,
+                free_count=len(ledger.cards),
+                short={"cards": lack},
+            )
+            yield lack, node.name, entry
 
 
 def _counted(state: ClusterState, request: PodRequest) -> Iterator[tuple[int, str, Closest]]:

@@ -71,7 +71,7 @@ from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, unserved
 from allotment.core.queues.round.verdict import PodVerdict, verdict
-from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, problem_text
+from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, REASONS, problem_text, shown_cause
 from allotment.core.units import rfc3339
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
@@ -124,7 +124,9 @@ def explain(
         status=status,
         request=request_of(fact.request),
         funnel=steps,
-        closest=tuple(closest(state, asked)) if short_of_room else (),
+        closest=tuple(closest(state, asked, _lacking(answers), never=not one_day))
+        if short_of_room
+        else (),
         fragmentation=fragmentation(state, asked) if one_day else None,
         waiting_for=waiting_for(state, asked) if short_of_room else None,
         lacks=lacks(state, asked, answers) if waits and steps else (),
@@ -135,6 +137,7 @@ def explain(
         else (),
         in_queue=place_among(ruled.waiting, queue_name(fact)) if waits else None,
         queue=ruled.queue if waits else "",
+        advice=_general(status),
         placement=_placed(state, told, pod),
         candidates=candidates,
         candidates_total=total,
@@ -145,6 +148,21 @@ def explain(
         trace=TraceRef(trace_id=trace_id(fact.uid)),
         life=msgspec.structs.replace(life, timeline=()),
     )
+
+
+def _general(status: Status) -> str:
+    """What can be done about the cause of a pod that waits, whoever the pod is."""
+    if status.phase != "Pending" or status.fits_empty_cluster is False:
+        return ""  # what never fits hears nothing about waiting
+    reason = REASONS.get(status.cause)
+    return "" if reason is None else reason.advice
+
+
+def _lacking(answers: Sequence[str]) -> str:
+    """What the nodes lack that come nearest, as a reason code."""
+    counts = Counter(answers)
+    counts.pop(FITS, None)
+    return shown_cause(tuple(counts.items()))
 
 
 def queue_name(fact: PodObserved) -> str:

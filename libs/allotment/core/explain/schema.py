@@ -355,6 +355,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     counterfactuals: tuple[Counterfactual, ...] = ()
     """What would make a waiting pod fit, the smallest change first. Each fits now; where nothing
     fits even an empty cluster (`status.fits_empty_cluster` false) each would fit that one."""
+    advice: str = ""
+    """What can be done about the cause, said of all pods that have it."""
     closest: tuple[Closest, ...] = ()
     in_queue: Place | None = None
     """Its position among those who wait in its queue."""

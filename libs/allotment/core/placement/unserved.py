@@ -94,6 +94,9 @@ def _counted(state: ClusterState, name: str) -> Iterator[str]:
     offered = {listed for node in present for listed in node.extended_free}
     for family in FAMILIES.keys() & {family for node in present for family in node.ledgers}:
         offered |= FAMILIES[family].resources(state.devices)
+    if name in offered:
+        yield f"no node lists {name}, though nodes register such devices: does kubelet list them?"
+        return
     near = nearest(name, offered)
     if near:
         yield f"no node offers {name}; did you mean {near}?"
