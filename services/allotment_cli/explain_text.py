@@ -15,6 +15,7 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.views import PERHAPS, asked_whole, card_word
 from allotment.core.ledger.model import ENDED
+from allotment.core.reasons import VOLUME_NOT_READY
 from allotment.core.units import age_text, bytes_text, cpu_text, duration_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines, place_text, quota_text
@@ -93,12 +94,10 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     yield field("Pod", f"{who.namespace}/{who.name}   uid {who.uid}")
     yield field("Status", _status(found))
     wants = wants_text(found.request)
-    yield field(
-        "Wants",
-        "unknown: its request cannot be read"
-        if status.problem and not wants
-        else wants or "no device",
-    )
+    unknown = "unknown: its request cannot be read"
+    if status.cause == VOLUME_NOT_READY:
+        unknown = "not known before its volumes are there"
+    yield field("Wants", unknown if status.problem and not wants else wants or "no device")
     if found.life is not None:
         yield from ask_fields(found.life)
     if status.problem:
@@ -231,6 +230,8 @@ def _status(found: PodExplanation) -> str:
     status, placement = found.status, found.placement
     if status.phase == "Pending" and placement is None:
         text = f"Pending {age_text(status.since_seconds or 0)}"
+        if status.cause == VOLUME_NOT_READY:
+            return f"{text}: it waits for a volume"
         if status.problem:
             return f"{text}: the request cannot be granted as it is written"
         if status.scheduler:

@@ -29,6 +29,7 @@ from allotment_proto.facts import (
     PluginUse,
     PodRequest,
     Policy,
+    Problem,
     Selection,
     Taint,
 )
@@ -240,6 +241,16 @@ def test_what_can_never_fit_is_shown_beside_the_largest_card() -> None:
     log.decide(log.pod("full", vgpu(8, 40_000, 10)))
     log.decide(log.pod("p", vgpu(memory_mib=100_000)))
     assert {each.node for each in explained(log, "p").closest} == {"gpu-a"}
+
+
+def test_a_pod_that_waits_for_a_claim_is_not_called_wrong() -> None:
+    log = three_nodes()
+    claim = Problem("VolumeNotReady", "claim data", "does not exist")
+    log.pod("p", PodRequest(), problem=claim)
+    text = shown(log)
+    assert "Pending 0s: it waits for a volume" in text
+    assert "Wants      not known before its volumes are there" in text
+    assert "Problem    VolumeNotReady: claim data does not exist" in text
 
 
 def test_without_a_change_that_helps_the_cause_has_advice_of_its_own() -> None:
