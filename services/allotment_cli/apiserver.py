@@ -47,9 +47,10 @@ class Access(NamedTuple):
 def cluster_options(command: F) -> F:
     """The options of every command that speaks to Kubernetes: `home`, `kubeconfig`, `context`."""
     for decorate in (
-        click.option("--context", help="Context of the kubeconfig."),
+        click.option("--context", envvar="ALLOT_KUBE_CONTEXT", help="Context of the kubeconfig."),
         click.option(
             "--kubeconfig",
+            envvar="ALLOT_KUBECONFIG",
             type=click.Path(path_type=Path, dir_okay=False),
             help="Which cluster (default: KUBECONFIG, local mode if it runs, ~/.kube/config).",
         ),
@@ -71,7 +72,13 @@ async def open_cluster(access: Access) -> AsyncIterator["Cluster"]:
         ) as client:
             yield Cluster(client)
     except KubeConfigError as error:
-        raise CliError(str(error), "name a cluster with --kubeconfig, or run: allot up") from error
+        remedy = "name a cluster with --kubeconfig, or run: allot up"
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):
+            remedy = (
+                "not every service has an account; in its pods, ask where one has: "
+                "kubectl -n allotment-system exec deploy/allotment-controller -- allot …"
+            )
+        raise CliError(str(error), remedy) from error
 
 
 async def _of_local_mode(home: Path) -> Path | None:

@@ -39,7 +39,7 @@ from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold, fold_at
 from allotment_cli.moments import AtTime
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading
 from allotment_cli.params import at_option, output_option
-from allotment_cli.source import Origin, open_source, source_options
+from allotment_cli.source import Origin, chosen_cluster, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import NodeGone
 from allotment_proto.subjects import LOG_ALL, STREAM
@@ -131,7 +131,7 @@ def _address(text: str) -> str:
 async def _services(origin: Origin, named: Sequence[str]) -> list[Finding]:
     """What the named services say of themselves, and those of local mode where that is asked."""
     rows: list[dict[str, Any]] = []
-    if origin.file is None and not origin.nats:
+    if origin.file is None and not origin.nats and chosen_cluster() is None:
         rows += (await local.status(origin.home))["services"]
     rows += [await local.ask_service(address) for address in named]
     return [finding for row in rows for finding in _of_service(row)]

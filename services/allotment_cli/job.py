@@ -14,7 +14,9 @@ from allotment_cli.apiserver import JOBS, Access, cluster_options, open_cluster,
 from allotment_cli.errors import CliError
 from allotment_cli.job_run import WantedJob, job_of_file, job_of_flags
 from allotment_cli.job_view import JobView, read_job, view_lines
-from allotment_cli.output import emit, emit_json, heading, note, suggest, table
+from allotment_cli.names import usual_namespace
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
+from allotment_cli.params import namespace_option, output_option
 
 JOB_TYPE = "volcano.sh/job-type"
 TYPE_USUAL = "Batch"
@@ -22,7 +24,6 @@ HEADERS = (
     *("Name", "Creation", "Phase", "JobType", "Replicas", "Min", "Pending", "Running"),
     *("Succeeded", "Failed", "Unknown", "RetryCount"),
 )
-OUTPUTS = click.Choice(("text", "json"))
 FLAGS_OF_A_NEW_JOB = ("name", "image", "min", "replicas", "requests", "limits", "scheduler")
 
 
@@ -60,9 +61,7 @@ def _one_job(command: Any) -> Any:
     """A job by its name, and the cluster it is in."""
     for decorate in (
         cluster_options,
-        click.option(
-            "-n", "--namespace", default="default", show_default=True, help="Its namespace."
-        ),
+        namespace_option,
         click.option("-N", "--name", "flag", metavar="NAME", help="The same as NAME."),
         click.argument("name", required=False),
     ):
@@ -88,7 +87,7 @@ def only_name(name: str | None, flag: str | None, kind: str) -> str:
     help="YAML file with one Job.",
 )
 @click.option("-N", "--name", help="Name of a new Job of one container.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Its namespace.")
+@namespace_option
 @click.option("-i", "--image", default="busybox", show_default=True, help="Its image.")
 @click.option("-m", "--min", default=1, show_default=True, help="How many pods start together.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="How many pods.")
@@ -104,7 +103,7 @@ def run(
     /,
     filename: Path | None,
     name: str | None,
-    namespace: str,
+    namespace: str | None,
     home: Path,
     kubeconfig: Path | None,
     context: str | None,
@@ -116,12 +115,13 @@ def run(
         for flag in FLAGS_OF_A_NEW_JOB
         if ctx.get_parameter_source(flag) is click.core.ParameterSource.COMMANDLINE
     ]
+    space = namespace or usual_namespace()
     if filename is not None:
         if given:
             raise CliError(f"--{given[0]} and --filename exclude each other", "change the file")
-        body = job_of_file(filename, namespace)
+        body = job_of_file(filename, space)
     elif name:
-        body = job_of_flags(WantedJob(name, namespace, **wanted))
+        body = job_of_flags(WantedJob(name, space, **wanted))
     else:
         raise CliError("no job is named", "give --name, or a manifest with --filename")
     anyio.run(_run, Access(home, kubeconfig, context), body)
@@ -137,15 +137,15 @@ async def _run(access: Access, body: dict[str, Any]) -> None:
 
 @job.command("list")
 @click.option("-q", "--queue", help="Only jobs of this queue.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Their namespace.")
+@namespace_option
 @click.option("-S", "--scheduler", help="Only jobs for this scheduler.")
-@click.option("--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 @click.option("--selector", help="Only jobs whose name contains this.")
 @cluster_options
-@click.option("-o", "--output", type=OUTPUTS, default="text")
+@output_option("name", *DOCUMENTS)
 def list_(
     queue: str | None,
-    namespace: str,
+    namespace: str | None,
     scheduler: str | None,
     all_namespaces: bool,
     selector: str | None,
@@ -156,7 +156,7 @@ def list_(
 ) -> None:
     """List Jobs, and count their pods by phase."""
     access = Access(home, kubeconfig, context)
-    found = anyio.run(read_jobs, access, "" if all_namespaces else namespace)
+    found = anyio.run(read_jobs, access, "" if all_namespaces else namespace or usual_namespace())
     rows = [
         job_row(each)
         for each in found
@@ -164,8 +164,13 @@ def list_(
         and (scheduler is None or each.spec.scheduler_name == scheduler)
         and (selector is None or selector in each.metadata.name)
     ]
-    if output == "json":
-        emit_json(JobList("allotment.dev/jobs/v1", rows))
+    if output == "name":
+        emit(
+            f"job/{row.namespace}/{row.name}" if all_namespaces else f"job/{row.name}"
+            for row in rows
+        )
+    elif output in DOCUMENTS:
+        emit_document(JobList("allotment.dev/jobs/v1", rows), output)
     elif rows:
         emit(job_lines(rows, with_namespace=all_namespaces))
     else:
@@ -210,11 +215,11 @@ def job_lines(rows: Sequence[JobRow], *, with_namespace: bool) -> list[str]:
 
 @job.command()
 @_one_job
-@click.option("-o", "--output", type=OUTPUTS, default="text")
+@output_option(*DOCUMENTS)
 def view(
     name: str | None,
     flag: str | None,
-    namespace: str,
+    namespace: str | None,
     home: Path,
     kubeconfig: Path | None,
     context: str | None,
@@ -222,33 +227,35 @@ def view(
 ) -> None:
     """Show one Job: its request, its state and its Events."""
     named = only_name(name, flag, "job")
-    found: JobView = anyio.run(read_job, Access(home, kubeconfig, context), namespace, named)
-    if output == "json":
-        emit_json(found)
+    space = namespace or usual_namespace()
+    found: JobView = anyio.run(read_job, Access(home, kubeconfig, context), space, named)
+    if output in DOCUMENTS:
+        emit_document(found, output)
         return
     emit(view_lines(found))
     if found.group and found.phase in ("", "Pending"):
-        suggest(f"allot explain gang {namespace}/{found.group}")
+        suggest(f"allot explain gang {space}/{found.group}")
 
 
 @job.command()
 @_one_job
-def suspend(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
+def suspend(name: str | None, flag: str | None, namespace: str | None, **access: Any) -> None:
     """Suspend a Job: its pods end, and it can be resumed."""
     _ask(Access(**access), namespace, only_name(name, flag, "job"), ABORT_JOB)
 
 
 @job.command()
 @_one_job
-def resume(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
+def resume(name: str | None, flag: str | None, namespace: str | None, **access: Any) -> None:
     """Resume a Job that was suspended."""
     _ask(Access(**access), namespace, only_name(name, flag, "job"), RESUME_JOB)
 
 
-def _ask(access: Access, namespace: str, name: str, action: str) -> None:
-    command = anyio.run(_command, access, namespace, name, action)
-    emit([f"asked for {action} of job {namespace}/{name} (command {command})"])
-    suggest(f"allot job view {name} -n {namespace}")
+def _ask(access: Access, namespace: str | None, name: str, action: str) -> None:
+    space = namespace or usual_namespace()
+    command = anyio.run(_command, access, space, name, action)
+    emit([f"asked for {action} of job {space}/{name} (command {command})"])
+    suggest(f"allot job view {name} -n {space}")
 
 
 async def _command(access: Access, namespace: str, name: str, action: str) -> str:
@@ -259,10 +266,10 @@ async def _command(access: Access, namespace: str, name: str, action: str) -> st
 
 @job.command()
 @_one_job
-def delete(name: str | None, flag: str | None, namespace: str, **access: Any) -> None:
+def delete(name: str | None, flag: str | None, namespace: str | None, **access: Any) -> None:
     """Delete a Job and its pods."""
     named = only_name(name, flag, "job")
-    anyio.run(_delete, Access(**access), namespace, named)
+    anyio.run(_delete, Access(**access), namespace or usual_namespace(), named)
     emit([f"delete job {named} successfully"])
 
 

@@ -11,6 +11,25 @@ async def status(home: Path) -> dict[str, Any]:
     return await local_status.status(home)
 
 
+def is_running(home: Path) -> bool:
+    """Whether local mode runs at this home, as far as its own file says: asks no process."""
+    from allotment_local.home import Home
+    from allotment_local.state import StateError, read_state
+
+    try:
+        state = read_state(Home(home).state)
+    except StateError:
+        return False
+    return state is not None and state.phase not in ("stopped", "failed")
+
+
+def kubeconfig(home: Path) -> Path:
+    """The kubeconfig of the local mode at this home."""
+    from allotment_local.home import Home
+
+    return Home(home).kubeconfig
+
+
 async def ask_service(address: str) -> dict[str, Any]:
     """What the service at `host:port` says of itself, as in a row of `status`."""
     from allotment_local.probes import probe_http

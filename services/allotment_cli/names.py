@@ -1,11 +1,15 @@
 """Names of pods, groups and nodes as users type them."""
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from allotment_cli.errors import CliError
+import click
 
-USUAL_NAMESPACE = "default"
+from allotment_cli import local
+from allotment_cli.errors import CliError
+from allotment_cli.kubeconfig import USUAL_NAMESPACE, Choice, files_of, namespace_of
+from allotment_cli.source import chosen_cluster
 
 
 def pod_name(text: str, kind: str = "pod", namespace: str | None = None) -> tuple[str, str]:
@@ -29,8 +33,20 @@ def pod_name(text: str, kind: str = "pod", namespace: str | None = None) -> tupl
 
 
 def usual_namespace() -> str:
-    """Where a name is for which no namespace is given."""
-    return USUAL_NAMESPACE
+    """Where a name is for which no namespace is given: as the kubeconfig of the cluster says that
+    the running command reads. An exported log, and local mode if nothing else is said, know none.
+    """
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or ctx.params.get("file") is not None:
+        return USUAL_NAMESPACE
+    chosen = chosen_cluster() or Choice(ctx.params.get("kubeconfig"), ctx.params.get("context"))
+    asks_kubernetes = "kubeconfig" in ctx.params  # there KUBECONFIG comes before local mode
+    is_said = ctx.params.get("nats") or (asks_kubernetes and os.environ.get("KUBECONFIG"))
+    if chosen == Choice() and not is_said:
+        home = ctx.params.get("home")
+        if home is not None and local.is_running(home):
+            return namespace_of([local.kubeconfig(home)])
+    return namespace_of(files_of(chosen.kubeconfig), chosen.context)
 
 
 def meant(name: str, known: Iterable[str], otherwise: str) -> str:

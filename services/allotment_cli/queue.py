@@ -30,13 +30,13 @@ from allotment_cli.apiserver import (
 )
 from allotment_cli.errors import CliError
 from allotment_cli.job import only_name
-from allotment_cli.output import emit, emit_json, heading, note, suggest, table
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
+from allotment_cli.params import output_option
 
 HEADERS = (
     *("Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown"),
     "Completed",
 )
-OUTPUTS = click.Choice(("text", "json"))
 WEIGHT = click.IntRange(1, 65_535)
 UPDATE = "update"
 ACTIONS = {"open": OPEN_QUEUE, "close": CLOSE_QUEUE}
@@ -100,7 +100,7 @@ def _one_queue(command: Any) -> Any:
 
 @queue.command("list")
 @cluster_options
-@click.option("-o", "--output", type=OUTPUTS, default="text")
+@output_option("name", *DOCUMENTS)
 def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str) -> None:
     """List all queues, and count their PodGroups by phase."""
     _show(anyio.run(read_queues, Access(home, kubeconfig, context)), output)
@@ -108,7 +108,7 @@ def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str)
 
 @queue.command()
 @_one_queue
-@click.option("-o", "--output", type=OUTPUTS, default="text")
+@output_option("name", *DOCUMENTS)
 def get(name: str | None, flag: str | None, output: str, **access: Any) -> None:
     """Show one queue, as `list` does."""
     named = only_name(name, flag, "queue")
@@ -121,8 +121,10 @@ def get(name: str | None, flag: str | None, output: str, **access: Any) -> None:
 
 
 def _show(rows: Sequence[QueueRow], output: str) -> None:
-    if output == "json":
-        emit_json(QueueList("allotment.dev/queues/v1", rows))
+    if output == "name":
+        emit(f"queue/{row.name}" for row in rows)
+    elif output in DOCUMENTS:
+        emit_document(QueueList("allotment.dev/queues/v1", rows), output)
     elif rows:
         emit(queue_list_lines(rows))
     else:

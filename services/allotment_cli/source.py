@@ -1,6 +1,7 @@
 """Where the log comes from: an exported file, a NATS server, or the local mode that is running.
 
---file LOG.jsonl  >  --nats URL or ALLOT_NATS_URL  >  what runs at --home or ALLOT_HOME
+--file LOG.jsonl  >  --nats URL or ALLOT_NATS_URL  >  the cluster of --context or --kubeconfig
+>  what runs at --home or ALLOT_HOME  >  the cluster that kubectl would take
 """
 
 import hashlib
@@ -8,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -17,11 +18,13 @@ import click
 from allotment.adapters.log.segments import SegmentDirectory
 from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
 from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
-from allotment_cli import export
+from allotment_cli import export, kubeconfig
 from allotment_cli.errors import CliError
+from allotment_cli.kubeconfig import Choice
 from allotment_proto.subjects import STREAM
 
 if TYPE_CHECKING:
+    from allotment.adapters.log.connection import Connection
     from allotment.adapters.log.jetstream import JetStream
 
 BATCH_RECORDS = 1024
@@ -37,6 +40,15 @@ class Origin(NamedTuple):
     home: Path
     nats: str | None = None
     file: Path | None = None
+
+
+class Key(NamedTuple):
+    """How to prove to NATS who we are: a file with a seed, or the seed itself; or not at all."""
+
+    file: str | None = None
+    seed: str | None = None
+    is_named: bool = False
+    """Whether somebody named the file, so that it may be any user's."""
 
 
 class JournalCache(NamedTuple):
@@ -75,8 +87,24 @@ class Source(Protocol):
 
 
 def source_options(command: F) -> F:
-    """The options of every command that reads the log: `home`, `nats` and `file`."""
+    """The options of every command that reads the log: `home`, `nats` and `file`.
+
+    `--context` and `--kubeconfig` are kept with the command's context, for `open_source`.
+    """
     for decorate in (
+        click.option(
+            "--context",
+            help="Read the log of this kubeconfig context's cluster.",
+            expose_value=False,
+            callback=_kept,
+        ),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Read the log of this file's cluster.",
+            expose_value=False,
+            callback=_kept,
+        ),
         click.option(
             "--file",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -89,6 +117,20 @@ def source_options(command: F) -> F:
     ):
         command = decorate(command)
     return command
+
+
+def _kept(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None:
+        ctx.meta[f"{__name__}.{parameter.name}"] = value
+
+
+def chosen_cluster() -> Choice | None:
+    """The cluster that the options of the running command name; None if they name none."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return None
+    found = Choice(ctx.meta.get(f"{__name__}.kubeconfig"), ctx.meta.get(f"{__name__}.context"))
+    return None if found == Choice() else found
 
 
 def home_option(command: F) -> F:
@@ -139,47 +181,52 @@ async def open_source(origin: Origin) -> AsyncIterator[Source]:
     if origin.file is not None:
         yield FileSource(origin.file)
         return
-    url = origin.nats or await _running(origin.home)
-    async with _live(url, origin.home) as source:
-        yield source
+    cluster = chosen_cluster()
+    url = origin.nats or (await _running(origin.home) if cluster is None else "")
+    if url:
+        async with _live(url, _named_key() or _local_key(origin.home)) as source:
+            yield source
+        return
+    from allotment_cli import in_cluster
+
+    if cluster is None and not _is_a_cluster_known():
+        raise CliError(
+            f"local mode is not running at {origin.home}",
+            "run: allot up, or name a log with --context NAME, --nats URL or --file LOG.jsonl",
+        )
+    async with in_cluster.reached(cluster or Choice()) as found:
+        try:
+            async with _live(found.url, _named_key() or Key(seed=found.seed)) as source:
+                yield source
+        except CliError as error:
+            if found.forward.problem:  # the reason, where there is one
+                raise CliError(error.message, found.forward.problem) from error
+            raise
 
 
 async def _running(home: Path) -> str:
+    """Where the NATS of local mode is; empty if it does not run."""
     from allotment_cli import local
 
-    found = await local.status(home)
-    url = found.get("nats")
-    if not isinstance(url, str) or not url:
-        raise CliError(
-            f"local mode is not running at {home}",
-            "run: allot up, or name another log with --nats URL or --file LOG.jsonl",
-        )
-    return url
+    return str((await local.status(home)).get("nats") or "")
+
+
+def _is_a_cluster_known() -> bool:
+    """Whether there is anything that could say where a cluster is."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) or any(
+        path.is_file() for path in kubeconfig.files_of(None)
+    )
 
 
 @asynccontextmanager
-async def _live(url: str, home: Path) -> AsyncIterator[Source]:
-    from allotment.adapters.log.connection import NatsUnavailable, connect
+async def _live(url: str, key: Key) -> AsyncIterator[Source]:
+    from allotment.adapters.log.connection import NatsUnavailable
     from allotment.adapters.log.jetstream import JetStream
     from allotment.adapters.log.log import JetStreamLog
-    from allotment.adapters.log.nats_client import Credentials
-    from allotment.adapters.log.nats_users import READER, inbox_of
 
     logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
-    credentials = Credentials(
-        creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
-        nkey_seed_file=_seed_file(home),
-        tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,
-    )
-    name = f"allot-{os.getpid()}"
     try:
-        async with connect(
-            url.split(","),
-            name,
-            credentials=credentials,
-            inbox_prefix=inbox_of(READER) if credentials.nkey_seed_file else "_INBOX",
-            connect_within_s=CONNECT_WITHIN_S,
-        ) as connection:
+        async with _connected(url, key) as connection:
             jetstream = JetStream(connection, budget_s=CONNECT_WITHIN_S)
             info = await jetstream.stream_info(STREAM)
             if info is None:
@@ -204,18 +251,62 @@ async def _live(url: str, home: Path) -> AsyncIterator[Source]:
         raise CliError(f"the log at {url} cannot be read: {error}") from error
 
 
-def _seed_file(home: Path) -> str | None:
-    """The reader's key: the one that is named, else that of local mode. A server that asks for none
-    is not shown any.
+@asynccontextmanager
+async def _connected(url: str, key: Key) -> AsyncIterator["Connection"]:
+    """A connection as the user whose key it is.
+
+    Answers may come to that user's own inbox only, and a key does not tell whose it is. One that
+    is named may be a service's, as in the service's own pod; others are the reader's.
     """
+    from allotment.adapters.log.connection import connect
+    from allotment.adapters.log.nats_client import Credentials
+    from allotment.adapters.log.nats_users import READER, SERVICES, inbox_of
+
+    credentials = Credentials(
+        creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
+        nkey_seed_file=key.file,
+        nkey_seed=key.seed,
+        tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,
+    )
+    prefixes = [inbox_of(READER)] if key.file or key.seed else ["_INBOX"]
+    if key.is_named:
+        prefixes += map(inbox_of, SERVICES)
+    async with AsyncExitStack() as stack:
+        for prefix in prefixes:
+            connection = await stack.enter_async_context(
+                connect(
+                    url.split(","),
+                    f"allot-{os.getpid()}",
+                    credentials=credentials,
+                    inbox_prefix=prefix,
+                    connect_within_s=CONNECT_WITHIN_S,
+                )
+            )
+            if len(prefixes) > 1:
+                # A ping may overtake the subscription that waits to be written, a second one not:
+                # after its answer a forbidden inbox is known as such.
+                await connection.client.flush()
+                await connection.client.flush()
+            if not connection.permission_errors:
+                break
+        yield connection
+
+
+def _named_key() -> Key | None:
+    """The key that the environment names, None if it names none."""
+    named = os.environ.get("ALLOT_NATS_NKEY")
+    if named or os.environ.get("ALLOT_NATS_CREDS"):
+        return Key(file=named or None, is_named=bool(named))
+    return None
+
+
+def _local_key(home: Path) -> Key:
+    """The reader's key of local mode, if there is one; a server that asks for none ignores it."""
     from allotment.adapters.log.nats_users import READER, seed_file
     from allotment_local.home import KEYS
 
-    named = os.environ.get("ALLOT_NATS_NKEY")
-    if named or os.environ.get("ALLOT_NATS_CREDS"):
-        return named or None
     local = seed_file(home / KEYS, READER)
-    return str(local) if local.is_file() else None
+    return Key(file=str(local) if local.is_file() else None)
 
 
 def _cache_of(identity: str) -> Path:

@@ -220,6 +220,50 @@ class KubeClient:
         if failed is not None:
             yield failed
 
+    @contextlib.asynccontextmanager
+    async def websocket(
+        self, path: str, params: Mapping[str, str], protocol: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse | Refused | Unknown]:
+        """Open a WebSocket that speaks this protocol; it takes none of the places for requests."""
+        socket: aiohttp.ClientWebSocketResponse | Refused | Unknown
+        try:
+            socket = await self._open_websocket(path, params, protocol)
+        except aiohttp.WSServerHandshakeError as error:
+            socket = Refused(error.status, "Upgrade", f"HTTP {error.status} {error.message}")
+        except KubeConfigError as error:
+            socket = Unknown("credentials", str(error))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            socket = Unknown("unreachable", f"{self.address.url}: {text_of(error)}")
+        try:
+            yield socket
+        finally:
+            if not isinstance(socket, Refused | Unknown):
+                await socket.close()
+
+    async def _open_websocket(
+        self, path: str, params: Mapping[str, str], protocol: str
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Open it; on 401 once more with a new token."""
+        url = URL(self.address.url + path, encoded=True)
+        for is_last in (False, True):
+            token = await self._credentials.header()
+            try:
+                return await self._session.ws_connect(
+                    url,
+                    params=params,
+                    protocols=(protocol,),
+                    headers={} if token is None else {"Authorization": token},
+                    max_msg_size=0,
+                    ssl=self.address.ssl or True,
+                    server_hostname=self.address.server_name,
+                    proxy=self.address.proxy,
+                )
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status != 401 or token is None or is_last:
+                    raise
+                self._credentials.drop(token)
+        raise AssertionError("the second answer ends the loop")
+
     async def _send(
         self,
         method: str,

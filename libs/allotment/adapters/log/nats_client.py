@@ -19,6 +19,8 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     creds_file: str | None = None
     nkey_seed_file: str | None = None
+    nkey_seed: str | None = None
+    """The seed itself, for who has it in no file."""
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
@@ -30,6 +32,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
             "password": self.password,
             "user_credentials": self.creds_file,
             "nkeys_seed": self.nkey_seed_file,
+            "nkeys_seed_str": self.nkey_seed,
         }
         if self.tls_ca_file or self.tls_cert_file:
             context = ssl.create_default_context(cafile=self.tls_ca_file)
