@@ -7,13 +7,7 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.explain.difference import (
-    ADDED,
-    CHANGED,
-    CONFIGURATION,
-    Differing,
-    differences,
-)
+from allotment.core.explain.difference import Differing, differences
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import moments
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
@@ -49,7 +43,7 @@ def diff(
     file: Path | None,
     output: str,
 ) -> None:
-    """Pods, nodes, cards and configuration that differ between A and B.
+    """Pods, nodes, cards and settings that differ between A and B.
 
     Each is a moment of the log (a sequence, 14:03, -15m, RFC 3339, now) or an exported log
     (allot log -o jsonl; ./NAME, or NAME.jsonl) at its end. + is only in B, - only in A.
@@ -98,25 +92,30 @@ def diff_lines(found: Sequence[Differing]) -> list[str]:
     counts: list[str] = []
     for kind in dict.fromkeys(each.kind for each in found):
         of_kind = [each for each in found if each.kind == kind]
-        word = kind if kind == CONFIGURATION else f"{kind}s"
-        lines += ["", heading(word.capitalize())]
+        lines += ["", heading(f"{kind}s".capitalize())]
         rows = [row for each in of_kind for row in _rows(each)]
         lines += table(("", "NAME", "WHAT", "A", "B"), rows, indent="  ")
-        counts.append(f"{len(of_kind)} {kind if len(of_kind) == 1 else word}")
+        counts.append(f"{len(of_kind)} {kind}{'s' * (len(of_kind) != 1)}")
     return [*lines[1:], "", f"different: {', '.join(counts)}"]
 
 
 def _rows(each: Differing) -> list[list[str]]:
     """A row for each field; of what is in one state only, one with the first that say anything."""
-    if each.how == CHANGED:
+    if each.mark == "~":
         return [
-            ["~", each.name, _words(c.field), _amount(c.field, c.before), _amount(c.field, c.after)]
+            [
+                each.mark,
+                each.name,
+                _words(c.field),
+                _amount(c.field, c.before),
+                _amount(c.field, c.after),
+            ]
             for c in each.changes
         ]
     texts = [_amount(c.field, c.before or c.after) for c in each.changes]
     said = ", ".join(texts[:FIELDS_SHOWN])
-    is_new = each.how == ADDED
-    return [["+" if is_new else "-", each.name, "", "" if is_new else said, said * is_new]]
+    is_new = each.mark == "+"
+    return [[each.mark, each.name, "", "" if is_new else said, said * is_new]]
 
 
 def _words(field: str) -> str:

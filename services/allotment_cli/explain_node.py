@@ -7,7 +7,6 @@ import anyio
 import click
 
 from allotment.core.explain.node import Answer, NodeExplanation, explain_node
-from allotment.core.explain.nodes import FITS
 from allotment.core.explain.pod_views import PodView
 from allotment.core.explain.views import CardView, CountedView, model_text
 from allotment.core.units import bytes_text, cpu_text
@@ -54,7 +53,7 @@ def node(
         emit_document(found, output)
         return
     emit(node_lines(found, everything=all_))
-    refused = next((each for each in found.answers if each.verdict != FITS), None)
+    refused = next((each for each in found.answers if not each.fits), None)
     if refused is not None:
         suggest(f"allot explain pod {refused.first} --node {name}")
 
@@ -100,7 +99,7 @@ def _head(found: NodeExplanation) -> Iterator[tuple[str, str]]:
     )
     if found.taints:
         yield "Taints", ", ".join(found.taints)
-    fits = sum(each.pods for each in found.answers if each.verdict == FITS)
+    fits = sum(each.pods for each in found.answers if each.fits)
     yield "Waiting", f"{found.waiting} pods wait; {fits} of them fit here"
 
 
@@ -140,6 +139,6 @@ def _answer_lines(answers: Sequence[Answer]) -> list[str]:
 
 
 def _why(each: Answer) -> str:
-    if each.verdict == FITS:
+    if each.fits:
         return f"waits: {each.waits_for}" if each.waits_for else ""
     return each.detail

@@ -15,6 +15,7 @@ from allotment_cli.advice_text import amount_text, place_text
 from allotment_cli.errors import CliError
 from allotment_cli.explain_gang import kept_text, reason_text
 from allotment_cli.folding import fold_at
+from allotment_cli.moments import moment_text
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
@@ -105,7 +106,7 @@ def _head(found: QueueExplanation) -> Iterator[tuple[str, str]]:
     )
     for kept in found.kept:
         yield "Reserved", kept_text(kept)
-    yield "As of", f"seq {found.as_of.seq}, {found.as_of.time}"
+    yield "As of", f"seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}"
 
 
 def _limit_lines(limits: Sequence[Limit]) -> list[str]:

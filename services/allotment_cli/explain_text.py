@@ -20,6 +20,7 @@ from allotment.core.units import age_text, bytes_text, cpu_text, duration_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines, place_text, quota_text
 from allotment_cli.amounts import part_text
+from allotment_cli.moments import moment_text
 from allotment_cli.output import Prose, heading, wrapped
 
 LABEL = 11
@@ -146,7 +147,7 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
         if everything:
             text += f"   placed on state {decision.basis}, checked on state {decision.checked}"
         yield field("Decision", text)
-    yield field("As of", f"seq {found.as_of.seq}, {found.as_of.time}")
+    yield field("As of", f"seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}")
 
 
 def ask_fields(told: Life) -> Iterator[str]:

@@ -212,7 +212,7 @@ def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) 
     elif output in DOCUMENTS:
         collected += lines
     else:
-        time = moments.local_day_text(record.time_ns // 1_000_000)
+        time = moments.moment_text(record.time_ns // 1_000_000)
         emit(f"{x.seq:>7}  {time}  {x.type:<{TYPE_WIDTH}}  {x.text}" for x in lines)
     return len(lines)
 

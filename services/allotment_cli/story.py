@@ -13,7 +13,7 @@ from allotment_cli import explain_sections as sections
 from allotment_cli.errors import CliError
 from allotment_cli.explain import collect, kin_of
 from allotment_cli.explain_text import ask_fields, field, story_fields, wants_text
-from allotment_cli.moments import local_text
+from allotment_cli.moments import local_text, moment_text
 from allotment_cli.names import pod_name
 from allotment_cli.output import (
     DOCUMENTS,
@@ -84,7 +84,7 @@ def story_lines(found: Life, *, everything: bool = False) -> Iterator[str]:
     yield field("Wants", wants_text(found.ask.request) or "no device")
     yield from ask_fields(found)
     yield from story_fields(found)
-    yield field("As of", f"seq {found.as_of.seq}, {found.as_of.time}")
+    yield field("As of", f"seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}")
     yield ""
     yield heading("Phases")
     if found.phases_left_out:

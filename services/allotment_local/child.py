@@ -23,7 +23,7 @@ PAUSE_MAX_S = 5.0
 STEADY_S = 20.0
 """Having lived so long, a service is taken to be sound again."""
 _LINE_BYTES_MAX = 64 * 1024
-_KEPT_VARIABLES = ("ALLOT_LOG_LEVEL", "ALLOT_LOG_FORMAT", "ALLOT_COMMIT")
+_KEPT_VARIABLES = ("ALLOT_LOG_LEVEL", "ALLOT_LOG_FORMAT", "ALLOT_COMMIT", "ALLOT_TRACE_FILE")
 
 
 class Pause:

@@ -149,7 +149,9 @@ class _BatchKind:
                 self._batch.put(self.reported.only(self._there))
                 is_absent = not event.resource_version
                 self.standing = f"{self.of.name} " + (
-                    "not defined in this cluster" if is_absent else f"{event.objects} listed"
+                    "not defined in this cluster"
+                    if is_absent
+                    else f"listed, {event.objects} at that time"
                 )
                 self._batch.listed()
 

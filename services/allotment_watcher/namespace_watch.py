@@ -69,7 +69,7 @@ class NamespaceWatch:
             case Undecodable(name=name):  # it is there, as it was last read
                 self._see(name, self._queues.get(name, ""))
             case Synced():
-                self._ctx.ready(READY, True, f"{event.objects} listed")
+                self._ctx.ready(READY, True, f"listed, {event.objects} at that time")
                 self.settled.set()
 
     def _see(self, name: str, queue: str) -> None:

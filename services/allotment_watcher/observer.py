@@ -158,7 +158,7 @@ class Observer:
                 self.throttle.keep_only(self._pods)
                 self.recorder.put(self.reported.pods.only([*self._pods, *self._unreadable]))
                 self._all_listed("pods")
-                self.ctx.ready("pods", True, f"{event.objects} listed")
+                self.ctx.ready("pods", True, f"listed, {event.objects} at that time")
 
     async def on_node(self, event: WatchEvent[objects.NodeObject]) -> None:
         match event:
@@ -175,7 +175,7 @@ class Observer:
             case Synced():
                 self.recorder.put(self.reported.nodes.only(self._nodes))
                 self._all_listed("nodes")
-                self.ctx.ready("nodes", True, f"{event.objects} listed")
+                self.ctx.ready("nodes", True, f"listed, {event.objects} at that time")
 
     def told_of(self, nodes: Iterable[str] | None) -> None:
         """ConfigMaps tell something else of these nodes (None: perhaps of all)."""

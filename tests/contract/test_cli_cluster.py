@@ -189,7 +189,10 @@ def written(path: Path, server: str) -> Path:
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "clusters": [
+            {"name": "c", "cluster": {"server": server}},
+            {"name": "d", "cluster": {"server": "http://127.0.0.1:1"}},
+        ],
         "users": [{"name": "u", "user": {"token": TOKEN}}],
         "contexts": [
             {"name": "x", "context": context},
@@ -197,7 +200,6 @@ def written(path: Path, server: str) -> Path:
         ],
         "current-context": "x",
     }
-    document["clusters"].append({"name": "d", "cluster": {"server": "http://127.0.0.1:1"}})
     path.write_text(yaml.safe_dump(document))
     return path
 

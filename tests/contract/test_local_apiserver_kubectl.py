@@ -300,3 +300,21 @@ def test_explain_and_resources(kubectl: Kubectl) -> None:
     for kind in ("Pod", "Node", "Lease", "PriorityClass", "ClusterRoleBinding", "Deployment"):
         assert kind in resources
     assert "yes" in kubectl("auth", "can-i", "delete", "nodes")
+
+
+def test_kubectl_warns_that_nothing_makes_pods_of_a_workload(kubectl: Kubectl) -> None:
+    template = {
+        "metadata": {"labels": {"app": "idle"}},
+        "spec": {"containers": [{"name": "c", "image": "nginx"}]},
+    }
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "idle"}}, "template": template}
+    for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"):
+        body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "idle"}, "spec": spec}
+        for verb in (("create",), ("delete",), ("apply", "--server-side")):
+            said = kubectl(*verb, "-f", "-", manifest=body)
+            warned = f"no controller for {kind}: no Pods will be made of it" in said
+            assert warned == (verb != ("delete",)), said
+    assert kubectl("get", "sts", "idle").split()[:5] == ["NAME", "READY", "AGE", "idle", "0/3"]
+    for kind in ("rs", "ds"):
+        assert "DESIRED" in kubectl("get", kind, "idle")
+    kubectl("delete", "deploy,sts,rs,ds", "idle")

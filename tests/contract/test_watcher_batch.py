@@ -103,7 +103,8 @@ async def test_objects_are_told_once_changed_and_gone(tmp_path: Path) -> None:
         await scene.watch.settled.wait()
         assert scene.ready["batch"] == (
             True,
-            "PodGroups 1 listed, Queues 1 listed, PriorityClasses 3 listed",
+            "PodGroups listed, 1 at that time, Queues listed, 1 at that time, "
+            "PriorityClasses listed, 3 at that time",
         )
         assert {type(fact) for fact in scene.told} == {
             GroupObserved,
@@ -140,7 +141,7 @@ async def test_without_definitions_it_is_ready_and_silent_and_finds_them_later(
         store.create(QUEUES, "", {"metadata": {"name": "default"}})
         create_group(store, "late")
         await scene.until(lambda: scene.state.is_batched and bool(scene.state.groups))
-        await scene.until(lambda: "Queues 1 listed" in scene.ready["batch"][1])
+        await scene.until(lambda: "Queues listed, 1 at that time" in scene.ready["batch"][1])
     assert scene.log.warning.call_args_list == []
 
 

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
-from allotment.core.explain.nodes import FITS
 from allotment.core.explain.views import summaries
 from allotment_cli import explain, folding, output
 from allotment_cli.main import main
@@ -163,7 +162,7 @@ def test_diff_ends_with_1_where_logs_differ(log: Path, tmp_path: Path) -> None:
     result = allot("diff", str(log), str(other), "-o", "json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)["differences"]
-    assert "configuration" in {each["kind"] for each in found}
+    assert "setting" in {each["kind"] for each in found}
     missing = allot("diff", str(log), "/nonexistent.jsonl")
     assert missing.exit_code == 2
     assert "/nonexistent.jsonl cannot be read" in missing.stderr
@@ -206,8 +205,8 @@ def test_a_node_answers_for_every_pod_that_waits() -> None:
         found = explain_node(state, name, 0)
         assert sum(answer.pods for answer in found.answers) <= found.waiting
         for answer in found.answers:
-            assert (answer.verdict == FITS) == (not answer.step)
-    fits = [a for a in explain_node(state, "gpu-01", 0).answers if a.verdict == FITS]
+            assert answer.fits == (not answer.step)
+    fits = [a for a in explain_node(state, "gpu-01", 0).answers if a.fits]
     assert [a.waits_for for a in fits] == ["QueueQuotaInsufficient"]
 
 

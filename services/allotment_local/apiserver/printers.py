@@ -219,6 +219,23 @@ DEPLOYMENT = (
     _field("Available", "status", "availableReplicas", default=0),
     AGE,
 )
+STATEFUL_SET = (NAME, _ratio("Ready", ("status", "readyReplicas"), ("spec", "replicas")), AGE)
+REPLICA_SET = (
+    NAME,
+    _field("Desired", "spec", "replicas", default=0),
+    _field("Current", "status", "replicas", default=0),
+    _field("Ready", "status", "readyReplicas", default=0),
+    AGE,
+)
+DAEMON_SET = (
+    NAME,
+    _field("Desired", "status", "desiredNumberScheduled", default=0),
+    _field("Current", "status", "currentNumberScheduled", default=0),
+    _field("Ready", "status", "numberReady", default=0),
+    _field("Up-to-date", "status", "updatedNumberScheduled", default=0),
+    _field("Available", "status", "numberAvailable", default=0),
+    AGE,
+)
 JOB = (NAME, _ratio("Completions", ("status", "succeeded"), ("spec", "completions")), AGE)
 DISRUPTION_BUDGET = (
     NAME,

@@ -62,6 +62,26 @@ class Resource:
         return "status" in self.subresources
 
 
+UNCONTROLLED = frozenset(
+    {
+        *(("apps", name) for name in ("deployments", "replicasets", "statefulsets", "daemonsets")),
+        *(("batch", name) for name in ("jobs", "cronjobs")),
+        ("", "replicationcontrollers"),
+    }
+)
+"""What a controller of Kubernetes makes Pods of, and no controller runs here."""
+
+
+def warning(resource: Resource) -> str:
+    """What whoever makes such an object should know; empty if there is nothing."""
+    if (resource.group, resource.plural) not in UNCONTROLLED:
+        return ""
+    return (
+        f"local mode runs no controller for {resource.kind}: no Pods will be made of it; "
+        "make Pods, or a Job of batch.volcano.sh/v1alpha1"
+    )
+
+
 META_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 _POD_FIELDS = frozenset(
     {
@@ -208,9 +228,9 @@ BUILTINS: tuple[Resource, ...] = (
         ("resourcequotas", "ResourceQuota", True),
     ),
     _workload("deployments", "Deployment", "deploy", printers.DEPLOYMENT),
-    _workload("replicasets", "ReplicaSet", "rs", printers.DEFAULT),
-    _workload("statefulsets", "StatefulSet", "sts", printers.DEFAULT),
-    _workload("daemonsets", "DaemonSet", "ds", printers.DEFAULT),
+    _workload("replicasets", "ReplicaSet", "rs", printers.REPLICA_SET),
+    _workload("statefulsets", "StatefulSet", "sts", printers.STATEFUL_SET),
+    _workload("daemonsets", "DaemonSet", "ds", printers.DAEMON_SET),
     _builtin(
         *("batch", "v1", "jobs", "Job"),
         subresources=_STATUS,

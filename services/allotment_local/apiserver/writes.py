@@ -27,7 +27,7 @@ from allotment_local.apiserver.negotiation import (
 from allotment_local.apiserver.patches import json_patch, merge, strategic
 from allotment_local.apiserver.reads import json_response, selected, shown
 from allotment_local.apiserver.requests import Target, is_dry_run, number, write_mode
-from allotment_local.apiserver.resources import PODS, Resource
+from allotment_local.apiserver.resources import PODS, Resource, warning
 from allotment_local.apiserver.shapes import DELETE_OPTIONS
 from allotment_local.apiserver.store import Propagation, Store
 from allotment_local.apiserver.tables import wire, wire_bytes
@@ -51,7 +51,14 @@ async def create(store: Store, request: web.Request, target: Target) -> web.Resp
     if namespace is None:
         raise bad_request(f"{target.resource.kind} is namespaced; post it under a namespace")
     entry = store.create_entry(target.resource.key, namespace, obj, **write_mode(request))
-    return json_response(shown(store, request, target, entry), 201)
+    return _warned(json_response(shown(store, request, target, entry), 201), target.resource)
+
+
+def _warned(response: web.Response, resource: Resource) -> web.Response:
+    """The same answer, with the warning that kubectl prints; code 299 is Kubernetes' own."""
+    if text := warning(resource):
+        response.headers["Warning"] = f'299 - "{text}"'
+    return response
 
 
 async def replace(store: Store, request: web.Request, target: Target) -> web.Response:
@@ -113,7 +120,8 @@ class Patcher:
         entry, status = self._applied_entry(request, target, configuration, manager)
         if not is_dry_run(request):
             self._remember(entry.obj["metadata"]["uid"], manager, configuration)
-        return json_response(shown(self._store, request, target, entry), status)
+        response = json_response(shown(self._store, request, target, entry), status)
+        return _warned(response, target.resource) if status == 201 else response
 
     def _applied_entry(
         self, request: web.Request, target: Target, configuration: JsonObject, manager: str

@@ -5,7 +5,7 @@ What others may use:
 * `pod_story`, `timeline`, `life`: one pod's story from its ask to its end, collected from the log;
   told; and its shape, from which explanations, `allot story` and traces are made.
 * `pod.explain`, `gang.explain_gang`, `queue.explain_queue`, `node.explain_node`: explanations;
-  `schema`: their shapes; `nodes`: what nodes answer for one pod.
+  `schema`: their shapes.
 * `difference`: what differs between two states. `fitting`: whether pods would fit that are not in
   the cluster.
 * `doctor`: what somebody should look at.

@@ -12,8 +12,9 @@ from allotment.core.explain.pod_views import PodView, pod_views
 from allotment.core.explain.views import CardView, cards_of, node_views
 from allotment.core.ledger.model import ClusterState
 
-ADDED, REMOVED, CHANGED = "added", "removed", "changed"
-CONFIGURATION = "configuration"
+_ADDED, _REMOVED, _CHANGED = "added", "removed", "changed"
+_MARKS = {_ADDED: "+", _REMOVED: "-", _CHANGED: "~"}
+_SETTING = "setting"
 _OF_PODS = ("status", "cause", "node", "cards", "memory_bytes", "compute_percent", "extended")
 _OF_CARDS = (
     *("model", "mode", "healthy", "slots", "memory_bytes", "compute_percent"),
@@ -37,6 +38,11 @@ class Differing(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     how: str
     changes: tuple[Change, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """``+`` for what is in the second state only, ``-`` in the first only, ``~`` in both."""
+        return _MARKS[self.how]
 
 
 def differences(before: ClusterState, after: ClusterState) -> list[Differing]:
@@ -75,16 +81,16 @@ def _compared(
     for name in sorted({*before, *after}):
         one, other = before.get(name), after.get(name)
         if one is None or other is None:
-            how, there = (ADDED, other) if one is None else (REMOVED, one)
+            how, there = (_ADDED, other) if one is None else (_REMOVED, one)
             held = {f: getattr(there, f) for f in fields}
             shown = [Change(f, "", _text(value)) for f, value in held.items() if value]
-            if how == REMOVED:
+            if how == _REMOVED:
                 shown = [Change(each.field, each.after, "") for each in shown]
             yield Differing(kind, name, how, tuple(shown))
             continue
         changes = tuple(_changes({f: (getattr(one, f), getattr(other, f)) for f in fields}))
         if changes:
-            yield Differing(kind, name, CHANGED, changes)
+            yield Differing(kind, name, _CHANGED, changes)
 
 
 def _changes(values: Mapping[str, tuple[object, object]]) -> Iterator[Change]:
@@ -102,14 +108,14 @@ def _configuration(before: ClusterState, after: ClusterState) -> Iterator[Differ
         values = {f: (getattr(one, f), getattr(other, f)) for f in one.__struct_fields__}
         changes = tuple(_changes(values))
         if changes:
-            yield Differing(CONFIGURATION, name, CHANGED, changes)
+            yield Differing(_SETTING, name, _CHANGED, changes)
     kinds = sorted({*before.config_sources, *after.config_sources})
     sources = {
         kind: (before.config_sources.get(kind, ""), after.config_sources.get(kind, ""))
         for kind in kinds
     }
     if changes := tuple(_changes(sources)):
-        yield Differing(CONFIGURATION, "sources", CHANGED, changes)
+        yield Differing(_SETTING, "sources", _CHANGED, changes)
 
 
 def _text(value: object) -> str:

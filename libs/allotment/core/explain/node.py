@@ -44,6 +44,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     detail: str = ""
     waits_for: str = ""
 
+    @property
+    def fits(self) -> bool:
+        """Whether the node would take the pods as far as it is asked alone."""
+        return self.verdict == FITS
+
 
 class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     schema: str
@@ -90,7 +95,7 @@ def _answers(state: ClusterState, node: Node) -> Iterator[Answer]:
         if pod.fact.problem is None:
             alike.setdefault(pod.fact.request, []).append(pod)
     found = [_answer(state, node, pods) for pods in alike.values()]
-    found.sort(key=lambda each: (each.verdict != FITS, -each.pods, each.first))
+    found.sort(key=lambda each: (not each.fits, -each.pods, each.first))
     yield from found
 
 
