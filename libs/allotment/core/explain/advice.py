@@ -35,7 +35,7 @@ from allotment.core.jobs.keys import POD_QUEUE
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import place
 from allotment.core.placement.evaluator import Evaluator, Trial
-from allotment.core.placement.rules.bounds import unbarred
+from allotment.core.placement.rules.bounds import without_exclusions
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.queues.answers import No
@@ -130,7 +130,7 @@ def _counted(twin: ClusterState, uid: str, found: Found) -> Found:
 
 def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
     """What would let a request fit at least an empty cluster."""
-    bare = msgspec.structs.replace(unbarred(request), company=ALONE)
+    bare = msgspec.structs.replace(without_exclusions(request), company=ALONE)
     bench = Bench(state, [emptied(node) for node in present(state)])
     return [Advice(each) for each in found_on(bench, bare, is_empty=True)[:SHOWN_MAX]]
 

@@ -66,7 +66,7 @@ from allotment.core.explain.views import (
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
-from allotment.core.placement.rules.bounds import unbarred
+from allotment.core.placement.rules.bounds import without_exclusions
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, unserved
@@ -200,7 +200,7 @@ def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
 def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
     if node.fact is None:
         return False
-    bare = msgspec.structs.replace(unbarred(request), company=ALONE)
+    bare = msgspec.structs.replace(without_exclusions(request), company=ALONE)
     return not isinstance(fits(emptied(node), bare, state.policy), str)
 
 

@@ -19,7 +19,7 @@ from allotment.core.explain.doctor.finding import (
 from allotment.core.explain.nodes import emptied
 from allotment.core.explain.pod_views import asks_text, group_cause
 from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
-from allotment.core.placement.rules.bounds import unbarred
+from allotment.core.placement.rules.bounds import without_exclusions
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.round.verdict import shut_out
@@ -139,7 +139,7 @@ class _Empty:
 
     def refuses(self, request: PodRequest) -> str:
         """The main reason for which every empty node refuses; empty if one would take it."""
-        bare = msgspec.structs.replace(unbarred(request), company=ALONE)
+        bare = msgspec.structs.replace(without_exclusions(request), company=ALONE)
         if bare not in self._known:
             if len(self._known) == _REQUESTS_MAX:
                 return ""

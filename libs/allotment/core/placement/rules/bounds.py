@@ -80,7 +80,7 @@ def bounds_of(request: PodRequest) -> Bounds:
     return request.bounds if isinstance(request, _BoundRequest) else OPEN
 
 
-def unbarred(request: PodRequest) -> PodRequest:
+def without_exclusions(request: PodRequest) -> PodRequest:
     """The request as it would be asked if nothing were kept for others."""
     bounds = bounds_of(request)
     if not bounds.excluded:
