@@ -122,7 +122,7 @@ def test_a_pod_whose_node_is_gone_ends_with_it() -> None:
     log.gone(uid)
     found = end(told(log, "default", "a"))
     assert (found.kind, found.node_gone_seq) == (life.NODE_GONE, seq)
-    assert found.text.startswith(f"its node n1 is gone (seq {seq})")
+    assert found.text == (f"ended with its node n1, which is gone (seq {seq}) after it ran 250 ms")
 
 
 def test_a_node_that_comes_back_ends_nobody() -> None:

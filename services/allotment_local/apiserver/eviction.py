@@ -5,6 +5,7 @@ No disruption controller runs here, so the budget is counted when it is asked fo
 
 from typing import Any
 
+from allotment.core.ledger.model import ENDED
 from allotment.core.units import natural
 from allotment_local.apiserver.errors import JsonObject, bad_request, too_many_requests
 from allotment_local.apiserver.resources import POD_DISRUPTION_BUDGETS, PODS
@@ -78,11 +79,32 @@ def evict(
     pod = store.get(PODS, namespace, name)
     options = EVICTION.take(eviction, "").get("deleteOptions") or {}
     _refuse_if_protected(store, pod)
+    grace_s, preconditions = options.get("gracePeriodSeconds"), options.get("preconditions")
     store.remove(
-        PODS,
-        namespace,
-        name,
-        grace_seconds=options.get("gracePeriodSeconds"),
-        preconditions=options.get("preconditions"),
-        dry_run=dry_run or bool(options.get("dryRun")),
+        PODS, namespace, name, grace_seconds=grace_s, preconditions=preconditions, dry_run=True
     )
+    if dry_run or options.get("dryRun"):
+        return
+    _say_why(store, pod)
+    store.remove(PODS, namespace, name, grace_seconds=grace_s)
+
+
+def _say_why(store: Store, pod: JsonObject) -> None:
+    """The condition by which a Pod's owner knows what ended it; of one that ended it says nothing.
+
+    Written before the deletion, as Kubernetes does, so that whoever sees the one sees the other.
+    """
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    if "deletionTimestamp" in metadata or status.get("phase") in ENDED:
+        return
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastProbeTime": None,
+        "lastTransitionTime": store.now(),
+    }
+    others = [c for c in status.get("conditions") or () if c.get("type") != condition["type"]]
+    patch = {"status": {"conditions": [*others, condition]}}
+    store.merge_patch(PODS, metadata["namespace"], metadata["name"], patch, subresource="status")

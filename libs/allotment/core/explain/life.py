@@ -51,8 +51,8 @@ class Phase(_Sparse, frozen=True, kw_only=True):
     """A part of the pod's life, between two records; without `end` it lasts.
 
     `service` is who works on it or is waited for. Of the phase ``waiting`` there is one for each
-    cause, in turn: `code` is the reason's, `text` its words, `attempts` how many decisions found
-    just that, the last of them at `last_attempt_ms`.
+    cause, in turn: `code` is the reason's, `text` the words of the last answer, `attempts` how many
+    decisions found that cause, the last of them at `last_attempt_ms`.
     """
 
     name: str

@@ -98,6 +98,7 @@ class Span:
         "service",
         "start",
         "text",
+        "varies",
     )
 
     def __init__(self, name: str, service: str, start: Moment) -> None:
@@ -108,6 +109,8 @@ class Span:
         self.decision: int | None = None
         self.attempts = 0
         self.last_attempt: Moment | None = None
+        self.varies = False
+        """Whether `text` was another one before, for the same cause."""
 
 
 class EvictionHere(msgspec.Struct, kw_only=True):
@@ -398,6 +401,7 @@ class PodLife:
         if span is None or span.name != life.WAITING or span.key != key:
             span = self._enter(life.WAITING, SCHEDULER, moment)
             span.key = key
+        span.varies |= bool(span.text) and span.text != text
         span.code, span.text = code, text
         if is_tried:
             span.attempts += 1
@@ -594,7 +598,7 @@ def why_waiting(state: ClusterState, pod: Pod) -> tuple[str, str, object]:
     text = _why_text(state, pod, code)
     key: object = (code, text, nominated)
     if pod.refusal is not None and pod.refusal.problem is None and fact.problem is None:
-        key = (code, frozenset(name for name, _ in pod.refusal.reasons), nominated)
+        key = (code, nominated)  # nodes come and go: the counts beside it are not another cause
     if nominated:
         text += f"; nominated for {nominated}, where pods are evicted for it"
     return code, text, key

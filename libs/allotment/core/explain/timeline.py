@@ -189,8 +189,8 @@ def end_of(told: PodLife) -> End | None:
     if told.ended is not None and told.eviction is None and told.deleting is None:
         at = told.ended
     ending = told.fact.ending or Ending()
-    over = told.ended or told.gone or told.deleting or at
-    run_ms = None if told.ran is None else max(over.time_ms - told.ran.time_ms, 0)
+    seen_last = told.node_gone or told.ended or told.gone or told.deleting or at
+    run_ms = None if told.ran is None else max(seen_last.time_ms - told.ran.time_ms, 0)
     kind, code, text = _cause(told, ending, run_ms)
     return End(
         kind=kind,
@@ -232,7 +232,7 @@ def _cause(told: PodLife, ending: Ending, run_ms: int | None) -> tuple[str, str,
         words = f": {ending.disruption_message}" if ending.disruption_message else ""
         return life.DISRUPTED, ending.disruption, f"{said}{words}{after}"
     if told.node_gone is not None and (told.ended is None or fact.phase == "Failed"):
-        said = f"its node {told.node} is gone (seq {told.node_gone.seq})"
+        said = f"ended with its node {told.node}, which is gone (seq {told.node_gone.seq})"
         return life.NODE_GONE, fact.reason, said + after
     if fact.phase == "Succeeded":
         return life.SUCCEEDED, "", f"succeeded{after}"
@@ -404,7 +404,8 @@ def _wait_text(span: Span) -> str:
     said = f"waits: {span.code}: {span.text}" if span.code else f"waits: {span.text}"
     if span.attempts > 1 and span.last_attempt is not None:
         took = duration_text(max(span.last_attempt.time_ms - span.start.time_ms, 0))
-        said += f" (the same at {span.attempts} attempts in {took})"
+        same = "the last answer of" if span.varies else "the same at"
+        said += f" ({same} {span.attempts} attempts in {took})"
     return said
 
 
