@@ -507,8 +507,8 @@ class PodStory:
 
     def follow(self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState) -> None:
         """One record, after `apply_all` let it take effect on `state`."""
+        moment = Moment(seq=seq, time_ms=time_ms, by=envelope.by)
         for event in envelope.events:
-            moment = Moment(seq=seq, time_ms=time_ms, by=envelope.by)
             if isinstance(event, PodObserved):
                 self._observed(event, moment, state)
             elif self.lives:
