@@ -113,7 +113,7 @@ def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]
             lines.append(f"  {len(found.members) - len(shown)} more: --all")
     never = found.status.fits_empty_cluster is False
     lines += advice_lines(found.counterfactuals, never=never)
-    lines += [f"{label:<{LABEL}}{text}".rstrip() for label, text in _tail(found)]
+    lines += [f"{label:<{LABEL}}{text}".rstrip() for label, text in _tail(found, everything)]
     return lines
 
 
@@ -164,7 +164,7 @@ def _status(found: GangExplanation) -> str:
         case "Growing":
             return "Growing: it has its minimum, and more of its pods wait"
         case "AtGate":
-            return f"AtGate {age}: its queue has not admitted it yet"
+            return f"Waiting {age} to be admitted by its queue"
         case "Placed" | "Completed":
             return status.phase
         case phase:
@@ -208,7 +208,7 @@ def _why(member: Member) -> str:
     return reason_text(member.reason, ": ")
 
 
-def _tail(found: GangExplanation) -> Iterator[tuple[str, str]]:
+def _tail(found: GangExplanation, everything: bool) -> Iterator[tuple[str, str]]:
     said = found.said
     places = found.in_queue or found.kept or found.in_the_way or found.leaving
     if said is not None or places:
@@ -219,11 +219,12 @@ def _tail(found: GangExplanation) -> Iterator[tuple[str, str]]:
         if said.together and not said.tried:
             tried += f": at most {fit}"
         yield "Reported", f"{said.code}: {said.message}"
-        yield (
-            "",
-            f"at seq {said.basis} ({tried}); short since decision {said.since}; "
-            f"pods of others placed since: {said.passed}",
-        )
+        if everything:
+            yield (
+                "",
+                f"at seq {said.basis} ({tried}); short since decision {said.since}; "
+                f"pods of others placed since: {said.passed}",
+            )
     if found.in_queue is not None:
         yield "Order", place_text(found.in_queue, f"in queue {found.queue}")
     if found.queues is not None and found.queues.length > 1:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from allotment.core.explain import story
-from allotment.core.explain.story import Everything, NodeSubject, PodSubject
+from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment.core.logport import Record
 from allotment.core.units import rfc3339
 from allotment_cli import export, moments
@@ -91,6 +91,7 @@ class Wanted(NamedTuple):
 @source_options
 @click.option("--pod", metavar="[NS/]NAME", help="Only what concerns this pod.")
 @namespace_option
+@click.option("--gang", metavar="[NS/]NAME", help="Only what concerns this group and its pods.")
 @click.option("--node", help="Only what concerns this node.")
 @click.option("--card", metavar="NODE/INDEX", help="Only what concerns this card.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help=f"{', '.join(EVENT_TYPES)}.")
@@ -107,6 +108,7 @@ def log(
     file: Path | None,
     pod: str | None,
     namespace: str | None,
+    gang: str | None,
     node: str | None,
     card: str | None,
     types: tuple[str, ...],
@@ -131,7 +133,7 @@ def log(
             "-n is the namespace of --pod, and no pod is named",
             f"give --pod NAME, or see its pods: allot get pods -n {namespace}",
         )
-    subject = _subject(pod, namespace, node, card)
+    subject = _subject(pod, namespace, gang, node, card)
     try:
         anyio.run(_show, ctx.obj, subject, tuple(map(_type, types)), since, follow, output)
     except KeyboardInterrupt:
@@ -152,12 +154,18 @@ def show(origin: Origin, seq: int, output: str) -> None:
 
 
 def _subject(
-    pod: str | None, namespace: str | None, node: str | None, card: str | None
+    pod: str | None,
+    namespace: str | None,
+    gang: str | None,
+    node: str | None,
+    card: str | None,
 ) -> story.Subject:
-    if sum(given is not None for given in (pod, node, card)) > 1:
-        raise CliError("--pod, --node and --card exclude each other", "give one of them")
+    if sum(given is not None for given in (pod, gang, node, card)) > 1:
+        raise CliError("--pod, --gang, --node and --card exclude each other", "give one of them")
     if pod is not None:
         return PodSubject(*pod_name(pod, "pod", namespace))
+    if gang is not None:
+        return GroupSubject(*pod_name(gang, "group", namespace))
     if node is not None:
         return NodeSubject(node)
     if card is not None:

@@ -91,6 +91,7 @@ PREEMPTION_COMMANDS = {
     "preemption-preemptor-story": "story urgent-worker-0 --all",
     "preemption-placed-pod": "explain pod urgent-worker-0",
     "preemption-show": "log show 23",
+    "preemption-gang-log": "log --gang urgent",
     "preemption-never": "explain gang patient --at 23",
     "preemption-never-pod": "explain pod patient-worker-0 --at 23",
     "preemption-replay": "replay --verify",

@@ -1,6 +1,7 @@
 """A pod's story: its phases without a gap, its end with cause, and who came before and after."""
 
 import json
+from pathlib import Path
 
 import jsonschema
 import msgspec
@@ -21,6 +22,9 @@ from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Bound, Ending, Evicted, NodeGone
 from tests.recording import Recorder, busy_cluster, uid_of, vgpu
 from tests.recording_batch import busy_queues, preempted
+
+STORY_SCHEMA_FILE = Path(__file__).parents[1] / "golden" / "schemas" / "story.v1.json"
+"""What programs that read `allot story -o json` rely on: fields are only ever added."""
 
 
 def collected(log: Recorder, namespace: str, name: str) -> tuple[PodStory, ClusterState]:
@@ -86,6 +90,23 @@ def test_a_preemptor_is_told_whom_it_displaced() -> None:
     ]
     waiting = [phase for phase in found.phases if phase.name == life.WAITING]
     assert "nominated for gpu-01, where pods are evicted for it" in waiting[-1].text
+
+
+def test_a_pod_that_ended_before_its_eviction_was_not_evicted() -> None:
+    log = preempted()
+    cut = next(n for n, r in enumerate(log.records) if b'"Evicted"' in r.payload)
+    log.records = log.records[:cut]
+    log.state = collected(log, "default", "background-worker-2")[1]
+    victim = uid_of("default/background-worker-2")
+    log.observe(victim, phase="Succeeded")
+    assert end(told(log, "default", "background-worker-2")).kind == life.SUCCEEDED
+    ended = Evicted(
+        uid=victim, namespace="default", name="x", node="gpu-02", decision=23, code="PodEnded"
+    )
+    log.append(subjects.OUTCOME, "binder/0", ended)
+    log.gone(victim)
+    found = end(told(log, "default", "background-worker-2"))
+    assert (found.kind, found.evicted) == (life.SUCCEEDED, None)
 
 
 def test_an_eviction_that_a_budget_forbids_is_no_end() -> None:
@@ -356,8 +377,12 @@ def test_a_node_that_is_gone_belongs_to_the_log_of_its_pods() -> None:
     assert other.seq == 1
 
 
-def test_the_json_is_as_its_schema_says() -> None:
+def test_the_json_is_as_its_schema_says(rewrite: bool) -> None:
     schemas = {shape: msgspec.json.schema(shape) for shape in (Life, PodExplanation)}
+    text = json.dumps(schemas[Life], indent=1) + "\n"
+    if rewrite:
+        STORY_SCHEMA_FILE.write_text(text)
+    assert text == STORY_SCHEMA_FILE.read_text(), "see --rewrite"
     for log, namespace, name in every_story():
         life_found, explained = told(log, namespace, name), explanation(log, namespace, name)
         assert explained.life == msgspec.structs.replace(life_found, timeline=())

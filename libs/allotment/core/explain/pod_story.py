@@ -327,9 +327,10 @@ class PodLife:
         if not event.code:
             return
         reason = f"{event.code}: {event.message}"
-        if event.uid == self.uid and self.eviction is not None and not self._is_over():
-            preemptor = self.eviction.preemptor
-            self.eviction = None
+        if event.uid == self.uid and self.eviction is not None:
+            preemptor, self.eviction = self.eviction.preemptor, None
+            if self._is_over():
+                return
             said = f"it stays: it could not be evicted for {preemptor}: {reason}"
             self.moments.append(_say(moment, said))
         elif event.uid in self.displaced and event.code != reasons.POD_ENDED:
@@ -618,9 +619,11 @@ def _why_text(state: ClusterState, pod: Pod, code: str) -> str:
     if pod.refusal is not None:
         said = refusal_text(pod.refusal).removesuffix(".")
         return said.removeprefix(f"{code}: ")
-    if pod.fact.group in state.groups and state.groups[pod.fact.group].short is not None:
+    _, message = group_cause(state, pod)
+    group = state.groups.get(fact.group)
+    if group is not None and group.short is not None and group.short.message == message:
         return otherwise  # Volcano's sentence about the group is for those who ask for the group
-    return group_cause(state, pod)[1] or otherwise
+    return message or otherwise
 
 
 def _waited(span: Span) -> str:

@@ -140,6 +140,47 @@ class PodSubject:
         return found
 
 
+class GroupSubject:
+    """Every event about one PodGroup and about its pods, and who is evicted for it."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self._key = f"{namespace}/{name}"
+        self._uids: set[str] = set()
+        self._victims: set[str] = set()
+
+    @property
+    def only(self) -> Collection[str] | None:
+        """The group, and the pods whose parts of a decision belong to its story."""
+        return {self._key} | self._uids
+
+    def takes(self, event: Event) -> bool:
+        match event:
+            case GroupObserved() | GroupGone():
+                return f"{event.namespace}/{event.name}" == self._key
+            case PodObserved():
+                if event.group == self._key:
+                    self._uids.add(event.uid)
+                return event.uid in self._uids
+            case PodGone() | Bound() | BindFailed() | Corrected():
+                return event.uid in self._uids
+            case Evicted():
+                return event.uid in self._uids or event.uid in self._victims
+            case Decided():
+                return self._decided(event)
+            case _:
+                return False
+
+    def _decided(self, event: Decided) -> bool:
+        for_it = {e.uid for e in event.evictions if e.preemptor == self._key}
+        self._victims |= for_it
+        of_it = any(e.uid in self._uids for e in event.evictions)
+        is_about = any(short.group == self._key for short in event.shorts)
+        is_about |= any(admission.group == self._key for admission in event.admissions)
+        is_held = any(held.group == self._key for held in event.holds or ())
+        in_batch = not self._uids.isdisjoint(event.batch)
+        return bool(for_it) or of_it or is_about or is_held or in_batch
+
+
 class NodeSubject:
     """Every event about one node and about the pods while they are on it, or on one card of it.
 
@@ -200,7 +241,7 @@ class NodeSubject:
         )
 
 
-Subject = Everything | PodSubject | NodeSubject
+Subject = Everything | PodSubject | GroupSubject | NodeSubject
 
 
 class Claims:

@@ -32,7 +32,7 @@ DISRUPTIONS = {
     "DeletionByPodGC": "deleted by Kubernetes' pod garbage collector",
 }
 """Reasons of the condition ``DisruptionTarget``, in words."""
-ACTIONS = {"preempt": "preempted for", "reclaim": "evicted to reclaim its queue's room for"}
+ACTIONS = {"preempt": "preempted for", "reclaim": "evicted, to reclaim its room, for"}
 
 
 def life_of(
@@ -216,7 +216,8 @@ def _cause(told: PodLife, ending: Ending, run_ms: int | None) -> tuple[str, str,
     """The kind, the code and the sentence of an end."""
     fact = told.fact
     after = "" if run_ms is None else f" after it ran {duration_text(run_ms)}"
-    if told.eviction is not None:
+    ended_by_itself = told.ended is not None and told.deleting is None
+    if told.eviction is not None and not ended_by_itself:
         action = ACTIONS.get(told.eviction.eviction.action, "evicted for")
         said = f"{action} {told.eviction.preemptor} by decision {told.eviction.moment.seq}"
         return life.EVICTED, told.eviction.eviction.action, said + after
