@@ -31,6 +31,7 @@ tiers:
 """
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+NOT_KNOWN_EXIT = 2
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -62,7 +63,13 @@ def allot(stack: Stack, *words: str) -> str:
 
 
 def story(stack: Stack, name: str, *more: str) -> Any:
-    return json.loads(allot(stack, "story", name, *more, "-o", "json"))
+    """Empty while the log does not know the pod yet, or none before it."""
+    words = ["story", name, *more, "-o", "json", "--nats", stack.nats.url]
+    result = CliRunner().invoke(main, words)
+    if result.exit_code == NOT_KNOWN_EXIT:
+        return {}
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
 def attempts(stack: Stack, name: str) -> int:
