@@ -16,6 +16,9 @@ FACTS = "allot.log.facts"
 FEASIBLE = "allot.pipe.feasible"
 PROPOSAL = "allot.pipe.proposal"
 SETTLED = "allot.pipe.settled"
+LIST_AGAIN = "allot.ask.list"
+"""Asks the active watcher to list pods and nodes again. Nothing in the message is believed, and it
+is heeded every few seconds at most: all that follows is what the API server says."""
 
 NODE = "allot.log.node."
 POD = "allot.log.pod."

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import click
@@ -26,33 +26,42 @@ from allotment.core.explain.doctor import (
     Source,
     findings,
     in_order,
+    of_drift,
     of_log,
     of_standstill,
     sources,
     work_of,
 )
+from allotment.core.ledger.model import ClusterState
 from allotment.core.units import age_text, rfc3339
 from allotment_cli import local, moments
 from allotment_cli import source as logs
+from allotment_cli.apiserver import Access, Cluster, open_cluster
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold, fold_at
 from allotment_cli.moments import AtTime
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, chosen_cluster, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import NodeGone
+from allotment_proto.events import NodeGone, PodObserved
 from allotment_proto.subjects import LOG_ALL, STREAM
 
 FOUND = 1
 INDENT = " " * 8
+SETTLES_S = 3.0
+"""Longer than a fact takes from the API server into the log on a busy machine."""
+CORRECTED_WITHIN_S = 30.0
 LOOK_BACK_RECORDS = 100_000
 """So far back it is looked for when a node went."""
 CHUNK_RECORDS = 2048
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
-    """The findings as JSON. `neverStart` is how many pods cannot start as they are."""
+    """The findings as JSON. `neverStart` is how many pods cannot start as they are, `comparedWith`
+    the API server that the log was compared with (empty: it was not), `corrected` what was found
+    and is right now, because the watcher was asked to list again.
+    """
 
     schema: str
     as_of: AsOf
@@ -60,10 +69,36 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     findings: Sequence[Finding]
     unreadable: tuple[Unreadable, ...]
     never_start: int
+    compared_with: str = ""
+    corrected: Sequence[Finding] = ()
+
+
+class _Named(msgspec.Struct):
+    name: str
+    uid: str = ""
+
+
+class ObjectName(msgspec.Struct):
+    """Of an object which one it is."""
+
+    metadata: _Named
+
+
+class Drift(NamedTuple):
+    """Where log and API server differ, for longer than a fact takes to be recorded."""
+
+    compared_with: str = ""
+    found: Sequence[Finding] = ()
+    corrected: Sequence[Finding] = ()
 
 
 @click.command()
 @source_options
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Where the log and the API server differ, ask the watcher to list again.",
+)
 @at_option
 @click.option(
     "--services",
@@ -78,6 +113,7 @@ def doctor(
     home: Path,
     nats: str | None,
     file: Path | None,
+    fix: bool,
     at: str | None,
     services: str,
     output: str,
@@ -89,15 +125,21 @@ def doctor(
     that is refused or has no effect; cards that are unhealthy, oversold or in quarantine; pods that
     no device plugin serves. From NATS: whether the log is nearly full, and settings that can lose
     history. In local mode, and with --services, services that do not answer or are not ready, and
-    objects that services refuse.
+    objects that services refuse. From the API server (local mode's, or the one that --kubeconfig
+    or --context names), where it differs from the log, and which of the two is wrong.
+
+    --fix asks the watcher to list pods and nodes again. It believes nothing but the API server, and
+    corrects the log by recording what it sees; what is right then is printed.
 
     Exit code 1 if there is any problem.
     """
+    if (file is not None or at is not None) and fix:
+        raise CliError("the past is not corrected", "leave out --fix, or --file and --at")
     origin = Origin(home, nats, file)
     named = [_address(text) for text in services.split(",") if text.strip()]
     asked = anyio.run(_services, origin, named) if at is None else []
     try:
-        folded, found = anyio.run(_examine, origin, at)
+        folded, found, drift = anyio.run(_examine, origin, at, fix)
     except CliError:
         if asked and output == "text":  # why the log cannot be read may be among them
             emit(_lines((), asked, (), None, _width()))
@@ -107,10 +149,18 @@ def doctor(
     if output in DOCUMENTS:
         never = sum(one.never_start for one in found)
         report = Report(
-            "allotment.dev/doctor/v1", as_of(folded), read, found, folded.unreadable, never
+            "allotment.dev/doctor/v1",
+            as_of(folded),
+            read,
+            found,
+            folded.unreadable,
+            never,
+            drift.compared_with,
+            drift.corrected,
         )
         emit_document(report, output)
     else:
+        emit(_corrected_lines(drift.corrected))
         emit(_lines(read, found, folded.unreadable, folded.time_ms, _width()))
     if found or folded.unreadable:
         context.exit(FOUND)
@@ -172,16 +222,101 @@ def _is_stopped(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[:1] == ["T"]
 
 
-async def _examine(origin: Origin, at: str | None) -> tuple[Folded, list[Finding]]:
-    """The log folded, and what stands out in it and about its stream."""
+async def _examine(
+    origin: Origin, at: str | None, fix: bool
+) -> tuple[Folded, list[Finding], Drift]:
+    """The log folded, and what stands out in it, about its stream, and beside the API server."""
     async with open_source(origin) as source:
+        drift = Drift()
+        if origin.file is None and at is None:
+            drift = await _drift(origin, source, fix)
         folded = await fold_at(source, at)
-        found = findings(folded.state, folded.time_ms)
+        found = [*findings(folded.state, folded.time_ms), *drift.found]
         found += await _standstill(source, folded)
         info = await source.stream_info() if at is None else None
         if info is not None:
             found += of_log(_stream_of(info, folded.time_ms))
-        return folded, await _dated(source, folded, found)
+        return folded, await _dated(source, folded, found), drift
+
+
+async def _drift(origin: Origin, source: logs.Source, fix: bool) -> Drift:
+    """Compare with the API server, where it is known which one."""
+    chosen = chosen_cluster()
+    if origin.nats and chosen is None:
+        note("the log is not compared with an API server: name one with --kubeconfig or --context")
+        return Drift()
+    access = Access(origin.home, *(chosen or ()))
+    try:
+        if chosen is None:  # KUBECONFIG may be about another cluster than local mode's log is
+            running = (await local.status(origin.home)).get("kubeconfig")
+            access = access._replace(kubeconfig=Path(running) if running else None)
+        async with open_cluster(access) as cluster:
+            name = access.kubeconfig or access.context or "the kubeconfig's cluster"
+            found = await _lasting(source, cluster, await _differences(source, cluster))
+            if not found or not fix:
+                return Drift(str(name), found)
+            await source.ask_to_list()
+            left = await _until_right(source, cluster, found)
+            corrected = [one for one in found if _key(one) not in {_key(one) for one in left}]
+            return Drift(str(name), left, corrected)
+    except CliError as error:
+        if chosen is not None or fix:
+            raise
+        note(f"the log is not compared with the API server: {error.message}")
+        return Drift()
+
+
+async def _differences(source: logs.Source, cluster: Cluster) -> list[Finding]:
+    """What differs at this moment. What is asked last is newest: the log."""
+    raw = await cluster.list("/api/v1/pods", "pods", msgspec.Raw)
+    listed = await cluster.list("/api/v1/nodes", "nodes", ObjectName)
+    folded = await fold(source, None)
+    pods, unread = _facts(folded.state, raw)
+    nodes = {node.metadata.name: node.metadata.uid for node in listed}
+    return of_drift(folded.state, pods, nodes, unread)
+
+
+def _facts(state: ClusterState, raw: Iterable[msgspec.Raw]) -> tuple[list[PodObserved], set[str]]:
+    """The pods as the watcher reads them, and the uids of those that cannot be read."""
+    from allotment_watcher.normalise import pod_fact
+    from allotment_watcher.objects import PodObject
+
+    facts: list[PodObserved] = []
+    unread: set[str] = set()
+    for item in raw:
+        try:
+            pod = msgspec.json.decode(item, type=PodObject)
+        except msgspec.MsgspecError:
+            unread.add(msgspec.json.decode(item, type=ObjectName).metadata.uid)
+            continue
+        facts.append(pod_fact(pod, state.policy, state.devices))
+    return facts, unread
+
+
+async def _lasting(source: logs.Source, cluster: Cluster, found: list[Finding]) -> list[Finding]:
+    """Of differences those that are still there after a fact had time to be recorded."""
+    if not found:
+        return []
+    await anyio.sleep(SETTLES_S)
+    now = {_key(one) for one in await _differences(source, cluster)}
+    return [one for one in found if _key(one) in now]
+
+
+async def _until_right(
+    source: logs.Source, cluster: Cluster, found: list[Finding]
+) -> list[Finding]:
+    """What is left of the differences when the watcher had time to list."""
+    wanted = {_key(one) for one in found}
+    left = found
+    with anyio.move_on_after(CORRECTED_WITHIN_S):
+        while left:
+            await anyio.sleep(SETTLES_S / 2)
+            left = [one for one in await _differences(source, cluster) if _key(one) in wanted]
+    return left
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    return finding.code, finding.subject
 
 
 async def _standstill(source: logs.Source, folded: Folded) -> list[Finding]:
@@ -314,6 +449,12 @@ def _lines(
     warnings = len(found) + len(unreadable) - errors
     summary = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
     return [*lines, summary if found or unreadable else "no problems found"]
+
+
+def _corrected_lines(corrected: Sequence[Finding]) -> list[str]:
+    return [
+        f"corrected {one.code}   {one.subject}: the log says what is so now" for one in corrected
+    ]
 
 
 def _indented(text: str, width: int | None) -> list[str]:

@@ -21,7 +21,7 @@ from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
 from allotment_cli import export, kubeconfig
 from allotment_cli.errors import CliError
 from allotment_cli.kubeconfig import Choice
-from allotment_proto.subjects import STREAM
+from allotment_proto.subjects import LIST_AGAIN, STREAM
 
 if TYPE_CHECKING:
     from allotment.adapters.log.connection import Connection
@@ -83,6 +83,10 @@ class Source(Protocol):
 
     async def stream_info(self) -> dict[str, Any] | None:
         """What NATS says of the stream; None of a file."""
+        ...
+
+    async def ask_to_list(self) -> None:
+        """Ask the watcher that writes this log to list pods and nodes again."""
         ...
 
 
@@ -168,6 +172,9 @@ class FileSource:
 
     async def stream_info(self) -> dict[str, Any] | None:
         return None
+
+    async def ask_to_list(self) -> None:
+        raise CliError("an exported log cannot be corrected", "leave out --file")
 
     def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         raise CliError(
@@ -334,6 +341,9 @@ class LiveSource:
 
     async def stream_info(self) -> dict[str, Any] | None:
         return await self._jetstream.stream_info(STREAM)
+
+    async def ask_to_list(self) -> None:
+        await self._jetstream.connection.send(LIST_AGAIN, b"")
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

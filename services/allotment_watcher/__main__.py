@@ -9,6 +9,7 @@ import anyio
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.watch import tell_silence
+from allotment.adapters.log.bus import Message
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.settings import SettingsError
@@ -16,6 +17,7 @@ from allotment.adapters.service.world import World, full_reporter, open_world, r
 from allotment.core.config.policy import PolicyError
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import FAMILIES
+from allotment_proto import subjects
 from allotment_proto.events import SCHEDULER_CONFIG, DevicesConfigured, PolicyLoaded
 from allotment_proto.facts import Problem
 from allotment_proto.registry import subject_of_facts
@@ -71,6 +73,12 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
         lambda: turn.devices.problems if turn else (),
         lambda: len(turn.observer.late) if turn else 0,
     )
+
+    async def list_again(_: Message) -> None:
+        if turn is not None and world.lease.is_held:
+            turn.observer.list_again()
+
+    await world.bus.subscribe(subjects.LIST_AGAIN, list_again)
     while True:
         await _active(ctx, world)
         async with anyio.create_task_group() as group:

@@ -1,6 +1,7 @@
 """Nodes and pods as Kubernetes shows them → facts for the log's queue."""
 
 import gc
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -46,6 +47,8 @@ from allotment_watcher.volume_watch import VolumeWatch
 
 T = TypeVar("T")
 LATE_EVERY_S = 1.0
+ASKED_EVERY_S = 10.0
+"""Whoever reads the log may ask for a list; it costs the API server no more than this."""
 GLIMPSE_LEVELS = 2
 """How deep is read what can still be said of a pod: its spec's and status's own fields."""
 NODES = "/api/v1/nodes"
@@ -98,6 +101,19 @@ class Observer:
         self._unreadable: set[str] = set()
         self._listed: set[str] = set()
         self._scope: anyio.CancelScope | None = None
+        self._asked_s = -ASKED_EVERY_S
+
+    def list_again(self) -> None:
+        """Somebody asks for it, who may be anybody: what is in the log and not there any more is
+        told as gone, and what is there and not in the log is told.
+        """
+        now_s = time.monotonic()
+        if now_s - self._asked_s < ASKED_EVERY_S:
+            self.ctx.log.info("asked to list again, and did so just now")
+            return
+        self._asked_s = now_s
+        self.ctx.log.info("asked to list again")
+        self._again()
 
     def _again(self) -> None:
         if self._scope is not None:

@@ -137,6 +137,7 @@ WRITERS = {
     subjects.SETTLED: "binder",
     subjects.PROPOSAL: "scorer",
     subjects.FEASIBLE: "filter",
+    subjects.LIST_AGAIN: READER,
     subjects.FACTS: "watcher",
     subjects.CONFIG: "watcher",
     subjects.TIME: "watcher",

@@ -188,3 +188,18 @@ async def test_who_has_no_such_nodes_asks_for_no_config_maps(tmp_path: Path) -> 
     assert scene.log.error.call_args_list == []
     assert isinstance(scene.told[0], NodeObserved)
     assert scene.of(PodObserved) == []
+
+
+async def test_whoever_asks_gets_a_new_list_and_what_is_gone_is_told(tmp_path: Path) -> None:
+    """A pod went, and the watch never said so: nothing else would ever correct that."""
+    scene = Scene()
+    scene.pods = [pod_json(container(limits=GPU))]
+    async with observing(scene, tmp_path, Policy()):
+        await scene.until(lambda: bool(scene.of(PodObserved)))
+        scene.pods = []
+        scene.observer.list_again()
+        await scene.until(lambda: bool(scene.of(PodGone)))
+        scene.observer.list_again()  # just now: the API server is asked once
+        said = [call.args[0] for call in scene.log.info.call_args_list]
+        assert said.count("asked to list again") == 1
+        assert said.count("asked to list again, and did so just now") == 1

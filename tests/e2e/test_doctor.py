@@ -18,7 +18,11 @@ from click.testing import CliRunner
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment_cli.main import main
+from allotment_proto import subjects
+from allotment_proto.codec import encode
+from allotment_proto.events import Envelope
 from allotment_proto.subjects import STREAM
+from tests import build
 from tests.e2e.stack import ROLES, Json, Stack, vgpu
 
 NODES = """
@@ -124,6 +128,35 @@ def test_a_node_that_vanished_with_a_pod_on_it(stack: Stack, doctor: Doctor) -> 
     assert "1 pod on it: default/runs; they hold parts of 1 card" in found["message"]
     assert found["seq"] > 0
     assert found["since"].startswith("20")
+
+
+def test_where_the_log_and_the_api_server_differ_and_how_that_ends(
+    stack: Stack, doctor: Doctor
+) -> None:
+    config = ["--kubeconfig", str(stack.directory / "kubeconfig")]
+    stack.create_pod("runs", vgpu(1000))
+    stack.until(lambda: "runs" in stack.bound(), "it is bound")
+    stack.until(lambda: not doctor.report(*config)["findings"], "nothing differs")
+    node = stack.node_of("runs")
+    with frozen(stack, "watcher"):
+        stack.call("DELETE", "/api/v1/namespaces/default/pods/runs?gracePeriodSeconds=0")
+        stack.create_pod("unseen", vgpu(1000))
+        (gone,) = doctor.found("PodNotInCluster", *config)
+        assert (gone["subject"], gone["blame"]) == ("pod default/runs", "log")
+        assert f"it still holds its place on {node}" in gone["message"]
+        (unseen,) = doctor.found("PodNotInLog", *config)
+        assert unseen["subject"] == "pod default/unseen"
+        assert "nobody schedules it" in unseen["message"]
+    stack.until(lambda: "unseen" in stack.bound(), "the watcher goes on")
+    ghost = build.pod("ghost", node=node, phase="Running", holdings=(build.holding(),))
+    envelope = Envelope(v=1, at_ms=1, by="e2e", events=(ghost,))
+    stack.append(subjects.pod("ghost"), encode(envelope), "ghost")
+    report = doctor.report("--fix", *config)
+    log = stack.processes["watcher"].log_path.read_text()
+    assert "asked to list again" in log
+    assert [one["subject"] for one in report["corrected"]] == ["pod default/pod-ghost"]
+    assert report["findings"] == []
+    assert doctor.report(*config)["findings"] == []
 
 
 def edit_stream(url: str, max_bytes: Callable[[int], int]) -> None:

@@ -22,7 +22,7 @@ from allotment.adapters.log import lease
 from allotment_proto import subjects
 
 READER = "reader"
-"""Reads the log and nothing else: the command line."""
+"""The command line: reads the log, and may ask the watcher to list again."""
 _SEED_BYTES = 32
 _READS = (
     "$JS.API.STREAM.INFO.{stream}",
@@ -57,7 +57,7 @@ class Rights(NamedTuple):
 
 
 SERVICES: Mapping[str, Rights] = {
-    "watcher": Rights(publish=_FACTS),
+    "watcher": Rights(publish=_FACTS, subscribe=(subjects.LIST_AGAIN,)),
     "filter": Rights(publish=(subjects.FEASIBLE,), subscribe=(subjects.SETTLED,)),
     "scorer": Rights(publish=(subjects.PROPOSAL,), subscribe=(subjects.FEASIBLE,)),
     "binder": Rights(
@@ -154,7 +154,7 @@ def _rights_of(user: str) -> tuple[list[str], list[str]]:
     inbox = f"{inbox_of(user)}.>"
     log = [subject.format(stream=subjects.STREAM) for subject in _READS]
     if user == READER:
-        return log, [inbox]
+        return [*log, subjects.LIST_AGAIN], [inbox]
     own = f"{lease.PREFIX}{user}"
     rights = SERVICES[user]
     publish = [
@@ -187,7 +187,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def main() -> None:
     """Write the shipped file anew."""
-    path = Path(__file__).resolve().parents[3] / "deploy" / "nats" / "authorization.conf"
+    path = Path(__file__).resolve().parents[4] / "deploy" / "nats" / "authorization.conf"
     path.write_text(authorization_conf(), encoding="utf-8")
     sys.stdout.write(f"{path} written\n")
 

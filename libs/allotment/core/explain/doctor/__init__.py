@@ -2,6 +2,7 @@
 
 * `findings`: all that follows from one state.
 * `work_of`, `of_standstill`: nothing is decided although something fits, from two states.
+* `of_drift`: where the log and the API server differ.
 * `of_log`: about the stream that holds the log.
 
 Everything is pure: what has to be asked of NATS, of services and of the API server is asked by the
@@ -9,6 +10,7 @@ caller and handed in.
 """
 
 from allotment.core.explain.doctor.cluster import Source, of_cluster, of_configuration, sources
+from allotment.core.explain.doctor.drift import of_drift
 from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding, in_order
 from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
@@ -26,6 +28,7 @@ __all__ = [
     "Source",
     "findings",
     "in_order",
+    "of_drift",
     "of_log",
     "of_standstill",
     "sources",

@@ -14,7 +14,9 @@ from allotment.core.explain.acknowledgement import (
     waiting_for,
 )
 from allotment.core.explain.doctor.finding import (
+    ANNOTATION,
     ERROR,
+    PLUGIN,
     PODS_MAX,
     WARNING,
     Finding,
@@ -254,6 +256,7 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 message=f"{claim.place} {claim.message}",
                 remedy=READ_BY_ANOTHER if by_another else CLAIM_REMEDY,
                 seq=0 if held is None else held.seq,
+                blame=ANNOTATION,
             )
         found = state.corrected.get(fact.uid)
         if found is not None:
@@ -265,6 +268,7 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 message=corrected_text(corrected),
                 remedy="delete the pod: it uses devices that were meant for another one",
                 seq=at,
+                blame=PLUGIN,
             )
         work_list = standing_record(fact)
         if work_list is not None:

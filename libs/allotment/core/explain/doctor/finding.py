@@ -7,6 +7,8 @@ import msgspec
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
 
 ERROR, WARNING = "error", "warning"
+LOG, ANNOTATION, PLUGIN = "log", "annotation", "plugin"
+"""Who can be wrong."""
 _FIRST: tuple[str | tuple[str, ...], ...] = (
     "service ",
     "stream ",
@@ -24,7 +26,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     `since` is since when it is so (RFC 3339), empty if nobody can tell; `pods` are those that it is
     about, the first `PODS_MAX`, `pods_total` how many there are, and `never_start` how many of them
-    cannot start as they are.
+    cannot start as they are. `blame` says who is wrong where log, API server and device plugin
+    differ: ``log``, ``annotation`` or ``plugin``.
     """
 
     severity: str
@@ -37,6 +40,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: tuple[str, ...] = ()
     pods_total: int = 0
     never_start: int = 0
+    blame: str = ""
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
