@@ -15,7 +15,7 @@ from allotment.core.ledger.state import apply
 from allotment_binder.pacing import bindable
 from allotment_binder.records import HOLDS_MAX, PASSED_AFTER_S, Deleted, Erased, Unserved, erase
 from allotment_proto.events import PodGone, PodObserved
-from allotment_proto.facts import Holding
+from allotment_proto.facts import Holding, PodRequest
 
 Json = dict[str, Any]
 
@@ -42,7 +42,8 @@ def test_only_a_pod_that_waits_no_more_and_left_its_record_is_in_the_way() -> No
     assert standing(rejected(bind_phase="success")) is None
     assert standing(rejected(bind_phase="failed")) is None
     assert standing(rejected(node="")) is None
-    assert standing(rejected(holdings=())) is None
+    assert standing(rejected(holdings=())) == PLACE, "its owner may take away what it claims"
+    assert standing(rejected(holdings=(), request=PodRequest())) is None
     # The plugin for shared memory looks at the phase, and passes over ended pods by itself.
     assert standing(rejected(holdings=(Holding("gpushare", 0, "0", 10, 0),))) is None
 

@@ -1,13 +1,25 @@
 """The API server as a stub: pods, nodes, one Binding per pod, and what runs where in truth."""
 
+from typing import NamedTuple
+
 import msgspec
 
+from allotment.core.explain.acknowledgement import recorded
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Holding, Problem
+from allotment_proto.volcano import keys
 
 ENDED = ("Succeeded", "Failed")
 UNREADABLE = Problem("InvalidRequest", "the pod object", "cannot be read")
 """Of a pod of which nobody can read what it asks for either."""
+
+
+class Record(NamedTuple):
+    """The annotations by which a node's device plugin serves a pod."""
+
+    node: str
+    devices: int
+    stamp_s: int
 
 
 class Api:
@@ -28,6 +40,9 @@ class Api:
         whatever its owner makes of the annotations later."""
         self.strangers: set[str] = set()
         """Pods that somebody else bound."""
+        self.records: dict[str, Record] = {}
+        """What device plugins would serve pods with: of every pod that was bound by us, until a
+        plugin has served somebody with it, it is erased, or the pod is gone."""
         self._refuses_second_binding = refuses_second_binding
 
     def put_node(self, fact: NodeObserved) -> None:
@@ -41,6 +56,7 @@ class Api:
     def delete_pod(self, uid: str) -> None:
         self.rv += 1
         self.pods.pop(uid, None)
+        self.records.pop(uid, None)
 
     def delete_node(self, name: str) -> None:
         self.rv += 1
@@ -50,8 +66,14 @@ class Api:
         """The owner of a bound pod makes its annotations say something else."""
         self.put_pod(msgspec.structs.replace(self.pods[uid], holdings=holdings, broken=broken))
 
-    def bind(self, uid: str, node: str, holdings: tuple[Holding, ...]) -> str:
-        """POST …/binding: ``ok``, ``gone`` (404), ``conflict`` (409) or ``denied`` (403)."""
+    def bind(
+        self, uid: str, node: str, holdings: tuple[Holding, ...], stamp_s: int | None = None
+    ) -> str:
+        """POST …/binding: ``ok``, ``gone`` (404), ``conflict`` (409) or ``denied`` (403).
+
+        With a stamp the node's device plugin still has to serve the pod. Pods that others bound are
+        served at once; on a node that is gone no kubelet is, and nobody is served.
+        """
         pod = self.pods.get(uid)
         if pod is None:
             return "gone"
@@ -61,8 +83,45 @@ class Api:
             return "denied"
         self.started.setdefault(uid, set()).add(node)
         self.given[uid] = holdings
-        self.put_pod(msgspec.structs.replace(pod, node=node, holdings=holdings))
+        phase = keys.PHASE_SUCCESS
+        if stamp_s is not None and recorded(holdings) and node in self.nodes:
+            self.records[uid] = Record(node, len(holdings), stamp_s)
+            phase = keys.PHASE_ALLOCATING
+        self.put_pod(msgspec.structs.replace(pod, node=node, holdings=holdings, bind_phase=phase))
         return "ok"
+
+    def admit(self, uid: str, *, refuse: bool) -> str | None:
+        """A kubelet comes to a pod: it asks the device plugin, or refuses before. The pod whose
+        record it is served with: the plugin takes the smallest stamp with the right count.
+
+        A pod that was deleted or has ended by then is passed over: what a plugin does for one that
+        was deleted by force is played elsewhere (`tests/property/test_deliveries.py`).
+        """
+        pod, mine = self.pods.get(uid), self.records.get(uid)
+        if pod is None or pod.phase in ENDED:
+            return None
+        if refuse:
+            self.put_pod(msgspec.structs.replace(pod, phase="Failed"))
+            return None
+        standing = [
+            (record.stamp_s, other)
+            for other, record in self.records.items()
+            if (record.node, record.devices) == (pod.node, len(self.given[uid]))
+        ]
+        taken = min(standing)[1] if standing else ""
+        if mine is not None and taken == uid:
+            del self.records[uid]
+            self.put_pod(msgspec.structs.replace(pod, bind_phase=keys.PHASE_SUCCESS))
+        return taken
+
+    def erase(self, uid: str) -> int:
+        """Make plugins pass over a pod's record; the pod's version then, 0 if it is gone."""
+        pod = self.pods.get(uid)
+        if pod is None:
+            return 0
+        if self.records.pop(uid, None) is not None:
+            self.put_pod(msgspec.structs.replace(pod, bind_phase=keys.PHASE_FAILED))
+        return self.pods[uid].rv
 
     def running(self) -> dict[str, tuple[str, tuple[Holding, ...]]]:
         """The pods that hold something, bound and not ended, with their node and what they got."""

@@ -3,20 +3,35 @@
 A small stand-in for the service's own machine, with the same duties: at most one append in flight;
 an unanswered append is sent again until there is an answer; a Binding is posted for what the fold
 says is reserved, never for what was merely proposed; an unanswered Binding is posted again, and
-until it is answered only a pod that is bound or gone is an ending.
+until it is answered only a pod that is bound or gone is an ending. Of the pods that a device plugin
+cannot tell apart one at a time is bound, and records that would be served to the next are erased
+before; both by the service's own rules.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from allotment.core import reasons
+from allotment.core.explain.acknowledgement import Place, is_awaited
 from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.logport import Landed, Refused
 from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Trial
 from allotment.testing.memory_log import Append
 from allotment_binder.bindings import obstacle_to
+from allotment_binder.pacing import bindable
+from allotment_binder.records import Erased, Unserved
 from allotment_proto import codec, subjects
-from allotment_proto.events import BindFailed, Bound, Decided, Dropped, Event, Placement
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Decided,
+    Dropped,
+    Event,
+    Placement,
+    PodGone,
+    PodObserved,
+)
 from allotment_proto.facts import Holding
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 from tests.sim.actors import Actor
@@ -43,6 +58,12 @@ class Binder(Actor):
         """Pods whose Binding is mine to see through → the decision that placed them."""
         self.in_doubt: set[str] = set()
         """Those of them of which a Binding may be under way that nobody has an answer to."""
+        self.sent: set[str] = set()
+        """Pods whose Binding was sent, until the log says how it ended."""
+        self.awaited: dict[str, Allocation] = {}
+        """What bound pods hold that their plugin still has to serve, as far as was seen."""
+        self.unserved = Unserved(lambda: self.world.now_ms / 1000)
+        self.unserved.begin(self.follower.state)
         self.outcomes: list[Event] = []
         self.written_off: set[str] = set()
         """Appends that a planted bug took for refused: what they did is nobody's."""
@@ -57,6 +78,8 @@ class Binder(Actor):
         self.inbox.append(codec.decode_message(Proposal, payload))
 
     def seen(self, seq: int, event: Event) -> None:
+        if isinstance(event, PodObserved | PodGone | Bound | BindFailed):
+            self._look(event.uid)
         if not isinstance(event, Decided):
             return
         msg_id = self.world.log.records[seq - 1].msg_id
@@ -71,6 +94,27 @@ class Binder(Actor):
             elif held is not None and held.seq == seq:
                 self.to_bind[placement.uid] = seq
 
+    def _look(self, uid: str) -> None:
+        """Note whether the plugin of a pod's node still has to serve it, and records that stand."""
+        state, held = self.follower.state, self.awaited.pop(uid, None)
+        self.unserved.look(state, uid, held)
+        pod = state.pods.get(uid)
+        now = None if pod is None else pod.allocation
+        if uid not in state.reserved:
+            self.sent.discard(uid)
+            if pod is not None and now is not None and is_awaited(pod, state.nodes[now.node]):
+                self.awaited[uid] = now
+
+    def _erase(self) -> bool:
+        """Erase the records that would be served to the next pods; whether there were any."""
+        state = self.follower.state
+        due = self.unserved.due(state, swap_equal=False)
+        for fact in due:
+            version = self.world.erase(fact.uid)
+            if version is not None:
+                self.unserved.erased(state, fact.uid, Erased(version))
+        return bool(due)
+
     def step(self) -> bool:
         moved = self.follow()
         if self.takes_over_at is not None and self.follower.state.seq >= self.takes_over_at:
@@ -78,8 +122,12 @@ class Binder(Actor):
         if self.in_flight is not None:
             self._send()
             return True
-        if self.to_bind and self.world.dice.random() < 0.7:
-            self._bind()
+        forgets = self.world.has("forgets to erase records")
+        if self.world.dice.random() < 0.5 and not forgets and self._erase():
+            return True
+        ready = self._ready(() if forgets else self.unserved.places())
+        if ready and self.world.dice.random() < 0.7:
+            self._bind(ready)
         elif self.outcomes:
             self._start(subjects.OUTCOME, tuple(self.outcomes), None)
             self.outcomes = []
@@ -91,9 +139,12 @@ class Binder(Actor):
 
     def _take_over(self) -> None:
         state = self.follower.state
+        assert self.takes_over_at is not None
         for uid in state.reserved:
             held = state.pods[uid].allocation
             assert held is not None
+            if held.seq > self.takes_over_at:
+                continue  # whoever decided it sees it through
             self.to_bind.setdefault(uid, held.seq)
             self.in_doubt.add(uid)
         self.takes_over_at = None
@@ -155,18 +206,27 @@ class Binder(Actor):
         message = Settled(v=MESSAGE_VERSION, cycle=cycle, outcome=outcome, seq=seq)
         self.world.send(codec.encode(message), self.world.filters)
 
-    def _bind(self) -> None:
-        uid, decision = self.world.dice.choice(list(self.to_bind.items()))
+    def _ready(self, blocked: Collection[Place]) -> list[str]:
+        """The pods of `to_bind` whose Binding may be sent now: a plugin can tell them apart."""
+        if not self.to_bind:
+            return []
+        state = self.follower.state
+        ready = {held.uid for held in bindable(state, self.sent, blocked)} | self.sent
+        return [uid for uid in self.to_bind if uid in ready or uid not in state.reserved]
+
+    def _bind(self, ready: list[str]) -> None:
+        uid = self.world.dice.choice(ready)
+        decision = self.to_bind[uid]
         held = self._reservation(uid, decision)
         if held is None:
             del self.to_bind[uid]
             self.in_doubt.discard(uid)
             return
-        node, holdings = held
+        node, holdings, stamp_s = held
         answer = self._obstacle(uid, decision)
         if answer == "wait":
             return
-        answer = answer or self._answer(uid, node, holdings, decision)
+        answer = answer or self._answer(uid, node, holdings, decision, stamp_s)
         if answer is None:
             return
         del self.to_bind[uid]
@@ -211,11 +271,12 @@ class Binder(Actor):
         return "wait" if self.world.dice.random() < PATIENCE else None
 
     def _answer(
-        self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int
+        self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int, stamp_s: int
     ) -> str | None:
         """How a Binding ended, as far as that is known now; None: it is to be sent again."""
         is_sure = uid not in self.in_doubt
-        answer = self.world.post_binding(uid, node, as_annotated(holdings), decision)
+        self.sent.add(uid)
+        answer = self.world.post_binding(uid, node, as_annotated(holdings), decision, stamp_s)
         if answer is None and self.world.has("takes an unanswered Binding for refused"):
             return "denied"
         if answer is None:
@@ -228,13 +289,13 @@ class Binder(Actor):
             return "conflict" if is_sure and not is_ours else "ok"
         return answer
 
-    def _reservation(self, uid: str, decision: int) -> tuple[str, tuple[Holding, ...]] | None:
+    def _reservation(self, uid: str, decision: int) -> tuple[str, tuple[Holding, ...], int] | None:
         """Where to, if it still stands: the fold may have moved on since it was noted."""
         pod = self.follower.state.pods.get(uid)
         if pod is not None and uid in self.world.void_anyway:
             placement = self.world.void_anyway[uid]
-            return placement.node, placement.holdings
+            return placement.node, placement.holdings, placement.stamp_s
         held: Allocation | None = pod.allocation if pod is not None else None
         if held is None or held.seq != decision or held.phase != RESERVED:
             return None
-        return held.node, held.holdings
+        return held.node, held.holdings, held.stamp_s

@@ -35,6 +35,8 @@ class Faults:
     intruded: float = 0.02
     unreadable: float = 0.01
     card_ill: float = 0.15
+    refused: float = 0.3
+    """A kubelet does not admit a pod, before it asks the device plugin."""
 
     def heal(self) -> None:
         for field in fields(self):

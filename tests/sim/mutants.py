@@ -88,6 +88,7 @@ MUTANTS = (
     _mutant("watcher believes claims beyond limits"),
     _mutant("what may be on any card counts nowhere"),
     _mutant("a node's new fact ends its quarantine"),
+    _mutant("forgets to erase records"),
     _mutant("takes an obstacle for an ending in doubt"),
     _mutant("takes a refusal for an ending in doubt"),
     _mutant("log takes any append", is_harmless=True),

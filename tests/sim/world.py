@@ -117,10 +117,10 @@ class World:
         return answer
 
     def post_binding(
-        self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int
+        self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int, stamp_s: int
     ) -> str | None:
         """POST a Binding. None is "no answer"; a late one takes effect later."""
-        take = partial(self._take, uid, node, holdings, decision)
+        take = partial(self._take, uid, node, holdings, decision, stamp_s)
         if self.dice.random() < self.faults.bind_denied:
             self.api.denied.add((uid, node))
         elif self.api.denied and self.dice.random() < 0.3:
@@ -146,8 +146,29 @@ class World:
 
     # the world's own course
 
-    def _take(self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int) -> str:
-        answer = self.api.bind(uid, node, holdings)
+    def erase(self, uid: str) -> int | None:
+        """Erase a pod's record; its version then. None is "no answer"."""
+        if self.dice.random() < self.faults.bind_lost:
+            return None
+        version = self.api.erase(uid)
+        self.say(f"api: the record of {uid} is erased")
+        return version
+
+    def _admit(self, uid: str) -> None:
+        """A node's kubelet comes to a pod, which has to be served with its own record."""
+        refuse = self.dice.random() < self.faults.refused
+        taken = self.api.admit(uid, refuse=refuse)
+        if taken is None:
+            self.say(f"kubelet: {uid} is not served")
+            return
+        require(taken == uid, f"{uid} is served with the record of {taken or 'nobody'}")
+
+    def _take(
+        self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int, stamp_s: int
+    ) -> str:
+        answer = self.api.bind(uid, node, holdings, stamp_s)
+        if answer == "ok" and uid in self.api.records:
+            self._later(self.dice.randint(1, 60), partial(self._admit, uid))
         self.say(f"api: bind {uid} to {node} {[h.card for h in holdings]}: {answer}")
         doubled, oversold = self.api.doubled(), self.api.oversold()
         require(not doubled, f"{doubled} run on two nodes")
@@ -200,6 +221,8 @@ class World:
             )
         require(_folded(self.log.records) == image, "a fold from zero sees another world")
         require(not state.reserved, f"reserved for ever: {sorted(state.reserved)}")
+        left = sorted(self.api.records)
+        require(not left, f"the records of {left} would be served to others for ever")
         for uid in state.pending:
             pod = model.pods[uid]
             answer = oracle.decide(model, state.policy, pod) if pod.problem is None else None

@@ -7,12 +7,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.explain.acknowledgement import is_acknowledged, plugin_question
+from allotment.core.explain.acknowledgement import is_acknowledged, plugin_question, standing
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment_binder.pacing import bindable
+from allotment_binder.records import Unserved
 from allotment_proto.events import Bound, PodObserved
 from allotment_proto.facts import Holding, Inventory
+from tests import build
 from tests.build import (
     card,
     decided,
@@ -221,3 +223,15 @@ def test_never_two_pods_with_one_number_on_one_node(
             apply(state, fact, state.seq + 1)
         in_flight -= done
     assert not state.reserved
+
+
+def test_the_record_of_a_pod_whose_owner_took_away_its_claim_is_erased_all_the_same() -> None:
+    """The plugin serves by another annotation than the claim: it would serve the next pod so."""
+    asks = build.request(build.wants(4_000, 25, 2))
+    dead = build.pod("a", asks, node="n1", phase="Failed", bind_phase="allocating")
+    assert standing(dead) == ("n1", ("vgpu", "devices", 2))
+    state = build.state_of(build.node("n1", 2), dead)
+    unserved = Unserved(lambda: 0.0)
+    unserved.begin(state)
+    assert [fact.uid for fact in unserved.due(state, swap_equal=False)] == ["a"]
+    assert unserved.places() == {("n1", ("vgpu", "devices", 2))}

@@ -77,8 +77,18 @@ def standing(fact: PodObserved) -> Place | None:
     """
     if not fact.node or fact.phase == ACTIVE or fact.bind_phase != keys.PHASE_ALLOCATING:
         return None
-    question = plugin_question(recorded(fact.holdings))
+    claimed = fact.holdings or _asked(fact)  # its owner may have taken away what it claimed
+    question = plugin_question(recorded(claimed))
     return None if question is None else (fact.node, question)
+
+
+def _asked(fact: PodObserved) -> tuple[Holding, ...]:
+    """As many holdings as a pod's limits ask for; nobody says on which cards."""
+    return tuple(
+        Holding(request.family, request.container, "", request.memory_mib, request.cores_pct)
+        for request in fact.request.devices
+        for _ in range(request.count)
+    )
 
 
 def recorded(holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
