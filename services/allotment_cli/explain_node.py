@@ -8,7 +8,7 @@ import click
 
 from allotment.core.explain.node import Answer, NodeExplanation, explain_node
 from allotment.core.explain.pod_views import PodView
-from allotment.core.explain.views import CardView, CountedView, model_text
+from allotment.core.explain.views import CardView, CountedView, model_text, usable_compute
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
 from allotment_cli.amounts import compute_text, whole_of_card
@@ -112,7 +112,7 @@ def _card_lines(cards: Sequence[CardView], counted: Sequence[CountedView]) -> li
             str(len({holder.uid for holder in card.holders})),
             bytes_text(card.free_memory_bytes) if card.memory_bytes else "",
             bytes_text(card.memory_bytes) if card.memory_bytes else "",
-            compute_text(card.free_compute_percent, whole_of_card(card.compute_percent)),
+            compute_text(usable_compute(card), whole_of_card(card.compute_percent)),
         ]
         for card in cards
     ]

@@ -17,6 +17,7 @@ from allotment.core.explain.views import (
     cards_of,
     model_text,
     node_views,
+    usable_compute,
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
@@ -394,6 +395,6 @@ def _card_cells(v: CardView, *, wide: bool) -> list[str]:
         str(v.slots - v.free_slots),
         bytes_text(v.memory_bytes) if v.memory_bytes else "",
         bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
-        compute_text(v.free_compute_percent, whole_of_card(v.compute_percent)),
+        compute_text(usable_compute(v), whole_of_card(v.compute_percent)),
     ]
     return cells + [v.mode, v.id, " ".join(f"{h.namespace}/{h.name}" for h in v.holders)] * wide

@@ -25,6 +25,7 @@ from allotment.core.explain.views import (
     node_status,
     summaries,
     unlisted_of,
+    usable_compute,
 )
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import QuantityError, bytes_text, whole_up
@@ -294,7 +295,7 @@ def ledger_lines(books: tuple[NodeLedger, ...]) -> list[str]:
 def _card_row(card: CardView) -> list[str]:
     whole = whole_of_card(card.compute_percent)
     used = card.memory_bytes - card.free_memory_bytes
-    of_cores = card.compute_percent - card.free_compute_percent, card.compute_percent
+    of_cores = card.compute_percent - usable_compute(card), card.compute_percent
     flags = [] if card.healthy else ["unhealthy"]
     flags += ["oversold"] if card.oversold else []
     holders = [_holder_text(holder, whole) for holder in card.holders]
@@ -310,7 +311,7 @@ def _card_row(card: CardView) -> list[str]:
 
 def _compute_text(card: CardView) -> str:
     """Percent in use; of cards whose compute is counted otherwise, how much of how much."""
-    used = card.compute_percent - card.free_compute_percent
+    used = card.compute_percent - usable_compute(card)
     return f"{used}%" if card.compute_percent in PERCENT else f"{used}/{card.compute_percent}"
 
 

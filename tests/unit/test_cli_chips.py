@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.core.explain.pod_views import pod_views, request_of
-from allotment.core.explain.views import node_problems, node_views
+from allotment.core.explain.views import cards_of, node_problems, node_views, usable_compute
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.base import PodSource
 from allotment.core.reasons import main_cause
@@ -53,6 +53,21 @@ def test_the_ledger_of_chips_is_in_ai_cores_and_names_templates() -> None:
     of_310p = lines.partition("n910")[0]
     assert "MiB" not in of_310p
     assert "2/8" in of_310p
+
+
+def test_a_chip_that_is_taken_whole_has_no_cores_left() -> None:
+    word = chips.B910.common_word
+    registered = chips.ascend_source(chips.entry("a", word), chips.entry("b", word))
+    whole = Holding(ascend.FAMILY, 0, "a", 65536, 0, f"{word}/")
+    state = build.state_of(
+        chips.node("n910", chips.inventory(ascend.FAMILY, registered)),
+        build.pod("w", node="n910", phase="Running", holdings=(whole,)),
+    )
+    taken, idle = cards_of(state, state.nodes["n910"])
+    assert (usable_compute(taken), usable_compute(idle)) == (0, 20)
+    lines = ledger_lines(ledgers(state))
+    assert "  20/20  default/pod-w" in lines[2]
+    assert "  0/20  -" in lines[3]
 
 
 def test_pods_that_hold_chips() -> None:

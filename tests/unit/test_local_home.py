@@ -105,11 +105,13 @@ def test_services_are_not_sent_elsewhere_by_the_users_variables() -> None:
     outer = {
         "ALLOT_NATS_URL": "nats://elsewhere",
         "ALLOT_LOG_LEVEL": "debug",
+        "ALLOT_TRACE_FILE": "/tmp/spans.jsonl",
         "KUBECONFIG": "/mine",
         "HTTPS_PROXY": "http://proxy",
         "PATH": "/bin",
     }
-    assert set(environment(outer)) == {"ALLOT_LOG_LEVEL", "PATH", "PYTHONUNBUFFERED"}
+    kept = {"ALLOT_LOG_LEVEL", "ALLOT_TRACE_FILE", "PATH", "PYTHONUNBUFFERED"}
+    assert set(environment(outer)) == kept
 
 
 def test_timers_run_in_order_and_survive_a_failing_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -380,6 +380,14 @@ def is_full(card: CardView) -> bool:
     )
 
 
+def usable_compute(card: CardView) -> int:
+    """The compute that is free and can be had. Whoever takes a chip by its memory, or whole, books
+    none of its AI cores, and leaves none to others all the same.
+    """
+    is_percent = card.compute_percent in PERCENT
+    return 0 if is_full(card) and not is_percent else card.free_compute_percent
+
+
 def counted_model(node: Node, resource: str) -> str:
     """What the node's label says of the model of cards that are only counted, or else their
     resource's name.
