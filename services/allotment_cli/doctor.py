@@ -474,7 +474,7 @@ def _indented(text: str, width: int | None) -> list[str]:
 def _since_text(since: str, now_ms: int) -> str:
     """A moment as a person reads it, and how long ago it was."""
     at_ms = int(datetime.fromisoformat(since).timestamp() * 1000)
-    return f"{moments.local_day_text(at_ms)} ({age_text(max(now_ms - at_ms, 0) // 1000)})"
+    return f"{moments.moment_text(at_ms)} ({age_text(max(now_ms - at_ms, 0) // 1000)})"
 
 
 def _counted(number: int, word: str) -> str:

@@ -16,7 +16,7 @@ warning NodeNotReady   node n1
 warning NotOffered   pods default/pod-a, default/pod-b
         no node offers volcano.sh/vgpu-numbre; did you mean
         volcano.sh/vgpu-number?
-        since 1970-01-01 00:00:01 (2h00m)
+        since 1970-01-01 00:00:01 UTC (2h00m)
         as said, or change the pod
 2 pods cannot start as they are
 0 errors, 2 warnings"""
