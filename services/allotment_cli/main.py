@@ -35,6 +35,11 @@ COMMANDS = {
         "story",
         "Tell a pod's life: its ask, its waits, its place and its end.",
     ),
+    "trace": (
+        "allotment_cli.trace",
+        "trace",
+        "Draw a pod's story as a trace, or export it to a tracing backend.",
+    ),
     "fit": (
         "allotment_cli.fit",
         "command",

@@ -3,7 +3,8 @@
 What others may use:
 
 * `pod_story`, `timeline`, `life`: one pod's story from its ask to its end, collected from the log;
-  told; and its shape, from which explanations, `allot story` and traces are made.
+  told; and its shape, from which explanations, `allot story` and traces are made. `spans`: the
+  same as the spans of one trace.
 * `pod.explain`, `gang.explain_gang`, `queue.explain_queue`, `node.explain_node`: explanations;
   `schema`: their shapes.
 * `difference`: what differs between two states. `fitting`: whether pods would fit that are not in
