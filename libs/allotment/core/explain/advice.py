@@ -136,7 +136,8 @@ def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
 
 
 def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advice]:
-    """What would let a group have its minimum now; after that what would let more of it fit."""
+    """What would let a group have its minimum now; where nothing would, what would let more of it
+    fit."""
     uids = [uid for uid in state.groups[key].members if uid in state.pending]
     wanted = ruled.wanted
     if len(uids) < wanted or not wanted or ruled.invalid is not None:
@@ -165,7 +166,7 @@ def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advi
                 said.add(amount)
         elif ruled.no is None and len(placed) < (together := len(_placed(twin, uids))) < wanted:
             part.append(Advice(each, together, wanted))
-    return [*full, *part][:SHOWN_MAX]
+    return (full or part)[:SHOWN_MAX]
 
 
 # Groups

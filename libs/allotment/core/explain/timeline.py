@@ -20,6 +20,7 @@ from allotment_proto.facts import ALONE, Expression, NodeTerm, Toleration
 QUEUED_SHOWN_MS = 10_000
 """Waiting for the turn alone is worth a line from so long on."""
 GAINS_SHOWN = 4
+USUALLY_TOLERATED = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
 NOT_OF_ADMISSION = frozenset(
     ("DeadlineExceeded", "Evicted", "NodeLost", "NodeShutdown", "Preempting", "Terminated")
 )
@@ -142,7 +143,9 @@ def ask_of(told: PodLife) -> life.Ask:
         request=request_of(request),
         node_selector=dict(constraints.node_selector),
         affinity=tuple(map(_term_text, constraints.affinity)),
-        tolerations=tuple(map(_toleration_text, constraints.tolerations)),
+        tolerations=tuple(
+            _toleration_text(each) for each in constraints.tolerations if not _is_usual(each)
+        ),
         others=request.company != ALONE,
         queue=told.queue or fact.queue,
         group=fact.group,
@@ -169,6 +172,11 @@ def _expression_text(expression: Expression) -> str:
             return f"{expression.key} {'>' if expression.operator == 'Gt' else '<'} {values}"
         case operator:
             return f"{expression.key} {'in' if operator == 'In' else 'not in'} ({values})"
+
+
+def _is_usual(toleration: Toleration) -> bool:
+    """Whether Kubernetes gives it to every pod (admission plugin DefaultTolerationSeconds)."""
+    return toleration.effect == "NoExecute" and toleration.key in USUALLY_TOLERATED
 
 
 def _toleration_text(toleration: Toleration) -> str:
