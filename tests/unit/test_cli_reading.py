@@ -15,6 +15,7 @@ from allotment.core.explain.node import explain_node
 from allotment.core.explain.views import summaries
 from allotment_cli import explain, folding, output
 from allotment_cli.main import main
+from allotment_proto.facts import Constraints, Toleration
 from tests import build
 from tests.recording import Recorder, busy_cluster, fold
 from tests.recording_batch import busy_queues
@@ -308,3 +309,16 @@ def test_what_a_decision_read_is_kept_on_the_way_and_the_same_as_read_again(
     assert told() == kept
     assert len(folds) - folds_less > folds_less
     assert len(placed) > 2
+
+
+def test_what_every_pod_tolerates_is_no_part_of_what_one_asks_for(tmp_path: Path) -> None:
+    recorder = Recorder()
+    usual = [
+        Toleration(key=f"node.kubernetes.io/{what}", operator="Exists", effect="NoExecute")
+        for what in ("not-ready", "unreachable")
+    ]
+    own = Toleration(key="dedicated", operator="Equal", value="serving", effect="NoSchedule")
+    recorder.pod("p", constraints=Constraints(tolerations=(*usual, own)))
+    log = recorder.write(tmp_path / "log.jsonl")
+    told = json.loads(allot("story", "default/p", "--file", str(log), "-o", "json").stdout)
+    assert told["ask"]["tolerations"] == ["dedicated=serving:NoSchedule"]
