@@ -314,10 +314,10 @@ def test_what_a_decision_read_is_kept_on_the_way_and_the_same_as_read_again(
 def test_what_every_pod_tolerates_is_no_part_of_what_one_asks_for(tmp_path: Path) -> None:
     recorder = Recorder()
     usual = [
-        Toleration(key=f"node.kubernetes.io/{what}", operator="Exists", effect="NoExecute")
+        Toleration(f"node.kubernetes.io/{what}", "Exists", "", "NoExecute")
         for what in ("not-ready", "unreachable")
     ]
-    own = Toleration(key="dedicated", operator="Equal", value="serving", effect="NoSchedule")
+    own = Toleration("dedicated", "Equal", "serving", "NoSchedule")
     recorder.pod("p", constraints=Constraints(tolerations=(*usual, own)))
     log = recorder.write(tmp_path / "log.jsonl")
     told = json.loads(allot("story", "default/p", "--file", str(log), "-o", "json").stdout)
