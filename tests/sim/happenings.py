@@ -236,7 +236,8 @@ def _owner_edits(world: "World") -> None:
     if pod is None or node is None or not world.api.given[pod.uid]:
         return
     known = world.auditor.follower.state.pods.get(pod.uid)
-    if pod.uid in world.api.strangers and (known is None or not known.fact.node):
+    held = None if known is None else known.allocation
+    if pod.uid in world.api.strangers and (held is None or held.seq):
         return
     if pod.broken is not None and (known is None or known.fact.rv < pod.rv):
         return
