@@ -13,8 +13,18 @@ from typing import Any
 import anyio
 import click
 
+from allotment.core.explain.spans import spans_of
 from allotment.core.ledger.model import ClusterState
-from allotment_cli import demo_batch, demo_env, demo_watch, explain, replay
+from allotment_cli import (
+    demo_batch,
+    demo_env,
+    demo_preemption,
+    demo_watch,
+    explain,
+    replay,
+    story,
+    trace,
+)
 from allotment_cli.demo_apply import apply_examples, manifests_in
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
@@ -29,8 +39,8 @@ PLACES = (
     Path(__file__).resolve().parent / "examples",
 )
 """Where the examples are: in a checkout, and in an installed package."""
-RULES = Path("config") / "exclusive-rules.conf"
-"""Beside the examples: the configuration that keeps two of them apart."""
+RULES = Path("config") / "demo.conf"
+"""Beside the examples: the configuration that keeps two of them apart and lets one preempt."""
 
 
 class DemoFailed(Exception):
@@ -48,8 +58,9 @@ def demo(ctx: click.Context, examples: Path | None) -> None:
     """Local mode, the examples, explanations, the card map, a verified replay.
 
     The examples show every device family, and what its device plugin tells the containers; then
-    Jobs that run whole, a gang that cannot and a quota that refuses. Exit code 1 unless all of it
-    is as it should. With --examples only your own are shown.
+    Jobs that run whole, a gang that cannot, a quota that refuses, and pods that make room for an
+    urgent one. Exit code 1 unless all of it is as it should. With --examples only your own are
+    shown.
     """
     place = examples or next((path for path in PLACES if path.is_dir()), None)
     if place is None:
@@ -124,10 +135,16 @@ async def _demo(home: Path, examples: Path, is_complete: bool) -> None:
     for pod in (placed, waiting):
         _title(f"allot explain pod {pod.namespace}/{pod.name}")
         emit(explanation_lines(await explain.run(origin, pod.namespace, pod.name, None, None)))
+    _title(f"allot trace {placed.namespace}/{placed.name}")
+    life = await story.run(origin, placed.namespace, placed.name, None, False)
+    emit(trace.trace_lines(life, spans_of(life)))
     _title("allot ledger")
     emit(ledger_lines(ledgers(settled.state)))
     if is_complete:
         for title, lines in await demo_batch.batch_sections(origin, kubeconfig, examples):
+            _title(title)
+            emit(lines)
+        for title, lines in await demo_preemption.preemption_sections(origin, kubeconfig, examples):
             _title(title)
             emit(lines)
     _title("allot replay --verify")

@@ -20,6 +20,7 @@ PATHS: dict[str, Callable[[str], str]] = {
     "PodGroup": partial(path_of, GROUPS),
     "Job": partial(path_of, JOBS),
     "Queue": lambda _: path_of(QUEUES, ""),
+    "PriorityClass": lambda _: "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
 """What examples hold, and where it is created."""
 
@@ -70,7 +71,7 @@ def _read(files: Sequence[Path]) -> list[tuple[str, dict[str, Any]]]:
             raise CliError(f"{file} is not YAML: {error}") from error
         for number, body in enumerate(documents, 1):
             if not isinstance(body, dict) or body.get("kind") not in PATHS:
-                wanted = "examples may contain Pods, PodGroups, Jobs and Queues"
+                wanted = "examples may contain Pods, PodGroups, Jobs, Queues and PriorityClasses"
                 raise CliError(f"{file}, document {number} is of another kind", wanted)
             manifests.append((f"{file}, document {number}", body))
     return manifests

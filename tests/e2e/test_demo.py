@@ -17,12 +17,16 @@ HEADINGS = (
     "=== What device plugins set in the containers' environment",
     "=== allot explain pod default/hami-core",
     "=== allot explain pod default/never-fits",
+    "=== allot trace default/hami-core",
     "=== allot ledger",
     "=== Jobs that run whole: distributed and three-workers",
     "=== allot explain gang default/too-big",
     "=== allot explain queue small",
     "=== allot job list",
     "=== allot queue list",
+    "=== allot story default/background-worker-",
+    "=== allot story default/urgent-worker-0",
+    "=== allot explain pod default/background-worker-",
     "=== allot replay --verify",
 )
 
@@ -82,7 +86,7 @@ def test_the_demo(tmp_path: Path) -> None:
     for variable in ("CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT", "ASCEND_VNPU_SPECS"):
         assert variable in told
     assert "MIG-" in told
-    workers, gang, queue, jobs, queues = (out[start:end] for start, end in pairwise(places[5:11]))
+    workers, gang, queue, jobs, queues = (out[start:end] for start, end in pairwise(places[6:12]))
     decided = {line.split()[0]: line.split()[1] for line in workers.splitlines() if " d-" in line}
     assert len(decided) == 4 + 3
     for job in ("distributed", "three-workers"):
@@ -102,6 +106,14 @@ def test_the_demo(tmp_path: Path) -> None:
         "root",
         "small",
     }
+    spans = out[places[4] : places[5]]
+    assert re.search(r"Trace {6}[0-9a-f]{32}$", spans, re.MULTILINE)
+    assert all(f" {name} " in spans for name in ("waiting", "attempt", "filter", "score", "check"))
+    victim, urgent, successor = (out[start:end] for start, end in pairwise(places[11:15]))
+    assert re.search(r"preempted for default/urgent-\S+ by decision \d+", victim)
+    assert "urgent-worker-0 got gpu-a100" in victim
+    assert urgent.count("background-worker-") >= 4, "it says whom it displaced"
+    assert "What would make it fit now" in successor
     assert left_behind(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 

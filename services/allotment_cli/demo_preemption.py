@@ -1,0 +1,90 @@
+"""The preemption in `allot demo`: pods make room for an urgent one, and both sides tell of it.
+
+Whatever is shown is waited for: the victims' stories name for whom they went and who gained, the
+urgent pod's whom it displaced, and a victim's successor waits and is told what would let it start.
+"""
+
+from pathlib import Path
+
+import anyio
+
+from allotment.core.explain.life import EVICTED, RUNNING, Life, PodExplanation
+from allotment_cli import explain, story
+from allotment_cli.demo_apply import apply_examples
+from allotment_cli.demo_batch import DIRECTORY, NAMESPACE, Section
+from allotment_cli.demo_watch import POLL_S
+from allotment_cli.errors import CliError
+from allotment_cli.explain_text import explanation_lines
+from allotment_cli.source import Origin
+
+BACKGROUND, URGENT = "07-background", "08-urgent"
+VICTIMS = tuple(f"background-worker-{number}" for number in range(8))
+PREEMPTOR = "urgent-worker-0"
+SETTLED_WITHIN_S = 30.0
+
+
+async def preemption_sections(origin: Origin, kubeconfig: Path, examples: Path) -> list[Section]:
+    """Run the two examples one after the other; the stories of a victim and of the urgent pod, and
+    what the victim's successor is told.
+
+    Raises `CliError` naming what does not hold after `SETTLED_WITHIN_S`.
+    """
+    place = examples / DIRECTORY
+    await apply_examples(kubeconfig, [place / f"{BACKGROUND}.yaml"])
+    for name in VICTIMS:
+        await _until_running(origin, name)
+    await apply_examples(kubeconfig, [place / f"{URGENT}.yaml"])
+    urgent = await _until_running(origin, PREEMPTOR)
+    if not urgent.displaced:
+        raise CliError(f"{PREEMPTOR} runs, and its story names nobody that it displaced")
+    name = urgent.displaced[0].name
+    victim, successor = await _told(origin, name)
+    return [
+        (f"allot story {NAMESPACE}/{name} --previous", list(story.story_lines(victim))),
+        (f"allot story {NAMESPACE}/{PREEMPTOR}", list(story.story_lines(urgent))),
+        (f"allot explain pod {NAMESPACE}/{name}", explanation_lines(successor)),
+    ]
+
+
+async def _until_running(origin: Origin, name: str) -> Life:
+    """The story of a pod once it runs."""
+    missing = "it is not in the log"
+    with anyio.move_on_after(SETTLED_WITHIN_S):
+        while True:
+            try:
+                found = await story.run(origin, NAMESPACE, name, None, False)
+                if any(phase.name == RUNNING for phase in found.phases):
+                    return found
+                missing = f"it is {found.status} {found.cause}".rstrip()
+            except CliError as error:
+                missing = error.message
+            await anyio.sleep(POLL_S)
+    raise CliError(f"{name} does not run after {SETTLED_WITHIN_S:g} s: {missing}")
+
+
+async def _told(origin: Origin, name: str) -> tuple[Life, PodExplanation]:
+    """The victim's whole story, and what is said of the pod that was made in its place."""
+    missing = ""
+    with anyio.move_on_after(SETTLED_WITHIN_S):
+        while True:
+            try:
+                victim = await story.run(origin, NAMESPACE, name, None, True)
+                successor = await explain.run(origin, NAMESPACE, name, None, None)
+                missing = _missing_of(victim, successor)
+                if not missing:
+                    return victim, successor
+            except CliError as error:
+                missing = error.message
+            await anyio.sleep(POLL_S)
+    raise CliError(f"{name} is not told of as it should after {SETTLED_WITHIN_S:g} s: {missing}")
+
+
+def _missing_of(victim: Life, successor: PodExplanation) -> str:
+    end = victim.end
+    if end is None or end.kind != EVICTED or end.evicted is None or end.gone_seq is None:
+        return "its story does not end with its eviction"
+    if not any(gain.decision for gain in end.evicted.gained):
+        return "its story does not say who gained"
+    if successor.status.phase != "Pending" or not successor.status.cause:
+        return f"its successor is {successor.status.phase}"
+    return "" if successor.counterfactuals else "its successor is advised nothing"
