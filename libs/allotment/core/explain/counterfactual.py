@@ -19,6 +19,7 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.explain.schema import Change
+from allotment.core.explain.views import model_text
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import Allocation, ClusterState, Node
 from allotment.core.placement.devices import FAMILIES
@@ -381,7 +382,7 @@ def _models(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
     for model in _common(there):
         if chosen.use_types is not None:
             yield Offer(
-                f"also accept the model {model}",
+                f"also accept the model {model_text(model)}",
                 Change(op="add", path="/request/models/-", value=model),
                 _selecting(use_types=(*chosen.use_types, model)),
                 ADDED,
@@ -390,7 +391,7 @@ def _models(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
             refused = chosen.nouse_types or ()
             kept = tuple(word for word in refused if word.lower() not in model.lower())
             yield Offer(
-                f"no longer refuse the model {model}",
+                f"no longer refuse the model {model_text(model)}",
                 Change(op="replace", path="/request/notModels", value=kept),
                 _selecting(nouse_types=kept or None),
                 ADDED,

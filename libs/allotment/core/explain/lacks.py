@@ -21,7 +21,7 @@ from allotment.core.explain.counterfactual import (
 )
 from allotment.core.explain.nodes import FITS, present
 from allotment.core.explain.schema import Lack
-from allotment.core.explain.views import card_word
+from allotment.core.explain.views import card_word, model_text
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.devices.choosing import model_wanted
 from allotment.core.placement.devices.free import need_memory_mib
@@ -109,7 +109,7 @@ def _models(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> 
         asked = f"wanted: {', '.join(sorted({d.chip for d in request.devices if d.chip}))}"
     other = Counter({model: n for model, n in there.items() if not model_wanted(model, chosen)})
     if other:
-        yield f"the models there are {_counted(other)}; {asked}"
+        yield f"the models there are {_counted(other, model_text)}; {asked}"
 
 
 def _modes(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
@@ -251,10 +251,10 @@ def _named(names: Iterable[str]) -> str:
     return f"{', '.join(found[:SHOWN])}{more}"
 
 
-def _counted(there: Counter[str]) -> str:
+def _counted(there: Counter[str], shown: Callable[[str], str] = str) -> str:
     """``A100 (3 nodes), T4 (1 node)``, the most frequent first."""
     found = sorted(there.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{text} ({n} node{'s' * (n != 1)})" for text, n in found]
+    named = [f"{shown(text)} ({n} node{'s' * (n != 1)})" for text, n in found]
     more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
     return f"{', '.join(named[:SHOWN])}{more}"
 
