@@ -287,6 +287,7 @@ def test_the_client_is_called_where_this_test_looks() -> None:
         collect(ROOT / "services", ROOT / "services" / f"allotment_{service}", found)
     collect(ROOT / "libs", ROOT / "libs" / "allotment" / "adapters", found)
     del found["allotment/adapters/kube/client.py"]
+    del found["allotment/adapters/kube/portforward.py"]  # people's, with their own rights
     assert found == CALLS, "another request to Kubernetes: run it above and grant it in rbac.yaml"
 
 

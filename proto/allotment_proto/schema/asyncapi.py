@@ -12,11 +12,13 @@ from allotment_proto.messages import Feasible, Proposal, Settled
 
 ASYNCAPI_VERSION = "3.1.0"
 SERVICES = ("watcher", "filter", "scorer", "binder", "inspector")
+READER = "reader"
+"""Whoever reads the log with the reader's key: people's commands."""
 FACTS = tuple(kind.struct for kind in registry.KINDS if kind.topic.sender == registry.WATCHER)
 
 
 class Channel(NamedTuple):
-    """One subject: its payload's types, its writers and readers."""
+    """One subject: its payload's types (none: it has no content), its writers and readers."""
 
     key: str
     address: str
@@ -37,6 +39,7 @@ CHANNELS = (
     Channel("pipeFeasible", subjects.FEASIBLE, (Feasible,), ("filter",), ("scorer",)),
     Channel("pipeProposal", subjects.PROPOSAL, (Proposal,), ("scorer",), ("binder",)),
     Channel("pipeSettled", subjects.SETTLED, (Settled,), ("binder",), ("filter",)),
+    Channel("askList", subjects.LIST_AGAIN, (), (READER,), (registry.WATCHER,)),
 )
 PIPELINE = (Feasible, Proposal, Settled)
 
