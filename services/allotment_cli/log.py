@@ -55,6 +55,7 @@ class ShownRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     seq: int
     subject: str
     time: str
+    time_ms: int
     id: str
     stood_on: tuple[str, ...] = ()
     led_to: tuple[str, ...] = ()
@@ -253,6 +254,7 @@ async def _show_one(origin: Origin, seq: int) -> ShownRecord:
             seq=record.seq,
             subject=record.subject,
             time=rfc3339(record.time_ns // 1_000_000),
+            time_ms=record.time_ns // 1_000_000,
             id=record.msg_id or "",
         )
         try:
@@ -274,7 +276,7 @@ async def _show_one(origin: Origin, seq: int) -> ShownRecord:
 def _shown_lines(shown: ShownRecord) -> Iterator[str]:
     yield f"Sequence  {shown.seq}"
     yield f"Subject   {shown.subject}"
-    yield f"Time      {shown.time}"
+    yield f"Time      {moments.moment_text(shown.time_ms)}"
     yield f"Id        {shown.id or '-'}"
     if shown.record is None:
         yield f"Unreadable  {shown.unreadable}"
