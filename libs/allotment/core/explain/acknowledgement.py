@@ -117,7 +117,7 @@ def age(allocation: Allocation) -> Age:
     return allocation.seq, allocation.stamp_s, allocation.uid
 
 
-def unacknowledged(state: ClusterState, node: Node) -> Iterator[tuple[Question, Pod]]:
+def _unacknowledged(state: ClusterState, node: Node) -> Iterator[tuple[Question, Pod]]:
     """The node's bound pods that its plugin still has to serve, with what it is asked for them."""
     for uid, allocation in node.allocations.items():
         question = plugin_question(allocation.holdings)
@@ -137,7 +137,7 @@ def ahead_of(state: ClusterState, pod: Pod) -> Pod | None:
         return None
     before = [
         (age(other.allocation), other)
-        for question, other in unacknowledged(state, state.nodes[held.node])
+        for question, other in _unacknowledged(state, state.nodes[held.node])
         if question == wanted and other.allocation is not None
     ]
     return min(before, key=lambda found: found[0])[1] if before else None

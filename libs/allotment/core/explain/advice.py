@@ -51,14 +51,14 @@ from allotment.core.queues.round.verdict import (
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import ALONE, PodRequest
 
-SHOWN_MAX = 8
+_SHOWN_MAX = 8
 """How many changes are offered at most."""
-ROUNDS_MAX = 12
+_ROUNDS_MAX = 12
 """In how many rounds changes are tried at most, where queues have a say."""
-QUEUES_MAX = 4
+_QUEUES_MAX = 4
 """How many other queues are tried, and of how many holders whether their end would do."""
-THRESHOLDS_MAX = 256
-PER_CARD_MAX = 8
+_THRESHOLDS_MAX = 256
+_PER_CARD_MAX = 8
 """How many members of a group on one card are thought of when amounts are lowered."""
 
 
@@ -107,16 +107,16 @@ def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> lis
     if ruled.no is None:  # the queue lets it have this much, so it lets it have less
         request = situated(ruled.tries[-1], state)
         found = found_on(Bench(state, present(state)), request)
-        return [Advice(each) for each in found[:SHOWN_MAX]]
+        return [Advice(each) for each in found[:_SHOWN_MAX]]
     kept: list[Advice] = []
     changes = _from_queue(state, [fact.uid], ruled.no, ruled.queue)
-    for each in sorted(changes, key=rank)[:ROUNDS_MAX]:
+    for each in sorted(changes, key=rank)[:_ROUNDS_MAX]:
         twin = carried_out(state, [fact.uid], each.deed)
         if any(
             placement.uid == fact.uid for placement in round_outcome(twin, [fact.uid]).placements
         ):
             kept.append(Advice(_counted(twin, fact.uid, each)))
-    return kept[:SHOWN_MAX]
+    return kept[:_SHOWN_MAX]
 
 
 def _counted(twin: ClusterState, uid: str, found: Found) -> Found:
@@ -132,7 +132,7 @@ def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
     """What would let a request fit at least an empty cluster."""
     bare = msgspec.structs.replace(without_exclusions(request), company=ALONE)
     bench = Bench(state, [emptied(node) for node in present(state)])
-    return [Advice(each) for each in found_on(bench, bare, is_empty=True)[:SHOWN_MAX]]
+    return [Advice(each) for each in found_on(bench, bare, is_empty=True)[:_SHOWN_MAX]]
 
 
 def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advice]:
@@ -154,7 +154,7 @@ def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advi
     full: list[Advice] = []
     part: list[Advice] = []
     said: set[tuple[str, str]] = set()
-    for each in sorted(found, key=rank)[:ROUNDS_MAX]:
+    for each in sorted(found, key=rank)[:_ROUNDS_MAX]:
         amount = each.change.path, each.change.target
         if amount in said:
             continue  # a larger one will do as well
@@ -166,7 +166,7 @@ def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advi
                 said.add(amount)
         elif ruled.no is None and len(placed) < (together := len(_placed(twin, uids))) < wanted:
             part.append(Advice(each, together, wanted))
-    return (full or part)[:SHOWN_MAX]
+    return (full or part)[:_SHOWN_MAX]
 
 
 # Groups
@@ -201,8 +201,8 @@ def _for_members(
         if not (isinstance(found.deed, Ended) and has_place.intersection(found.deed.uids)):
             yield found
     nodes = present(state)
-    for sort in amount_offers(state, request, nodes, PER_CARD_MAX):
-        offer = _most_for_all(state, uids, sort[:THRESHOLDS_MAX], wanted)
+    for sort in amount_offers(state, request, nodes, _PER_CARD_MAX):
+        offer = _most_for_all(state, uids, sort[:_THRESHOLDS_MAX], wanted)
         if offer is not None:
             yield Found(offer.text, offer.change, Asks(offer.edit), offer.size, 0)
 
@@ -244,7 +244,7 @@ def _from_queue(state: ClusterState, uids: Sequence[str], no: No, queue: str) ->
     room = queue_room(state, no.queue or queue)
     near = get_close_matches(queue or no.queue, room.queues, 1)
     first = state.pods[uids[0]].fact
-    for name in list(dict.fromkeys([*near, *room.queues]))[:QUEUES_MAX]:
+    for name in list(dict.fromkeys([*near, *room.queues]))[:_QUEUES_MAX]:
         yield Found(
             f"in queue {name}",
             _queue_change(state, first, name),
@@ -258,7 +258,7 @@ def _from_queue(state: ClusterState, uids: Sequence[str], no: No, queue: str) ->
     for offers in amount_offers(state, first.request, (), 1, left=left):
         for offer in offers[:1]:
             yield Found(offer.text, offer.change, Asks(offer.edit), offer.size, 0)
-    for pods in room.holders[:QUEUES_MAX]:
+    for pods in room.holders[:_QUEUES_MAX]:
         if pods and not set(pods).intersection(uids):
             yield _end_of(state, pods)
 

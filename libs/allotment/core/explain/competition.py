@@ -16,7 +16,7 @@ from allotment.core.reasons import NOT_NOMINATED
 from allotment_proto.events import Decided, PodObserved
 from allotment_proto.facts import PodRequest
 
-CANDIDATES_SHOWN = 8
+_CANDIDATES_SHOWN = 8
 
 
 def competition(
@@ -48,7 +48,7 @@ def competition(
     node = placed.placement.node if placed.placement is not None else ""
     candidates = tuple(
         _candidate(rank, place, trial.node(place.rank[2]), node)
-        for rank, place in enumerate(places[:CANDIDATES_SHOWN], 1)
+        for rank, place in enumerate(places[:_CANDIDATES_SHOWN], 1)
     )
     return tuple(funnel(codes)), candidates, len(places)
 

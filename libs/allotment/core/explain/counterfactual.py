@@ -6,7 +6,7 @@ is asked with `predicates.fits`, so that nothing is offered that would not fit. 
 largest with which some node takes the pod; they are tried from the largest free amount downwards.
 
 The work is bounded (`asked_most`): changes are few for each kind, and a search stops after
-`SEARCH_MAX` nodes.
+`_SEARCH_MAX` nodes.
 """
 
 from collections import Counter
@@ -40,22 +40,22 @@ from allotment_proto.facts import (
     Toleration,
 )
 
-EACH_MAX = 3
+_EACH_MAX = 3
 """How many changes of one kind are tried, those of most nodes first."""
-SEARCH_MAX = 64
+_SEARCH_MAX = 64
 """How many nodes are asked at most to find the largest amount that fits."""
-ENDS_NODES_MAX = 32
-ENDS_PODS_MAX = 24
+_ENDS_NODES_MAX = 32
+_ENDS_PODS_MAX = 24
 """On how many nodes, and of how many pods on each, it is asked whether their end makes room."""
-KINDS = 24
+_KINDS = 24
 """How many kinds of change there are at most for one pod: see `asked_most`."""
 WHOLE = 1000
 """The size of a change that gives up all of something. Sizes are permille of the request."""
-ADDED, REPLACED, DROPPED = 100, 150, 200
+ADDED, _REPLACED, DROPPED = 100, 150, 200
 """The sizes of changes that give up no amount: something is accepted, corrected, not asked for."""
 OTHERS = 2000
 """Changes that are not the pod's own come after all that are."""
-MIB = 1 << 20
+_MIB = 1 << 20
 
 Edit = Callable[[PodRequest], PodRequest]
 """Makes of a request the one that is asked for instead."""
@@ -149,8 +149,8 @@ class Bench:
 
 def asked_most(nodes: int) -> int:
     """The most nodes that `found_on` asks of so many: each a few times for each kind of change."""
-    kinds = KINDS * (2 * EACH_MAX * nodes + SEARCH_MAX)
-    return kinds + ENDS_NODES_MAX * (2 * ENDS_PODS_MAX + 1)
+    kinds = _KINDS * (2 * _EACH_MAX * nodes + _SEARCH_MAX)
+    return kinds + _ENDS_NODES_MAX * (2 * _ENDS_PODS_MAX + 1)
 
 
 def found_on(bench: Bench, request: PodRequest, *, is_empty: bool = False) -> list[Found]:
@@ -163,7 +163,7 @@ def found_on(bench: Bench, request: PodRequest, *, is_empty: bool = False) -> li
         refusing.setdefault(bench.fits(node, request) or "", []).append(node)
     refusing.pop("", None)
     found: list[Found] = []
-    for codes, offers in SOURCES:
+    for codes, offers in _SOURCES:
         nodes = [node for code in codes for node in refusing.get(code, ())]
         if not nodes:
             continue
@@ -192,7 +192,7 @@ def _taints(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
         toleration = Toleration(taint.key, "Equal", taint.value, taint.effect)
         yield Offer(
             f"tolerate {taint_text(taint)}",
-            Change(op="add", path="/spec/tolerations/-", value=toleration_json(taint)),
+            Change(op="add", path="/spec/tolerations/-", value=_toleration_json(taint)),
             _tolerating(toleration),
             ADDED,
         )
@@ -216,7 +216,7 @@ def taint_text(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def toleration_json(taint: Taint) -> dict[str, str]:
+def _toleration_json(taint: Taint) -> dict[str, str]:
     """The toleration of a taint, as it stands in a manifest."""
     equal = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
     exists = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
@@ -233,7 +233,7 @@ def _selectors(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iter
                 f"select {key}={there} in place of {key}={value}",
                 Change(op="replace", path=path, value=there),
                 _selecting_nodes(key, there),
-                REPLACED,
+                _REPLACED,
             )
         if others:
             yield Offer(
@@ -254,7 +254,7 @@ def _values(key: str, value: str, nodes: Sequence[Node]) -> list[str]:
     """The label's values on nodes, the one that may be meant in front, then the most frequent."""
     there = _common(node.labels.get(key) for node in nodes)
     near = get_close_matches(value, there, 1)
-    return list(dict.fromkeys([*near, *there]))[:EACH_MAX]
+    return list(dict.fromkeys([*near, *there]))[:_EACH_MAX]
 
 
 def _affinity(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
@@ -263,7 +263,7 @@ def _affinity(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Itera
     if not terms:
         return
     if len(terms) == 1 and len(terms[0].labels) > 1:
-        for number, expression in enumerate(terms[0].labels[:EACH_MAX]):
+        for number, expression in enumerate(terms[0].labels[:_EACH_MAX]):
             rest = (*terms[0].labels[:number], *terms[0].labels[number + 1 :])
             term = msgspec.structs.replace(terms[0], labels=rest)
             yield Offer(
@@ -338,7 +338,7 @@ def _company(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterat
             "drop the required pod anti-affinity", affinity.format("podAntiAffinity"), away=()
         )
     required = [rule for rule in company.spread if rule.is_required]
-    for rule in required[:EACH_MAX]:
+    for rule in required[:_EACH_MAX]:
         left = tuple(other for other in company.spread if other is not rule)
         yield without(
             f"drop the topology spread constraint on {rule.term.topology_key}",
@@ -502,7 +502,7 @@ def _largest(bench: Bench, nodes: Sequence[Node], request: PodRequest, amount: A
         if tries and bench.fits(node, smallest) is None:
             heap.append((-tries[0], node.name, 0, node, tries))
     heapify(heap)
-    for _ in range(SEARCH_MAX):
+    for _ in range(_SEARCH_MAX):
         if not heap:
             return 0
         negated, name, at, node, tries = heap[0]
@@ -539,16 +539,16 @@ def _host_memory(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
         lambda amount: (
             lambda r: msgspec.structs.replace(r, memory_bytes=min(r.memory_bytes, amount))
         ),
-        lambda node: [node.memory_bytes_free // MIB * MIB],
+        lambda node: [node.memory_bytes_free // _MIB * _MIB],
         text,
         "/request/hostMemoryBytes",
-        least=MIB,
+        least=_MIB,
     )
 
 
 def _counted(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
     """Resources that are only counted."""
-    for name, asked in plain_resources(state, request)[:EACH_MAX]:
+    for name, asked in plain_resources(state, request)[:_EACH_MAX]:
         yield _count_of(name, asked)
 
 
@@ -568,7 +568,7 @@ def _without_counted(bench: Bench, nodes: Sequence[Node], request: PodRequest) -
     plain = plain_resources(bench.state, request)
     if not request.devices and len(plain) < 2:
         return
-    for name, _ in plain[:EACH_MAX]:
+    for name, _ in plain[:_EACH_MAX]:
         yield Offer(
             f"ask for no {name}",
             Change(op="remove", path=f"/request/extended/{_escaped(name)}"),
@@ -653,9 +653,9 @@ def _compute(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
     return _of_cards(state, request, "cores_pct", free, text)
 
 
-IN_JSON = {
+_IN_JSON = {
     "count": ("count", 1),
-    "memory_mib": ("memoryBytes", MIB),
+    "memory_mib": ("memoryBytes", _MIB),
     "memory_pct": ("memoryPercent", 1),
     "cores_pct": ("computePercent", 1),
 }
@@ -670,7 +670,7 @@ def _of_cards(
     text: Callable[[int, DeviceRequest], str],
 ) -> Iterator[Amount]:
     """One field of each device request, where its family lets users write less of it."""
-    for number, wanted in enumerate(request.devices[:EACH_MAX]):
+    for number, wanted in enumerate(request.devices[:_EACH_MAX]):
         if wanted.family in FAMILIES and field in FAMILIES[wanted.family].smaller:
             yield _of_device(state, request, number, field, free, text)
 
@@ -690,7 +690,7 @@ def _of_device(
     resource = next((n for n, amount in named.items() if amount != zero.get(n)), "")
     beside = dict(request.extended).get(resource, 0) - asked
     part = f" (container {wanted.container_name})" if len(request.devices) > 1 else ""
-    name, unit = IN_JSON[field]
+    name, unit = _IN_JSON[field]
 
     def tries(node: Node) -> list[int]:
         """What its cards have free, and what it lists as free."""
@@ -767,7 +767,7 @@ def _reopened(
         found = 0
         for node in refusing.get(code, ()):
             twin = reopened(node)
-            if twin is not None and found < EACH_MAX and bench.fits_instead(twin, request):
+            if twin is not None and found < _EACH_MAX and bench.fits_instead(twin, request):
                 found += 1
                 yield Found(
                     text.format(node.name),
@@ -783,12 +783,12 @@ def reopened(node: Node) -> Node | None:
     if node.fact is None:
         return None
     twin = node.fork()
-    taints = tuple(taint for taint in node.fact.taints if taint.key not in OUT_OF_USE)
+    taints = tuple(taint for taint in node.fact.taints if taint.key not in _OUT_OF_USE)
     twin.fact = msgspec.structs.replace(node.fact, ready=True, unschedulable=False, taints=taints)
     return twin
 
 
-OUT_OF_USE = frozenset(
+_OUT_OF_USE = frozenset(
     (CORDON_TAINT, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 )
 """Taints that go when a node is uncordoned, or is ready again."""
@@ -798,8 +798,8 @@ def _ended(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator
     """The single pods whose end makes room; if there are none, the fewest on one node."""
     singles: list[tuple[bool, str, Found]] = []
     several: list[tuple[int, str, tuple[str, ...]]] = []
-    for node in sorted(nodes, key=lambda n: (len(n.allocations), n.name))[:ENDS_NODES_MAX]:
-        held = _by_size(bench.state, node)[:ENDS_PODS_MAX]
+    for node in sorted(nodes, key=lambda n: (len(n.allocations), n.name))[:_ENDS_NODES_MAX]:
+        held = _by_size(bench.state, node)[:_ENDS_PODS_MAX]
         if not held or not bench.fits_instead(_without(node, held), request):
             continue
         alone = [each for each in held if bench.fits_instead(_without(node, [each]), request)]
@@ -814,7 +814,7 @@ def _ended(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator
             several.sort()
     if singles:
         singles.sort(key=lambda item: item[:2])
-        yield from (found for _, _, found in singles[:EACH_MAX])
+        yield from (found for _, _, found in singles[:_EACH_MAX])
     elif several:
         uids = several[0][2]
         node = bench.state.nodes[_node_of(bench.state, uids[0])]
@@ -876,14 +876,14 @@ def _node_of(state: ClusterState, uid: str) -> str:
 # Words and tools
 
 
-T = TypeVar("T", bound=Hashable)
+_T = TypeVar("_T", bound=Hashable)
 
 
-def _common(found: Iterable[T | None]) -> list[T]:
+def _common(found: Iterable[_T | None]) -> list[_T]:
     """What occurs, the most frequent first; nothing (None) is left out."""
     counts = Counter(one for one in found if one is not None)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
-    return [one for one, _ in ordered[:EACH_MAX]]
+    return [one for one, _ in ordered[:_EACH_MAX]]
 
 
 def _constrained(asked: PodRequest, **fields: object) -> PodRequest:
@@ -946,11 +946,11 @@ def _from(code: str) -> tuple[str, ...]:
     return reasons.REFUSAL_ORDER[reasons.REFUSAL_ORDER.index(code) :]
 
 
-LISTED = reasons.INSUFFICIENT_RESOURCE
+_LISTED = reasons.INSUFFICIENT_RESOURCE
 """Devices are counted among the resources that nodes list, too."""
 Source = Callable[[Bench, Sequence[Node], PodRequest], Iterator[Offer]]
 
-SOURCES: tuple[tuple[Sequence[str], Source], ...] = (
+_SOURCES: tuple[tuple[Sequence[str], Source], ...] = (
     ((reasons.TAINT_NOT_TOLERATED,), _taints),
     ((reasons.SELECTOR_MISMATCH,), _selectors),
     ((reasons.AFFINITY_MISMATCH,), _affinity),
@@ -968,15 +968,15 @@ SOURCES: tuple[tuple[Sequence[str], Source], ...] = (
     (_from(reasons.GPU_MODEL_MISMATCH), _models),
     ((reasons.INSUFFICIENT_CPU,), _lower(_cpu)),
     ((reasons.INSUFFICIENT_MEMORY,), _lower(_host_memory)),
-    ((reasons.NOT_ENOUGH_GPUS_ON_NODE, *_from(reasons.CARD_KEPT_APART), LISTED), _lower(_cards)),
-    ((*_from(reasons.INSUFFICIENT_GPU_MEMORY), LISTED), _lower(_card_memory)),
+    ((reasons.NOT_ENOUGH_GPUS_ON_NODE, *_from(reasons.CARD_KEPT_APART), _LISTED), _lower(_cards)),
+    ((*_from(reasons.INSUFFICIENT_GPU_MEMORY), _LISTED), _lower(_card_memory)),
     (_from(reasons.INSUFFICIENT_GPU_MEMORY), _lower(_share)),
     (
-        (reasons.EXCLUSIVE_CONFLICT, *_from(reasons.INSUFFICIENT_GPU_MEMORY), LISTED),
+        (reasons.EXCLUSIVE_CONFLICT, *_from(reasons.INSUFFICIENT_GPU_MEMORY), _LISTED),
         _lower(_compute),
     ),
-    ((reasons.NOT_ENOUGH_GPUS_ON_NODE, LISTED), _lower(_counted)),
-    ((reasons.NO_GPU, reasons.NOT_ENOUGH_GPUS_ON_NODE, LISTED), _without_counted),
-    ((reasons.NO_GPU, reasons.GPU_MODE_MISMATCH, LISTED), _without_devices),
+    ((reasons.NOT_ENOUGH_GPUS_ON_NODE, _LISTED), _lower(_counted)),
+    ((reasons.NO_GPU, reasons.NOT_ENOUGH_GPUS_ON_NODE, _LISTED), _without_counted),
+    ((reasons.NO_GPU, reasons.GPU_MODE_MISMATCH, _LISTED), _without_devices),
 )
 """By the codes of nodes, the changes that may help there."""

@@ -35,7 +35,7 @@ from allotment.core.reasons import problem_text, shown_cause
 from allotment.core.units import rfc3339
 from allotment_proto.events import Decided, Placement, PodObserved, Refusal
 
-FIT_SCHEMA = "allotment.dev/fit/v1"
+_FIT_SCHEMA = "allotment.dev/fit/v1"
 
 
 class FitPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -102,7 +102,7 @@ def fit(
         else:
             pods.append(_refused(state, fact, refused.get(uid), placed.keys()))
     return Fit(
-        schema=FIT_SCHEMA,
+        schema=_FIT_SCHEMA,
         as_of=AsOf(seq=seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
         pods=tuple(pods),
         skipped=tuple(skipped),

@@ -30,7 +30,7 @@ from allotment.core.reasons import shown_cause
 from allotment.core.units import bytes_text, cpu_text, mib_text
 from allotment_proto.facts import PodRequest, Taint
 
-SHOWN = 4
+_SHOWN = 4
 """How many things of one kind are named; the others are counted."""
 
 
@@ -55,22 +55,22 @@ def lacks(state: ClusterState, request: PodRequest, answers: Sequence[str]) -> t
 def _texts(
     state: ClusterState, request: PodRequest, code: str, nodes: Sequence[Node]
 ) -> Iterator[str]:
-    words = WORDS.get(code)
+    words = _WORDS.get(code)
     return iter(()) if words is None else words(state, request, nodes)
 
 
 def _taints(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
     counts = Counter(taint for node in nodes for taint in set(refusing_taints(node, request)))
     for taint, number in sorted(counts.items(), key=lambda item: (-item[1], taint_text(item[0])))[
-        :SHOWN
+        :_SHOWN
     ]:
         yield (
             f"{_nodes(number)} the taint {taint_text(taint)}; the toleration to add: "
-            f"{toleration_text(taint)}"
+            f"{_toleration_text(taint)}"
         )
 
 
-def toleration_text(taint: Taint) -> str:
+def _toleration_text(taint: Taint) -> str:
     """The toleration of a taint as it is written in YAML, on one line."""
     if taint.value:
         return (
@@ -82,7 +82,7 @@ def toleration_text(taint: Taint) -> str:
 def _labels(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
     """Which labels of the selector are not there, and what those nodes have instead."""
     counts = Counter(label for node in nodes for label in wrong_labels(node, request))
-    for (key, value), number in counts.most_common(SHOWN):
+    for (key, value), number in counts.most_common(_SHOWN):
         there = Counter(node.labels[key] for node in nodes if key in node.labels)
         there.pop(value, None)
         instead = f"; {key} is there {_counted(there)}" if there else f"; none of them has {key}"
@@ -92,7 +92,7 @@ def _labels(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> 
 def _affinity(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
     terms = request.constraints.affinity
     if terms:
-        wanted = " or ".join(term_text(term) for term in terms[:SHOWN])
+        wanted = " or ".join(term_text(term) for term in terms[:_SHOWN])
         yield f"the required node affinity ({wanted}) does not match {_of(len(nodes), nodes)}"
 
 
@@ -117,18 +117,19 @@ def _modes(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> I
     said = f"the pod demands {asked}" if asked else "the pod names no mode"
     for key, family in mode_keys(request).items():
         there = Counter(node.ledgers[family].mode for node in nodes if family in node.ledgers)
-        for mode, number in there.most_common(SHOWN):
+        for mode, number in there.most_common(_SHOWN):
             yield f"{_nodes(number)} the mode {mode}, and {said}; to use them name {key}: {mode}"
 
 
 def _selected(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
     chosen = request.selection
     if chosen.use_ids is not None:
-        yield f"no card of theirs has an id that the pod names: {', '.join(chosen.use_ids[:SHOWN])}"
+        named = ", ".join(chosen.use_ids[:_SHOWN])
+        yield f"no card of theirs has an id that the pod names: {named}"
     if chosen.nouse_ids is not None:
-        yield f"the pod refuses cards by id: {', '.join(chosen.nouse_ids[:SHOWN])}"
+        yield f"the pod refuses cards by id: {', '.join(chosen.nouse_ids[:_SHOWN])}"
     if chosen.indexes is not None:
-        indexes = ", ".join(map(str, chosen.indexes[:SHOWN]))
+        indexes = ", ".join(map(str, chosen.indexes[:_SHOWN]))
         yield f"the pod accepts no card but those of index {indexes}"
     if chosen.avoided:
         yield "pods of the same owner could not start on some of these cards"
@@ -221,19 +222,19 @@ def _ports(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> I
 
 
 def _near(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
-    for term in request.company.near[:SHOWN]:
+    for term in request.company.near[:_SHOWN]:
         wanted = " and ".join(expression_text(e) for e in term.selector) or "any labels"
         yield f"must be near a pod with {wanted} in the same {term.topology_key}"
 
 
 def _away(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
-    for term in request.company.away[:SHOWN]:
+    for term in request.company.away[:_SHOWN]:
         wanted = " and ".join(expression_text(e) for e in term.selector) or "any labels"
         yield f"must not be near a pod with {wanted} in the same {term.topology_key}"
 
 
 def _spread(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
-    for rule in [rule for rule in request.company.spread if rule.is_required][:SHOWN]:
+    for rule in [rule for rule in request.company.spread if rule.is_required][:_SHOWN]:
         yield f"spreads over {rule.term.topology_key} with maxSkew {rule.max_skew}"
 
 
@@ -247,16 +248,16 @@ def _not_ready(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) 
 
 def _named(names: Iterable[str]) -> str:
     found = sorted(names)
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"{', '.join(found[:SHOWN])}{more}"
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"{', '.join(found[:_SHOWN])}{more}"
 
 
 def _counted(there: Counter[str], shown: Callable[[str], str] = str) -> str:
     """``A100 (3 nodes), T4 (1 node)``, the most frequent first."""
     found = sorted(there.items(), key=lambda item: (-item[1], item[0]))
     named = [f"{shown(text)} ({n} node{'s' * (n != 1)})" for text, n in found]
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    return f"{', '.join(named[:SHOWN])}{more}"
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return f"{', '.join(named[:_SHOWN])}{more}"
 
 
 def _nodes(number: int) -> str:
@@ -268,7 +269,7 @@ def _of(number: int, nodes: Sequence[Node]) -> str:
 
 
 Words = Callable[[ClusterState, PodRequest, Sequence[Node]], Iterator[str]]
-WORDS: dict[str, Words] = {
+_WORDS: dict[str, Words] = {
     reasons.NODE_NOT_READY: _not_ready,
     reasons.NODE_CORDONED: _cordoned,
     reasons.TAINT_NOT_TOLERATED: _taints,

@@ -26,8 +26,8 @@ from allotment.core.reasons import INSUFFICIENT_GPU_MEMORY
 from allotment.core.units import bytes_text, cpu_text, mib_text, rfc3339
 from allotment_proto.facts import PodRequest
 
-NODE_SCHEMA = "allotment.dev/explain-node/v1"
-MIB = 1 << 20
+_NODE_SCHEMA = "allotment.dev/explain-node/v1"
+_MIB = 1 << 20
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -71,7 +71,7 @@ def explain_node(state: ClusterState, name: str, as_of_ms: int) -> NodeExplanati
     on_it = [state.pods[uid] for uid in node.allocations]
     views = sorted((pod_view(state, pod) for pod in on_it), key=lambda v: (v.namespace, v.name))
     return NodeExplanation(
-        schema=NODE_SCHEMA,
+        schema=_NODE_SCHEMA,
         subject=Subject(kind="Node", namespace="", name=name, uid=fact.uid if fact else ""),
         as_of=AsOf(seq=state.seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
         node=node_view(state, node),
@@ -106,7 +106,7 @@ def _answer(state: ClusterState, node: Node, pods: list[Pod]) -> Answer:
     at = next((step for step in steps.host if step.verdict != FITS), None)
     detail = at.detail if at is not None else _cards_text(steps)
     return Answer(
-        asks=wants_text(fact.request),
+        asks=_wants_text(fact.request),
         pods=len(pods),
         first=f"{fact.namespace}/{fact.name}",
         verdict=steps.verdict,
@@ -129,7 +129,7 @@ def _cards_text(steps: NodeSteps) -> str:
     return ", ".join(said)
 
 
-def wants_text(request: PodRequest) -> str:
+def _wants_text(request: PodRequest) -> str:
     """What a pod asks for in one line: devices, or its part of the host if it asks for none."""
     devices = asks_text(request.devices, request.extended)
-    return devices or f"{cpu_text(request.cpu_milli)} CPU, {mib_text(request.memory_bytes // MIB)}"
+    return devices or f"{cpu_text(request.cpu_milli)} CPU, {mib_text(request.memory_bytes // _MIB)}"

@@ -53,9 +53,9 @@ from allotment_proto.events import NodeObserved
 from allotment_proto.facts import ALONE, DeviceRequest, PodRequest, Policy
 
 FITS = "fits"
-OTHER = reasons.Step("other", "everything else")
-CLOSEST_SHOWN = 3
-HOLDERS_SHOWN = 3
+_OTHER = reasons.Step("other", "everything else")
+_CLOSEST_SHOWN = 3
+_HOLDERS_SHOWN = 3
 
 
 def present(state: ClusterState) -> list[Node]:
@@ -87,7 +87,7 @@ def funnel(answers: Iterable[str]) -> list[Step]:
     steps = [Step(step="all", text="all nodes", left=left, lost=0, reasons={})]
     named = [(step, CODES_AT[step.key]) for step in STEPS]
     if unnamed := tuple(counts.keys() - STEP_NUMBER.keys()):
-        named.append((OTHER, unnamed))
+        named.append((_OTHER, unnamed))
     for step, found in named:
         here = sorted(((c, counts[c]) for c in found if counts[c]), key=lambda i: (-i[1], i[0]))
         lost = sum(count for _, count in here)
@@ -125,7 +125,7 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
                     else refused[0]
                     if len(refused) == len(codes)
                     else FITS,
-                    holders=holders(state, card),
+                    holders=_holders(state, card),
                 )
             )
     return NodeSteps(
@@ -262,10 +262,10 @@ def closest(
     """
     if cause in (reasons.INSUFFICIENT_CPU, reasons.INSUFFICIENT_MEMORY):
         hosts = sorted(_hosts(state, request, cause), key=lambda entry: entry[:2])
-        return [entry for *_, entry in hosts[:CLOSEST_SHOWN]]
+        return [entry for *_, entry in hosts[:_CLOSEST_SHOWN]]
     if cause == reasons.NOT_ENOUGH_GPUS_ON_NODE and request.devices:
         numbers = sorted(_card_numbers(state, request), key=lambda entry: entry[:2])
-        return [entry for *_, entry in numbers[:CLOSEST_SHOWN]]
+        return [entry for *_, entry in numbers[:_CLOSEST_SHOWN]]
     ranked: list[tuple[int, str, int, Closest]] = []
     for node, card, wanted, code in _cards(state, request):
         if code in reasons.BUSY:
@@ -276,7 +276,7 @@ def closest(
     if not request.devices:
         ranked += [(lack, node, 0, entry) for lack, node, entry in _counted(state, request)]
     ranked.sort(key=lambda item: item[:3])
-    return [entry for *_, entry in ranked[:CLOSEST_SHOWN]]
+    return [entry for *_, entry in ranked[:_CLOSEST_SHOWN]]
 
 
 def fragmentation(state: ClusterState, request: PodRequest) -> Fragmentation | None:
@@ -299,7 +299,7 @@ def fragmentation(state: ClusterState, request: PodRequest) -> Fragmentation | N
     )
 
 
-def holders(state: ClusterState, card: Card) -> tuple[Holder, ...]:
+def _holders(state: ClusterState, card: Card) -> tuple[Holder, ...]:
     return tuple(
         Holder(
             namespace=h.namespace,
@@ -363,7 +363,7 @@ def _lack(
         compute_whole=whole_of(card),
         free_slots=card.free_slots,
         short=short,
-        holders=holders(state, card),
+        holders=_holders(state, card),
     )
 
 
@@ -403,7 +403,7 @@ def _hosts(
                         compute_percent=0,
                         instance="",
                     )
-                    for a in held[:HOLDERS_SHOWN]
+                    for a in held[:_HOLDERS_SHOWN]
                 ),
             ),
         )

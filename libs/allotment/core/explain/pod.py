@@ -76,7 +76,7 @@ from allotment.core.units import rfc3339
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
 
-NAMES_SHOWN = 8
+_NAMES_SHOWN = 8
 
 
 def explain(
@@ -128,14 +128,14 @@ def explain(
         if short_of_room
         else (),
         fragmentation=fragmentation(state, asked) if one_day else None,
-        waiting_for=waiting_for(state, asked) if short_of_room else None,
+        waiting_for=_waiting_for(state, asked) if short_of_room else None,
         lacks=lacks(state, asked, answers) if waits and steps else (),
         counterfactuals=advice(state, fact, ruled, asked, never=not one_day and short_of_room)
         if waits
         and fact.problem is None
         and (short_of_room or ruled.no is not None or is_gang(state, fact.group))
         else (),
-        in_queue=place_among(ruled.waiting, queue_name(fact)) if waits else None,
+        in_queue=place_among(ruled.waiting, _queue_name(fact)) if waits else None,
         queue=ruled.queue if waits else "",
         advice=_general(status),
         placement=_placed(state, told, pod),
@@ -165,7 +165,7 @@ def _lacking(answers: Sequence[str]) -> str:
     return shown_cause(tuple(counts.items()))
 
 
-def queue_name(fact: PodObserved) -> str:
+def _queue_name(fact: PodObserved) -> str:
     """The name under which a pod, or its group, waits in its queue."""
     return fact.group or f"pod {fact.namespace}/{fact.name}"
 
@@ -177,7 +177,7 @@ def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
     return any(_fits_emptied(state, node, request) for node in state.nodes.values())
 
 
-def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
+def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
     """What has to happen for the request to fit; None if nothing that happens to nodes can help."""
     room, kept, change = 0, 0, 0
     around = look_around(list(state.nodes.values()), request)
@@ -268,18 +268,18 @@ def beside(state: ClusterState, fact: PodObserved, *, waits: bool) -> tuple[str,
         return ()
     if fact.scheduler not in ours:
         said = f"its schedulerName is {fact.scheduler}; this scheduler answers to {', '.join(ours)}"
-        return (said + meant(fact.scheduler, ours),)
+        return (said + _meant(fact.scheduler, ours),)
     group = state.groups.get(fact.group)
     queue = fact.queue if group is None or group.fact is None else group.fact.queue
     if state.is_batched and queue and queue not in {*state.queues, DEFAULT_QUEUE}:
         there = sorted({*state.queues, DEFAULT_QUEUE})
-        more = f" and {len(there) - NAMES_SHOWN} more" if len(there) > NAMES_SHOWN else ""
-        said = f"queue {queue} does not exist; there are {', '.join(there[:NAMES_SHOWN])}{more}"
-        return (said + meant(queue, there),)
+        more = f" and {len(there) - _NAMES_SHOWN} more" if len(there) > _NAMES_SHOWN else ""
+        said = f"queue {queue} does not exist; there are {', '.join(there[:_NAMES_SHOWN])}{more}"
+        return (said + _meant(queue, there),)
     return ()
 
 
-def meant(name: str, names: Sequence[str]) -> str:
+def _meant(name: str, names: Sequence[str]) -> str:
     """``; did you mean …?`` if one of the names is near."""
     near = get_close_matches(name, names, 1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -350,13 +350,13 @@ def _decision(
         cycle=decided.cycle,
         basis=decided.basis,
         checked=decided.checked,
-        policy=policy_name(policy),
+        policy=_policy_name(policy),
         policy_version=decided.policy,
         ledger_seq=decided.basis,
     )
 
 
-def policy_name(policy: Policy) -> str:
+def _policy_name(policy: Policy) -> str:
     """``binpack``; with another policy for hosts ``spread (hosts binpack)``."""
     if policy.host_policy == policy.device_policy:
         return policy.device_policy

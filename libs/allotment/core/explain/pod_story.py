@@ -35,28 +35,28 @@ from allotment_proto.events import (
 )
 from allotment_proto.volcano import keys
 
-ATTEMPTS_KEPT = 64
-PHASES_KEPT = 64
-MOMENTS_KEPT = 256
-LIVES_KEPT = 4
+_ATTEMPTS_KEPT = 64
+_PHASES_KEPT = 64
+_MOMENTS_KEPT = 256
+_LIVES_KEPT = 4
 """Pods of one name that are remembered, the newest."""
-WAITING_AS_OWNER_KEPT = 1024
+_WAITING_AS_OWNER_KEPT = 1024
 
 PLACED = "placed"
 VOID = "void"
 DROPPED = "dropped"
 REFUSED = "refused"
 UNCHANGED = "unchanged"
-PASSED_OVER = "passed over"
+_PASSED_OVER = "passed over"
 SHORT = "short"
 """Its group did not get its minimum, or is not let in: `Attempt.code` and `.message` say why."""
 
-SCHEDULER, BINDER, PLUGIN, KUBELET = "scheduler", "binder", "device plugin", "kubelet"
+_SCHEDULER, _BINDER, _PLUGIN, _KUBELET = "scheduler", "binder", "device plugin", "kubelet"
 """Who works on a phase, or is waited for."""
 
-RUNNING = "Running"
-GENERATED_CHARS = 5
-GENERATED_ALPHABET = frozenset("bcdfghjklmnpqrstvwxz2456789")
+_RUNNING = "Running"
+_GENERATED_CHARS = 5
+_GENERATED_ALPHABET = frozenset("bcdfghjklmnpqrstvwxz2456789")
 """How names end that Kubernetes makes of a `generateName`."""
 
 
@@ -133,10 +133,10 @@ class PodLife:
         self.fact = self.asked = fact
         """As it was seen last; as it was seen last while it waited."""
         self.first = _say(moment, "pod seen")
-        self.moments: deque[Moment] = deque([self.first], maxlen=MOMENTS_KEPT)
+        self.moments: deque[Moment] = deque([self.first], maxlen=_MOMENTS_KEPT)
         self.spans: list[Span] = []
         self.spans_left_out = 0
-        self.attempts: deque[Attempt] = deque(maxlen=ATTEMPTS_KEPT)
+        self.attempts: deque[Attempt] = deque(maxlen=_ATTEMPTS_KEPT)
         self.attempts_total = 0
         self.refused: Attempt | None = None
         """The attempt since which the reasons are what they are now."""
@@ -175,7 +175,7 @@ class PodLife:
             self.moments.append(
                 _say(moment, f"seen on {fact.node}, where another scheduler put it")
             )
-            self._enter(life.BOUND, PLUGIN, moment).node = fact.node
+            self._enter(life.BOUND, _PLUGIN, moment).node = fact.node
         if fact.gated:
             self.moments.append(_say(moment, "scheduling gates keep it from being tried"))
         self._acknowledged_now(moment)
@@ -245,7 +245,7 @@ class PodLife:
         self._close(moment)
         span = Span(name, service, moment)
         self.spans.append(span)
-        if len(self.spans) > PHASES_KEPT:
+        if len(self.spans) > _PHASES_KEPT:
             del self.spans[1]  # how it began stays
             self.spans_left_out += 1
         return span
@@ -262,14 +262,14 @@ class PodLife:
                 self._is_bound(_say(moment, f"bound to {node}"))
         elif self.placed is None:
             self.moments.append(_say(moment, f"seen on {node}, where another scheduler put it"))
-            self._enter(life.BOUND, PLUGIN, moment).node = node
+            self._enter(life.BOUND, _PLUGIN, moment).node = node
 
     def _is_bound(self, moment: Moment) -> None:
         self.bound = moment
         self.moments.append(moment)
         span = self.span
         if span is not None and span.name == life.RESERVED:
-            bound = self._enter(life.BOUND, PLUGIN, moment)
+            bound = self._enter(life.BOUND, _PLUGIN, moment)
             bound.node, bound.decision = span.node, span.decision
 
     def _acknowledged_now(self, moment: Moment) -> None:
@@ -282,14 +282,14 @@ class PodLife:
         self.moments.append(_say(moment, "its device plugin has served it"))
         span = self.span
         if span is not None and span.name == life.BOUND:
-            self._enter(life.STARTING, KUBELET, moment).node = span.node
+            self._enter(life.STARTING, _KUBELET, moment).node = span.node
 
     def _came_on(self, before: str, moment: Moment) -> None:
         """Its phase in Kubernetes is another one than before."""
         phase = self.fact.phase
         if phase == before:
             return
-        if phase == RUNNING:
+        if phase == _RUNNING:
             self.ran = moment
             self.moments.append(_say(moment, "Running"))
             if self.deleting is None:
@@ -307,7 +307,7 @@ class PodLife:
         span = self.span
         if span is not None and span.name == life.WAITING:
             self.waited_for = _waited(span)
-        self._enter(life.TERMINATING, KUBELET if self.fact.node else "", moment).node = self.node
+        self._enter(life.TERMINATING, _KUBELET if self.fact.node else "", moment).node = self.node
 
     def _is_gone(self, event: PodGone, moment: Moment) -> None:
         if event.uid == self.uid:
@@ -394,13 +394,13 @@ class PodLife:
             return
         if pod.allocation is not None or pod.fact.node:
             return
-        code, text, key = why_waiting(state, pod)
+        code, text, key = _why_waiting(state, pod)
         group = state.groups.get(pod.fact.group)
         if group is not None and group.fact is not None:
             self.queue = group.fact.queue
         span = self.span
         if span is None or span.name != life.WAITING or span.key != key:
-            span = self._enter(life.WAITING, SCHEDULER, moment)
+            span = self._enter(life.WAITING, _SCHEDULER, moment)
             span.key = key
         span.varies |= bool(span.text) and span.text != text
         span.code, span.text = code, text
@@ -427,7 +427,7 @@ class PodLife:
             span = self.span
             if span is not None and span.name == life.WAITING:
                 self.waited_for = _waited(span)
-            reserved = self._enter(life.RESERVED, BINDER, moment)
+            reserved = self._enter(life.RESERVED, _BINDER, moment)
             reserved.node, reserved.decision = attempt.placement.node, moment.seq
         elif attempt.outcome == REFUSED:
             self.refused = attempt
@@ -466,7 +466,7 @@ class PodLife:
         if pod is not None and pod.refusal is not None and self.refused is not None:
             return attempt(UNCHANGED, refusal=self.refused.refusal)
         code, message = ("", "") if pod is None else group_cause(state, pod)
-        return attempt(SHORT, code=code, message=message) if code else attempt(PASSED_OVER)
+        return attempt(SHORT, code=code, message=message) if code else attempt(_PASSED_OVER)
 
 
 class Kin(msgspec.Struct, frozen=True, kw_only=True):
@@ -525,7 +525,7 @@ class PodStory:
                 known.observed(event, moment, state)
             else:
                 self.lives[event.uid] = new = PodLife(event, moment)
-                while len(self.lives) > LIVES_KEPT:
+                while len(self.lives) > _LIVES_KEPT:
                     del self.lives[next(iter(self.lives))]
                 new.begin(state)
         follows = self._owners.observed(event, moment)
@@ -579,17 +579,17 @@ class _Owners:
         found = self._known.pop(uid, None)
         if found is not None:
             key, kin = found
-            self._vacant.setdefault(key, deque(maxlen=WAITING_AS_OWNER_KEPT)).append(kin)
+            self._vacant.setdefault(key, deque(maxlen=_WAITING_AS_OWNER_KEPT)).append(kin)
 
 
 def generated_base(name: str) -> str:
     """What stands before the five characters that `generateName` adds; empty for other names."""
     base, dash, suffix = name.rpartition("-")
-    is_generated = len(suffix) == GENERATED_CHARS and GENERATED_ALPHABET.issuperset(suffix)
+    is_generated = len(suffix) == _GENERATED_CHARS and _GENERATED_ALPHABET.issuperset(suffix)
     return base if dash and is_generated else ""
 
 
-def why_waiting(state: ClusterState, pod: Pod) -> tuple[str, str, object]:
+def _why_waiting(state: ClusterState, pod: Pod) -> tuple[str, str, object]:
     """The reason code of a pod that waits, its words, and what two equal ones have in common."""
     fact = pod.fact
     _, code = pod_status(state, pod)

@@ -30,9 +30,9 @@ from allotment.core.explain.life import (
 from allotment.core.explain.pod_views import trace_id
 
 Attribute = str | int | bool
-ROOT = "pod"
-BAD_ENDS = frozenset((FAILED, REFUSED_BY_NODE))
-US_PER_MS = 1_000
+_ROOT = "pod"
+_BAD_ENDS = frozenset((FAILED, REFUSED_BY_NODE))
+_US_PER_MS = 1_000
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -66,16 +66,16 @@ class SpanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str = ""
 
 
-def span_id(uid: str, *of: object) -> str:
+def _span_id(uid: str, *of: object) -> str:
     """The id of one span of a pod's trace: 8 bytes of a hash, never all zero."""
     text = "/".join((uid, *map(str, of)))
     found = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     return found if int(found, 16) else "0" * 15 + "1"
 
 
-def root_id(uid: str) -> str:
+def _root_id(uid: str) -> str:
     """The id of the span that covers a pod's life."""
-    return span_id(uid, ROOT)
+    return _span_id(uid, _ROOT)
 
 
 def spans_of(found: Life) -> list[SpanView]:
@@ -94,10 +94,10 @@ def spans_of(found: Life) -> list[SpanView]:
 
 def _root(found: Life, phases: list[SpanView]) -> SpanView:
     who, end, ask = found.subject, found.end, found.ask
-    start_us = found.seen_ms * US_PER_MS
-    now_us = max(found.as_of.time_ms * US_PER_MS, start_us)
+    start_us = found.seen_ms * _US_PER_MS
+    now_us = max(found.as_of.time_ms * _US_PER_MS, start_us)
     over_ms = None if end is None else end.gone_ms or end.time_ms
-    end_us = now_us if over_ms is None else over_ms * US_PER_MS
+    end_us = now_us if over_ms is None else over_ms * _US_PER_MS
     is_open = end is None or (end.gone_ms is None and any(span.is_open for span in phases))
     attributes: dict[str, Attribute] = {
         "k8s.namespace.name": who.namespace,
@@ -114,12 +114,12 @@ def _root(found: Life, phases: list[SpanView]) -> SpanView:
         "k8s.node.name": next((p.node for p in reversed(found.phases) if p.node), ""),
         "allot.cause": found.cause,
     }
-    is_bad = end is not None and end.kind in BAD_ENDS
+    is_bad = end is not None and end.kind in _BAD_ENDS
     return SpanView(
-        name=ROOT,
+        name=_ROOT,
         service="allotment",
         trace_id=found.trace_id,
-        span_id=root_id(who.uid),
+        span_id=_root_id(who.uid),
         start_us=start_us,
         end_us=max([end_us, start_us, *(span.end_us for span in phases)]),
         is_open=is_open,
@@ -147,7 +147,7 @@ def _links(found: Life) -> Iterator[Link]:
 
 
 def _link(uid: str, why: str) -> Link:
-    return Link(trace_id=trace_id(uid), span_id=root_id(uid), why=why)
+    return Link(trace_id=trace_id(uid), span_id=_root_id(uid), why=why)
 
 
 def _phase(found: Life, phase: Phase) -> SpanView:
@@ -165,10 +165,10 @@ def _phase(found: Life, phase: Phase) -> SpanView:
         name=phase.name,
         service=phase.service,
         trace_id=found.trace_id,
-        span_id=span_id(found.subject.uid, "phase", phase.name, phase.start_seq),
-        parent_id=root_id(found.subject.uid),
-        start_us=phase.start_ms * US_PER_MS,
-        end_us=end_ms * US_PER_MS,
+        span_id=_span_id(found.subject.uid, "phase", phase.name, phase.start_seq),
+        parent_id=_root_id(found.subject.uid),
+        start_us=phase.start_ms * _US_PER_MS,
+        end_us=end_ms * _US_PER_MS,
         is_open=phase.end_ms is None,
         attributes=_said(attributes),
     )
@@ -177,20 +177,20 @@ def _phase(found: Life, phase: Phase) -> SpanView:
 def _parent(tried: Try, phases: list[tuple[Phase, SpanView]]) -> SpanView | None:
     """The wait in which an attempt began; of the first the one that it ended."""
     waits = [span for phase, span in phases if phase.name == WAITING]
-    begun_us = min([stage.received_us for stage in tried.stages] or [tried.time_ms * US_PER_MS])
-    inside = [s for s in waits if s.start_us <= begun_us and tried.time_ms * US_PER_MS <= s.end_us]
+    begun_us = min([stage.received_us for stage in tried.stages] or [tried.time_ms * _US_PER_MS])
+    inside = [s for s in waits if s.start_us <= begun_us and tried.time_ms * _US_PER_MS <= s.end_us]
     if inside:
         return inside[-1]
-    at_its_end = [span for span in waits if span.end_us == tried.time_ms * US_PER_MS]
+    at_its_end = [span for span in waits if span.end_us == tried.time_ms * _US_PER_MS]
     return at_its_end[-1] if at_its_end else None
 
 
 def _attempt(found: Life, tried: Try, parent: SpanView) -> Iterator[SpanView]:
     uid = found.subject.uid
-    end_us = tried.time_ms * US_PER_MS
+    end_us = tried.time_ms * _US_PER_MS
     begun_us = min([stage.received_us for stage in tried.stages] or [end_us])
     start_us = min(max(begun_us, parent.start_us), end_us)
-    own = span_id(uid, "attempt", tried.number)
+    own = _span_id(uid, "attempt", tried.number)
     attributes: dict[str, Attribute] = {
         "allot.attempt.number": tried.number,
         "allot.attempt.outcome": tried.outcome,
@@ -224,7 +224,7 @@ def _attempt(found: Life, tried: Try, parent: SpanView) -> Iterator[SpanView]:
             service=stage.service,
             instance=stage.instance,
             trace_id=found.trace_id,
-            span_id=span_id(uid, "attempt", tried.number, stage.service, stage.instance),
+            span_id=_span_id(uid, "attempt", tried.number, stage.service, stage.instance),
             parent_id=own,
             start_us=from_us,
             end_us=to_us,

@@ -43,7 +43,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import Holding
 from allotment_proto.registry import check_complete
 
-PARTS_SHOWN = 3
+_PARTS_SHOWN = 3
 
 
 class Everything:
@@ -360,7 +360,7 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
     def shows(*who: str) -> bool:
         return only is None or any(one in only for one in who)
 
-    parts = [placed_text(p) for p in event.placements if shows(p.uid)]
+    parts = [_placed_text(p) for p in event.placements if shows(p.uid)]
     parts += [
         f"{d.placement.namespace}/{d.placement.name} dropped from {d.placement.node}: {d.code}"
         for d in event.dropped
@@ -372,7 +372,7 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
         if shows(r.uid)
     ]
     parts += [
-        f"evicts {e.namespace}/{e.name} from {e.node} to {e.action} for {for_whom(event, e)}"
+        f"evicts {e.namespace}/{e.name} from {e.node} to {e.action} for {_for_whom(event, e)}"
         for e in event.evictions
         if shows(e.uid, e.preemptor)
     ]
@@ -385,13 +385,13 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
         for a in event.admissions
         if shows(a.group)
     ]
-    shown = parts if only is not None else parts[:PARTS_SHOWN]
+    shown = parts if only is not None else parts[:_PARTS_SHOWN]
     more = f"; {len(parts) - len(shown)} more" if len(parts) > len(shown) else ""
     said = "; ".join(shown) or "refused as before"
     return f"decided {event.cycle} on {event.basis}: {said}{more}"
 
 
-def for_whom(event: Decided, eviction: Eviction) -> str:
+def _for_whom(event: Decided, eviction: Eviction) -> str:
     """Who is to get the room of a pod, as people know it: a group, or a pod without one."""
     if not eviction.preemptor.startswith(SINGLE):
         return eviction.preemptor
@@ -399,7 +399,7 @@ def for_whom(event: Decided, eviction: Eviction) -> str:
     return next((f"pod {n.namespace}/{n.name}" for n in named), eviction.preemptor)
 
 
-def placed_text(placement: Placement) -> str:
+def _placed_text(placement: Placement) -> str:
     cards = ", ".join(h.card for h in placement.holdings)
     cards = cards or ", ".join(f"{name}: {n}" for name, n in plain(placement.extended).items())
     where = f"{placement.node} ({cards})" if cards else placement.node

@@ -17,15 +17,15 @@ from allotment.core.units import duration_text, points_text, rfc3339
 from allotment_proto.events import Ending, StageTime
 from allotment_proto.facts import ALONE, Expression, NodeTerm, Toleration
 
-QUEUED_SHOWN_MS = 10_000
+_QUEUED_SHOWN_MS = 10_000
 """Waiting for the turn alone is worth a line from so long on."""
-GAINS_SHOWN = 4
-USUALLY_TOLERATED = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
-NOT_OF_ADMISSION = frozenset(
+_GAINS_SHOWN = 4
+_USUALLY_TOLERATED = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
+_NOT_OF_ADMISSION = frozenset(
     ("DeadlineExceeded", "Evicted", "NodeLost", "NodeShutdown", "Preempting", "Terminated")
 )
 """Reasons of a failed pod that was admitted by its node's kubelet, though it may never have run."""
-DISRUPTIONS = {
+_DISRUPTIONS = {
     "EvictionByEvictionAPI": "evicted through the Eviction API, as kubectl drain does",
     "DeletionByTaintManager": "deleted because of a NoExecute taint of its node",
     "PreemptionByScheduler": "evicted by a scheduler, to make room",
@@ -33,7 +33,7 @@ DISRUPTIONS = {
     "DeletionByPodGC": "deleted by Kubernetes' pod garbage collector",
 }
 """Reasons of the condition ``DisruptionTarget``, in words."""
-ACTIONS = {"preempt": "preempted for", "reclaim": "evicted, to reclaim its room, for"}
+_ACTIONS = {"preempt": "preempted for", "reclaim": "evicted, to reclaim its room, for"}
 
 
 def life_of(
@@ -61,17 +61,17 @@ def life_of(
         seen_seq=told.first.seq,
         status=status,
         cause=cause,
-        ask=ask_of(told),
+        ask=_ask_of(told),
         phases=tuple(map(_phase, told.spans)),
         phases_left_out=told.spans_left_out,
         nominated=nominated,
         displaced=tuple(told.displaced.values()),
-        end=end_of(told),
+        end=_end_of(told),
         predecessor=predecessor,
         successor=successor,
         attempts=tuple(_tries(told)),
         attempts_total=told.attempts_total,
-        timeline=tuple(timeline(told)),
+        timeline=tuple(_timeline(told)),
     )
 
 
@@ -80,7 +80,7 @@ def _standing(state: ClusterState, told: PodLife) -> tuple[str, str]:
     return ("Gone", "") if pod is None else pod_status(state, pod)
 
 
-def relative_of(state: ClusterState, told: PodLife, *, is_of_owner: bool = False) -> Relative:
+def _relative_of(state: ClusterState, told: PodLife, *, is_of_owner: bool = False) -> Relative:
     """A pod as the story of the one before or after it names it."""
     fact = told.fact
     return Relative(
@@ -92,7 +92,7 @@ def relative_of(state: ClusterState, told: PodLife, *, is_of_owner: bool = False
         is_of_owner=is_of_owner,
         status=_standing(state, told)[0],
         node=told.node,
-        end=end_of(told),
+        end=_end_of(told),
     )
 
 
@@ -106,15 +106,15 @@ def neighbours(
     at = uids.index(told.uid)
     before = after = None
     if at > 0:
-        before = relative_of(state, story.lives[uids[at - 1]])
+        before = _relative_of(state, story.lives[uids[at - 1]])
     elif told.uid in story.before:
         known = story.before[told.uid]
         if kin is not None and kin.uid == known.uid:
-            before = relative_of(state, kin, is_of_owner=True)
+            before = _relative_of(state, kin, is_of_owner=True)
         else:
             before = _glimpse(state, known)
     if at + 1 < len(uids):
-        after = relative_of(state, story.lives[uids[at + 1]])
+        after = _relative_of(state, story.lives[uids[at + 1]])
     elif told.uid in story.after:
         after = _glimpse(state, story.after[told.uid])
     return before, after
@@ -135,7 +135,7 @@ def _glimpse(state: ClusterState, kin: pod_story.Kin) -> Relative:
     )
 
 
-def ask_of(told: PodLife) -> life.Ask:
+def _ask_of(told: PodLife) -> life.Ask:
     """What the pod asked for while it waited."""
     fact = told.asked
     request, constraints = fact.request, fact.request.constraints
@@ -176,7 +176,7 @@ def _expression_text(expression: Expression) -> str:
 
 def _is_usual(toleration: Toleration) -> bool:
     """Whether Kubernetes gives it to every pod (admission plugin DefaultTolerationSeconds)."""
-    return toleration.effect == "NoExecute" and toleration.key in USUALLY_TOLERATED
+    return toleration.effect == "NoExecute" and toleration.key in _USUALLY_TOLERATED
 
 
 def _toleration_text(toleration: Toleration) -> str:
@@ -185,7 +185,7 @@ def _toleration_text(toleration: Toleration) -> str:
     return f"{key}{value}" + (f":{toleration.effect}" if toleration.effect else "")
 
 
-def end_of(told: PodLife) -> End | None:
+def _end_of(told: PodLife) -> End | None:
     """How the pod ended, or ends; None while nothing ends it.
 
     Of several causes the one counts that was there first: a pod that is evicted is deleted after
@@ -226,7 +226,7 @@ def _cause(told: PodLife, ending: Ending, run_ms: int | None) -> tuple[str, str,
     after = "" if run_ms is None else f" after it ran {duration_text(run_ms)}"
     ended_by_itself = told.ended is not None and told.deleting is None
     if told.eviction is not None and not ended_by_itself:
-        action = ACTIONS.get(told.eviction.eviction.action, "evicted for")
+        action = _ACTIONS.get(told.eviction.eviction.action, "evicted for")
         said = f"{action} {told.eviction.preemptor} by decision {told.eviction.moment.seq}"
         return life.EVICTED, told.eviction.eviction.action, said + after
     if fact.phase == "Failed" and _is_refused_by_node(told, ending):
@@ -237,7 +237,7 @@ def _cause(told: PodLife, ending: Ending, run_ms: int | None) -> tuple[str, str,
             f"refused by node {told.node}: {fact.reason}: {said}",
         )
     if ending.disruption and told.node_gone is None:
-        said = DISRUPTIONS.get(ending.disruption, f"ended: {ending.disruption}")
+        said = _DISRUPTIONS.get(ending.disruption, f"ended: {ending.disruption}")
         words = f": {ending.disruption_message}" if ending.disruption_message else ""
         return life.DISRUPTED, ending.disruption, f"{said}{words}{after}"
     if told.node_gone is not None and (told.ended is None or fact.phase == "Failed"):
@@ -263,7 +263,7 @@ def _cause(told: PodLife, ending: Ending, run_ms: int | None) -> tuple[str, str,
 def _is_refused_by_node(told: PodLife, ending: Ending) -> bool:
     """Whether kubelet, or a device plugin that it asked, did not take the pod."""
     fact = told.fact
-    is_refusal = bool(fact.reason) and fact.reason not in NOT_OF_ADMISSION
+    is_refusal = bool(fact.reason) and fact.reason not in _NOT_OF_ADMISSION
     return told.ran is None and bool(fact.node) and is_refusal and not ending.exit_code
 
 
@@ -301,8 +301,8 @@ def _gains_text(told: PodLife) -> str:
     gains = told.eviction.gains.values()
     placed = [f"{g.name} got {g.node} (decision {g.decision})" for g in gains if g.decision]
     named = placed or [f"{g.name} is nominated for {g.node}" for g in gains]
-    more = [f"{len(named) - GAINS_SHOWN} more"] if len(named) > GAINS_SHOWN else []
-    return "".join(f"; {text}" for text in named[:GAINS_SHOWN] + more)
+    more = [f"{len(named) - _GAINS_SHOWN} more"] if len(named) > _GAINS_SHOWN else []
+    return "".join(f"; {text}" for text in named[:_GAINS_SHOWN] + more)
 
 
 def _phase(span: Span) -> Phase:
@@ -357,7 +357,7 @@ def _tries(told: PodLife) -> Iterator[Try]:
         )
 
 
-def timeline(told: PodLife) -> list[Line]:
+def _timeline(told: PodLife) -> list[Line]:
     """All lines in the order of their times; equal times keep the order of the log. Those that are
     only of interest to who looks into the scheduler itself are marked as details.
     """
@@ -379,7 +379,7 @@ def timeline(told: PodLife) -> list[Line]:
 
 
 def _last_lines(told: PodLife, first_ms: int) -> Iterator[Line]:
-    end = end_of(told)
+    end = _end_of(told)
     if end is None:
         return
     if told.deleting is not None:
@@ -406,7 +406,7 @@ def _displacements(told: PodLife, first_ms: int) -> Iterator[Line]:
 def _is_worth_a_line(span: Span) -> bool:
     if span.code != reasons.QUEUED:
         return True
-    return span.end is None or span.end.time_ms - span.start.time_ms >= QUEUED_SHOWN_MS
+    return span.end is None or span.end.time_ms - span.start.time_ms >= _QUEUED_SHOWN_MS
 
 
 def _wait_text(span: Span) -> str:
@@ -487,6 +487,6 @@ def _line(first_ms: int, moment: Moment, text: str, *, is_detail: bool = False) 
     )
 
 
-def has_ended(told: PodLife) -> bool:
+def _has_ended(told: PodLife) -> bool:
     """Whether the pod is over, or gone: what chose its place is of little interest by then."""
     return told.gone is not None or told.fact.phase in ENDED

@@ -26,7 +26,7 @@ _FAMILY_RESOURCES = frozenset[str]().union(
     *(family.resources(DeviceConfig()) for family in FAMILIES.values())
 )
 GONE = "Gone"
-HOLDERS_NAMED = 5
+_HOLDERS_NAMED = 5
 PERHAPS = "perhaps"
 PERCENT = frozenset((0, 100))
 """What a card's compute amounts to if it is counted in percent; else it is AI cores."""
@@ -181,13 +181,13 @@ def compute_whole(node: Node | None, holding: Holding) -> int:
 def cards_of(state: ClusterState, node: Node) -> list[CardView]:
     """All cards of a node by family and index."""
     return [
-        card_view(state, node, family, card)
+        _card_view(state, node, family, card)
         for family in sorted(node.ledgers)
         for card in node.ledgers[family].cards
     ]
 
 
-def card_view(state: ClusterState, node: Node, family: str, card: Card) -> CardView:
+def _card_view(state: ClusterState, node: Node, family: str, card: Card) -> CardView:
     fact = card.fact
     return CardView(
         node=node.name,
@@ -303,7 +303,7 @@ class CardsSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 ZONE = "topology.kubernetes.io/zone"
-COUNTED = "counted"
+_COUNTED = "counted"
 """The mode of cards that are only counted."""
 
 
@@ -317,7 +317,7 @@ def summaries(state: ClusterState, nodes: Iterable[Node], *, by_zone: bool) -> l
             found.setdefault(key, _Counts()).card(view)
         for counted in counted_of(state, node):
             if counted.resource.endswith("/gpu"):
-                key = counted_model(node, counted.resource), COUNTED, zone
+                key = _counted_model(node, counted.resource), _COUNTED, zone
                 found.setdefault(key, _Counts()).counted(counted)
     return [
         CardsSummary(
@@ -388,7 +388,7 @@ def usable_compute(card: CardView) -> int:
     return 0 if is_full(card) and not is_percent else card.free_compute_percent
 
 
-def counted_model(node: Node, resource: str) -> str:
+def _counted_model(node: Node, resource: str) -> str:
     """What the node's label says of the model of cards that are only counted, or else their
     resource's name.
     """
@@ -496,8 +496,8 @@ def _holders_text(node: Node, card: Card) -> str:
     names = sorted(f"{fact.namespace}/{fact.name}" for fact in facts if fact is not None)
     if not names:
         return "nobody holds any of it"
-    more = f" and {len(names) - HOLDERS_NAMED} more" if len(names) > HOLDERS_NAMED else ""
-    return f"held by {', '.join(names[:HOLDERS_NAMED])}{more}"
+    more = f" and {len(names) - _HOLDERS_NAMED} more" if len(names) > _HOLDERS_NAMED else ""
+    return f"held by {', '.join(names[:_HOLDERS_NAMED])}{more}"
 
 
 def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:

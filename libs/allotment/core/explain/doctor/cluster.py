@@ -39,24 +39,24 @@ from allotment.core.units import age_text
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG
 from allotment_proto.volcano import keys
 
-NO_CONFIG = "ConfigNotFound"
-CLAIM_REMEDY = (
+_NO_CONFIG = "ConfigNotFound"
+_CLAIM_REMEDY = (
     "the books are right; find out who changed the pod's annotations, or the device configuration "
     "by which they are read, and delete the pod if its containers may use what it claims"
 )
-READ_BY_ANOTHER = (
-    f"see to {NO_CONFIG} first: annotations are read by another device configuration than the "
+_READ_BY_ANOTHER = (
+    f"see to {_NO_CONFIG} first: annotations are read by another device configuration than the "
     "scheduler's names, which may be all that is wrong here"
 )
-WAITING_SHOWN = 3
+_WAITING_SHOWN = 3
 _NAMED_OF_NODE = 5
 _BIND_FAILURES = 3
 _NODE_GONE = "NodeGone"
-HOLDERS_SHOWN = 5
-NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
+_HOLDERS_SHOWN = 5
+_NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
 
 
-FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in family.own_problems}
+_FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in family.own_problems}
 """Problems of a node that are about one family of devices."""
 
 
@@ -98,7 +98,7 @@ def of_cluster(state: ClusterState, time_ms: int) -> list[Finding]:
 def _is_read_by_another(state: ClusterState) -> bool:
     """Whether annotations are read by another device configuration than the policy names."""
     check = state.config_checks.get(DEVICE_CONFIG)
-    return check is not None and any(w.code == NO_CONFIG for w in check[1].warnings)
+    return check is not None and any(w.code == _NO_CONFIG for w in check[1].warnings)
 
 
 def _books(state: ClusterState) -> Iterator[Finding]:
@@ -154,7 +154,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
     for problem in node_problems(node):
         if problem.code == _NODE_GONE:
             continue
-        if FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
+        if _FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
             continue  # nobody is scheduled by it, so its device plugin may well be absent
         reason = REASONS.get(problem.code)
         yield Finding(
@@ -254,7 +254,7 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 code=claim.code,
                 subject=who,
                 message=f"{claim.place} {claim.message}",
-                remedy=READ_BY_ANOTHER if by_another else CLAIM_REMEDY,
+                remedy=_READ_BY_ANOTHER if by_another else _CLAIM_REMEDY,
                 seq=0 if held is None else held.seq,
                 blame=ANNOTATION,
             )
@@ -315,7 +315,7 @@ def _kept_waiting(pods: list[Pod]) -> str:
     """Who waits with the same question to the plugin, the first of them by name."""
     if not pods:
         return ""
-    names = [f"{pod.fact.namespace}/{pod.fact.name}" for pod in pods[:WAITING_SHOWN]]
+    names = [f"{pod.fact.namespace}/{pod.fact.name}" for pod in pods[:_WAITING_SHOWN]]
     more = len(pods) - len(names)
     names += [f"{more} more"] if more else []
     return f"; {', '.join(names)} wait{'s' * (len(pods) == 1)} for that"
@@ -350,7 +350,7 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
     for name, wait in quota_waits(state).items():
         jobs, has = wait
         idle = sum(1 for holder in has if not holder.pods)
-        shown = [_holder_text(holder) for holder in has[:HOLDERS_SHOWN]]
+        shown = [_holder_text(holder) for holder in has[:_HOLDERS_SHOWN]]
         shown += [f"{len(has) - len(shown)} more"] if len(has) > len(shown) else []
         more = f" and {len(jobs) - 1} more wait" if len(jobs) > 1 else " waits"
         said = f"; {idle} of them without any pod that has a place" if idle else ""
@@ -359,7 +359,7 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
             code=QUEUE_QUOTA,
             subject=f"queue {name}",
             message=f"{jobs[0]}{more} for its quota"
-            + (f", which is held by {', '.join(shown)}{said}" if has else f"; {NOBODY_HAS_IT}"),
+            + (f", which is held by {', '.join(shown)}{said}" if has else f"; {_NOBODY_HAS_IT}"),
             remedy=f"raise the queue's quota, or {'end what it holds' if has else 'ask for less'}: "
             f"allot explain queue {name}",
         )

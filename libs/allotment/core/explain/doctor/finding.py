@@ -15,9 +15,9 @@ _FIRST: tuple[str | tuple[str, ...], ...] = (
     (f"{SCHEDULER_CONFIG} configuration ", f"{DEVICE_CONFIG} configuration "),
 )
 """How the subjects begin of what comes first."""
-PODS_NAMED = 3
+_PODS_NAMED = 3
 PODS_MAX = 100
-"""So many pods are listed in JSON; the text names `PODS_NAMED`."""
+"""So many pods are listed in JSON; the text names `_PODS_NAMED`."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -61,7 +61,7 @@ def names_of(facts: Iterable[PodObserved]) -> list[str]:
     return sorted(f"{fact.namespace}/{fact.name}" for fact in facts)
 
 
-def shown_names(names: Sequence[str], most: int = PODS_NAMED) -> str:
+def shown_names(names: Sequence[str], most: int = _PODS_NAMED) -> str:
     """The first names, and how many more there are: ``a, b, c and 4 more``."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
