@@ -35,7 +35,7 @@ from allotment.core.jobs.keys import POD_QUEUE
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import place
 from allotment.core.placement.evaluator import Evaluator, Trial
-from allotment.core.placement.rules.bounds import without_exclusions
+from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.queues.answers import No
@@ -49,7 +49,7 @@ from allotment.core.queues.round.verdict import (
     verdict,
 )
 from allotment_proto.events import Placement, PodObserved
-from allotment_proto.facts import ALONE, PodRequest
+from allotment_proto.facts import PodRequest
 
 _SHOWN_MAX = 8
 """How many changes are offered at most."""
@@ -130,7 +130,7 @@ def _counted(twin: ClusterState, uid: str, found: Found) -> Found:
 
 def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
     """What would let a request fit at least an empty cluster."""
-    bare = msgspec.structs.replace(without_exclusions(request), company=ALONE)
+    bare = by_itself(request)
     bench = Bench(state, [emptied(node) for node in present(state)])
     return [Advice(each) for each in found_on(bench, bare, is_empty=True)[:_SHOWN_MAX]]
 

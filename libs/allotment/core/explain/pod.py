@@ -66,7 +66,7 @@ from allotment.core.explain.views import (
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
-from allotment.core.placement.rules.bounds import without_exclusions
+from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, unserved
@@ -74,7 +74,7 @@ from allotment.core.queues.round.verdict import PodVerdict, verdict
 from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, REASONS, problem_text, shown_cause
 from allotment.core.units import rfc3339
 from allotment_proto.events import PodObserved
-from allotment_proto.facts import ALONE, Holding, PodRequest, Policy
+from allotment_proto.facts import Holding, PodRequest, Policy
 
 _NAMES_SHOWN = 8
 
@@ -200,7 +200,7 @@ def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
 def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
     if node.fact is None:
         return False
-    bare = msgspec.structs.replace(without_exclusions(request), company=ALONE)
+    bare = by_itself(request)
     return not isinstance(fits(emptied(node), bare, state.policy), str)
 
 

@@ -7,8 +7,6 @@ A pod is counted once, under the first cause that is found; what follows from it
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from allotment.core.explain.doctor.finding import (
     PODS_MAX,
     WARNING,
@@ -19,7 +17,7 @@ from allotment.core.explain.doctor.finding import (
 from allotment.core.explain.nodes import emptied
 from allotment.core.explain.pod_views import asks_text, group_cause
 from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
-from allotment.core.placement.rules.bounds import without_exclusions
+from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.round.verdict import shut_out
@@ -38,7 +36,7 @@ from allotment.core.reasons import (
 )
 from allotment.core.units import cpu_text, mib_text, rfc3339
 from allotment_proto.events import PodObserved
-from allotment_proto.facts import ALONE, PodRequest
+from allotment_proto.facts import PodRequest
 
 _NOT_OFFERED, _NEVER_FITS = "NotOffered", "NeverFits"
 _OTHER_SCHEDULER = "NotOurs"
@@ -139,7 +137,7 @@ class _Empty:
 
     def refuses(self, request: PodRequest) -> str:
         """The main reason for which every empty node refuses; empty if one would take it."""
-        bare = msgspec.structs.replace(without_exclusions(request), company=ALONE)
+        bare = by_itself(request)
         if bare not in self._known:
             if len(self._known) == _REQUESTS_MAX:
                 return ""

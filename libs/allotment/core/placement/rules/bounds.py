@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.placement.rules.selectors import affinity_matches
-from allotment_proto.facts import NodeTerm, PodRequest
+from allotment_proto.facts import ALONE, NodeTerm, PodRequest
 
 
 class Bound(NamedTuple):
@@ -80,12 +80,14 @@ def bounds_of(request: PodRequest) -> Bounds:
     return request.bounds if isinstance(request, _BoundRequest) else OPEN
 
 
-def without_exclusions(request: PodRequest) -> PodRequest:
-    """The request as it would be asked if nothing were kept for others."""
+def by_itself(request: PodRequest) -> PodRequest:
+    """The request as it would be asked if there were no other pods: nothing is kept for others, and
+    no rule is about them.
+    """
     bounds = bounds_of(request)
-    if not bounds.excluded:
-        return request
-    return msgspec.structs.replace(request, bounds=bounds._replace(excluded=()))
+    if bounds.excluded:
+        request = msgspec.structs.replace(request, bounds=bounds._replace(excluded=()))
+    return msgspec.structs.replace(request, company=ALONE)
 
 
 def outside(request: PodRequest, labels: Mapping[str, str], name: str) -> str | None:
