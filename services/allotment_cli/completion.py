@@ -41,13 +41,14 @@ def completion(ctx: click.Context, shell: str) -> None:
 def pods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Pods of the namespace of -n, or of the usual one; those of others with theirs before them."""
     space = ctx.params.get("namespace")
+    wanted = space or usual_namespace()
 
     def names(state: ClusterState) -> Iterable[str]:
         for pod in state.pods.values():
             fact = pod.fact
             if space is None and "/" in incomplete:
                 yield f"{fact.namespace}/{fact.name}"
-            elif fact.namespace == (space or usual_namespace()):
+            elif fact.namespace == wanted:
                 yield fact.name
             elif space is None:
                 yield f"{fact.namespace}/{fact.name}"

@@ -101,9 +101,16 @@ async def _servers(client: KubeClient) -> tuple[str, list[str]]:
             f"no NATS of Allotment in the cluster at {where}: {state} (labels {NATS})",
             "is this the right cluster (--context)? install it: deploy/README.md; or run: allot up",
         )
+    places = sorted({pod.metadata.namespace for pod in running})
+    if len(places) > 1:  # whoever may make a pod may give it these labels
+        raise CliError(
+            f"pods with the labels {NATS} run in several namespaces: {', '.join(places)}",
+            "say which is the log: kubectl port-forward -n NAMESPACE POD 4222, and --nats with its "
+            "address",
+        )
     running.sort(key=lambda pod: (not pod.status.is_ready, pod.metadata.name))
     namespace = running[0].metadata.namespace
-    return namespace, [p.metadata.name for p in running if p.metadata.namespace == namespace]
+    return namespace, [pod.metadata.name for pod in running]
 
 
 async def _pods(client: KubeClient, path: str) -> list[_Pod]:

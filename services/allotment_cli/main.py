@@ -107,7 +107,8 @@ def main() -> None:
     """Shared GPUs on Kubernetes, scheduled through one log that explains itself.
 
     Exit codes: 0 the command did what it was asked; 1 it found differences or problems; 2 it could
-    not do it; 128 and a signal's number (130, 143): that signal stopped it.
+    not do it; 3 it is not so yet (`wait`, and `--exit-code` of `explain` and `fit`); 128 and a
+    signal's number (130, 143): that signal stopped it.
     """
 
 

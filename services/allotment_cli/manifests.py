@@ -27,6 +27,7 @@ from allotment_watcher.normalise.batch import group_fact
 
 Document = dict[str, Any]
 STDIN = "-"
+TOO_DEEP = "is nested too deeply, or refers to itself"
 PODS_MAX = 1000
 """More pods than anybody asks about at once: mistyped replicas must not take for ever."""
 TEMPLATES: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -60,7 +61,9 @@ def read(paths: Sequence[str], state: ClusterState) -> Made:
         for place, document in _documents(path):
             try:
                 reader.take(document)
-            except (msgspec.ValidationError, TypeError, ValueError) as error:
+            except RecursionError as error:
+                raise CliError(f"{place} {TOO_DEEP}") from error
+            except (msgspec.MsgspecError, TypeError, ValueError) as error:
                 raise CliError(f"{place}: {error}") from error
     if len(reader.uids) > PODS_MAX:
         raise CliError(
@@ -78,19 +81,34 @@ def _documents(path: str) -> Iterator[tuple[str, Document]]:
         raise CliError(f"{name} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CliError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise CliError(f"{name} {TOO_DEEP}") from error
     for number, document in enumerate(found, 1):
         place = f"{name}, document {number}" if len(found) > 1 else name
         if document is None:
             continue
-        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise CliError(
-                f"{place} is no manifest", "a manifest has apiVersion, kind and metadata"
-            )
-        items = document.get("items")
-        if document["kind"] == "List" and isinstance(items, list):
-            yield from ((place, item) for item in items if isinstance(item, dict))
+        items = document.get("items") if isinstance(document, dict) else None
+        if isinstance(items, list) and document.get("kind") == "List":
+            for item in items:
+                yield place, _manifest(item, f"{place}, an item")
         else:
-            yield place, document
+            yield place, _manifest(document, place)
+
+
+def _manifest(document: object, place: str) -> Document:
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise CliError(f"{place} is no manifest", "a manifest has apiVersion, kind and metadata")
+    return document
+
+
+def _part(holder: Document, name: str) -> Document:
+    """An object inside another one; an empty one where there is none. Raises ValueError."""
+    found = holder.get(name)
+    if found is None:
+        found = holder[name] = {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is {type(found).__name__}; it is an object with fields")
+    return found
 
 
 class _Reader:
@@ -106,7 +124,7 @@ class _Reader:
 
     def take(self, document: Document) -> None:
         kind, version = document["kind"], str(document.get("apiVersion", ""))
-        metadata = document.setdefault("metadata", {})
+        metadata = _part(document, "metadata")
         metadata["namespace"] = metadata.get("namespace") or "default"
         if kind == "Pod":
             self._pod(document)
@@ -122,7 +140,7 @@ class _Reader:
     def _pod(self, document: Document, owner: Meta | None = None) -> None:
         metadata = document["metadata"]
         metadata["uid"] = f"fit-{len(self.uids) + 1}"
-        spec = document.setdefault("spec", {})
+        spec = _part(document, "spec")
         spec.pop("nodeName", None)
         value = self._classes.get(spec.get("priorityClassName") or "")
         if value is not None and spec.get("priority") is None:
@@ -144,8 +162,8 @@ class _Reader:
         path, field = {**TEMPLATES, **WITHOUT_NUMBER}[document["kind"]]
         holder = document
         for part in path:
-            holder = holder.get(part) or {}
-        template, owner = holder.get("template") or {}, document["metadata"]
+            holder = _part(holder, part)
+        template, owner = _part(holder, "template"), document["metadata"]
         number = holder.get(field, 1) if field else 1
         if not isinstance(number, int):
             raise ValueError(f"{field} is {number!r}; it is a whole number")
@@ -159,14 +177,12 @@ class _Reader:
         }
         for index in range(min(number, PODS_MAX + 1)):
             metadata = {
-                **(template.get("metadata") or {}),
+                **_part(template, "metadata"),
                 "name": f"{owner.get('name', '')}-{index}",
                 "namespace": owner["namespace"],
                 "ownerReferences": [reference],
             }
-            self._pod(
-                {"metadata": metadata, "spec": dict(template.get("spec") or {})}, _meta(owner)
-            )
+            self._pod({"metadata": metadata, "spec": dict(_part(template, "spec"))}, _meta(owner))
 
     def _job(self, document: Document) -> None:
         metadata = document["metadata"]

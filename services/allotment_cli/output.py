@@ -101,7 +101,7 @@ def emit_document(value: object, output: str) -> None:
 def emit_json_line(values: Iterable[object]) -> None:
     """A JSON document a line, to stdout."""
     for value in values:
-        click.echo(_printable_json(msgspec.json.encode(value).decode()))
+        click.echo(printable_json(msgspec.json.encode(value).decode()))
 
 
 def yaml_text(value: object) -> str:
@@ -115,10 +115,10 @@ def yaml_text(value: object) -> str:
 def json_text(value: object) -> str:
     """The same document for programs, in printable characters for people."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return "\n".join(map(_printable_json, text.split("\n")))
+    return "\n".join(map(printable_json, text.split("\n")))
 
 
-def _printable_json(line: str) -> str:
+def printable_json(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)

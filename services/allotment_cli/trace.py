@@ -10,29 +10,52 @@ from pathlib import Path
 
 import anyio
 import click
+import msgspec
 
 from allotment.adapters.telemetry.pod_traces import (
     ExportFailedError,
     as_json,
     export_to_file,
     export_to_receiver,
+    without_credentials,
 )
 from allotment.core.explain.life import RUNNING, TERMINATING, WAITING, Life
+from allotment.core.explain.schema import AsOf
 from allotment.core.explain.spans import SpanView, spans_of
 from allotment.core.units import duration_text
 from allotment_cli import completion, story
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import field
 from allotment_cli.names import pod_name
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
+from allotment_cli.output import (
+    DOCUMENTS,
+    emit,
+    emit_document,
+    heading,
+    note,
+    printable_json,
+    suggest,
+    table,
+)
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, source_options
 
+TRACE_SCHEMA = "allotment.dev/trace/v1"
 BAR_CHARS = 30
 TIMEOUT_S = 10.0
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP = "otlp"
+WEB = ("http://", "https://")
 US_PER_MS = 1_000
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod's trace as `-o json` has it: parents before their children."""
+
+    schema: str
+    as_of: AsOf
+    trace_id: str
+    spans: tuple[SpanView, ...]
 
 
 @click.command()
@@ -71,7 +94,10 @@ def trace(
     if target is not None:
         _export(target, spans)
     elif output in DOCUMENTS:
-        emit_document(spans, output)
+        document = Trace(
+            schema=TRACE_SCHEMA, as_of=found.as_of, trace_id=found.trace_id, spans=tuple(spans)
+        )
+        emit_document(document, output)
     else:
         emit(trace_lines(found, spans))
         suggest(f"allot story {space}/{bare}")
@@ -79,23 +105,34 @@ def trace(
 
 def _export(target: str, spans: Sequence[SpanView]) -> None:
     if target == "-":
-        click.echo(as_json(spans).decode())
+        click.echo(printable_json(as_json(spans).decode()))
         return
+    is_receiver = target == OTLP or target.startswith(WEB)
     if target == OTLP:
-        named = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), None)
-        if named is None:
-            raise CliError(
-                "no OTLP receiver is named", f"set {ENDPOINTS[1]}, or give --export its address"
-            )
-        target = named
+        target = _receiver()
     try:
-        if target.startswith(("http://", "https://")):
+        if is_receiver:
             export_to_receiver(target, spans, TIMEOUT_S)
         else:
             export_to_file(Path(target), spans)
     except ExportFailedError as error:
-        raise CliError(str(error), "is that the address of an OTLP/HTTP receiver?") from error
-    note(f"{len(spans)} spans of trace {spans[0].trace_id} exported to {target}")
+        remedy = "is that the address of an OTLP/HTTP receiver?" if is_receiver else ""
+        raise CliError(str(error), remedy) from error
+    note(
+        f"{len(spans)} spans of trace {spans[0].trace_id} exported to {without_credentials(target)}"
+    )
+
+
+def _receiver() -> str:
+    """The address in the environment. Raises `CliError` where there is none, or it is no URL."""
+    name = next((name for name in ENDPOINTS if os.environ.get(name)), None)
+    if name is None:
+        raise CliError(
+            "no OTLP receiver is named", f"set {ENDPOINTS[1]}, or give --export its address"
+        )
+    if not os.environ[name].startswith(WEB):
+        raise CliError(f"{name} is no URL", "wanted: http://HOST:4318 or https://…")
+    return os.environ[name]
 
 
 def trace_lines(found: Life, spans: Sequence[SpanView]) -> Iterator[str]:

@@ -41,6 +41,8 @@ class ApiServer:
         self.nats_port = nats_port
         self.seed = seed
         self.pods = {"allotment-nats-0": True}
+        self.elsewhere: dict[str, str] = {}
+        """Pods of other namespaces with the same labels, and where they are."""
         self.forbidden: set[str] = set()
         self.unreachable: set[str] = set()
         self.forwarded: list[str] = []
@@ -86,17 +88,18 @@ class ApiServer:
             self.queries.append(dict(request.query))
             return web.json_response({"items": [self._pod(name) for name in self.pods]})
         if path == "/api/v1/pods":
-            return web.json_response({"items": []})
+            items = [self._pod(name, space) for name, space in self.elsewhere.items()]
+            return web.json_response({"items": items})
         if path.endswith("/secrets/allotment-nats-reader") and self.seed is not None:
             return web.json_response(
                 {"data": {"nats.nk": base64.b64encode(self.seed.encode()).decode()}}
             )
         return _refused(404, "NotFound", f"{path} not found")
 
-    def _pod(self, name: str) -> dict[str, Any]:
-        ready = "True" if self.pods[name] else "False"
+    def _pod(self, name: str, namespace: str = SYSTEM) -> dict[str, Any]:
+        ready = "True" if self.pods.get(name, True) else "False"
         return {
-            "metadata": {"name": name, "namespace": SYSTEM},
+            "metadata": {"name": name, "namespace": namespace},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]},
         }
 
@@ -248,6 +251,16 @@ def test_what_is_not_allowed_is_named(
     result = scene.allot("get", "nodes")
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_of_several_namespaces_none_is_taken_for_the_log(scene: Scene) -> None:
+    """Whoever may make a pod may give it the labels of our NATS servers."""
+    scene.api.pods = {}
+    scene.api.elsewhere = {"aaa": "a-tenant", "allotment-nats-0": "scheduling"}
+    result = scene.allot("get", "nodes")
+    assert result.exit_code == 2
+    assert "run in several namespaces: a-tenant, scheduling" in result.stderr
+    assert scene.api.forwarded == []
 
 
 def test_a_cluster_without_the_services_and_one_that_does_not_answer(scene: Scene) -> None:

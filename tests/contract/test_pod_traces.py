@@ -171,3 +171,37 @@ def test_a_receiver_or_file_that_takes_nothing_is_said(log: Path, tmp_path: Path
     assert f"{receiver.url}/v1/traces did not take the spans" in refused.stderr
     nowhere = tmp_path / "absent" / "trace.jsonl"
     assert f"{nowhere} cannot be written" in allot(*words, str(nowhere), code=2).stderr
+
+
+def test_what_is_no_url_is_no_receiver_and_no_secret_is_shown(log: Path, tmp_path: Path) -> None:
+    words = ("trace", "default/pair", "--file", str(log), "--export")
+    named = {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector.monitoring:4317"}
+    refused = allot(*words, "otlp", code=2, **named)
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT is no URL" in refused.stderr
+    with receiving() as receiver:
+        with_secret = receiver.url.replace("://", "://user:secret@")
+        told = allot(*words, with_secret).stderr
+        receiver.status = 400
+        told += allot(*words, with_secret, code=2).stderr
+    assert receiver.url in told
+    assert "secret" not in told
+
+
+def test_nothing_of_a_message_moves_the_cursor(tmp_path: Path) -> None:
+    log = Recorder()
+    log.node("n1")
+    fails = log.pod("fails", vgpu())
+    log.decide(fails)
+    log.bind(fails)
+    log.observe(fails, node="n1", phase="Failed", reason="Odd\x9b2J\x1b[2J")
+    path = log.write(tmp_path / "log.jsonl")
+    printed = allot("trace", "default/fails", "--file", str(path), "--export", "-").stdout
+    assert printed.rstrip("\n").isprintable()
+    assert json.loads(printed)["resourceSpans"]
+
+
+def test_a_trace_is_a_document_with_schema_and_moment(log: Path) -> None:
+    found = json.loads(allot("trace", "default/pair", "--file", str(log), "-o", "json").stdout)
+    assert found["schema"] == "allotment.dev/trace/v1"
+    assert found["asOf"]["seq"] > 0
+    assert {span["traceId"] for span in found["spans"]} == {found["traceId"]}

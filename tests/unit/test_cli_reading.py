@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
 from allotment.core.explain.views import summaries
-from allotment_cli import explain, folding, output
+from allotment_cli import completion, explain, folding, output
 from allotment_cli.main import main
 from allotment_proto.facts import Constraints, Toleration
 from tests import build
@@ -283,6 +284,24 @@ def test_names_are_completed_from_the_log(line: str, wanted: set[str], log: Path
     assert wanted <= found
     assert bool(found) == bool(wanted)
     assert done.stderr == ""
+
+
+def test_the_usual_namespace_is_looked_up_once_for_all_names(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def usual() -> str:
+        asked.append(1)
+        return "research"
+
+    monkeypatch.setattr(completion, "usual_namespace", usual)
+    command = main.get_command(click.Context(main), "story")
+    assert command is not None
+    with click.Context(command) as ctx:
+        ctx.params = {"file": log, "nats": None, "home": Path("/nonexistent"), "namespace": None}
+        assert "llama" in completion.pods(ctx, command.params[0], "ll")
+    assert len(asked) == 1
 
 
 def test_what_a_decision_read_is_kept_on_the_way_and_the_same_as_read_again(

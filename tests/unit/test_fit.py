@@ -154,3 +154,32 @@ def test_the_log_and_what_it_says_stay_as_they_were(log_file: Path) -> None:
     assert answer(log_file, "-f", "-", stdin=pod("a", 30_000)) == first
     assert log_file.read_bytes() == before
     assert first.as_of.seq == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{kind: Pod, metadata: {name: p}, spec: }",
+        "{kind: Pod, metadata: , spec: {}}",
+        "{kind: Pod, metadata: [name], spec: {}}",
+        "{kind: Pod, metadata: name, spec: {}}",
+        "{kind: Pod, metadata: {name: p}, spec: x}",
+        "{kind: List, items: [{metadata: {name: p}}]}",
+        "{kind: List, items: [text]}",
+        "{kind: Deployment, metadata: {name: d}, spec: {template: [1]}}",
+        "{kind: Deployment, metadata: {name: d}, spec: {replicas: many, template: {}}}",
+        "{kind: CronJob, metadata: {name: c}, spec: {jobTemplate: 3}}",
+        "&a {kind: Pod, metadata: {name: p}, spec: {containers: [*a]}}",
+        "{kind: Pod, metadata: {name: p}, spec: " + 3000 * "[" + 3000 * "]" + "}",
+        "{kind: Job, apiVersion: batch.volcano.sh/v1alpha1, metadata: {name: j}, spec: 7}",
+    ],
+)
+def test_a_mistake_in_a_manifest_is_no_defect_of_ours(text: str, tmp_path: Path) -> None:
+    log = Recorder()
+    log.node("n1")
+    path = log.write(tmp_path / "log.jsonl")
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(text)
+    result = CliRunner().invoke(main, ["fit", "-f", str(manifest), "--file", str(path)])
+    assert result.exit_code in (0, 2), result.exception
+    assert result.exit_code == 0 or str(manifest) in result.stderr

@@ -109,9 +109,16 @@ def export_to_receiver(endpoint: str, spans: Iterable[SpanView], timeout_s: floa
     url = endpoint if endpoint.endswith(TRACES_PATH) else endpoint.rstrip("/") + TRACES_PATH
     exporter: SpanExporter = OTLPSpanExporter(endpoint=url, timeout=timeout_s)
     try:
-        _export(exporter, readable(spans), url)
+        _export(exporter, readable(spans), without_credentials(url))
     finally:
         exporter.shutdown()
+
+
+def without_credentials(target: str) -> str:
+    """An address as it may be shown; what is none stays as it is."""
+    scheme, separator, rest = target.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}" if separator else target
 
 
 def _export(exporter: SpanExporter, spans: Sequence[ReadableSpan], where: str) -> None:
