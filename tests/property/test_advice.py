@@ -23,7 +23,7 @@ from allotment.core.explain.counterfactual import (
     found_on,
     rank,
 )
-from allotment.core.explain.nodes import FITS, codes, emptied, funnel, present
+from allotment.core.explain.nodes import FITS, codes, funnel, present
 from allotment.core.explain.pod import fits_empty_cluster
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
@@ -40,6 +40,7 @@ from tests import build
 from tests.property.batch_world import OPS, STEPS, Op, World
 from tests.strategies import every_policy
 from tests.strategies.life import lives
+from tests.unit import rounds_world
 
 
 def carried_out(state: ClusterState, uids: Iterable[str], deed: Deed) -> ClusterState:
@@ -159,6 +160,31 @@ def test_where_queues_and_groups_have_a_say(steps: list[Op]) -> None:
             check_group(state, key)
 
 
+SIZES = st.sampled_from([3_000, 4_000, 6_000, 12_000, 16_000])
+
+
+@settings(max_examples=100)
+@given(
+    cards=st.integers(1, 2),
+    holders=st.lists(SIZES, max_size=4),
+    members=st.lists(SIZES, min_size=2, max_size=5),
+    least=st.integers(2, 5),
+)
+def test_what_is_said_to_start_a_gang_of_unequal_members_starts_it(
+    cards: int, holders: list[int], members: list[int], least: int
+) -> None:
+    world = rounds_world.World(build.node("n1", cards))
+    for number, amount in enumerate(holders):
+        name = f"h{number}"
+        world.tell(build.pod(name, build.request(build.wants(amount, 0)), name=name))
+    world.decide()
+    world.tell(rounds_world.group("a", min(least, len(members))))
+    for number, amount in enumerate(members):
+        wanted, name = build.request(build.wants(amount, 0)), f"m{number}"
+        world.tell(build.pod(name, wanted, name=name, group="default/a"))
+    check_group(world.state, "default/a")
+
+
 def check_group(state: ClusterState, key: str) -> None:
     ruled = group_verdict(state, key)
     if not isinstance(ruled, GroupVerdict):
@@ -186,4 +212,3 @@ def test_the_work_is_bounded_and_the_best_comes_first(events: list[Event]) -> No
         found = found_on(bench, request)
         assert found == sorted(found, key=rank)
         assert bench.asked <= asked_most(len(nodes))
-        assert Bench(state, [emptied(node) for node in nodes]).asked == 0

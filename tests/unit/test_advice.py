@@ -442,6 +442,36 @@ def test_a_gang_is_told_the_largest_amount_with_which_all_fit() -> None:
     assert texts["ask for 7.8 GiB of card memory, 7.8 GiB less"] == 6
 
 
+def sized(world: World, **memory_mib: int) -> None:
+    """Pods without a group, each with so much of a card."""
+    for name, amount in memory_mib.items():
+        world.tell(build.pod(name, build.request(build.wants(amount, 0)), name=name))
+
+
+def test_a_gang_of_unequal_members_is_told_whose_end_makes_room() -> None:
+    """The smaller member has a place on the node; it is not one of those that could end."""
+    world = World(build.node("n1", 1))
+    sized(world, h1=3_000, h2=3_000, h3=3_000)
+    world.decide()
+    world.tell(group("a", 2))
+    for uid, amount in (("a-m", 6_000), ("b", 12_000)):
+        world.tell(
+            build.pod(uid, build.request(build.wants(amount, 0)), name=uid, group="default/a")
+        )
+    found = explain_gang(world.state, "default/a", 1_000)
+    assert "a minimum of 1 in place of 2" in [each.text for each in found.counterfactuals]
+    assert not [each.text for each in found.counterfactuals if "a-m" in each.text]
+
+
+def test_the_end_of_another_pod_is_found_behind_the_places_of_own_members() -> None:
+    world = World(build.node("n1", 1))
+    sized(world, zz=4_000)
+    world.decide()
+    world.gang("a", 4, memory_mib=4_000)
+    texts = [each.text for each in explain_gang(world.state, "default/a", 1_000).counterfactuals]
+    assert "when default/zz ends on n1" in texts
+
+
 def big_cluster(nodes: int, pods: int) -> ClusterState:
     """Full nodes of every kind of obstacle."""
     state, seq = ClusterState(), 0

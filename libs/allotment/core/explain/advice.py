@@ -197,9 +197,7 @@ def _for_members(
     has_place = {placement.uid for placement in placed}
     first = next(uid for uid in uids if uid not in has_place)
     request = situated(state.pods[first].fact, state)
-    for found in found_on(Bench(state, trial.nodes()), request):
-        if not (isinstance(found.deed, Ended) and has_place.intersection(found.deed.uids)):
-            yield found
+    yield from found_on(Bench(state, trial.nodes()), request)
     nodes = present(state)
     for sort in amount_offers(state, request, nodes, _PER_CARD_MAX):
         offer = _most_for_all(state, uids, sort[:_THRESHOLDS_MAX], wanted)

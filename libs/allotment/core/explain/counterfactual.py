@@ -833,13 +833,17 @@ def _end(node: Node, uids: tuple[str, ...], names: tuple[str, ...]) -> Found:
 
 
 def _by_size(state: ClusterState, node: Node) -> list[Allocation]:
-    """Who holds something on a node, the largest part first."""
+    """Who holds something on a node, the largest part first: pods that are there, and no members
+    of a group that were only tried on it.
+    """
 
     def size(held: Allocation) -> tuple[int, int, int, str]:
         cards, name = sum(h.memory_mib for h in held.holdings), _pod_name(state, held.uid)
         return (-cards, -len(held.extended), -held.memory_bytes, name)
 
-    return sorted((a for a in node.allocations.values() if a.uid in state.pods), key=size)
+    known = ((held, state.pods.get(held.uid)) for held in node.allocations.values())
+    there = (held for held, pod in known if pod is not None and pod.allocation is not None)
+    return sorted(there, key=size)
 
 
 def _fewest(
