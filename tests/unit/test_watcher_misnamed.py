@@ -2,7 +2,13 @@
 
 import pytest
 
-from allotment_watcher.normalise.misnamed import MISNAMED_MAX, READ, misnamed
+from allotment.core.placement.unserved import nearest
+from allotment_watcher.normalise.misnamed import (
+    COMPARED_MAX,
+    MISNAMED_MAX,
+    READ,
+    misnamed,
+)
 from tests.unit.kube_json import annotated, container, pod_json, seen
 
 USE, MODE = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-mode"
@@ -60,6 +66,53 @@ def test_a_record_has_room_for_a_few() -> None:
     many = [f"volcano.sh/vgpu-mode{'x' * n}" for n in range(1, 4)]
     many += [f"x{n}.sh/vgpu-mode" for n in range(20)]
     assert len(misnamed(many)) == MISNAMED_MAX
+
+
+class Compared:
+    """Counts the names that are compared letter by letter."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        monkeypatch.setattr("allotment_watcher.normalise.misnamed.nearest", self)
+
+    def __call__(self, name: str, names: set[str]) -> str:
+        self.names.append(name)
+        return nearest(name, names)
+
+
+def test_thousands_of_unknown_keys_cost_a_few_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's annotations hold 256 KiB, and every change of the pod has them read again."""
+    compared = Compared(monkeypatch)
+    hostile = [f"volcano.sh/zq{n:05}-hostile" for n in range(8_165)]
+    misnamed(hostile)
+    misnamed(reversed(hostile))
+    assert len(set(compared.names)) <= COMPARED_MAX
+    assert len(compared.names) <= 2 * COMPARED_MAX
+
+
+def test_what_is_found_does_not_depend_on_the_order_of_keys() -> None:
+    many = [f"volcano.sh/wq{n:05}-other" for n in range(200)]
+    mixed = [*many, "volcano.sh/a-vgpu-mode", "nvidia.com/use-gpuuuid", "x.sh/vgpu-mode"]
+    found = misnamed(mixed)
+    assert found == misnamed(reversed(mixed))
+    assert [key for key, _ in found] == [
+        "nvidia.com/use-gpuuuid",
+        "volcano.sh/a-vgpu-mode",
+        "x.sh/vgpu-mode",
+    ]
+
+
+def test_nothing_is_compared_once_a_record_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Compared(monkeypatch)
+    full = [f"a{n}.sh/vgpu-mode" for n in range(MISNAMED_MAX)]
+    assert len(misnamed([*full, "volcano.sh/never-compared"])) == MISNAMED_MAX
+    assert compared.names == []
+
+
+def test_a_very_long_name_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Compared(monkeypatch)
+    assert misnamed(["volcano.sh/" + "vgpu-mode" * 6]) == ()
+    assert compared.names == []
 
 
 def test_the_watcher_tells_it_of_pods_of_ours_until_they_end() -> None:

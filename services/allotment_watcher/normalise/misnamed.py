@@ -6,8 +6,9 @@ probably meant: another scheduler's word for the same, the right name in another
 in one of our domains with a letter wrong.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 
 from allotment.core.jobs import keys as job_keys
 from allotment.core.placement.unserved import nearest
@@ -18,6 +19,11 @@ from allotment_watcher.normalise.membership import CARD_NAME, TASK_PRIORITY
 
 MISNAMED_MAX = 8
 KEY_CHARS_MAX = 128
+NAME_CHARS_MAX = 40
+"""Longer names are compared with none: the longest that is read is much shorter."""
+COMPARED_MAX = 64
+"""So many names of one pod are compared letter by letter, the first in order: who writes a pod
+writes thousands of keys as easily, and the watcher reads them again with every change."""
 REMEMBERED = 4096
 READ = frozenset(
     (
@@ -51,24 +57,41 @@ _OF_CARDS = ("gpu", "npu")
 """In names that no other domain would have by chance."""
 
 
+_NAMED = {key.partition("/")[2]: key for key in sorted(READ)}
+_NAMED_OF_CARDS = {
+    name: key for name, key in _NAMED.items() if any(word in name for word in _OF_CARDS)
+}
+_NAMES_IN = {
+    domain: {key.partition("/")[2] for key in READ if key.startswith(f"{domain}/")}
+    for domain in _DOMAINS
+}
+
+
 def misnamed(annotations: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The keys that nobody reads and that were meant for one that is read, each with that one."""
-    found = ((key, _meant(key)) for key in sorted(annotations) if key not in READ)
-    return tuple((key, meant) for key, meant in found if meant)[:MISNAMED_MAX]
+    """The keys that nobody reads and that were meant for one that is read, each with that one: the
+    first few in order."""
+    return tuple(islice(_found(sorted(annotations)), MISNAMED_MAX))
+
+
+def _found(keys_in_order: list[str]) -> Iterator[tuple[str, str]]:
+    compared = 0
+    for key in keys_in_order:
+        if key in selection.OTHER_NAMES:
+            yield key, selection.OTHER_NAMES[key]
+            continue
+        if key in _KNOWN or len(key) > KEY_CHARS_MAX:
+            continue
+        domain, _, name = key.partition("/")
+        if name in _NAMED_OF_CARDS:
+            yield key, _NAMED_OF_CARDS[name]
+        elif domain in _DOMAINS and len(name) <= NAME_CHARS_MAX and compared < COMPARED_MAX:
+            compared += 1
+            if meant := _alike(domain, name):
+                yield key, meant
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _meant(key: str) -> str:
-    if key in selection.OTHER_NAMES:
-        return selection.OTHER_NAMES[key]
-    if key in _KNOWN or len(key) > KEY_CHARS_MAX:
-        return ""
-    domain, _, name = key.partition("/")
-    names = {read.partition("/")[2]: read for read in READ}
-    if name in names and any(word in name for word in _OF_CARDS):
-        return names[name]
-    if domain not in _DOMAINS:
-        return ""
-    here = {read.partition("/")[2] for read in READ if read.startswith(f"{domain}/")}
-    near = nearest(name, here)
-    return names[near] if near else ""
+def _alike(domain: str, name: str) -> str:
+    """The key of a domain that is read and has a name like this one; empty if there is none."""
+    near = nearest(name, _NAMES_IN[domain])
+    return _NAMED[near] if near else ""
