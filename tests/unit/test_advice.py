@@ -14,7 +14,9 @@ from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.queue import explain_queue
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply, apply_all
+from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import verdict
+from allotment.core.queues.session import Session
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import queue_lines
 from allotment_cli.explain_text import explanation_lines
@@ -518,6 +520,37 @@ def test_the_work_is_bounded_for_any_number_of_nodes_and_pods(nodes: int, pods: 
     bench = Bench(state, list(state.nodes.values()))
     assert found_on(bench, request)
     assert bench.asked <= 20 * nodes + 2_000 <= asked_most(nodes)
+
+
+@pytest.mark.parametrize(
+    ("cards", "kept"),
+    [
+        pytest.param(1, 3, id="much would help"),
+        pytest.param(100, 0, id="nothing would"),
+    ],
+)
+def test_the_rounds_are_bounded_where_a_queue_refuses(
+    cards: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round is opened on the whole state; what it says is not asked again."""
+    world = queued(("allocate", "backfill"))
+    for name in ("team-c", "team-d", "team-e"):
+        world.tell(QueueObserved(uid=name, name=name, rv=1))
+    world.tell(build.pod("q2", counted(cards), name="q2", queue="team-a"))
+    ruled = verdict(world.state, world.state.pods["q2"].fact)
+    opened: list[ClusterState] = []
+    really = Rounds.session
+
+    def session(rounds: Rounds, *args: Any) -> Session:
+        opened.append(rounds.state)
+        return really(rounds, *args)
+
+    monkeypatch.setattr(Rounds, "session", session)
+    found = advice.pod_advice(world.state, world.state.pods["q2"].fact, ruled)
+    assert [each.found.nodes_fit for each in found] == [1] * kept
+    assert len({type(each.found.deed) for each in found}) == (2 if kept else 0)
+    for_room = 1  # what there is to try
+    assert len(opened) <= for_room + (kept or advice.ROUNDS_MAX)
 
 
 def test_a_group_at_its_gate_says_what_it_wants() -> None:

@@ -36,8 +36,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import place
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.rules.bounds import by_itself
-from allotment.core.placement.rules.interpod import look_around, situated
-from allotment.core.placement.rules.predicates import fits
+from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.answers import No
 from allotment.core.queues.round.verdict import (
     GroupVerdict,
@@ -46,15 +45,20 @@ from allotment.core.queues.round.verdict import (
     group_verdict,
     queue_room,
     round_outcome,
-    verdict,
 )
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import PodRequest
 
 _SHOWN_MAX = 8
 """How many changes are offered at most."""
-_ROUNDS_MAX = 12
-"""In how many rounds changes are tried at most, where queues have a say."""
+ROUNDS_MAX = 12
+"""In how many rounds changes are tried at most, where queues have a say, or pods start together.
+Each is opened on the whole state.
+"""
+_KEPT_MAX = 3
+"""After how many changes that help a pod whose queue refuses it no others are tried."""
+_MOVES_MAX = 2
+"""How many of these are other queues, so that a change within its queue is heard of, too."""
 _QUEUES_MAX = 4
 """How many other queues are tried, and of how many holders whether their end would do."""
 _THRESHOLDS_MAX = 256
@@ -109,23 +113,20 @@ def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> lis
         found = found_on(Bench(state, present(state)), request)
         return [Advice(each) for each in found[:_SHOWN_MAX]]
     kept: list[Advice] = []
-    changes = _from_queue(state, [fact.uid], ruled.no, ruled.queue)
-    for each in sorted(changes, key=rank)[:_ROUNDS_MAX]:
-        twin = carried_out(state, [fact.uid], each.deed)
-        if any(
-            placement.uid == fact.uid for placement in round_outcome(twin, [fact.uid]).placements
-        ):
-            kept.append(Advice(_counted(twin, fact.uid, each)))
-    return kept[:_SHOWN_MAX]
-
-
-def _counted(twin: ClusterState, uid: str, found: Found) -> Found:
-    """With the number of nodes that take the pod once the change was made."""
-    pod = verdict(twin, twin.pods[uid].fact).tries[-1]
-    request, nodes = situated(pod, twin), present(twin)
-    around = look_around(nodes, request)
-    answers = (fits(node, request, twin.policy, around=around) for node in nodes)
-    return found._replace(nodes_fit=sum(not isinstance(answer, str) for answer in answers))
+    moves = rounds = 0
+    for each in sorted(_from_queue(state, [fact.uid], ruled.no, ruled.queue), key=rank):
+        is_move = isinstance(each.deed, Elsewhere)
+        if len(kept) == _KEPT_MAX or rounds == ROUNDS_MAX:
+            break
+        if is_move and moves == _MOVES_MAX:
+            continue
+        rounds += 1
+        outcome = round_outcome(carried_out(state, [fact.uid], each.deed), [fact.uid])
+        taken = next((one for one in outcome.placements if one.uid == fact.uid), None)
+        if taken is not None:
+            kept.append(Advice(each._replace(nodes_fit=taken.feasible)))
+            moves += is_move
+    return kept
 
 
 def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
@@ -154,7 +155,7 @@ def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advi
     full: list[Advice] = []
     part: list[Advice] = []
     said: set[tuple[str, str]] = set()
-    for each in sorted(found, key=rank)[:_ROUNDS_MAX]:
+    for each in sorted(found, key=rank)[:ROUNDS_MAX]:
         amount = each.change.path, each.change.target
         if amount in said:
             continue  # a larger one will do as well
