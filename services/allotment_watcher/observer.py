@@ -1,6 +1,7 @@
 """Nodes and pods as Kubernetes shows them → facts for the log's queue."""
 
 import gc
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
@@ -48,7 +49,9 @@ from allotment_watcher.volume_watch import VolumeWatch
 T = TypeVar("T")
 LATE_EVERY_S = 1.0
 ASKED_EVERY_S = 10.0
-"""Whoever reads the log may ask for a list; it costs the API server no more than this."""
+"""Whoever reads the log may ask for a list. An ask counts for nothing while nodes or pods are being
+listed, nor for this long after both lists that were asked for are there: so asks end no list that
+is under way, and cost the API server no more than a list every so often."""
 GLIMPSE_LEVELS = 2
 """How deep is read what can still be said of a pod: its spec's and status's own fields."""
 NODES = "/api/v1/nodes"
@@ -101,28 +104,39 @@ class Observer:
         self._unreadable: set[str] = set()
         self._listed: set[str] = set()
         self._scope: anyio.CancelScope | None = None
-        self._asked_s = -ASKED_EVERY_S
+        self._synced: set[str] = set()
+        """Of nodes and pods what is listed since both were last begun."""
+        self._is_asked = False
+        """Whether somebody asked for the lists that are under way."""
+        self._asked_listed_s = -math.inf
 
     def list_again(self) -> None:
         """Somebody asks for it, who may be anybody: what is in the log and not there any more is
         told as gone, and what is there and not in the log is told.
         """
-        now_s = time.monotonic()
-        if now_s - self._asked_s < ASKED_EVERY_S:
+        if not self._is_synced():
+            self.ctx.log.info("asked to list again, and a list is under way")
+            return
+        if time.monotonic() - self._asked_listed_s < ASKED_EVERY_S:
             self.ctx.log.info("asked to list again, and did so just now")
             return
-        self._asked_s = now_s
         self.ctx.log.info("asked to list again")
+        self._is_asked = True
         self._again()
+
+    def _is_synced(self) -> bool:
+        return len(self._synced) == len((NODES, PODS))
 
     def _again(self) -> None:
         if self._scope is not None:
+            self._synced.clear()
             self._scope.cancel()
 
     async def run(self, client: kube.KubeClient) -> None:
         """List and watch, for ever; anew after `use` and `configure`."""
         while True:
             with anyio.CancelScope() as self._scope:
+                self._synced.clear()
                 self._pods.clear()
                 self._nodes.clear()
                 self._informed.clear()
@@ -317,10 +331,15 @@ class Observer:
         self.recorder.put(self.reported.nodes.seen(fact))
 
     def _all_listed(self, kind: str) -> None:
-        """What a large list left in memory stays: the collector need not look at it for ever."""
+        """A list is there. What a large one left in memory stays: the collector need not look at it
+        for ever."""
         if kind not in self._listed:
             self._listed.add(kind)
             gc.freeze()
+        self._synced.add(kind)
+        if self._is_asked and self._is_synced():
+            self._is_asked = False
+            self._asked_listed_s = time.monotonic()
 
     def _problem(self, text: str) -> None:
         self.ctx.log.warning("watch interrupted", reason=text)

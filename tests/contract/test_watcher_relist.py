@@ -24,7 +24,7 @@ from allotment_proto.events import NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Policy
 from allotment_watcher.__main__ import Context
 from allotment_watcher.node_info import NodeInfoWatch
-from allotment_watcher.observer import Observer
+from allotment_watcher.observer import ASKED_EVERY_S, Observer
 from allotment_watcher.reported import Reported
 from allotment_watcher.settings import WatcherSettings
 
@@ -42,6 +42,12 @@ class Scene:
         self.config_maps: list[Json] | None = []
         """None: forbidden."""
         self.told: list[Any] = []
+        self.begun: list[str] = []
+        """The kinds of the lists of nodes and pods that were asked of the API server."""
+        self.synced: list[str] = []
+        """The kinds of those that were read to the end."""
+        self.may_answer = anyio.Event()
+        self.may_answer.set()
         self.log = MagicMock()
         self.observer: Observer
         self.info: NodeInfoWatch
@@ -52,6 +58,9 @@ class Scene:
             return await refuse(403, "Forbidden")(request)
         if request.query.get("watch"):
             return await stream(hold=True)(request)
+        if kind in ("nodes", "pods"):
+            self.begun.append(kind)
+            await self.may_answer.wait()
         items = {"nodes": self.nodes, "pods": self.pods, "configmaps": self.config_maps or []}
         return await listing(*items[kind])(request)
 
@@ -72,7 +81,7 @@ async def observing(scene: Scene, tmp_path: Path, policy: Policy) -> AsyncIterat
             Context,
             SimpleNamespace(
                 log=scene.log,
-                ready=lambda *_: None,
+                ready=lambda kind, *_: scene.synced.append(kind),
                 refusals=Refusals(scene.log),
                 settings=WatcherSettings(),
             ),
@@ -195,11 +204,65 @@ async def test_whoever_asks_gets_a_new_list_and_what_is_gone_is_told(tmp_path: P
     scene = Scene()
     scene.pods = [pod_json(container(limits=GPU))]
     async with observing(scene, tmp_path, Policy()):
-        await scene.until(lambda: bool(scene.of(PodObserved)))
+        await scene.until(lambda: len(scene.synced) == 2)
+        assert scene.of(PodObserved)
         scene.pods = []
         scene.observer.list_again()
-        await scene.until(lambda: bool(scene.of(PodGone)))
+        await scene.until(lambda: len(scene.synced) == 4)
+        assert scene.of(PodGone)
         scene.observer.list_again()  # just now: the API server is asked once
         said = [call.args[0] for call in scene.log.info.call_args_list]
         assert said.count("asked to list again") == 1
         assert said.count("asked to list again, and did so just now") == 1
+
+
+async def test_asks_do_not_end_a_list_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists of a large cluster take longer than the time between asks that are heeded."""
+    clock = [1_000.0]
+    monkeypatch.setattr(
+        "allotment_watcher.observer.time", SimpleNamespace(monotonic=lambda: clock[0])
+    )
+    scene = Scene()
+    both = ["nodes", "pods"]
+
+    def ask_later() -> None:
+        clock[0] += ASKED_EVERY_S + 1
+        scene.observer.list_again()
+
+    async with observing(scene, tmp_path, Policy()):
+        await scene.until(lambda: len(scene.synced) == 2)
+        scene.may_answer = anyio.Event()
+        ask_later()
+        await scene.until(lambda: sorted(scene.begun) == sorted(both * 2))
+        for _ in range(5):
+            ask_later()
+            await anyio.wait_all_tasks_blocked()
+        scene.may_answer.set()
+        await scene.until(lambda: len(scene.synced) >= 4)
+        assert sorted(scene.begun) == sorted(both * 2)
+        scene.observer.list_again()  # it took long, and is there just now
+        assert scene.log.info.call_args.args[0] == "asked to list again, and did so just now"
+        ask_later()
+        scene.observer.list_again()  # at once, before the lists have begun
+        assert scene.log.info.call_args.args[0] == "asked to list again, and a list is under way"
+        await scene.until(lambda: len(scene.synced) == 6)
+    assert sorted(scene.begun) == sorted(both * 3)
+
+
+async def test_what_is_listed_anew_for_another_reason_is_not_ended_by_an_ask(
+    tmp_path: Path,
+) -> None:
+    scene = Scene()
+    async with observing(scene, tmp_path, Policy()):
+        await scene.until(lambda: len(scene.synced) == 2)
+        scene.may_answer = anyio.Event()
+        scene.observer.use(Policy(multi_container=True))
+        await scene.until(lambda: len(scene.begun) == 4)
+        scene.observer.list_again()
+        scene.may_answer.set()
+        await scene.until(lambda: len(scene.synced) == 4)
+        scene.observer.list_again()  # nobody's ask was heeded so far
+        await scene.until(lambda: len(scene.synced) == 6)
+    assert len(scene.begun) == 6
