@@ -9,11 +9,13 @@ from allotment.core.explain import advice
 from allotment.core.explain.counterfactual import Bench, asked_most, found_on
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.life import PodExplanation
+from allotment.core.explain.node import explain_node
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.queue import explain_queue
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply, apply_all
+from allotment.core.queues.round import verdict as verdicts
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import verdict
 from allotment.core.queues.session import Session
@@ -522,6 +524,46 @@ def test_the_work_is_bounded_for_any_number_of_nodes_and_pods(nodes: int, pods: 
     assert bench.asked <= 20 * nodes + 2_000 <= asked_most(nodes)
 
 
+def opened_rounds(monkeypatch: pytest.MonkeyPatch) -> list[ClusterState]:
+    """The states on which rounds are opened from now on."""
+    opened: list[ClusterState] = []
+    really = Rounds.session
+
+    def session(rounds: Rounds, *args: Any) -> Session:
+        opened.append(rounds.state)
+        return really(rounds, *args)
+
+    monkeypatch.setattr(Rounds, "session", session)
+    return opened
+
+
+def calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+    """With what a function is called from now on where verdicts are made."""
+    made: list[tuple[Any, ...]] = []
+    really = getattr(verdicts, name)
+
+    def called(*args: Any) -> Any:
+        made.append(args)
+        return really(*args)
+
+    monkeypatch.setattr(verdicts, name, called)
+    return made
+
+
+def test_a_node_opens_one_round_for_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = queued(("allocate", "backfill"))
+    for number in range(40):
+        request = build.request(build.wants(1_000 + number, 0))
+        world.tell(build.pod(f"w{number}", request, name=f"w{number}", queue="team-b"))
+        refused = msgspec.structs.replace(request, extended=((NUMBER, 1),))
+        world.tell(build.pod(f"r{number}", refused, name=f"r{number}", queue="team-a"))
+    opened, reckoned = opened_rounds(monkeypatch), calls(monkeypatch, "open_books")
+    found = explain_node(world.state, "n1", 1_000)
+    assert [each.verdict for each in found.answers] == ["fits"] * 80
+    assert len(opened) == 1
+    assert len(reckoned) == 1
+
+
 @pytest.mark.parametrize(
     ("cards", "kept"),
     [
@@ -538,14 +580,7 @@ def test_the_rounds_are_bounded_where_a_queue_refuses(
         world.tell(QueueObserved(uid=name, name=name, rv=1))
     world.tell(build.pod("q2", counted(cards), name="q2", queue="team-a"))
     ruled = verdict(world.state, world.state.pods["q2"].fact)
-    opened: list[ClusterState] = []
-    really = Rounds.session
-
-    def session(rounds: Rounds, *args: Any) -> Session:
-        opened.append(rounds.state)
-        return really(rounds, *args)
-
-    monkeypatch.setattr(Rounds, "session", session)
+    opened = opened_rounds(monkeypatch)
     found = advice.pod_advice(world.state, world.state.pods["q2"].fact, ruled)
     assert [each.found.nodes_fit for each in found] == [1] * kept
     assert len({type(each.found.deed) for each in found}) == (2 if kept else 0)

@@ -21,7 +21,7 @@ from allotment.core.explain.views import (
 )
 from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment.core.placement.rules.interpod import situated
-from allotment.core.queues.round.verdict import verdict
+from allotment.core.queues.round.verdict import Verdicts
 from allotment.core.reasons import INSUFFICIENT_GPU_MEMORY
 from allotment.core.units import bytes_text, cpu_text, mib_text, rfc3339
 from allotment_proto.facts import PodRequest
@@ -94,14 +94,15 @@ def _answers(state: ClusterState, node: Node) -> Iterator[Answer]:
         pod = state.pods[uid]
         if pod.fact.problem is None:
             alike.setdefault(pod.fact.request, []).append(pod)
-    found = [_answer(state, node, pods) for pods in alike.values()]
+    verdicts = Verdicts(state)
+    found = [_answer(state, node, verdicts, pods) for pods in alike.values()]
     found.sort(key=lambda each: (not each.fits, -each.pods, each.first))
     yield from found
 
 
-def _answer(state: ClusterState, node: Node, pods: list[Pod]) -> Answer:
+def _answer(state: ClusterState, node: Node, verdicts: Verdicts, pods: list[Pod]) -> Answer:
     fact = pods[0].fact
-    request = situated(verdict(state, fact).tries[-1], state)
+    request = situated(verdicts.of(fact).tries[-1], state)
     steps = node_steps(state, node, request)
     at = next((step for step in steps.host if step.verdict != FITS), None)
     detail = at.detail if at is not None else _cards_text(steps)

@@ -255,6 +255,8 @@ class _Opened(NamedTuple):
     holds: tuple[Hold, ...]
     waiting: dict[str, list[Job]]
     """By queue, in the order in which they come."""
+    limits: dict[str, tuple[ResourceLimit, ...]]
+    """Those of the queues that were asked for, since each takes a look at all jobs."""
 
 
 class _Reckoned(NamedTuple):
@@ -309,33 +311,56 @@ def shut_out(state: ClusterState, fact: PodObserved) -> No | None:
 
 def verdict(state: ClusterState, fact: PodObserved) -> PodVerdict:
     """What a round on this state would ask for the pod, and what its queue says."""
-    never = is_never(state, fact)
-    if fact.uid not in state.pending:
-        return PodVerdict((fact,), never)
-    if fact.local_claims:
-        request = within(fact.request, fact, state, taken(state))
-        fact = msgspec.structs.replace(fact, request=request)
-    if not state.is_batched:
-        return PodVerdict((fact,), never)
-    group = state.groups.get(fact.group)
-    if fact.group and (group is None or group.fact is None):
-        missing = No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
-        return PodVerdict((fact,), never, missing)
-    opened = _open(state)
-    session = opened.session
-    uid = fact.group or SINGLE + fact.uid
-    job = session.jobs.get(uid)
-    if job is None or fact.uid not in job.tasks:
-        view = session.unplaced.get(uid)
-        return PodVerdict((fact,), never, None if view is None else unknown_queue(view))
-    task, in_force = job.tasks[fact.uid], holds_in_force(session, opened.holds)
-    waiting = tuple(_name_of(each) for each in opened.waiting.get(job.queue, ()))
-    no = _refuses(opened, job) or in_force.closed(job) or in_force.allocatable(job, task)
-    wants = task.request
-    if job.phase in WAITING and job.view.min_resources is not None:
-        wants = job.view.min_resources
-    short = tuple(_short(opened, job, no, wants))
-    return PodVerdict(_tries(opened, job, task, fact), never, no, job.queue, waiting, short)
+    return Verdicts(state).of(fact)
+
+
+class Verdicts:
+    """What a round on this state would ask for many pods: it is opened once for all of them, and
+    not for those in which queues have no say. The state stays as it is meanwhile.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._opened: _Opened | None = None
+        self._waiting: dict[str, tuple[str, ...]] = {}
+
+    def of(self, fact: PodObserved) -> PodVerdict:
+        """What it would ask for one pod, and what the pod's queue says."""
+        state = self._state
+        never = is_never(state, fact)
+        if fact.uid not in state.pending:
+            return PodVerdict((fact,), never)
+        if fact.local_claims:
+            request = within(fact.request, fact, state, taken(state))
+            fact = msgspec.structs.replace(fact, request=request)
+        if not state.is_batched:
+            return PodVerdict((fact,), never)
+        group = state.groups.get(fact.group)
+        if fact.group and (group is None or group.fact is None):
+            missing = No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
+            return PodVerdict((fact,), never, missing)
+        if self._opened is None:
+            self._opened = _open(state)
+        return self._in_queue(self._opened, fact, never)
+
+    def _in_queue(self, opened: _Opened, fact: PodObserved, never: bool) -> PodVerdict:
+        session = opened.session
+        uid = fact.group or SINGLE + fact.uid
+        job = session.jobs.get(uid)
+        if job is None or fact.uid not in job.tasks:
+            view = session.unplaced.get(uid)
+            return PodVerdict((fact,), never, None if view is None else unknown_queue(view))
+        task, in_force = job.tasks[fact.uid], holds_in_force(session, opened.holds)
+        if job.queue not in self._waiting:
+            jobs = opened.waiting.get(job.queue, ())
+            self._waiting[job.queue] = tuple(_name_of(each) for each in jobs)
+        no = _refuses(opened, job) or in_force.closed(job) or in_force.allocatable(job, task)
+        wants = task.request
+        if job.phase in WAITING and job.view.min_resources is not None:
+            wants = job.view.min_resources
+        short = tuple(_short(opened, job, no, wants))
+        waiting = self._waiting[job.queue]
+        return PodVerdict(_tries(opened, job, task, fact), never, no, job.queue, waiting, short)
 
 
 def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
@@ -473,7 +498,7 @@ def _open(state: ClusterState) -> _Opened:
     for name, jobs in waiting.items():
         waiting[name] = session.in_job_order(jobs)
     known = tuple(hold for hold in holds if hold.job in session.jobs)
-    return _Opened(state, session, known, waiting)
+    return _Opened(state, session, known, waiting, {})
 
 
 def _queues(opened: _Opened) -> tuple[str, ...]:
@@ -495,7 +520,11 @@ def _short(opened: _Opened, job: Job, no: No | None, wants: Resources) -> Iterat
         return
     name = no.queue or job.queue
     is_at_gate = job.phase in WAITING
-    for limit in _limits(session, name) if name in session.world.queues else ():
+    if name not in session.world.queues:
+        return
+    if name not in opened.limits:
+        opened.limits[name] = _limits(session, name)
+    for limit in opened.limits[name]:
         amount = int(wants.amount(limit.resource)) if limit.resource in wants else 0
         promised = limit.promised if is_at_gate else 0
         if limit.most is not None and amount and limit.allocated + amount > limit.most - promised:
