@@ -15,6 +15,7 @@ from allotment_cli.errors import CliError
 from allotment_cli.explain_text import wants_text
 from allotment_cli.folding import fold_at
 from allotment_cli.manifests import Made, read
+from allotment_cli.moments import moment_text
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, table
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
@@ -54,7 +55,8 @@ def command(
 ) -> None:
     """Ask whether manifests would fit, without applying them.
 
-    Pods are tried in their order, each next to those before it, as a round would.
+    Pods are tried in their order, each next to those before it, as a round would. What the log
+    does not tell is not known here: the queue that a namespace names, and whether claims exist.
     """
     found = anyio.run(_fit, Origin(home, nats, file), files, at)
     if output in DOCUMENTS:
@@ -87,7 +89,7 @@ def fit_lines(found: Fit, *, everything: bool = False) -> list[str]:
     fitting = sum(pod.fits for pod in found.pods)
     pods = f"pod{'s' * (len(found.pods) != 1)}"
     lines = [f"{'Fit':<{LABEL}}{fitting} of {len(found.pods)} {pods} fit now"]
-    lines.append(f"{'As of':<{LABEL}}seq {found.as_of.seq}, {found.as_of.time}")
+    lines.append(f"{'As of':<{LABEL}}seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}")
     if found.skipped:
         lines.append(f"{'Skipped':<{LABEL}}{', '.join(found.skipped)}")
     rows = [
