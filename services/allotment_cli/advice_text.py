@@ -7,6 +7,7 @@ from allotment.core.units import bytes_text, cpu_text
 from allotment_cli.output import heading
 
 NOW = "What would make it fit now (each recomputed, one change at a time)"
+CLOSEST = "No single change is enough; with these more of it would fit (each recomputed)"
 EVER = "What would fit these nodes if they were empty (each recomputed, one change at a time)"
 
 
@@ -16,7 +17,12 @@ def advice_lines(found: Sequence[Counterfactual], *, never: bool = False) -> lis
         return []
     width = max(len(each.text) for each in found)
     lines = [f"  {each.text:<{width}}  {_fit(each)}" for each in found]
-    return ["", heading(EVER if never else NOW), *lines]
+    return ["", heading(EVER if never else NOW if _is_enough(found[0]) else CLOSEST), *lines]
+
+
+def _is_enough(found: Counterfactual) -> bool:
+    """Whether all that is asked for fits then. The first of several is the best."""
+    return found.members_fit is None or found.members_fit == found.members
 
 
 def _fit(found: Counterfactual) -> str:

@@ -25,7 +25,7 @@ from allotment_cli.amounts import compute_text, whole_of_card
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
 from allotment_cli.moments import moment_text
-from allotment_cli.names import meant
+from allotment_cli.names import meant, no_such_node
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
@@ -119,8 +119,7 @@ def _looked_up(folded: Folded, place: str) -> tuple[list[CardView], list[Counted
     name, slash, wanted = place.partition("/")
     node = folded.state.nodes.get(name)
     if node is None:
-        remedy = meant(name, folded.state.nodes, "see: allot get nodes")
-        raise CliError(f"node {name} is not known at seq {folded.seq}", remedy)
+        raise no_such_node(name, folded.state.nodes, folded.seq)
     cards, counted = cards_of(folded.state, node), counted_of(folded.state, node)
     if not slash:
         return cards, counted

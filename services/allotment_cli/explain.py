@@ -17,7 +17,7 @@ from allotment_cli.explain_text import OVER, explanation_lines
 from allotment_cli.folding import Folded, Foreseer, Observer, fold, fold_at
 from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
-from allotment_cli.names import near, pod_name
+from allotment_cli.names import near, no_such_node, pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, screen_width, suggest
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
@@ -50,7 +50,7 @@ COMMANDS = {
 
 ALIASES = {
     **dict.fromkeys(("pods", "po"), "pod"),
-    **dict.fromkeys(("group", "podgroup", "pg"), "gang"),
+    **dict.fromkeys(("group", "podgroup", "pg", "job", "vcjob"), "gang"),
     **dict.fromkeys(("queues", "q"), "queue"),
     **dict.fromkeys(("nodes", "no"), "node"),
 }
@@ -123,7 +123,7 @@ async def run(
         bases = _Bases(story)
         folded = await followed(source, story, at, bases.foresee)
         if node is not None and node not in folded.state.nodes:
-            raise CliError(f"node {node} is not known at seq {folded.seq}", "see: allot get nodes")
+            raise no_such_node(node, folded.state.nodes, folded.seq)
         placed = story.placed
         before = None if placed is None else await bases.state(source, placed.decided.basis)
         kin = None if story.latest is None else await kin_of(source, story, story.latest, folded)

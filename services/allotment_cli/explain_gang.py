@@ -21,7 +21,17 @@ from allotment_cli.errors import CliError
 from allotment_cli.explain_text import wants_text
 from allotment_cli.folding import fold_at
 from allotment_cli.names import near, pod_name
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
+from allotment_cli.output import (
+    DOCUMENTS,
+    Prose,
+    emit,
+    emit_document,
+    heading,
+    screen_width,
+    suggest,
+    table,
+    wrapped,
+)
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
 
@@ -62,7 +72,7 @@ def gang(
     if output in DOCUMENTS:
         emit_document(found, output)
     else:
-        emit(gang_lines(found, everything=all_))
+        emit(wrapped(gang_lines(found, everything=all_), screen_width()))
         suggest(_next(found))
     if exit_code and found.status.phase in WAITS:
         ctx.exit(PENDING_EXIT)
@@ -104,7 +114,7 @@ def _next(found: GangExplanation) -> str:
 
 def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]:
     """The whole screen."""
-    lines = [f"{label:<{LABEL}}{text}".rstrip() for label, text in _head(found)]
+    lines: list[str] = [_prose(label, text) for label, text in _head(found)]
     if found.members:
         shown = found.members if everything else found.members[:MEMBERS_SHOWN]
         lines += ["", heading(f"Members{'':<24}as of seq {found.as_of.seq}")]
@@ -113,8 +123,12 @@ def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]
             lines.append(f"  {len(found.members) - len(shown)} more: --all")
     never = found.status.fits_empty_cluster is False
     lines += advice_lines(found.counterfactuals, never=never)
-    lines += [f"{label:<{LABEL}}{text}".rstrip() for label, text in _tail(found, everything)]
+    lines += [_prose(label, text) for label, text in _tail(found, everything)]
     return lines
+
+
+def _prose(label: str, text: str) -> str:
+    return Prose(f"{label:<{LABEL}}{text}".rstrip(), LABEL)
 
 
 def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:

@@ -12,10 +12,9 @@ from allotment.core.explain.views import CardView, CountedView, model_text, usab
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
 from allotment_cli.amounts import compute_text, whole_of_card
-from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
 from allotment_cli.moments import moment_text
-from allotment_cli.names import meant
+from allotment_cli.names import no_such_node
 from allotment_cli.output import (
     DOCUMENTS,
     emit,
@@ -62,8 +61,7 @@ async def _explain(origin: Origin, name: str, at: str | None) -> NodeExplanation
     async with open_source(origin) as source:
         folded = await fold_at(source, at)
     if name not in folded.state.nodes:
-        remedy = meant(name, folded.state.nodes, "see: allot get nodes")
-        raise CliError(f"node {name} is not known at seq {folded.seq}", remedy)
+        raise no_such_node(name, folded.state.nodes, folded.seq)
     return explain_node(folded.state, name, folded.time_ms)
 
 

@@ -15,7 +15,7 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.views import PERHAPS, asked_whole, card_word
 from allotment.core.ledger.model import ENDED
-from allotment.core.reasons import VOLUME_NOT_READY
+from allotment.core.reasons import QUOTA_CODES, REASONS, VOLUME_NOT_READY
 from allotment.core.units import age_text, bytes_text, cpu_text, duration_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines, place_text, quota_text
@@ -232,6 +232,13 @@ def _ever(status: Status) -> str:
     return f"   (fits an empty cluster: {'yes' if status.fits_empty_cluster else 'no'})"
 
 
+def _refusal(code: str) -> str:
+    """Why a pod is not placed though nodes were not asked, in a few words."""
+    if code in QUOTA_CODES:
+        return "its queue lets it have nothing more"
+    return REASONS[code].text if code in REASONS else code
+
+
 def _status(found: PodExplanation) -> str:
     status, placement = found.status, found.placement
     if status.phase == "Pending" and placement is None:
@@ -244,8 +251,9 @@ def _status(found: PodExplanation) -> str:
             return f"{text}: it is left to the scheduler {status.scheduler}"
         if status.fits_empty_cluster is False:
             text += ", can never fit on these nodes"
-        if status.refused is not None:
-            text += ": its queue lets it have nothing"
+        is_possible = status.fits_empty_cluster is not False
+        if status.refused is not None and (is_possible or status.refused.code in QUOTA_CODES):
+            text += f": {_refusal(status.refused.code)}"
             return f"{text}; {status.fits_now}/{status.nodes} nodes would fit"
         text += f": {status.fits_now}/{status.nodes} nodes fit"
         tries = f"{status.attempts} attempt{'s' * (status.attempts != 1)} in the log"

@@ -26,7 +26,7 @@ from allotment_cli.amounts import compute_text, whole_of_card
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at, take
 from allotment_cli.lazy import LazyGroup
-from allotment_cli.names import meant
+from allotment_cli.names import meant, no_such_node
 from allotment_cli.output import (
     DOCUMENTS,
     Table,
@@ -213,8 +213,7 @@ def cards(
 
     def views(state: ClusterState) -> list[CardView]:
         if node is not None and node not in state.nodes:
-            remedy = meant(node, state.nodes, "see: allot get nodes")
-            raise CliError(f"node {node} is not known at seq {state.seq}", remedy)
+            raise no_such_node(node, state.nodes, state.seq)
         names = [node] if node is not None else sorted(state.nodes)
         there = selected(state)
         return [view for n in names if n in there for view in cards_of(state, state.nodes[n])]

@@ -33,7 +33,7 @@ from allotment_cli import completion
 from allotment_cli.amounts import compute_text, whole_of_card
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
-from allotment_cli.names import meant
+from allotment_cli.names import no_such_node
 from allotment_cli.output import (
     DOCUMENTS,
     bar,
@@ -203,8 +203,7 @@ def _selected(folded: Folded, wanted: Filter) -> list[Node]:
     state = folded.state
     for name in wanted.nodes:
         if name not in state.nodes:
-            remedy = meant(name, state.nodes, "see: allot get nodes")
-            raise CliError(f"node {name} is not known at seq {folded.seq}", remedy)
+            raise no_such_node(name, state.nodes, folded.seq)
     return [
         node
         for node in map(state.nodes.__getitem__, sorted(wanted.nodes or state.nodes))

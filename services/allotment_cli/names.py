@@ -11,12 +11,28 @@ from allotment_cli.errors import CliError
 from allotment_cli.kubeconfig import USUAL_NAMESPACE, Choice, files_of, namespace_of
 from allotment_cli.source import chosen_cluster
 
+KINDS = {
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+    **dict.fromkeys(("gang", "group", "podgroup", "podgroups", "pg"), "group"),
+    **dict.fromkeys(("job", "jobs", "vcjob", "vj"), "group"),
+    **dict.fromkeys(("node", "nodes", "no"), "node"),
+    **dict.fromkeys(("queue", "queues", "q"), "queue"),
+}
+"""Words for kinds as users type them before a slash. A Job is asked for by its group."""
+
 
 def pod_name(text: str, kind: str = "pod", namespace: str | None = None) -> tuple[str, str]:
     """``ns/name``, or ``name`` in the namespace of `-n`, or else in the usual one.
 
-    Raises `CliError` for anything else.
+    A word for the kind may stand before it, as in ``pod/name``. Raises `CliError` for all else.
     """
+    word, slash, rest = text.partition("/")
+    if slash and word in KINDS:
+        if KINDS[word] != kind:
+            raise CliError(f"{text} is no {kind}", f"give {kind}/NAME, or NAMESPACE/NAME")
+        text = rest
+    elif text in KINDS:
+        raise CliError(f"{text} alone names no {kind}", f"give {text}/NAME")
     given, slash, name = text.rpartition("/")
     if slash and namespace is not None and given != namespace:
         raise CliError(
@@ -53,6 +69,16 @@ def meant(name: str, known: Iterable[str], otherwise: str) -> str:
     """A remedy for a name that is not known: the nearest that is, or else what to run."""
     close = get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]}?" if close else otherwise
+
+
+def no_such_node(name: str, known: Iterable[str], seq: int) -> CliError:
+    """What to raise for a node that is not there: misspelt, or gone."""
+    close = get_close_matches(name, list(known), n=1)
+    guess = f"did you mean {close[0]}? " if close else ""
+    return CliError(
+        f"there is no node {name} at seq {seq}",
+        f"{guess}if it went, its records say when: allot log --node {name}",
+    )
 
 
 def near(namespace: str, name: str, known: Iterable[str]) -> str:

@@ -107,7 +107,7 @@ def wait(
     limit_ms = duration_ms(timeout)
     if limit_ms is None or limit_ms < 0:
         raise CliError(f"--timeout {timeout!r} is not a duration", "give one like 90s, 5m or 0")
-    names = [_name(text, namespace) for text in pods]
+    names = [pod_name(text, "pod", namespace) for text in pods]
     waited = anyio.run(_wait, Origin(home, nats, file), names, condition, limit_ms)
     for name in names:
         if waited.answers[name] is Answer.YES:
@@ -122,12 +122,6 @@ def wait(
     if not never and limit_ms and file is None:
         note(f"allot: waited for {age_text(limit_ms // 1000)}")
     ctx.exit(IMPOSSIBLE if never else TIMED_OUT)
-
-
-def _name(text: str, namespace: str | None) -> tuple[str, str]:
-    kind, slash, rest = text.partition("/")
-    is_kind = slash and kind in ("pod", "pods", "po")
-    return pod_name(rest if is_kind else text, "pod", namespace)
 
 
 async def _wait(

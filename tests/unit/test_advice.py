@@ -394,7 +394,9 @@ def test_a_quota_says_held_limit_and_wanted_and_where_there_is_room(
     lines = explanation_lines(found)
     assert f"Because    queue team-a: 2 of 2 {NUMBER} held, wants 1" in lines
     assert "Queue      position 1 of 1 in team-a" in lines
-    assert lines[1].startswith("Status     Pending 1s: its queue lets it have nothing; 1/1 nodes")
+    assert lines[1].startswith(
+        "Status     Pending 1s: its queue lets it have nothing more; 1/1 nodes"
+    )
     assert {text for text, _ in changes(found)} == {
         "in queue default",
         "in queue team-b",

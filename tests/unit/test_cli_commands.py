@@ -101,10 +101,10 @@ def test_unreadable_records_are_told_of(tmp_path: Path) -> None:
     [
         (("get", "nodes"), "local mode is not running at /nonexistent/home"),
         (("get", "nodes", "--at", "99", "--file", "LOG"), "sequence 99 is not in the log yet"),
-        (("get", "cards", "--node", "nope", "--file", "LOG"), "node nope is not known at seq 31"),
+        (("get", "cards", "--node", "nope", "--file", "LOG"), "there is no node nope at seq 31"),
         (("explain", "pod", "a/b/c", "--file", "LOG"), "'a/b/c' is not the name of a pod"),
         (("explain", "pod", "nope", "--file", "LOG"), "pod default/nope is not in the log"),
-        (("explain", "pod", "big", "--node", "x", "--file", "LOG"), "node x is not known"),
+        (("explain", "pod", "big", "--node", "x", "--file", "LOG"), "there is no node x at"),
         (("log", "--type", "Bond", "--file", "LOG"), "--type 'Bond' is not a type of event"),
         (("log", "--pod", "a", "--node", "b", "--file", "LOG"), "exclude each other"),
         (("log", "--card", "gpu-01", "--file", "LOG"), "--card 'gpu-01' is not a card"),

@@ -341,3 +341,28 @@ def test_what_every_pod_tolerates_is_no_part_of_what_one_asks_for(tmp_path: Path
     log = recorder.write(tmp_path / "log.jsonl")
     told = json.loads(allot("story", "default/p", "--file", str(log), "-o", "json").stdout)
     assert told["ask"]["tolerations"] == ["dedicated=serving:NoSchedule"]
+
+
+@pytest.mark.parametrize("name", ["pod/llama", "po/research/llama", "research/llama", "llama"])
+@pytest.mark.parametrize("command", [("story",), ("trace",), ("explain", "pod")])
+def test_a_pod_is_taken_by_the_name_that_get_prints(
+    command: tuple[str, ...], name: str, log: Path
+) -> None:
+    result = allot(*command, name, "-n", "research", "--file", str(log))
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("name", ["gang/llama", "node/llama", "pod"])
+def test_what_is_no_pod_is_not_waited_for(name: str, log: Path) -> None:
+    result = allot("wait", name, "--timeout", "0", "--file", str(log))
+    assert result.exit_code == 2
+    assert "is no pod" in result.stderr or "alone names no pod" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("blame", "gpu-9"), ("explain", "node", "gpu-9"), ("get", "cards", "--node", "gpu-9")]
+)
+def test_a_node_that_is_not_there_may_have_gone(words: tuple[str, ...], log: Path) -> None:
+    result = allot(*words, "--file", str(log))
+    assert result.exit_code == 2
+    assert "allot log --node gpu-9" in result.stderr

@@ -508,7 +508,7 @@ TABLE: Final = (
     Reason(
         CLUSTER_INSUFFICIENT,
         Cure.PODS,
-        "the cluster has too little left for the request, whatever the quota",
+        "the cluster has too little left beside what runs and was promised",
         "ask for less, wait until other pods end, or add nodes",
         is_of_group=True,
     ),
