@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.core.explain import fitting
 from allotment.core.explain.fitting import Fit
 from allotment_cli.main import main
+from allotment_proto.events import QueueObserved
 from allotment_proto.facts import Policy
+from tests import build
 from tests.recording import Recorder
+from tests.unit.rounds_world import World, group
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 LISTED = (
@@ -183,3 +188,33 @@ def test_a_mistake_in_a_manifest_is_no_defect_of_ours(text: str, tmp_path: Path)
     result = CliRunner().invoke(main, ["fit", "-f", str(manifest), "--file", str(path)])
     assert result.exit_code in (0, 2), result.exception
     assert result.exit_code == 0 or str(manifest) in result.stderr
+
+
+@pytest.mark.parametrize("is_gang", [True, False])
+@pytest.mark.parametrize("queue", ["default", "closed"])
+def test_what_equal_pods_hear_is_asked_once(
+    is_gang: bool, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes once for each request; what would help once for a gang, or for equal pods."""
+    world = World(build.node("n1", 1))
+    world.tell(QueueObserved(uid="c", name="closed", rv=1, state="Closed"))
+    request = build.request(build.wants(9_000, 0))
+    if is_gang:
+        world.tell(group("g", 8, queue=queue))
+    for number in range(8):
+        where = {"group": "default/g"} if is_gang else {"queue": queue}
+        world.tell(build.pod(f"p{number}", request, name=f"p{number}", **where))
+    asked: list[str] = []
+    for name in ("advice", "codes", "fits_empty_cluster", "lacks"):
+        really = getattr(fitting, name)
+
+        def called(*args: Any, _name: str = name, _really: Any = really, **named: Any) -> Any:
+            asked.append(_name)
+            return _really(*args, **named)
+
+        monkeypatch.setattr(fitting, name, called)
+    found = fitting.fit(world.state, [f"p{n}" for n in range(8)], world.seq, 1_000)
+    waiting = [each for each in found.pods if not each.fits]
+    assert len(waiting) == (7 if queue == "default" and not is_gang else 8)
+    assert len({each.counterfactuals for each in waiting}) == 1
+    assert sorted(asked) == ["advice", "codes", "fits_empty_cluster", "lacks"]

@@ -4,11 +4,12 @@ The state is the caller's own and is used up: the pods are in it as if they had 
 those that find a place take it. The others are explained like any pod that waits.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.advice import advice
+from allotment.core.explain.advice import advice, is_gang
 from allotment.core.explain.lacks import lacks
 from allotment.core.explain.nodes import codes, funnel
 from allotment.core.explain.pod import beside, fits_empty_cluster
@@ -30,10 +31,11 @@ from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import notes_of, stamped
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import unserved
-from allotment.core.queues.round.verdict import round_outcome, verdict
+from allotment.core.queues.round.verdict import PodVerdict, Verdicts, round_outcome
 from allotment.core.reasons import problem_text, shown_cause
 from allotment.core.units import rfc3339
 from allotment_proto.events import Decided, Placement, PodObserved, Refusal
+from allotment_proto.facts import PodRequest
 
 _FIT_SCHEMA = "allotment.dev/fit/v1"
 
@@ -94,13 +96,14 @@ def fit(
     )
     apply(state, decided, state.seq + 1)  # the others find what these leave
     refused = {refusal.uid: refusal for refusal in outcome.refusals}
+    unplaced = _Unplaced(state, placed.keys())
     pods = []
     for uid in uids:
         fact = state.pods[uid].fact
         if uid in placed:
             pods.append(_placed(state, fact, placed[uid]))
         else:
-            pods.append(_refused(state, fact, refused.get(uid), placed.keys()))
+            pods.append(unplaced.explained(fact, refused.get(uid)))
     return Fit(
         schema=_FIT_SCHEMA,
         as_of=AsOf(seq=seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
@@ -123,52 +126,96 @@ def _placed(state: ClusterState, fact: PodObserved, placement: Placement) -> Fit
     )
 
 
-def _refused(
-    state: ClusterState,
-    fact: PodObserved,
-    refusal: Refusal | None,
-    placed: Collection[str],
-) -> FitPod:
-    problem = fact.problem
-    if problem is None and refusal is not None and not refusal.nodes:
-        problem = refusal.problem
-    bare = FitPod(
-        namespace=fact.namespace,
-        name=fact.name,
-        fits=False,
-        request=request_of(fact.request),
-        problem="" if problem is None else problem_text(problem),
-        notes=beside(state, fact, waits=True),
-    )
-    if fact.problem is not None or fact.uid not in state.pending:
-        return bare
-    ruled = verdict(state, fact)
-    asked = situated(ruled.tries[-1], state)
-    answers = codes(state, asked)
-    never = not fits_empty_cluster(state, asked)
-    steps = tuple(funnel(answers))
-    counted = {code: n for step in steps for code, n in step.reasons.items()}
-    cause = shown_cause(tuple(counted.items())) if counted else ""
-    return msgspec.structs.replace(
-        bare,
-        nodes=len(answers),
-        nodes_fit=steps[-1].left,
-        cause=cause if ruled.no is None else ruled.no.code,
-        refused=None if ruled.no is None else reason_of(ruled.no),
-        quota=quota_of(ruled.short),
-        notes=bare.notes + notes_of(state, asked, counted.items()) + unserved(state, asked),
-        fits_empty_cluster=not never,
-        funnel=steps,
-        lacks=lacks(state, asked, answers),
-        counterfactuals=tuple(
-            each
-            for each in advice(state, fact, ruled, asked, never=never)
-            if each.change.path != "/pods" or not _ends(state, placed, each.change.value)
-        ),
-    )
+class _Nodes(NamedTuple):
+    """What the nodes say to a request."""
+
+    answers: list[str]
+    funnel: tuple[Step, ...]
+    lacks: tuple[Lack, ...]
+    notes: tuple[str, ...]
+    never: bool
 
 
-def _ends(state: ClusterState, uids: Collection[str], names: object) -> bool:
-    """Whether a change ends a pod that is only asked about."""
-    asked = {f"{state.pods[uid].fact.namespace}/{state.pods[uid].fact.name}" for uid in uids}
-    return isinstance(names, tuple) and not asked.isdisjoint(names)
+class _Unplaced:
+    """The pods that found no place, explained. A state is asked once for all of them, the nodes
+    once for each request, and what would help once for each group, or for pods that are equal.
+    """
+
+    def __init__(self, state: ClusterState, placed: Iterable[str]) -> None:
+        self._state = state
+        facts = (state.pods[uid].fact for uid in placed)
+        self._placed = frozenset(f"{fact.namespace}/{fact.name}" for fact in facts)
+        self._verdicts = Verdicts(state)
+        self._nodes: dict[PodRequest, _Nodes] = {}
+        self._advice: dict[Hashable, tuple[Counterfactual, ...]] = {}
+
+    def explained(self, fact: PodObserved, refusal: Refusal | None) -> FitPod:
+        """One of them, and what its round said of it."""
+        state, problem = self._state, fact.problem
+        if problem is None and refusal is not None and not refusal.nodes:
+            problem = refusal.problem
+        bare = FitPod(
+            namespace=fact.namespace,
+            name=fact.name,
+            fits=False,
+            request=request_of(fact.request),
+            problem="" if problem is None else problem_text(problem),
+            notes=beside(state, fact, waits=True),
+        )
+        if fact.problem is not None or fact.uid not in state.pending:
+            return bare
+        ruled = self._verdicts.of(fact)
+        asked = situated(ruled.tries[-1], state)
+        if asked not in self._nodes:
+            self._nodes[asked] = self._asked_nodes(asked)
+        nodes = self._nodes[asked]
+        counted = tuple((code, n) for step in nodes.funnel for code, n in step.reasons.items())
+        cause = shown_cause(counted) if counted else ""
+        return msgspec.structs.replace(
+            bare,
+            nodes=len(nodes.answers),
+            nodes_fit=nodes.funnel[-1].left,
+            cause=cause if ruled.no is None else ruled.no.code,
+            refused=None if ruled.no is None else reason_of(ruled.no),
+            quota=quota_of(ruled.short),
+            notes=bare.notes + nodes.notes,
+            fits_empty_cluster=not nodes.never,
+            funnel=nodes.funnel,
+            lacks=nodes.lacks,
+            counterfactuals=self._advised(fact, ruled, asked, never=nodes.never),
+        )
+
+    def _asked_nodes(self, asked: PodRequest) -> _Nodes:
+        state = self._state
+        answers = codes(state, asked)
+        steps = tuple(funnel(answers))
+        counted = {code: n for step in steps for code, n in step.reasons.items()}
+        return _Nodes(
+            answers=answers,
+            funnel=steps,
+            lacks=lacks(state, asked, answers),
+            notes=notes_of(state, asked, counted.items()) + unserved(state, asked),
+            never=not fits_empty_cluster(state, asked),
+        )
+
+    def _advised(
+        self, fact: PodObserved, ruled: PodVerdict, asked: PodRequest, *, never: bool
+    ) -> tuple[Counterfactual, ...]:
+        """What would help, without the end of pods that are only asked about."""
+        key: Hashable = asked
+        if not never and is_gang(self._state, fact.group):
+            key = fact.group
+        elif not never and ruled.no is not None:
+            alike = msgspec.structs.replace(fact, uid="", name="", rv=0, created_ms=0)
+            key = asked, alike, ruled.no.code, ruled.no.queue
+        if key not in self._advice:
+            self._advice[key] = tuple(
+                each
+                for each in advice(self._state, fact, ruled, asked, never=never)
+                if each.change.path != "/pods" or not self._ends(each.change.value)
+            )
+        return self._advice[key]
+
+    def _ends(self, names: object) -> bool:
+        """Whether a change ends a pod that is only asked about."""
+        return isinstance(names, tuple) and not self._placed.isdisjoint(names)
