@@ -11,7 +11,7 @@ import pytest
 
 from allotment.core.logport import Record
 from allotment.core.queues.round.objections import objection
-from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.round.rounds import RULES, Rounds
 from allotment_binder.deciding import Answer, Deciding
 from allotment_proto import subjects
 from allotment_proto.codec import encode
@@ -299,6 +299,7 @@ FORGED: dict[str, dict[str, Any]] = {
     "a group that nobody knows": {"shorts": (Short("a/b", "", "x", 1, 1, 0, tried=True),)},
     "another policy": {"policy": 1_000},
     "cycles that nobody decided": {"assumed": ("c0",)},
+    "rules that are not known yet": {"rules": RULES + 1},
     "another pod's name": {
         "refusals": (Refusal("equal-w-0", "kube-system", "dns", 1, (("InsufficientCPU", 1),)),)
     },

@@ -18,7 +18,7 @@ from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING, Status, Task
 from allotment.core.queues.reservations import HoldsInForce, holds_in_force
 from allotment.core.queues.round.bounding import Bounding
-from allotment.core.queues.round.rounds import Opening, Rounds
+from allotment.core.queues.round.rounds import RULES, Opening, Rounds
 from allotment.core.queues.work import Job
 from allotment_proto.events import Placement
 from allotment_proto.messages import Proposal
@@ -50,6 +50,8 @@ def _misnamed(state: ClusterState, proposal: Proposal) -> str:
     """What is wrong with a proposal whatever it proposes."""
     if proposal.policy != state.policy_seq:
         return f"it was made under policy {proposal.policy}, in force is {state.policy_seq}"
+    if proposal.rules > RULES:
+        return f"it was made by rules {proposal.rules}, known are those up to {RULES}"
     if proposal.assumed:
         return "it stands on cycles that are not decided"
     if len({refusal.uid for refusal in proposal.refusals}) < len(proposal.refusals):
