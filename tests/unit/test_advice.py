@@ -187,6 +187,57 @@ def test_a_mode_is_named_with_its_annotation() -> None:
     assert "name the mode mps (annotation volcano.sh/vgpu-mode: mps)  1 node" in text
 
 
+def mps_beside_another() -> Recorder:
+    """A node in the mode mps with an L40S, and one A100."""
+    log = Recorder()
+    card = build.card(0, model="NVIDIA-L40S", memory_mib=46_068, mode="mps")
+    inventory = msgspec.structs.replace(build.node("x", [card]).inventories[0], mode="mps")
+    mps = msgspec.structs.replace(build.node("gpu-mps", 0), inventories=(inventory,))
+    log.append("allot.log.node.x", "w", mps)
+    log.node("gpu-a", "NVIDIA-A100", cards=1)
+    return log
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        with_selection(vgpu(), use_types=("H200",)),
+        vgpu(count=9),
+        vgpu(memory_mib=100_000),
+    ],
+    ids=["another model", "too many cards", "too much memory"],
+)
+def test_a_mode_is_not_offered_to_a_pod_that_does_not_fit_its_nodes_even_empty(
+    asked: PodRequest,
+) -> None:
+    log = mps_beside_another()
+    log.decide(log.pod("p", asked))
+    text = shown(log)
+    assert "1 node has the mode mps, and the pod names no mode" in text
+    assert "to use them name" not in text, text
+
+
+def test_what_nodes_lack_is_not_said_of_a_pod_that_fits_or_that_its_queue_refuses() -> None:
+    log = mps_beside_another()
+    log.pod("p", vgpu())
+    assert explained(log, "p").lacks == ()
+    world = batched_world()
+    world.tell(build.pod("first", vgpu(count=8, cores_pct=100), name="first"))
+    world.decide()
+    world.tell(build.pod("lost", vgpu(), name="lost", queue="nowhere"))
+    found = of_world(world, "lost")
+    assert found.status.refused is not None
+    assert found.status.fits_now == 0
+    assert found.lacks == ()
+
+
+def batched_world() -> World:
+    """A node and a queue."""
+    world = World(build.node("n1", 8), policy=Policy(tiers=TIERS, actions=("allocate",)))
+    world.tell(QueueObserved(uid="a", name="team-a", rv=1))
+    return world
+
+
 ON_NODE: dict[str, tuple[PodRequest, str, tuple[str, str, str]]] = {
     "a taint": (
         vgpu(),

@@ -8,6 +8,8 @@ which they refuse.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import msgspec
+
 from allotment.core import reasons
 from allotment.core.explain.counterfactual import (
     expression_text,
@@ -19,7 +21,7 @@ from allotment.core.explain.counterfactual import (
     term_text,
     wrong_labels,
 )
-from allotment.core.explain.nodes import FITS, present
+from allotment.core.explain.nodes import FITS, fits_emptied, present
 from allotment.core.explain.schema import Lack
 from allotment.core.explain.views import card_word, model_text
 from allotment.core.ledger.model import ClusterState, Node
@@ -36,8 +38,10 @@ _SHOWN = 4
 
 def lacks(state: ClusterState, request: PodRequest, answers: Sequence[str]) -> tuple[Lack, ...]:
     """What stands behind each counted reason, that of the cause first. `answers` are those of
-    `nodes.codes`.
+    `nodes.codes`. Nothing if a node takes it: then the nodes are not why the pod waits.
     """
+    if FITS in answers:
+        return ()
     refusing: dict[str, list[Node]] = {}
     for node, code in zip(present(state), answers, strict=True):
         if code != FITS:
@@ -116,9 +120,18 @@ def _modes(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> I
     asked = request.selection.mode
     said = f"the pod demands {asked}" if asked else "the pod names no mode"
     for key, family in mode_keys(request).items():
-        there = Counter(node.ledgers[family].mode for node in nodes if family in node.ledgers)
+        having = [node for node in nodes if family in node.ledgers]
+        there = Counter(node.ledgers[family].mode for node in having)
         for mode, number in there.most_common(_SHOWN):
-            yield f"{_nodes(number)} the mode {mode}, and {said}; to use them name {key}: {mode}"
+            named = msgspec.structs.replace(
+                request, selection=msgspec.structs.replace(request.selection, mode=mode)
+            )
+            would_fit = any(
+                node.ledgers[family].mode == mode and fits_emptied(state, node, named)
+                for node in having
+            )
+            more = f"; to use them name {key}: {mode}" if would_fit else ""
+            yield f"{_nodes(number)} the mode {mode}, and {said}{more}"
 
 
 def _selected(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:

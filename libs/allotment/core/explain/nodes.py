@@ -34,7 +34,7 @@ from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, mode_fits, rules_of
 from allotment.core.placement.devices.free import Free, need_cores_pct, need_memory_mib
 from allotment.core.placement.rules.attachments import attaching
-from allotment.core.placement.rules.bounds import bounds_of, kept_back, texts_of
+from allotment.core.placement.rules.bounds import bounds_of, by_itself, kept_back, texts_of
 from allotment.core.placement.rules.counted_cards import models_text
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import (
@@ -70,6 +70,13 @@ def emptied(node: Node) -> Node:
     twin = Node(node.name, node.row)
     twin.rebuild(msgspec.structs.replace(fact, ready=True, unschedulable=False))
     return twin
+
+
+def fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
+    """Whether the node would take it if nobody held anything, whatever it says about other pods."""
+    if node.fact is None:
+        return False
+    return not isinstance(fits(emptied(node), by_itself(request), state.policy), str)
 
 
 def codes(state: ClusterState, request: PodRequest) -> list[str]:

@@ -26,7 +26,7 @@ from allotment.core.explain.nodes import (
     FITS,
     closest,
     codes,
-    emptied,
+    fits_emptied,
     fragmentation,
     funnel,
     node_steps,
@@ -66,7 +66,6 @@ from allotment.core.explain.views import (
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
-from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, unserved
@@ -129,7 +128,9 @@ def explain(
         else (),
         fragmentation=fragmentation(state, asked) if one_day else None,
         waiting_for=_waiting_for(state, asked) if short_of_room else None,
-        lacks=lacks(state, asked, answers) if waits and steps else (),
+        lacks=lacks(state, asked, answers)
+        if short_of_room and (ruled.no is None or not one_day)
+        else (),
         counterfactuals=advice(state, fact, ruled, asked, never=not one_day and short_of_room)
         if waits
         and fact.problem is None
@@ -174,7 +175,7 @@ def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
     """Whether a node would take it if nobody held anything; cordons and outages do not count, nor
     what it says about other pods.
     """
-    return any(_fits_emptied(state, node, request) for node in state.nodes.values())
+    return any(fits_emptied(state, node, request) for node in state.nodes.values())
 
 
 def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
@@ -182,7 +183,7 @@ def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
     room, kept, change = 0, 0, 0
     around = look_around(list(state.nodes.values()), request)
     for node in state.nodes.values():
-        if _fits_emptied(state, node, request):
+        if fits_emptied(state, node, request):
             answer = fits(node, request, state.policy, around=around)
             if answer in KEPT_BACK:
                 kept += 1
@@ -195,13 +196,6 @@ def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
     if room:
         return WaitingFor(kind="Release", nodes=room)
     return WaitingFor(kind="NodeChange", nodes=change) if change else None
-
-
-def _fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
-    if node.fact is None:
-        return False
-    bare = by_itself(request)
-    return not isinstance(fits(emptied(node), bare, state.policy), str)
 
 
 def _status(
