@@ -93,6 +93,8 @@ async def fold_at(
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
     elif says:
         note(f"as of {moments.moment_text(folded.time_ms)}, seq {folded.seq}")
+        if not folded.seq and await source.last_seq():
+            note("nothing was known then: the log begins later")
     return folded
 
 

@@ -91,7 +91,10 @@ async def _document(origin: Origin, first: str | None, last: str | None, by: str
     async with open_source(origin) as source:
         journal = await journal_of(source)
         now_ms = source.now_ms()
-        from_ms = await _begin_ms(source) if first is None else await _ms(source, first, "--from")
+        begin_ms = await _begin_ms(source)
+        from_ms = begin_ms if first is None else await _ms(source, first, "--from")
+        if from_ms < begin_ms:
+            note(f"the log begins at {moments.moment_text(begin_ms)}")
         to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
     if from_ms > to_ms:
         raise CliError(

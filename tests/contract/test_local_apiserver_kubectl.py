@@ -135,6 +135,7 @@ def test_describe_a_pod_and_its_node(kubectl: Kubectl) -> None:
     assert "0/1 nodes are available" in kubectl("describe", "pod", "on-node")
     assert "FailedScheduling" in kubectl("events", "--for", "pod/on-node")
     assert "pod/on-node" in kubectl("get", "events")
+    assert "pod/on-node" in kubectl("get", "events", "--sort-by=.lastTimestamp")
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",

@@ -366,3 +366,10 @@ def test_a_node_that_is_not_there_may_have_gone(words: tuple[str, ...], log: Pat
     result = allot(*words, "--file", str(log))
     assert result.exit_code == 2
     assert "allot log --node gpu-9" in result.stderr
+
+
+def test_a_moment_before_the_log_is_said(log: Path) -> None:
+    result = allot("get", "pods", "--at", "2020-01-01", "--file", str(log))
+    assert "nothing was known then: the log begins later" in result.stderr
+    used = allot("usage", "--from", "2020-01-01", "--file", str(log))
+    assert "the log begins at 2026-11-20" in used.stderr

@@ -136,6 +136,8 @@ def _update_secret(
 def _create_event(_world: World, event: JsonObject) -> JsonObject:
     if errors := event_errors(event):
         raise invalid("Event", "", event["metadata"]["name"], errors)
+    for name in ("firstTimestamp", "lastTimestamp"):  # null, not left out: kubectl sorts by them
+        event.setdefault(name, None)
     return event
 
 
