@@ -10,16 +10,20 @@ here: what it would not print as itself is escaped, a line break included. A lin
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from allotment.adapters.telemetry.log import printable
 
 GAP = "  "
+READERS = frozenset(("blame", "explain", "get", "ledger", "log", "story", "trace"))
+"""Commands that take the options which say where the log is."""
 DOCUMENTS = ("json", "yaml")
 """Formats of `-o` in which the whole answer is one document."""
 TINTS = {
@@ -130,8 +134,22 @@ def note(text: str) -> None:
 
 
 def suggest(command: str) -> None:
-    """The one command worth running next."""
-    note(f"next: {command}")
+    """The one command worth running next, about the same log as the one that runs."""
+    words = command.split(" ")
+    same_log = _same_log() if words[0] == "allot" and words[1] in READERS else []
+    at = words.index("show") if "show" in words else len(words)
+    note(f"next: {' '.join([*words[:at], *same_log, *words[at:]])}")
+
+
+def _same_log() -> list[str]:
+    """The options by which the running command was told on its command line where the log is."""
+    ctx, found = click.get_current_context(silent=True), []
+    while ctx is not None:
+        for name in ("file", "nats", "home", "context", "kubeconfig"):
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                found += [f"--{name}", shlex.quote(str(ctx.params[name]))]
+        ctx = ctx.parent
+    return found
 
 
 def heading(text: str) -> str:

@@ -91,7 +91,7 @@ def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:
     words = shlex.split(command)
     at = words.index("show") if "show" in words else len(words)
     result = CliRunner().invoke(main, [*words[:at], "--file", str(log_file), *words[at:]])
-    shown = screen(command, result)
+    shown = screen(command, result).replace(f" --file {log_file}", "")
     path = SCREENS / f"{name}.txt"
     if rewrite:
         path.write_text(shown)

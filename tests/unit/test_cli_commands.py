@@ -82,7 +82,7 @@ def test_a_lie_in_the_log_is_found_and_ends_with_1(tmp_path: Path) -> None:
     text = allot("replay", "--verify", "--file", str(path))
     assert text.exit_code == 1
     assert "first difference: decision at seq 3" in text.stdout
-    assert "next: allot log show 3" in text.stderr
+    assert f"next: allot log --file {path} show 3" in text.stderr
 
 
 def test_unreadable_records_are_told_of(tmp_path: Path) -> None:

@@ -373,3 +373,12 @@ def test_a_moment_before_the_log_is_said(log: Path) -> None:
     assert "nothing was known then: the log begins later" in result.stderr
     used = allot("usage", "--from", "2020-01-01", "--file", str(log))
     assert "the log begins at 2026-11-20" in used.stderr
+
+
+def test_the_next_command_is_about_the_same_log(log: Path) -> None:
+    told = allot("blame", "gpu-01/GPU-0", "--file", str(log)).stderr
+    assert f"next: allot log --file {log} show " in told
+    (line,) = [line for line in told.splitlines() if line.startswith("next: allot ")]
+    assert allot(*line.removeprefix("next: allot ").split()).exit_code == 0
+    told = allot("story", "research/llama", "--file", str(log)).stderr
+    assert f"next: allot explain pod research/llama --file {log}" in told
