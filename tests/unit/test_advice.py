@@ -472,7 +472,7 @@ def test_a_queue_that_does_not_exist_is_told_with_those_that_do() -> None:
     world.decide()
     found = of_world(world, "q4")
     text = "\n".join(explanation_lines(found))
-    assert "queue team-q does not exist; there are default, team-a, team-b; did you mean" in text
+    assert "queue team-q does not exist; did you mean team-b?" in text
     assert "not tried yet" not in text
     assert ("in queue team-b", 1) in changes(found)
 

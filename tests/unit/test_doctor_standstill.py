@@ -9,6 +9,8 @@ from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
 from allotment.core.explain.doctor.standstill import Work, of_standstill, work_of
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Setting
+from allotment.core.placement import unserved
+from allotment.core.queues.round import verdict
 from allotment_proto.events import Bound, Decided, Event, NodeGone, QueueObserved, Refusal
 from allotment_proto.facts import Problem
 from tests import build
@@ -227,3 +229,49 @@ def test_annotations_that_nobody_reads_are_named_also_of_pods_that_run() -> None
         "volcano.sh/vgpu-use-gpuuuid?"
     )
     assert found.never_start == 0
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names for which it was looked which one may be meant."""
+    names: list[str] = []
+
+    def nearest(name: str, known: set[str]) -> str:
+        names.append(name)
+        return unserved.nearest(name, known)
+
+    monkeypatch.setattr(verdict, "nearest", nearest)
+    return names
+
+
+QUEUES = [QueueObserved(uid=f"q{n}", name=f"team-{n:04}", rv=1) for n in range(1_000)]
+
+
+def test_a_queue_is_looked_for_once_and_few_are_named(compared: list[str]) -> None:
+    pods = [build.pod(f"p{n}", queue="elsewhere") for n in range(50)]
+    (found,) = findings(build.state_of(*QUEUES, build.node("n1"), *pods), NOW_MS)
+    assert found.message == (
+        "queue elsewhere does not exist; there are default, team-0000, team-0001, team-0002, "
+        "team-0003, team-0004, team-0005, team-0006 and 993 more"
+    )
+    assert (found.pods_total, found.never_start) == (50, 50)
+    assert compared == ["elsewhere"]
+
+
+def test_findings_of_one_kind_are_few(compared: list[str]) -> None:
+    """Each of 500 pods names another queue that does not exist; one of them is named by two."""
+    pods = [build.pod(f"p{n:03}", queue=f"lost{n}") for n in range(500)]
+    pods.append(build.pod("twice", queue="lost77"))
+    found = findings(build.state_of(*QUEUES, build.node("n1"), *pods), NOW_MS)
+    assert [one.code for one in found] == ["QueueUnknown"] * 21
+    assert max(one.pods_total for one in found[:20]) == 2
+    rest = found[-1]
+    assert rest.subject == "the other 480 pods"
+    assert rest.message.startswith("480 more of this kind; the first: queue lost")
+    assert (rest.pods_total, len(rest.pods)) == (480, 100)
+    assert sum(one.never_start for one in found) == 501
+    assert len(compared) <= 64
+
+
+def test_there_always_is_a_default_queue() -> None:
+    assert findings(build.state_of(QUEUES[0], build.node("n1"), build.pod("p")), NOW_MS) == []

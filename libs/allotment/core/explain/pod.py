@@ -7,7 +7,6 @@ its decision was made on.
 
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import msgspec
 
@@ -68,14 +67,12 @@ from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
-from allotment.core.placement.unserved import misread, unserved
-from allotment.core.queues.round.verdict import PodVerdict, verdict
+from allotment.core.placement.unserved import misread, nearest, unserved
+from allotment.core.queues.round.verdict import PodVerdict, missing_queue, verdict
 from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, REASONS, problem_text, shown_cause
 from allotment.core.units import rfc3339
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding, PodRequest, Policy
-
-_NAMES_SHOWN = 8
 
 
 def explain(
@@ -262,21 +259,12 @@ def beside(state: ClusterState, fact: PodObserved, *, waits: bool) -> tuple[str,
         return ()
     if fact.scheduler not in ours:
         said = f"its schedulerName is {fact.scheduler}; this scheduler answers to {', '.join(ours)}"
-        return (said + _meant(fact.scheduler, ours),)
+        near = nearest(fact.scheduler, set(ours))
+        return (said + (f"; did you mean {near}?" if near else ""),)
     group = state.groups.get(fact.group)
     queue = fact.queue if group is None or group.fact is None else group.fact.queue
-    if state.is_batched and queue and queue not in {*state.queues, DEFAULT_QUEUE}:
-        there = sorted({*state.queues, DEFAULT_QUEUE})
-        more = f" and {len(there) - _NAMES_SHOWN} more" if len(there) > _NAMES_SHOWN else ""
-        said = f"queue {queue} does not exist; there are {', '.join(there[:_NAMES_SHOWN])}{more}"
-        return (said + _meant(queue, there),)
-    return ()
-
-
-def _meant(name: str, names: Sequence[str]) -> str:
-    """``; did you mean …?`` if one of the names is near."""
-    near = get_close_matches(name, names, 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    no = missing_queue(state, queue or DEFAULT_QUEUE) if state.is_batched else None
+    return () if no is None else (no.message,)
 
 
 def _waits(state: ClusterState, pod: Pod | None) -> str:

@@ -7,6 +7,8 @@ A pod is counted once, under the first cause that is found; what follows from it
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from allotment.core.explain.doctor.finding import (
     PODS_MAX,
     WARNING,
@@ -20,7 +22,7 @@ from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
 from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, nearest, unserved
-from allotment.core.queues.round.verdict import shut_out
+from allotment.core.queues.round.verdict import ShutOut
 from allotment.core.reasons import (
     CARD_UNREADABLE,
     CURED_BY_ROOM,
@@ -45,6 +47,8 @@ _GROUP_COMES_MS = 10_000
 """A pod is often made before its PodGroup."""
 _REQUESTS_MAX = 256
 """So many different requests are tried on empty nodes."""
+_ALIKE_MAX = 20
+"""So many findings have the same code; those of fewer pods are one."""
 _MIB = 1 << 20
 _LASTING = frozenset((QUEUE_NOT_LEAF, EMPTY_CAPABILITY, CARD_UNREADABLE, QUOTA_UNREADABLE))
 """Reasons of a queue that last until somebody changes it."""
@@ -61,13 +65,36 @@ class _Cause(NamedTuple):
 def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
     """A finding for each cause, about all pods that it keeps from starting."""
     found: dict[_Cause, list[PodObserved]] = {}
-    empty = _Empty(state)
+    empty, shut = _Empty(state), ShutOut(state)
     for uid in state.pending:
-        cause = _cause(state, state.pods[uid], time_ms, empty)
+        cause = _cause(state, state.pods[uid], time_ms, empty, shut)
         if cause is not None:
             found.setdefault(cause, []).append(state.pods[uid].fact)
     findings = [_finding(cause, pods) for cause, pods in found.items()]
-    return [*findings, *_of_others(state), *_of_misread(state)]
+    return list(_capped([*findings, *_of_others(state), *_of_misread(state)]))
+
+
+def _capped(findings: list[Finding]) -> Iterator[Finding]:
+    """Of findings with one code those about the most pods, and one about the rest."""
+    by_code: dict[str, list[Finding]] = {}
+    for each in findings:
+        by_code.setdefault(each.code, []).append(each)
+    for found in by_code.values():
+        found.sort(key=lambda each: (-each.pods_total, each.message))
+        yield from found[:_ALIKE_MAX]
+        rest = found[_ALIKE_MAX:]
+        if rest:
+            names = sorted({name for each in rest for name in each.pods})
+            total = sum(each.pods_total for each in rest)
+            yield msgspec.structs.replace(
+                rest[0],
+                subject=f"the other {total} pods",
+                message=f"{len(rest)} more of this kind; the first: {rest[0].message}",
+                since=min((each.since for each in rest if each.since), default=""),
+                pods=tuple(names[:PODS_MAX]),
+                pods_total=total,
+                never_start=sum(each.never_start for each in rest),
+            )
 
 
 def _finding(cause: _Cause, pods: list[PodObserved]) -> Finding:
@@ -87,13 +114,15 @@ def _finding(cause: _Cause, pods: list[PodObserved]) -> Finding:
     )
 
 
-def _cause(state: ClusterState, pod: Pod, time_ms: int, empty: "_Empty") -> _Cause | None:
+def _cause(
+    state: ClusterState, pod: Pod, time_ms: int, empty: "_Empty", shut: ShutOut
+) -> _Cause | None:
     """The first cause for which a pod of ours cannot start."""
     fact = pod.fact
     if fact.problem is not None:
         code = fact.problem.code
         return _Cause(code, problem_text(fact.problem).removeprefix(f"{code}: "), _advice(code))
-    no = shut_out(state, fact)
+    no = shut.why(fact)
     if no is not None:
         is_early = no.code == GROUP_MISSING and time_ms - fact.created_ms < _GROUP_COMES_MS
         return None if is_early else _Cause(no.code, no.message, _advice(no.code))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.volumes import taken
 from allotment.core.placement.board.board import Board
@@ -65,7 +66,10 @@ from allotment_proto.facts import PodRequest
 
 PLACEABLE, BLOCKED, _GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"
 """How a member stands that waits."""
-_DEFAULT_QUEUE = "default"
+_QUEUES_NAMED = 8
+"""How many queues are named where one does not exist and none is alike."""
+_GUESSED_MAX = 64
+"""For how many queues it is looked for the name that may be meant: all names are compared."""
 _FIRST = (CPU, MEMORY)
 _EXPLAINED = "explained"
 """Under this name the books are kept that no plugin counts."""
@@ -292,21 +296,51 @@ def tried_now(state: ClusterState) -> Tried:
     )
 
 
-def shut_out(state: ClusterState, fact: PodObserved) -> No | None:
-    """Why no round tries a pod that waits, as its group and queue are now; None if rounds do."""
-    if not state.is_batched:
+class ShutOut:
+    """Why no round tries pods that wait, as their groups and queues are now. Each queue is looked
+    at once for all its pods; the state stays as it is meanwhile.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._queues: dict[str, No | None] = {}
+
+    def why(self, fact: PodObserved) -> No | None:
+        """Why none tries this pod; None if rounds do."""
+        state = self._state
+        if not state.is_batched:
+            return None
+        queue, group = fact.queue or DEFAULT_QUEUE, state.groups.get(fact.group)
+        if fact.group:
+            if group is None or group.fact is None:
+                return No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
+            queue = group.fact.queue
+        if queue not in self._queues:
+            self._queues[queue] = missing_queue(
+                state, queue, may_guess=len(self._queues) < _GUESSED_MAX
+            ) or _not_open(state, queue)
+        return self._queues[queue]
+
+
+def missing_queue(state: ClusterState, queue: str, *, may_guess: bool = True) -> No | None:
+    """That a queue does not exist, with the one that may be meant, or some that there are; None if
+    it does. `may_guess`: whether all names may be compared with it.
+    """
+    there = {*state.queues, DEFAULT_QUEUE}
+    if queue in there:
         return None
-    queue, group = fact.queue or _DEFAULT_QUEUE, state.groups.get(fact.group)
-    if fact.group:
-        if group is None or group.fact is None:
-            return No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
-        queue = group.fact.queue
-    found = state.queues.get(queue)
-    if found is None:
-        near = nearest(queue, set(state.queues))
-        meant = f"did you mean {near}?" if near else f"there are {', '.join(sorted(state.queues))}"
-        return No(QUEUE_UNKNOWN, f"queue {queue} does not exist; {meant}", queue)
-    return None if found.state == OPEN else closed(queue, found.state)
+    near = nearest(queue, there) if may_guess else ""
+    names = sorted(there)
+    left = len(names) - _QUEUES_NAMED
+    more = f" and {left} more" if left > 0 else ""
+    listed = f"there are {', '.join(names[:_QUEUES_NAMED])}{more}"
+    meant = f"did you mean {near}?" if near else listed
+    return No(QUEUE_UNKNOWN, f"queue {queue} does not exist; {meant}", queue)
+
+
+def _not_open(state: ClusterState, queue: str) -> No | None:
+    found = state.queues.get(queue)  # there always is a default one
+    return None if found is None or found.state == OPEN else closed(queue, found.state)
 
 
 def verdict(state: ClusterState, fact: PodObserved) -> PodVerdict:
