@@ -10,6 +10,7 @@ from allotment.core.replay.journal import Journal, Usage, Writer, decode, encode
 from allotment.core.replay.journal.usage import MICRO
 from allotment.core.replay.picture import Picture, picture_of
 from allotment_proto.events import Event
+from allotment_proto.facts import Holding
 
 CUT_EVERY = 4
 
@@ -25,6 +26,8 @@ class Journaled:
         self.every = every
         self.segments: list[bytes] = []
         self.pictures: dict[int, Picture] = {}
+        self._counted: dict[int, dict[str, tuple[Holding, ...]]] = {}
+        """What of each pod counts, at each sequence."""
         self._state = state
         self._writer = Writer(state)
 
@@ -32,6 +35,12 @@ class Journaled:
         self._writer.take(seq, seq, payload, events)
         if seq % self.every == 0:
             self.pictures[seq] = picture_of(self._state)
+            if self.every == 1:
+                self._counted[seq] = {
+                    uid: pod.allocation.quota_holdings
+                    for uid, pod in self._state.pods.items()
+                    if pod.allocation is not None
+                }
         if seq % (CUT_EVERY * self.every) == 0:
             self.cut()
 
@@ -71,7 +80,8 @@ class Journaled:
         counted: dict[str, Counter[str]] = {}
         for seq in range(from_ms, to_ms):
             holders = self.pictures[seq].holders if seq in self.pictures else {}
-            for uid, (node, holdings, cpu_milli, _, extended) in holders.items():
+            for uid, (node, _, cpu_milli, _, extended) in holders.items():
+                holdings = self._counted[seq][uid]
                 pods.setdefault(node, set()).add(uid)
                 added = sums.setdefault(node, [0, 0, 0])
                 added[0] += len(holdings)

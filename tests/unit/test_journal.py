@@ -9,7 +9,15 @@ import pytest
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
-from allotment.core.replay.journal import Journal, JournalError, Segment, Writer, decode, encode
+from allotment.core.replay.journal import (
+    Journal,
+    JournalError,
+    Segment,
+    Writer,
+    decode,
+    encode,
+    usage,
+)
 from allotment.core.replay.journal.segment import CARD, ENTRY, HOLDING, HOST, Cut
 from allotment.core.replay.picture import picture_of
 from allotment_proto.events import Event, NodeGone, PodGone
@@ -80,6 +88,29 @@ def test_a_container_that_has_two_pieces_of_one_card_is_charged_for_both() -> No
     assert cards["vgpu/GPU-0"][1] == listed - 2 * 2_000
 
 
+def test_a_share_that_may_be_on_any_card_is_used_once() -> None:
+    """Its claim cannot be read: it is booked on every card, and one card is what it has."""
+    asks = build.wants(1_000, 10)
+    pod = build.pod(
+        "s",
+        build.request(asks),
+        node="n1",
+        phase="Running",
+        broken="nobody can tell its cards",
+        unplaced=(asks,),
+    )
+    state, journaled = told(build.node("n1", 8), pod, build.node("n1", 8, rv=9))
+    held = state.pods["s"].allocation
+    assert held is not None
+    assert (len(held.holdings), len(held.quota_holdings)) == (8, 1)
+    journaled.check()
+    journal = journaled.journal()
+    _, booked, *_ = journal.books().picture().holders["s"]
+    assert booked == held.holdings
+    (used,) = usage(journal, 0, 3)
+    assert (used.device_ms, used.memory_mib_ms) == (1, 1_000)
+
+
 def test_resources_that_are_counted() -> None:
     listed = build.node(extended=(("example.com/nic", 4),))
     request = msgspec.structs.replace(build.request(), extended=(("example.com/nic", 3),))
@@ -141,8 +172,8 @@ def test_bytes_that_are_no_segment(payload: bytes) -> None:
 
 
 def test_a_segment_of_another_release() -> None:
-    other = msgspec.structs.replace(segment_of(NODE), v=2)
-    with pytest.raises(JournalError, match="segment version 2, known is 1"):
+    other = msgspec.structs.replace(segment_of(NODE), v=1)
+    with pytest.raises(JournalError, match="segment version 1, known is 2"):
         decode(encode(other))
 
 
@@ -170,6 +201,7 @@ def changed(field: str, kind: np.dtype[Any], column: str, value: int) -> Callabl
         changed("holdings", HOLDING, "place", 9),
         changed("holdings", HOLDING, "share", 1),
         changed("holdings", HOLDING, "share", -2),
+        changed("holdings", HOLDING, "is_used", 2),
         changed("hosts", HOST, "seq", 0),
         changed("hosts", HOST, "node", 1),
         changed("hosts", HOST, "is_there", 2),

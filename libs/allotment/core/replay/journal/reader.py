@@ -104,6 +104,7 @@ def _is_sound(segment: Segment, parts: _Parts, known: Names) -> bool:
         and _is_count(entries["holdings"], holdings)
         and _is_within(holdings["place"], 0, places)
         and _is_within(charging(holdings["share"]), 0, shares)
+        and _is_within(holdings["is_used"], 0, 2)
         and _is_within(hosts["node"], 0, nodes)
         and _is_within(hosts["is_there"], 0, 2)
         and _is_within(hosts["extended"], 0, extended)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from allotment_proto.facts import Amounts, Geometry, Holding
 
-JOURNAL_VERSION = 1
+JOURNAL_VERSION = 2
 NONE = -1
 START = bytes(32)
 """The hash chain before the first record."""
@@ -33,9 +33,10 @@ ENTRY = np.dtype(
 )
 """A pod was booked on a node with so many holdings, or released (node −1)."""
 
-HOLDING = np.dtype([("place", "<i4"), ("share", "<i4")])
+HOLDING = np.dtype([("place", "<i4"), ("share", "<i4"), ("is_used", "<i4")])
 """A share of a card, for each booking as many as its entry says. One that is not charged, because
-its container holds that piece of it already, is written as −1 − share."""
+its container holds that piece of it already, is written as −1 − share. One that may be on any of
+several cards is on each of them, and used (1) on as many as are asked for; 0 on the rest."""
 
 HOST = np.dtype(
     [

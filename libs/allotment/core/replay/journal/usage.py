@@ -17,7 +17,8 @@ MICRO = 1_000_000
 class Usage(msgspec.Struct, frozen=True, rename="camel"):
     """What the pods of one namespace, or on one node, held: amounts times milliseconds.
 
-    A device is a card or a part of one that a container held. Memory is what was asked for; of an
+    A device is a card or a part of one that a container held; where nobody can tell which cards,
+    as many as were asked for. Memory is what was asked for; of an
     instance that has more, the rest is nobody's use. `counted_ms` are extended resources, by name.
 
     `card_micro_ms` are millionths of cards: a device counts as its part of its card (see
@@ -71,12 +72,14 @@ def usage(journal: Journal, from_ms: int, to_ms: int, *, by_node: bool = False) 
             counted[resource] += amount * ms
             if resource.endswith("/gpu"):
                 card_micro_ms[key] += amount * MICRO * ms
-    counts = booked["holdings"]
     holdings = journal.holdings_of(held.at)
-    shares, of_holdings = holdings["share"], np.repeat(held.ms, counts)
-    kinds, kind_of = _card_kinds(journal, holdings["place"], np.repeat(booked["seq"], counts))
+    is_used = holdings["is_used"] > 0
+    holdings = holdings[is_used]
+    owners = np.repeat(np.arange(len(booked)), booked["holdings"])[is_used]
+    shares, of_holdings = holdings["share"], held.ms[owners]
+    kinds, kind_of = _card_kinds(journal, holdings["place"], booked["seq"][owners])
     numbers = charging(shares) * len(kinds) + kind_of
-    holding_keys = np.repeat(keys, counts)
+    holding_keys = keys[owners]
     for key, number, ms in _sums(holding_keys, numbers, of_holdings):
         share = names.shares[number // len(kinds)]
         device_ms[key] += ms

@@ -149,6 +149,7 @@ class Writer:
             taken = self._taken[amounts] = len(self._taken)
             self._new.taken.append(Taken(*amounts))
         held = allocation.holdings
+        used = set(map(id, allocation.quota_holdings)) if allocation.unplaced else None
         self._entries += _entry(seq, at_ms, self._pod(allocation), node, taken, len(held))
         seen: set[tuple[int, int, str]] = set()
         for holding in held:
@@ -159,7 +160,7 @@ class Writer:
                 if piece in seen:  # a container has a piece of a card once
                     share = NONE - share
                 seen.add(piece)
-            self._holdings += _holding(place, share)
+            self._holdings += _holding(place, share, used is None or id(holding) in used)
 
     def _share(self, holding: Holding) -> int:
         key = _share_key(holding)
