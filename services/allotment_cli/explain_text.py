@@ -24,10 +24,6 @@ from allotment_cli.moments import moment_text
 from allotment_cli.output import Prose, heading, wrapped
 
 LABEL = 11
-DEFAULT_TOLERATIONS = frozenset(
-    f"node.kubernetes.io/{state}:NoExecute" for state in ("not-ready", "unreachable")
-)
-"""What API servers add to every pod, so that it says nothing about this one."""
 OVER = ENDED | {"Gone"}
 """Statuses of pods that are over: why they were put where they were is told if asked for."""
 
@@ -171,9 +167,8 @@ def ask_fields(told: Life) -> Iterator[str]:
         where.append("rules about other pods")
     if where:
         yield field("Nodes", "; ".join(where))
-    tolerated = [each for each in ask.tolerations if each not in DEFAULT_TOLERATIONS]
-    if tolerated:
-        yield field("Tolerates", ", ".join(tolerated))
+    if ask.tolerations:
+        yield field("Tolerates", ", ".join(ask.tolerations))
     asks_as = [ask.scheduler]
     if ask.queue:
         asks_as.append(f"queue {ask.queue}")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from allotment.core.explain import life
+from allotment.core.explain.counterfactual import term_text
 from allotment.core.explain.life import End, Life, PodExplanation
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory, generated_base
@@ -20,6 +21,7 @@ from allotment_cli.output import Prose, wrapped
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Bound, Ending, Evicted, NodeGone
+from allotment_proto.facts import Constraints, Expression, NodeTerm
 from tests.recording import Recorder, busy_cluster, uid_of, vgpu
 from tests.recording_batch import busy_queues, preempted
 
@@ -68,6 +70,16 @@ def cluster() -> Recorder:
     log = Recorder()
     log.node("n1", cards=1)
     return log
+
+
+def test_rules_about_labels_read_alike_in_what_is_asked_and_in_what_would_help() -> None:
+    log = cluster()
+    rules = Expression("gpu", "DoesNotExist", ()), Expression("zone", "Exists", ())
+    uid = log.pod("a", constraints=Constraints(affinity=(NodeTerm(rules),)))
+    log.decide(uid)
+    found = told(log, "default", "a")
+    assert found.ask.affinity == ("gpu does not exist and zone exists",)
+    assert found.ask.affinity == (term_text(NodeTerm(rules)),)
 
 
 def test_a_victim_is_told_for_whom_it_went_and_who_gained_also_when_it_is_gone() -> None:

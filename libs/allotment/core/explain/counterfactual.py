@@ -284,7 +284,7 @@ def _affinity(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Itera
 
 
 def expression_text(expression: Expression) -> str:
-    """``zone in (a, b)``, ``gpu exists``, ``not gpu``: as label selectors are written."""
+    """``zone in (a, b)``, ``gpu exists``, ``gpu does not exist``."""
     key, values = expression.key, ", ".join(expression.values)
     match expression.operator:
         case "In":

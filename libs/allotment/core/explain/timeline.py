@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allotment.core import reasons
 from allotment.core.explain import life, pod_story
+from allotment.core.explain.counterfactual import term_text
 from allotment.core.explain.life import End, EvictedFor, Life, Phase, Relative, Stage, Try
 from allotment.core.explain.pod_story import Attempt, Moment, PodLife, PodStory, Span
 from allotment.core.explain.pod_views import pod_status, request_of, trace_id
@@ -15,7 +16,7 @@ from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.reasons import refusal_text
 from allotment.core.units import duration_text, points_text, rfc3339
 from allotment_proto.events import Ending, StageTime
-from allotment_proto.facts import ALONE, Expression, NodeTerm, Toleration
+from allotment_proto.facts import ALONE, Toleration
 
 _QUEUED_SHOWN_MS = 10_000
 """Waiting for the turn alone is worth a line from so long on."""
@@ -142,7 +143,7 @@ def _ask_of(told: PodLife) -> life.Ask:
     return life.Ask(
         request=request_of(request),
         node_selector=dict(constraints.node_selector),
-        affinity=tuple(map(_term_text, constraints.affinity)),
+        affinity=tuple(map(term_text, constraints.affinity)),
         tolerations=tuple(
             _toleration_text(each) for each in constraints.tolerations if not _is_usual(each)
         ),
@@ -155,23 +156,6 @@ def _ask_of(told: PodLife) -> life.Ask:
         priority_class=fact.priority_class,
         never_preempts=not fact.preempts,
     )
-
-
-def _term_text(term: NodeTerm) -> str:
-    return " and ".join(map(_expression_text, (*term.labels, *term.fields)))
-
-
-def _expression_text(expression: Expression) -> str:
-    values = ", ".join(expression.values)
-    match expression.operator:
-        case "Exists":
-            return expression.key
-        case "DoesNotExist":
-            return f"!{expression.key}"
-        case "Gt" | "Lt":
-            return f"{expression.key} {'>' if expression.operator == 'Gt' else '<'} {values}"
-        case operator:
-            return f"{expression.key} {'in' if operator == 'In' else 'not in'} ({values})"
 
 
 def _is_usual(toleration: Toleration) -> bool:
