@@ -238,6 +238,22 @@ def batched_world() -> World:
     return world
 
 
+def test_a_queue_names_the_cause_of_a_pod_that_the_pod_is_explained_with() -> None:
+    world = World(
+        build.node("n1", 0),
+        build.node("n2", 0),
+        build.node("n3", 1),
+        policy=Policy(tiers=TIERS, actions=("allocate",)),
+    )
+    world.tell(QueueObserved(uid="a", name="team-a", rv=1))
+    world.tell(build.pod("big", vgpu(memory_mib=100_000), name="big", queue="team-a"))
+    world.decide()
+    assert of_world(world, "big").status.cause == "InsufficientGPUMemory"
+    (waiting,) = explain_queue(world.state, "team-a", 1_000).waiting
+    assert waiting.reason is not None
+    assert waiting.reason.code == "InsufficientGPUMemory"
+
+
 ON_NODE: dict[str, tuple[PodRequest, str, tuple[str, str, str]]] = {
     "a taint": (
         vgpu(),

@@ -163,7 +163,7 @@ def test_nobody_goes_for_one_who_never_preempts(by: str, action: str) -> None:
     world.tell(msgspec.structs.replace(high, rv=3))
     world.tell(msgspec.structs.replace(top, rv=3, preempts=True))
     assert [e.action for e in world.decide(["top-0"]).evictions] == [action]
-    assert with_eligibility(world.state, top, "so") == ("so" if by != "pod" else f"so {NEVER}")
+    assert with_eligibility(world.state, top, "so") == ("so" if by != "pod" else f"so. {NEVER}")
 
 
 def test_one_who_never_preempts_takes_what_room_there_is_with_those_who_do() -> None:

@@ -41,7 +41,10 @@ def with_eligibility(state: ClusterState, fact: PodObserved, text: str) -> str:
     """
     lacks = [_sentence(one) for one in unserved(state, fact.request)]
     never = [NEVER] if is_never(state, fact) else []
-    return cut(" ".join([text, *lacks, *never])) if lacks or never else text
+    if not lacks and not never:
+        return text
+    ended = text if text.endswith((".", "?")) else f"{text}."
+    return cut(" ".join([ended, *lacks, *never]))
 
 
 def _sentence(text: str) -> str:
