@@ -17,7 +17,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply, apply_all
 from allotment.core.queues.round import verdict as verdicts
 from allotment.core.queues.round.rounds import Rounds
-from allotment.core.queues.round.verdict import verdict
+from allotment.core.queues.round.verdict import GroupVerdict, group_verdict, verdict
 from allotment.core.queues.session import Session
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import queue_lines
@@ -655,6 +655,19 @@ def test_the_rounds_are_bounded_where_a_queue_refuses(
     assert len({type(each.found.deed) for each in found}) == (2 if kept else 0)
     for_room = 1  # what there is to try
     assert len(opened) <= for_room + (kept or advice.ROUNDS_MAX)
+
+
+def test_the_rounds_are_bounded_for_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every member of which there is a part could ask for less, and every holder could end."""
+    world = World(*(build.node(f"n{n}", 2) for n in range(4)))
+    sized(world, **{f"h{n}": 9_000 + n for n in range(8)})
+    world.decide()
+    world.gang("a", 6, memory_mib=8_000)
+    ruled = group_verdict(world.state, "default/a")
+    assert isinstance(ruled, GroupVerdict)
+    opened = opened_rounds(monkeypatch)
+    assert advice.gang_advice(world.state, "default/a", ruled)
+    assert len(opened) <= advice.ROUNDS_MAX
 
 
 def test_a_group_at_its_gate_says_what_it_wants() -> None:

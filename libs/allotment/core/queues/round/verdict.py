@@ -313,7 +313,7 @@ class ShutOut:
         queue, group = fact.queue or DEFAULT_QUEUE, state.groups.get(fact.group)
         if fact.group:
             if group is None or group.fact is None:
-                return No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
+                return _missing_group(fact.group)
             queue = group.fact.queue
         if queue not in self._queues:
             self._queues[queue] = missing_queue(
@@ -336,6 +336,10 @@ def missing_queue(state: ClusterState, queue: str, *, may_guess: bool = True) ->
     listed = f"there are {', '.join(names[:_QUEUES_NAMED])}{more}"
     meant = f"did you mean {near}?" if near else listed
     return No(QUEUE_UNKNOWN, f"queue {queue} does not exist; {meant}", queue)
+
+
+def _missing_group(key: str) -> No:
+    return No(GROUP_MISSING, f"PodGroup {key} does not exist")
 
 
 def _not_open(state: ClusterState, queue: str) -> No | None:
@@ -371,8 +375,7 @@ class Verdicts:
             return PodVerdict((fact,), never)
         group = state.groups.get(fact.group)
         if fact.group and (group is None or group.fact is None):
-            missing = No(GROUP_MISSING, f"PodGroup {fact.group} does not exist")
-            return PodVerdict((fact,), never, missing)
+            return PodVerdict((fact,), never, _missing_group(fact.group))
         if self._opened is None:
             self._opened = _open(state)
         return self._in_queue(self._opened, fact, never)
