@@ -14,8 +14,8 @@ from allotment.core.ledger.model import ENDED, ClusterState, Pod
 from allotment_proto.events import PodObserved
 
 _LISTS_AGAIN = (
-    "allot doctor --fix: the watcher lists again and records what is so. By hand, restart it: "
-    "kubectl -n allotment-system rollout restart deployment/allotment-watcher"
+    "allot doctor --fix: the watcher lists again and records what is so. Or restart it (in a "
+    "cluster: kubectl -n allotment-system rollout restart deployment/allotment-watcher)"
 )
 
 
