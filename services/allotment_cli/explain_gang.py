@@ -121,7 +121,8 @@ def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]
         lines += _member_lines(shown)
         if len(shown) < len(found.members):
             lines.append(f"  {len(found.members) - len(shown)} more: --all")
-    never = found.status.fits_empty_cluster is False
+    is_alone = all(each.members_fit is None for each in found.counterfactuals)
+    never = found.status.fits_empty_cluster is False and is_alone
     lines += advice_lines(found.counterfactuals, never=never)
     lines += [_prose(label, text) for label, text in _tail(found, everything)]
     return lines
@@ -174,6 +175,9 @@ def _status(found: GangExplanation) -> str:
             missing = status.wanted - status.together
             fits = f"{status.together} of {status.wanted} can be placed together now"
             never = ", can never fit on these nodes" * (status.fits_empty_cluster is False)
+            if status.at_most_empty:
+                most = f"at most {status.at_most_empty} of {found.min_member} even on empty nodes"
+                never = f", can never start ({most})"
             return f"Waiting {age}{never}: {fits}" + f", {missing} short" * (missing > 0)
         case "Growing":
             return "Growing: it has its minimum, and more of its pods wait"

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allotment.core.explain.doctor import findings
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
@@ -51,13 +52,47 @@ def text(found: GangExplanation) -> str:
     return "\n".join(gang_lines(found))
 
 
+def too_big() -> World:
+    """Four members with three whole cards each, on a node with eight."""
+    world = World(build.node("n1", 8))
+    world.tell(group("big", 4))
+    asked = build.request(build.wants(16_000, 100, count=3))
+    for n in range(4):
+        world.tell(build.pod(f"big-{n}", asked, name=f"big-{n}", group="default/big", role="w"))
+    world.decide()
+    return world
+
+
+def test_a_group_whose_minimum_no_empty_node_holds_can_never_start() -> None:
+    world = too_big()
+    found = gang(world, "big")
+    assert found.status.fits_empty_cluster is False
+    assert found.status.at_most_empty == 2
+    assert "can never start (at most 2 of 4 even on empty nodes)" in text(found)
+    (never,) = [each for each in findings(world.state, NOW_MS) if each.code == "NeverFits"]
+    assert "group default/big can never start: at most 2 of 4 pods" in never.message
+    assert never.never_start == 4
+
+
+def test_a_group_that_others_keep_from_starting_is_not_said_never_to_start() -> None:
+    world = World(build.node("n1", 4))
+    world.gang("a", 4)
+    world.decide()
+    world.gang("b", 41)
+    world.gang("c", 4)
+    world.decide()
+    assert gang(world, "c").status.fits_empty_cluster is True
+    assert gang(world, "b").status.fits_empty_cluster is False
+    assert gang(world, "a").status.at_most_empty is None
+
+
 def test_a_group_that_fits_in_part_says_how_many_and_what_the_others_lack() -> None:
     world = World(build.node("n1", 3))
     world.gang("a", 4)
     world.decide()
     found = gang(world, "a")
     assert (found.status.phase, found.status.together, found.status.wanted) == ("Waiting", 3, 4)
-    assert found.status.fits_empty_cluster is True
+    assert found.status.fits_empty_cluster is False
     assert states(found) == [("placeable", "n1")] * 3 + [("blocked", "")]
     (blocked,) = [member for member in found.members if member.state == "blocked"]
     assert blocked.reasons == {"InsufficientGPUMemory": 1}

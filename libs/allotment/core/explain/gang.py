@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from allotment.core.explain.advice import empty_advice, gang_advice
+from allotment.core.explain.nodes import group_short_even_empty
 from allotment.core.explain.pod import fits_empty_cluster
 from allotment.core.explain.pod_views import request_of
 from allotment.core.explain.schema import (
@@ -179,6 +180,7 @@ def _status(
         phase = "Placed" if found.is_ready else "Waiting"
     if cause is None and phase == "Waiting" and together < found.wanted and group.short is not None:
         cause = Reason(code=group.short.code, message=group.short.message)
+    most = group_short_even_empty(state, group)
     return GangStatus(
         phase=phase,
         cause=cause,
@@ -187,9 +189,11 @@ def _status(
         group_phase=fact.phase,
         wanted=found.wanted,
         together=together if found.asked else None,
-        fits_empty_cluster=all(fits_empty_cluster(state, request) for request in found.asked)
+        fits_empty_cluster=most is None
+        and all(fits_empty_cluster(state, request) for request in found.asked)
         if found.asked
         else None,
+        at_most_empty=most,
     )
 
 

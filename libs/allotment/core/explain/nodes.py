@@ -28,11 +28,12 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.views import MIB, card_name, card_word, holders_of, whole_of
 from allotment.core.ledger.ledger import Card, Ledger
-from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.model import ENDED, ClusterState, Group, Node
 from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, mode_fits, rules_of
 from allotment.core.placement.devices.free import Free, need_cores_pct, need_memory_mib
+from allotment.core.placement.evaluator import node_holds_at_most
 from allotment.core.placement.rules.attachments import attaching
 from allotment.core.placement.rules.bounds import bounds_of, by_itself, kept_back, texts_of
 from allotment.core.placement.rules.counted_cards import models_text
@@ -56,6 +57,8 @@ FITS = "fits"
 _OTHER = reasons.Step("other", "everything else")
 _CLOSEST_SHOWN = 3
 _HOLDERS_SHOWN = 3
+_REQUESTS_MAX = 64
+"""So many different requests of one group are tried on empty nodes."""
 
 
 def present(state: ClusterState) -> list[Node]:
@@ -77,6 +80,32 @@ def fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
     if node.fact is None:
         return False
     return not isinstance(fits(emptied(node), by_itself(request), state.policy), str)
+
+
+def group_short_even_empty(state: ClusterState, group: Group) -> int | None:
+    """How many members of a group can run together at most if nobody else held anything, if that is
+    less than its minimum; None if it is not, or if the group has its minimum.
+
+    A bound, request by request and without trying: fewer may find a place, never more.
+    """
+    least = 0 if group.fact is None else group.fact.min_member
+    members = [state.pods[uid] for uid in group.members if uid in state.pods]
+    has_place = sum(pod.allocation is not None or pod.fact.phase in ENDED for pod in members)
+    if least < 2 or len(members) < least or has_place >= least:
+        return None
+    wanted = Counter(by_itself(pod.fact.request) for pod in members if pod.fact.phase not in ENDED)
+    if len(wanted) > _REQUESTS_MAX:
+        return None
+    twins = [emptied(node) for node in present(state)]
+    most = len(members) - wanted.total()
+    for request, number in wanted.items():
+        room = sum(
+            node_holds_at_most(twin, request, state.policy)
+            for twin in twins
+            if not isinstance(fits(twin, request, state.policy), str)
+        )
+        most += min(room, number)
+    return most if most < least else None
 
 
 def codes(state: ClusterState, request: PodRequest) -> list[str]:

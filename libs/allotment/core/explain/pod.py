@@ -28,6 +28,7 @@ from allotment.core.explain.nodes import (
     fits_emptied,
     fragmentation,
     funnel,
+    group_short_even_empty,
     node_steps,
 )
 from allotment.core.explain.pod_story import Attempt, PodLife, PodStory
@@ -244,10 +245,23 @@ def _status(
         refused=None if ruled.no is None or not is_asked else reason_of(ruled.no),
         quota=quota_of(ruled.short) if is_asked else (),
         notes=beside(state, fact, waits=waits)
+        + (_group_note(state, fact) if is_asked else ())
         + notes_of(state, asked, Counter(counted).items())
         + (unserved(state, asked) if is_asked else ())
         + misread(fact),
     )
+
+
+def _group_note(state: ClusterState, fact: PodObserved) -> tuple[str, ...]:
+    """That the pod's group can never start, if not even empty nodes hold its minimum."""
+    group = state.groups.get(fact.group)
+    if group is None or group.fact is None:
+        return ()
+    most = group_short_even_empty(state, group)
+    if most is None:
+        return ()
+    least = group.fact.min_member
+    return (f"its group can never start: at most {most} of {least} pods, even on empty nodes",)
 
 
 def beside(state: ClusterState, fact: PodObserved, *, waits: bool) -> tuple[str, ...]:

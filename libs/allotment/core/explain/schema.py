@@ -447,6 +447,8 @@ class GangStatus(_Sparse, frozen=True, kw_only=True):
     wanted: int = 0
     together: int | None = None
     fits_empty_cluster: bool | None = None
+    at_most_empty: int | None = None
+    """So many of its minimum can run together on empty nodes, if that is less than the minimum."""
 
 
 class Wanted(_Fact, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from allotment.core.explain.doctor.finding import (
     about_pods,
     names_of,
 )
-from allotment.core.explain.nodes import emptied
+from allotment.core.explain.nodes import emptied, group_short_even_empty
 from allotment.core.explain.pod_views import asks_text, group_cause
 from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
 from allotment.core.placement.rules.bounds import by_itself
@@ -135,7 +135,7 @@ def _cause(
         return _Cause(_NOT_OFFERED, texts[0], "as said, or change the pod")
     code = empty.refuses(fact.request)
     if not code:
-        return None
+        return empty.holds_back(fact.group)
     why = REASONS[code].text if code in REASONS else code
     what = f"asks for {_ask(fact.request, code)}, and " if code in CURED_BY_ROOM else ""
     message = f"{code}: {what}no node would take it, not even an empty one: {why}"
@@ -163,6 +163,7 @@ class _Empty:
         self._state = state
         self._nodes: list[Node] = []
         self._known: dict[PodRequest, str] = {}
+        self._groups: dict[str, _Cause | None] = {}
 
     def refuses(self, request: PodRequest) -> str:
         """The main reason for which every empty node refuses; empty if one would take it."""
@@ -172,6 +173,19 @@ class _Empty:
                 return ""
             self._known[bare] = self._ask(bare)
         return self._known[bare]
+
+    def holds_back(self, key: str) -> _Cause | None:
+        """That empty nodes do not hold the minimum of a group, if that is so."""
+        if key not in self._groups:
+            group = self._state.groups.get(key)
+            most = None if group is None else group_short_even_empty(self._state, group)
+            least = 0 if group is None or group.fact is None else group.fact.min_member
+            said = (
+                f"group {key} can never start: at most {most} of {least} pods, even on empty nodes"
+            )
+            remedy = "lower its minimum or what its pods ask for, or add nodes"
+            self._groups[key] = None if most is None else _Cause(_NEVER_FITS, said, remedy)
+        return self._groups[key]
 
     def _ask(self, request: PodRequest) -> str:
         if not self._nodes:
