@@ -61,7 +61,7 @@ class PodGroups:
         if is_lone and not settings.group_lone_pods:
             self._forget(place)
             if not glimpse.node_name:
-                self._alone[place] = pod
+                self._alone[place] = _of_lone(pod)
             return
         self._alone.pop(place, None)
         now_s = anyio.current_time()
@@ -215,3 +215,10 @@ class PodGroups:
             "failed": members.failed,
         }
         return {name: value for name, value in wanted.items() if getattr(status, name) != value}
+
+
+def _of_lone(pod: PodObject) -> PodObject:
+    """What can be asked of a lone pod later, in memory of its own: nobody reads a label or an
+    annotation that it has, and its spec as it came keeps all that was read with it."""
+    metadata = msgspec.structs.replace(pod.metadata, labels=None, annotations=None)
+    return PodObject(metadata, pod.spec.copy(), pod.status)
