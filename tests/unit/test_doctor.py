@@ -1,5 +1,6 @@
 """What the doctor finds in a state, and that a healthy one has nothing."""
 
+import msgspec
 import pytest
 
 from allotment.core.explain.doctor import ERROR, findings
@@ -18,7 +19,7 @@ from allotment_proto.events import (
     Event,
     PodGone,
 )
-from allotment_proto.facts import Problem
+from allotment_proto.facts import Constraints, PodRequest, Problem, Selection
 from tests import build
 from tests.build import node, pod, state_of
 from tests.unit.batch_parts import gone
@@ -223,3 +224,38 @@ def test_a_configuration_that_is_not_there_comes_before_what_follows_from_it() -
     found = findings(build.state_of(build.node(), claims, check), 0)
     assert [one.code for one in found] == ["ConfigNotFound", "ClaimMismatch"]
     assert found[1].remedy.startswith("see to ConfigNotFound first")
+
+
+NEVER: dict[str, tuple[PodRequest, str]] = {
+    "a label": (
+        msgspec.structs.replace(
+            build.request(build.wants()),
+            constraints=Constraints(node_selector=(("zone", "mars"),)),
+        ),
+        "nodeSelector zone=mars is not on node n1; none of them has zone",
+    ),
+    "a model": (
+        msgspec.structs.replace(
+            build.request(build.wants()), selection=Selection(use_types=("H200",))
+        ),
+        "the models there are",
+    ),
+    "too many cards": (
+        build.request(build.wants(count=9)),
+        "wants 9 cards on one node; the largest node has 2",
+    ),
+    "too much memory": (
+        build.request(build.wants(64_000)),
+        "wants 62.5 GiB of one GPU; the largest GPU that the pod accepts has 15.6 GiB",
+    ),
+}
+
+
+@pytest.mark.parametrize("row", NEVER)
+def test_pods_that_never_fit_are_told_what_is_in_the_way_by_name(row: str) -> None:
+    asked, expected = NEVER[row]
+    (found,) = findings(state_of(node("n1", 2), pod("a", asked), pod("b", asked)), NOW_MS)
+    assert found.code == "NeverFits"
+    assert found.never_start == 2
+    assert f"{found.pods[0]}: {expected}" in found.message
+    assert found.remedy.startswith("change the request, or add such a node")

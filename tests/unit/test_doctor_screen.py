@@ -17,7 +17,7 @@ warning NotOffered   pods default/pod-a, default/pod-b
         no node offers volcano.sh/vgpu-numbre; did you mean
         volcano.sh/vgpu-number?
         since 1970-01-01 00:00:01 UTC (2h00m)
-        as said, or change the pod
+        do what the message says, or make the pods again with what nodes offer
 2 pods cannot start as they are
 0 errors, 2 warnings"""
 

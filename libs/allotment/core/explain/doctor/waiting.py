@@ -16,7 +16,8 @@ from allotment.core.explain.doctor.finding import (
     about_pods,
     names_of,
 )
-from allotment.core.explain.nodes import emptied, group_short_even_empty
+from allotment.core.explain.lacks import lacks
+from allotment.core.explain.nodes import FITS, emptied, group_short_even_empty, present
 from allotment.core.explain.pod_views import asks_text, group_cause
 from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
 from allotment.core.placement.rules.bounds import by_itself
@@ -50,6 +51,7 @@ _REQUESTS_MAX = 256
 _ALIKE_MAX = 20
 """So many findings have the same code; those of fewer pods are one."""
 _MIB = 1 << 20
+_OFFER = "do what the message says, or make the pods again with what nodes offer"
 _LASTING = frozenset((QUEUE_NOT_LEAF, EMPTY_CAPABILITY, CARD_UNREADABLE, QUOTA_UNREADABLE))
 """Reasons of a queue that last until somebody changes it."""
 
@@ -70,7 +72,7 @@ def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
         cause = _cause(state, state.pods[uid], time_ms, empty, shut)
         if cause is not None:
             found.setdefault(cause, []).append(state.pods[uid].fact)
-    findings = [_finding(cause, pods) for cause, pods in found.items()]
+    findings = [_finding(cause, pods, empty) for cause, pods in found.items()]
     return list(_capped([*findings, *_of_others(state), *_of_misread(state)]))
 
 
@@ -97,15 +99,20 @@ def _capped(findings: list[Finding]) -> Iterator[Finding]:
             )
 
 
-def _finding(cause: _Cause, pods: list[PodObserved]) -> Finding:
+def _finding(cause: _Cause, pods: list[PodObserved], empty: "_Empty") -> Finding:
     names = names_of(pods)
     oldest_ms = min(fact.created_ms for fact in pods)
-    more = f": allot explain pod {names[0]}" if cause.code == _NEVER_FITS else ""
+    more, lacking = "", ""
+    if cause.code == _NEVER_FITS:
+        more = f": allot explain pod {names[0]}"
+        first = next(fact for fact in pods if f"{fact.namespace}/{fact.name}" == names[0])
+        of_first = f"; {names[0]}: " if len(names) > 1 else "; "
+        lacking = "".join(f"{of_first}{text}" for text in empty.lacks(first.request)[:1])
     return Finding(
         severity=WARNING,
         code=cause.code,
         subject=about_pods(names),
-        message=cause.message,
+        message=cause.message + lacking,
         remedy=cause.remedy + more,
         since=rfc3339(oldest_ms) if oldest_ms else "",
         pods=tuple(names[:PODS_MAX]),
@@ -132,7 +139,7 @@ def _cause(
     asked = PodRequest(extended=fact.request.extended, devices=fact.request.devices)
     texts = unserved(state, asked)
     if texts:
-        return _Cause(_NOT_OFFERED, texts[0], "as said, or change the pod")
+        return _Cause(_NOT_OFFERED, texts[0], _OFFER)
     code = empty.refuses(fact.request)
     if not code:
         return empty.holds_back(fact.group)
@@ -174,6 +181,13 @@ class _Empty:
             self._known[bare] = self._ask(bare)
         return self._known[bare]
 
+    def lacks(self, request: PodRequest) -> list[str]:
+        """What is in the way on empty nodes that all refuse, by name, what matters most first."""
+        bare, policy = by_itself(request), self._state.policy
+        answers = [fits(node, bare, policy) for node in self._empty_nodes()]
+        codes = [answer if isinstance(answer, str) else FITS for answer in answers]
+        return [lack.text for lack in lacks(self._state, bare, codes)]
+
     def holds_back(self, key: str) -> _Cause | None:
         """That empty nodes do not hold the minimum of a group, if that is so."""
         if key not in self._groups:
@@ -188,16 +202,18 @@ class _Empty:
         return self._groups[key]
 
     def _ask(self, request: PodRequest) -> str:
-        if not self._nodes:
-            present = (node for node in self._state.nodes.values() if node.fact is not None)
-            self._nodes = [emptied(node) for node in present]
         counts: dict[str, int] = {}
-        for node in self._nodes:
+        for node in self._empty_nodes():
             answer = fits(node, request, self._state.policy)
             if not isinstance(answer, str):
                 return ""
             counts[answer] = counts.get(answer, 0) + 1
         return shown_cause(tuple(counts.items())) if counts else ""
+
+    def _empty_nodes(self) -> list[Node]:
+        if not self._nodes:
+            self._nodes = [emptied(node) for node in present(self._state)]
+        return self._nodes
 
 
 def _of_misread(state: ClusterState) -> Iterator[Finding]:
