@@ -262,4 +262,4 @@ def test_who_never_preempts_is_told_so(said: Said) -> None:
     GangNotices(said).landed(world.state, made)
     told = said.take()
     assert told[first].message == "QueueClosed: it is closed"
-    assert told[second].message == f"QueueClosed: it is closed {NEVER}"
+    assert told[second].message == f"QueueClosed: it is closed. {NEVER}"
