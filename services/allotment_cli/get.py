@@ -36,8 +36,13 @@ from allotment_cli.output import (
     heading,
     suggest,
 )
-from allotment_cli.params import at_option, namespaces_options, output_option, watch_option
-from allotment_cli.selecting import label_test
+from allotment_cli.params import (
+    at_option,
+    label_test,
+    namespaces_options,
+    output_option,
+    watch_option,
+)
 from allotment_cli.source import Origin, Source, open_source, source_options
 
 UNREADABLE_SHOWN = 3

@@ -46,8 +46,7 @@ from allotment_cli.output import (
     table,
     tinted,
 )
-from allotment_cli.params import at_option, output_option
-from allotment_cli.selecting import label_test
+from allotment_cli.params import at_option, label_test, output_option
 from allotment_cli.source import Origin, open_source, source_options
 
 SCHEMA = "allotment.dev/ledger/v1"

@@ -1,11 +1,13 @@
 """Options that several commands share, spelt as kubectl spells them, and kinds of values."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from allotment_cli.errors import CliError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,6 +58,22 @@ def watch_option(command: F) -> F:
     return click.option(
         "-w", "--watch", is_flag=True, help="Then show what is new or changes, until stopped."
     )(command)
+
+
+SELECTOR_FORMS = "write KEY=VALUE, KEY!=VALUE, KEY, !KEY, or 'KEY in (A, B)', with commas between"
+
+
+def label_test(text: str | None) -> Callable[[Mapping[str, str]], bool]:
+    """`-l`: a test of labels; without a text everything passes. Raises `CliError`."""
+    if text is None:
+        return lambda labels: True
+    from allotment_local.apiserver.errors import ApiError
+    from allotment_local.apiserver.selectors import compile_labels
+
+    try:
+        return compile_labels(text)
+    except ApiError as error:
+        raise CliError(f"-l {text!r} is not a label selector", SELECTOR_FORMS) from error
 
 
 class Finite(click.FloatRange):

@@ -151,8 +151,8 @@ def test_wait_ends_when_the_log_says_so(own_nats_server: NatsServer, recorded: R
 def test_kubectl_runs_the_command_as_its_plugin(recorded: Recorder, tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
     plugin = Path(sys.executable).with_name("kubectl-allot")
-    if kubectl is None or not plugin.exists():
-        pytest.skip("kubectl or the installed plugin is not here")
+    if kubectl is None:
+        pytest.skip("no kubectl here")
     log = recorded.write(tmp_path / "busy.jsonl")
     done = subprocess.run(
         [kubectl, "allot", "get", "no", "gpu-01", "-o", "name", "--file", str(log)],

@@ -6,13 +6,15 @@ Spellings and defaults are Volcano's; they are part of its contract, including t
 begin with *enable* and others with *enabled*.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import wraps
 from typing import NamedTuple, TypeVar
 
 from allotment_proto.facts import PluginUse, Policy
 
 _Plain = TypeVar("_Plain", int, bool, str)
+_Made = TypeVar("_Made")
 
 ON_BY_DEFAULT = (
     "enableJobOrder",
@@ -108,6 +110,29 @@ CONFIGURATIONS: dict[str, Arguments] = {
         "self-maintain-available-card": boolean(True),
     },
 }
+
+
+_REMEMBERED_MOST = 16
+
+
+def remembered(make: Callable[[Policy], _Made]) -> Callable[[Policy], _Made]:
+    """`make`, called once a policy.
+
+    Policies are told apart by identity, which is cheaper to compare than their content; the entry
+    holds its policy, so an address is not taken for another's that had it before.
+    """
+    made: dict[int, tuple[Policy, _Made]] = {}
+
+    @wraps(make)
+    def look_up(policy: Policy) -> _Made:
+        known = made.get(id(policy))
+        if known is None or known[0] is not policy:
+            if len(made) >= _REMEMBERED_MOST:
+                made.clear()
+            known = made[id(policy)] = policy, make(policy)
+        return known[1]
+
+    return look_up
 
 
 def plugin(policy: Policy, name: str) -> PluginUse | None:

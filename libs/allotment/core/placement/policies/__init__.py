@@ -83,6 +83,7 @@ from allotment.core.placement.policies.comparison import (
 from allotment.core.placement.policies.fgd import Fgd
 from allotment.core.placement.policies.headroom import Headroom
 from allotment.core.placement.policies.valued import Valued
+from allotment.core.plugin_arguments import remembered
 from allotment_proto.facts import Policy
 
 POLICIES: dict[str, DevicePolicy] = {
@@ -102,23 +103,18 @@ POLICIES: dict[str, DevicePolicy] = {
 """Every known policy. A name that is not here counts as ``none``."""
 
 
-_MADE_MOST = 16
-_made: dict[int, tuple[Policy, DevicePolicy]] = {}
-
-
 def device_policy(policy: Policy) -> DevicePolicy:
     """The device policy that a policy names, with its mix if it wants one. An unknown one (in a log
-    of a later release) prefers nothing.
+    of a later release) prefers nothing."""
+    return _compiled(policy) if policy.mix else _plain(policy)
 
-    Policies with a mix compile it; they are kept by the identity of `policy`, which is cheaper to
-    compare than its content.
-    """
-    plain = POLICIES.get(policy.device_policy, POLICIES["none"])
-    if not policy.mix or not isinstance(plain, Valued):
-        return plain
-    known = _made.get(id(policy))
-    if known is None or known[0] is not policy:
-        if len(_made) >= _MADE_MOST:
-            _made.clear()
-        known = _made[id(policy)] = policy, type(plain)(policy.mix)
-    return known[1]
+
+@remembered
+def _compiled(policy: Policy) -> DevicePolicy:
+    """Policies that want a mix compile it."""
+    plain = _plain(policy)
+    return type(plain)(policy.mix) if isinstance(plain, Valued) else plain
+
+
+def _plain(policy: Policy) -> DevicePolicy:
+    return POLICIES.get(policy.device_policy, POLICIES["none"])

@@ -6,7 +6,15 @@ a failed pod. Readiness, cordons, amounts and cards are always checked.
 
 from typing import NamedTuple
 
-from allotment.core.plugin_arguments import UNUSED, Arguments, boolean, flag, is_on, plugin
+from allotment.core.plugin_arguments import (
+    UNUSED,
+    Arguments,
+    boolean,
+    flag,
+    is_on,
+    plugin,
+    remembered,
+)
 from allotment_proto.facts import Policy
 
 _ARGUMENTS = {
@@ -47,21 +55,11 @@ class Switches(NamedTuple):
 
 
 ALL = Switches()
-_KNOWN_MOST = 16
-_known: dict[int, tuple[Policy, Switches]] = {}
 
 
+@remembered
 def switches_of(policy: Policy) -> Switches:
-    """The switches of a policy, remembered by its identity."""
-    known = _known.get(id(policy))
-    if known is None or known[0] is not policy:
-        if len(_known) >= _KNOWN_MOST:
-            _known.clear()
-        known = _known[id(policy)] = policy, _switches(policy)
-    return known[1]
-
-
-def _switches(policy: Policy) -> Switches:
+    """The switches of a policy."""
     use = plugin(policy, "predicates")
     if use is None:
         return ALL

@@ -12,7 +12,7 @@ from allotment.core.ledger.model import Node
 from allotment.core.placement.rules.nodeorder import NodeOrder, NodeOrderTerm
 from allotment.core.placement.rules.resource_shares import BinpackTerm, StrategyFitTerm
 from allotment.core.placement.rules.score_term import SWITCH, ScoreTerm
-from allotment.core.plugin_arguments import is_on, plugin
+from allotment.core.plugin_arguments import is_on, plugin, remembered
 from allotment_proto.facts import BUILT_IN_TIERS, PodRequest, Policy
 
 TERMS: tuple[ScoreTerm, ...] = (NodeOrderTerm(), BinpackTerm(), StrategyFitTerm())
@@ -38,18 +38,6 @@ class Weights(NamedTuple):
 
 
 NONE = Weights((None,) * len(TERMS))
-_KNOWN_MOST = 16
-_known: dict[int, tuple[Policy, Weights]] = {}
-
-
-def weights_of(policy: Policy) -> Weights:
-    """The weights of a policy, remembered by its identity."""
-    known = _known.get(id(policy))
-    if known is None or known[0] is not policy:
-        if len(_known) >= _KNOWN_MOST:
-            _known.clear()
-        known = _known[id(policy)] = policy, _weights(policy)
-    return known[1]
 
 
 def most_micro(weights: Weights) -> int:
@@ -62,7 +50,9 @@ def host_terms(node: Node, request: PodRequest, weights: Weights) -> tuple[tuple
     return tuple((term.name, term.micro(node, request, each)) for term, each in weights.active())
 
 
-def _weights(policy: Policy) -> Weights:
+@remembered
+def weights_of(policy: Policy) -> Weights:
+    """The weights of a policy."""
     if policy.tiers == BUILT_IN_TIERS:
         return NONE
     uses = [plugin(policy, term.name) for term in TERMS]
