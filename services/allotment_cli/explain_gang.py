@@ -9,16 +9,23 @@ import click
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.schema import (
     GangExplanation,
-    Kept,
     Member,
-    Reason,
+)
+from allotment.core.explain.words import (
+    amount_text,
+    gang_status_text,
+    gate_text,
+    kept_text,
+    member_text,
+    place_text,
+    quota_text,
+    reason_text,
+    wants_text,
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
-from allotment.core.units import age_text
-from allotment_cli.advice_text import advice_lines, amount_text, place_text, quota_text
+from allotment_cli.advice_text import advice_lines
 from allotment_cli.errors import CliError
-from allotment_cli.explain_text import wants_text
 from allotment_cli.folding import fold_at
 from allotment_cli.names import near, pod_name
 from allotment_cli.output import (
@@ -135,7 +142,7 @@ def _prose(label: str, text: str) -> str:
 def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     who = found.subject
     yield "Gang", f"{who.namespace}/{who.name}" + (f"   uid {who.uid}" if who.uid else "")
-    yield "Status", _status(found)
+    yield "Status", gang_status_text(found)
     if found.status.cause is not None:
         yield "Cause", reason_text(found.status.cause)
     for quota in found.status.quota:
@@ -158,72 +165,21 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     state = found.queue_state or "does not exist"
     yield "Queue", f"{found.queue} ({state}), priority {found.priority}{klass}"
     if found.gate is not None:
-        yield "Gate", _gate(found)
+        yield "Gate", gate_text(found)
     if found.never_preempts:
         yield "Evicts", "nobody: a preemptionPolicy of its class or pods is Never"
-
-
-def _status(found: GangExplanation) -> str:
-    status = found.status
-    age = age_text(status.since_seconds)
-    match status.phase:
-        case "Unseen":
-            return "Unseen: its pods name a PodGroup that does not exist"
-        case "NotInUse":
-            return "NotInUse: no queue is known, so its pods are placed one by one"
-        case "Waiting" if status.together is not None:
-            missing = status.wanted - status.together
-            fits = f"{status.together} of {status.wanted} can be placed together now"
-            never = ", can never fit on these nodes" * (status.fits_empty_cluster is False)
-            if status.at_most_empty:
-                most = f"at most {status.at_most_empty} of {found.min_member} even on empty nodes"
-                never = f", can never start ({most})"
-            return f"Waiting {age}{never}: {fits}" + f", {missing} short" * (missing > 0)
-        case "Growing":
-            return "Growing: it has its minimum, and more of its pods wait"
-        case "AtGate":
-            return f"Waiting {age} to be admitted by its queue"
-        case "Placed" | "Completed":
-            return status.phase
-        case phase:
-            return f"{phase} {age}"
-
-
-def _gate(found: GangExplanation) -> str:
-    gate = found.gate
-    assert gate is not None
-    if gate.let_in:
-        return "admitted" + (f" by decision {gate.decision}" if gate.decision else "")
-    if gate.now is not None:
-        return f"closed: {gate.now.message}"
-    return "would be admitted now" + (f"; last reason: {gate.said.message}" if gate.said else "")
-
-
-def reason_text(reason: Reason, between: str = "   ") -> str:
-    """Code and words, and whose quota it is about if they do not say so."""
-    text = between.join(part for part in (reason.code, reason.message) if part)
-    is_said = not reason.queue or f"queue {reason.queue}" in reason.message
-    return text if is_said else f"{text} (queue {reason.queue})"
 
 
 def _member_lines(members: Sequence[Member]) -> list[str]:
     rows = []
     first: dict[str, str] = {}
     for member in members:
-        why = _why(member)
+        why = member_text(member)
         shown = first.setdefault(why, member.name) if why else member.name
         blocked = why if shown == member.name else f"same as {shown}"
         rows.append([member.name, member.role, member.state, member.node, blocked])
     headers = ["MEMBER", "ROLE", "STATE", "NODE", "BLOCKED BY"]
     return table(headers, rows, indent="  ")
-
-
-def _why(member: Member) -> str:
-    if member.reason is None:
-        return ""
-    if member.reasons:
-        return ", ".join(f"{code} {count}" for code, count in member.reasons.items())
-    return reason_text(member.reason, ": ")
 
 
 def _tail(found: GangExplanation, everything: bool) -> Iterator[tuple[str, str]]:
@@ -253,9 +209,3 @@ def _tail(found: GangExplanation, everything: bool) -> Iterator[tuple[str, str]]
         yield "Reserved", kept_text(kept)
     for pod in found.leaving:
         yield "Leaving", f"{pod.namespace}/{pod.name} on {pod.node} ({pod.action})"
-
-
-def kept_text(kept: Kept) -> str:
-    what = f"the quota of queue {kept.queue}" if kept.queue else ", ".join(kept.nodes)
-    since = f"since decision {kept.since}" if kept.since else "while pods are evicted for it"
-    return f"{what} for {kept.group}, {since}"

@@ -6,12 +6,12 @@ from pathlib import Path
 import anyio
 import click
 
+from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.node import Answer, NodeExplanation, explain_node
 from allotment.core.explain.pod_views import PodView
 from allotment.core.explain.views import CardView, CountedView, model_text, usable_compute
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
-from allotment_cli.amounts import compute_text, whole_of_card
 from allotment_cli.folding import fold_at
 from allotment_cli.moments import moment_text
 from allotment_cli.names import no_such_node

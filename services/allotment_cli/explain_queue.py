@@ -9,11 +9,10 @@ import click
 
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder
+from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
 from allotment.core.units import age_text
 from allotment_cli import completion
-from allotment_cli.advice_text import amount_text, place_text
 from allotment_cli.errors import CliError
-from allotment_cli.explain_gang import kept_text, reason_text
 from allotment_cli.folding import fold_at
 from allotment_cli.moments import moment_text
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table

@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 
+from allotment.core.explain.amounts import compute_text
 from allotment.core.explain.schema import (
     Candidate,
     Closest,
-    DecidedBy,
     Explanation,
-    Holder,
     Line,
     NodeSteps,
     Request,
     Step,
 )
-from allotment.core.explain.views import asked_whole
-from allotment.core.reasons import NO_FITTING_INSTANCE
-from allotment.core.units import bytes_text, cpu_text, duration_text, points_text
-from allotment_cli.amounts import compute_text
+from allotment.core.explain.words import (
+    decided_by_text,
+    free_text,
+    holder_text,
+    short_text,
+    step_text,
+)
+from allotment.core.units import bytes_text, duration_text, points_text
 from allotment_cli.moments import local_text
 from allotment_cli.output import Prose, table
 
@@ -38,7 +41,7 @@ def competition(found: Explanation, everything: bool) -> list[str]:
         hint = "" if everything else ": --all"
         lines.append(f"  {more} more{hint}")
     if found.decided_by is not None:
-        lines.append(Prose(f"  {_decided_by(found.decided_by)}", 2))
+        lines.append(Prose(f"  {decided_by_text(found.decided_by)}", 2))
     return lines
 
 
@@ -57,29 +60,6 @@ def _candidate(candidate: Candidate, terms: Sequence[str]) -> list[str]:
     ]
 
 
-def _decided_by(by: DecidedBy) -> str:
-    match by.term:
-        case "only":
-            return "Nothing else fitted."
-        case "leftover":
-            return f"Equal scores with {by.second}; it leaves less memory unused on its cards."
-        case "name":
-            return f"Equal scores and equal leftovers with {by.second}; the name comes first."
-        case _:
-            winner, second = by.winner_without_micro or 0, by.second_without_micro or 0
-            won = f"Won by {points_text(by.lead_micro)}."
-            with_ = f"{points_text(max(winner, second))} to {points_text(min(winner, second))}"
-            if second > winner:
-                said = f"Deciding term: {by.term} (without it, {by.second} wins {with_})."
-            elif second == winner:
-                said = f"Deciding term: {by.term} (without it, a tie at {points_text(winner)})."
-            else:
-                said = f"Most of it: {by.term} (without it, still ahead {with_})."
-            if by.term == "fit":
-                said += f" {by.second} would give away more of its cards than is asked for."
-            return f"{won} {said}"
-
-
 def rejected(funnel: Sequence[Step]) -> list[str]:
     reasons: dict[str, int] = {}
     for step in funnel:
@@ -94,7 +74,7 @@ def rejected(funnel: Sequence[Step]) -> list[str]:
 def funnel(funnel: Sequence[Step], request: Request) -> list[str]:
     rows = [
         [
-            _step_text(step, request),
+            step_text(step, request),
             str(step.left),
             str(step.lost) if step.lost else "",
             ", ".join(f"{code} {count}" for code, count in step.reasons.items()),
@@ -106,83 +86,25 @@ def funnel(funnel: Sequence[Step], request: Request) -> list[str]:
     return [line.removesuffix("  -").rstrip().removesuffix("  -").rstrip() for line in lines]
 
 
-def _step_text(step: Step, request: Request) -> str:
-    """The step in the words of this very request, where it has some."""
-    if step.step == "gpuModel" and request.models:
-        return f"has a card of model {' or '.join(request.models)}"
-    if step.step == "gpuMemory" and set(step.reasons) == {NO_FITTING_INSTANCE}:
-        return "a card with a free piece that is large enough"
-    if step.step == "gpuMemory" and request.memory_bytes:
-        return f"enough cards with {bytes_text(request.memory_bytes)} unreserved"
-    if step.step == "gpuCompute":
-        in_cores = not request.mode and not all(asked_whole(a.family) for a in request.devices)
-        compute = compute_text(max(request.compute_percent, 1), 0 if in_cores else 100)
-        return f"those cards also have {compute}" + " compute" * (not in_cores)
-    return step.text
-
-
 def closest(closest: Sequence[Closest]) -> list[str]:
     rows = []
     for entry in closest:
         counted = entry.free_count is not None
-        holders = [_holder(holder, entry.compute_whole) for holder in entry.holders] or [""]
-        free = _free_count(entry) if counted else _free_memory(entry)
+        holders = [holder_text(holder, entry.compute_whole) for holder in entry.holders] or [""]
         compute = compute_text(entry.free_compute_percent or 0, entry.compute_whole)
         compute = "" if counted or entry.free_compute_percent is None else compute
-        rows.append([f"{entry.node}/{entry.device}", free, compute, _short(entry), holders[0]])
+        rows.append(
+            [
+                f"{entry.node}/{entry.device}",
+                free_text(entry),
+                compute,
+                short_text(entry),
+                holders[0],
+            ]
+        )
         rows += [[" ", " ", " ", " ", holder] for holder in holders[1:]]
     headers = ["CARD", "FREE", "FREE COMPUTE", "SHORT BY", "HELD BY"]
     return table(headers, rows, right=("FREE", "FREE COMPUTE"), indent="  ")
-
-
-def _free_count(entry: Closest) -> str:
-    count = entry.free_count or 0
-    return cpu_text(count) if "cpuMilli" in entry.short else str(count)
-
-
-def _free_memory(entry: Closest) -> str:
-    """Of chips whose memory is not given out by amount there is nothing to say."""
-    if (
-        entry.compute_whole != 100
-        and not entry.free_memory_bytes
-        and "memoryBytes" not in entry.short
-    ):
-        return ""
-    return bytes_text(entry.free_memory_bytes or 0)
-
-
-def _short(entry: Closest) -> str:
-    return ", ".join(_lack_text(name, n, entry.compute_whole) for name, n in entry.short.items())
-
-
-def _lack_text(name: str, amount: int, whole: int) -> str:
-    match name:
-        case "memoryBytes":
-            return f"{bytes_text(amount)} memory"
-        case "computePercent":
-            return compute_text(amount, whole) + " compute" * (whole == 100)
-        case "cpuMilli":
-            return f"{cpu_text(amount)} CPU"
-        case "cards":
-            return f"{amount} card{'s' * (amount > 1)}"
-        case "instances":
-            return "no free piece that is large enough"
-        case "slots":
-            return f"{amount} share{'s' * (amount > 1)}"
-        case "otherHolders":
-            return f"{amount} other holder{'s' * (amount > 1)}"
-        case _:
-            return str(amount)
-
-
-def _holder(holder: Holder, whole: int = 100) -> str:
-    piece = f" [{holder.instance}]" if holder.instance else ""
-    if not holder.memory_bytes:
-        return f"{holder.namespace}/{holder.name}{piece}"
-    words = [bytes_text(holder.memory_bytes)]
-    if whole == 100 or holder.compute_percent:
-        words.append(compute_text(holder.compute_percent, whole))
-    return f"{holder.namespace}/{holder.name} {', '.join(words)}{piece}"
 
 
 def node(steps: NodeSteps) -> list[str]:
@@ -198,7 +120,7 @@ def node(steps: NodeSteps) -> list[str]:
                 bytes_text(card.free_memory_bytes) if card.memory_bytes else "",
                 compute_text(card.free_compute_percent, card.compute_whole),
                 card.verdict,
-                "; ".join(_holder(holder, card.compute_whole) for holder in card.holders),
+                "; ".join(holder_text(holder, card.compute_whole) for holder in card.holders),
             ]
             for card in steps.cards
         ]

@@ -5,21 +5,29 @@ Everything is read from the JSON structs, so nothing is known to the text alone.
 
 from collections.abc import Iterator, Sequence
 
-from allotment.core.explain.life import Displaced, Life, PodExplanation, Relative
+from allotment.core.explain.amounts import part_text
+from allotment.core.explain.life import Life, PodExplanation
 from allotment.core.explain.schema import (
-    DeviceAsk,
-    Held,
-    Request,
     Status,
-    WaitingFor,
 )
-from allotment.core.explain.views import PERHAPS, asked_whole, card_word
+from allotment.core.explain.views import PERHAPS
+from allotment.core.explain.words import (
+    card_noun,
+    card_text,
+    displaced_text,
+    piece_text,
+    place_text,
+    quota_text,
+    relative_text,
+    status_text,
+    waiting_text,
+    wants_text,
+)
 from allotment.core.ledger.model import ENDED
-from allotment.core.reasons import QUOTA_CODES, REASONS, VOLUME_NOT_READY
-from allotment.core.units import age_text, bytes_text, cpu_text, duration_text
+from allotment.core.reasons import VOLUME_NOT_READY
+from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import explain_sections as sections
-from allotment_cli.advice_text import advice_lines, place_text, quota_text
-from allotment_cli.amounts import part_text
+from allotment_cli.advice_text import advice_lines
 from allotment_cli.moments import moment_text
 from allotment_cli.output import Prose, heading, wrapped
 
@@ -43,7 +51,9 @@ def _lines(found: PodExplanation, everything: bool) -> list[str]:
     is_over = found.status.phase in OVER and not everything
     if found.candidates and not is_over:
         title = (
-            f"Why this {_noun(found.request)}" if found.candidates[0].devices else "Why this node"
+            f"Why this {card_noun(found.request)}"
+            if found.candidates[0].devices
+            else "Why this node"
         )
         lines += _section(title, sections.competition(found, everything))
     if found.funnel and not is_over:
@@ -71,7 +81,7 @@ def _lines(found: PodExplanation, everything: bool) -> list[str]:
     if found.advice and not found.counterfactuals:
         lines += ["", field("Advice", found.advice)]
     if found.waiting_for is not None:
-        lines += ["", field("Waiting", _waiting(found.waiting_for))]
+        lines += ["", field("Waiting", waiting_text(found.waiting_for))]
     if found.in_queue is not None:
         lines += ["", field("Queue", place_text(found.in_queue, f"in {found.queue}"))]
     if found.node_steps is not None:
@@ -93,7 +103,7 @@ def field(label: str, text: str) -> str:
 def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     who, status, decision = found.subject, found.status, found.decision
     yield field("Pod", f"{who.namespace}/{who.name}   uid {who.uid}")
-    yield field("Status", _status(found))
+    yield field("Status", status_text(found))
     wants = wants_text(found.request)
     unknown = "unknown: its request cannot be read"
     if status.cause == VOLUME_NOT_READY:
@@ -133,9 +143,9 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
         held = found.placement
         verb = {"released": "Held", PERHAPS: "May hold"}.get(held.phase, "Holds")
         parts = [
-            f"{held.node}/{d.device} ({_card_text(d)}): "
+            f"{held.node}/{d.device} ({card_text(d)}): "
             + part_text(d.memory_bytes, d.compute_percent, d.compute_whole)
-            + _piece_text(d)
+            + piece_text(d)
             for d in held.devices
         ]
         parts += [f"{held.node}: {name} {count}" for name, count in held.extended.items()]
@@ -185,134 +195,14 @@ def story_fields(told: Life) -> Iterator[str]:
     if told.end is not None:
         yield field("End", told.end.text)
     if told.displaced:
-        yield field("Displaced", "; ".join(map(_displaced_text, told.displaced)))
+        yield field("Displaced", "; ".join(map(displaced_text, told.displaced)))
     if told.predecessor is not None:
-        yield field("Before it", _relative_text(told.predecessor))
+        yield field("Before it", relative_text(told.predecessor))
     if told.successor is not None:
-        yield field("After it", _relative_text(told.successor))
-
-
-def _displaced_text(displaced: Displaced) -> str:
-    ending = f", which stays: {displaced.reason}" if displaced.ending == "stays" else ""
-    return (
-        f"{displaced.namespace}/{displaced.name} on {displaced.node} "
-        f"({displaced.action}, decision {displaced.decision}){ending}"
-    )
-
-
-def _relative_text(relative: Relative) -> str:
-    owner = " of the same owner" if relative.is_of_owner else ""
-    said = f"pod {relative.namespace}/{relative.name}{owner}, uid {relative.uid}"
-    if relative.end is not None:
-        return f"{said}: {relative.end.text}"
-    where = f" on {relative.node}" if relative.node else ""
-    return f"{said}: {relative.status}{where}"
-
-
-def _piece_text(device: Held) -> str:
-    """What a card was cut by: chips whose compute is AI cores by templates, others by MIG."""
-    if not device.instance:
-        return ""
-    return f", {'instance' if device.compute_whole == 100 else 'template'} {device.instance}"
-
-
-def _card_text(device: Held) -> str:
-    """Which card it is; a card that its node does not list any more is known by its id alone."""
-    return f"{device.model}, {device.id}" if device.model else "not listed by the node now"
+        yield field("After it", relative_text(told.successor))
 
 
 def _ever(status: Status) -> str:
     if status.fits_empty_cluster is None:
         return ""
     return f"   (fits an empty cluster: {'yes' if status.fits_empty_cluster else 'no'})"
-
-
-def _refusal(code: str) -> str:
-    """Why a pod is not placed though nodes were not asked, in a few words."""
-    if code in QUOTA_CODES:
-        return "its queue lets it have nothing more"
-    return REASONS[code].text if code in REASONS else code
-
-
-def _status(found: PodExplanation) -> str:
-    status, placement = found.status, found.placement
-    if status.phase == "Pending" and placement is None:
-        text = f"Pending {age_text(status.since_seconds or 0)}"
-        if status.cause == VOLUME_NOT_READY:
-            return f"{text}: it waits for a volume"
-        if status.problem:
-            return f"{text}: the request cannot be granted as it is written"
-        if status.scheduler:
-            return f"{text}: it is left to the scheduler {status.scheduler}"
-        if status.fits_empty_cluster is False:
-            text += ", can never fit on these nodes"
-        is_possible = status.fits_empty_cluster is not False
-        if status.refused is not None and (is_possible or status.refused.code in QUOTA_CODES):
-            text += f": {_refusal(status.refused.code)}"
-            return f"{text}; {status.fits_now}/{status.nodes} nodes would fit"
-        text += f": {status.fits_now}/{status.nodes} nodes fit"
-        tries = f"{status.attempts} attempt{'s' * (status.attempts != 1)} in the log"
-        notes = [tries if status.attempts else "not tried yet"]
-        if status.unchanged_seconds is not None:
-            notes.append(f"reasons unchanged for {age_text(status.unchanged_seconds)}")
-        return f"{text} ({'; '.join(notes)})"
-    if placement is None or placement.others:
-        return status.phase + (f" on {status.node}, placed by another scheduler" * bool(placement))
-    text = f"{status.phase} on {status.node}"
-    if status.latency_ms is not None:
-        text += f", reserved {duration_text(status.latency_ms)}"
-        if status.bound_ms is not None:
-            text += f" and bound {duration_text(status.bound_ms)}"
-        text += " after it was first seen"
-    return text + (f" (attempt {status.attempts})" if status.attempts else "")
-
-
-def _waiting(waiting: WaitingFor) -> str:
-    nodes = f"one of {waiting.nodes} nodes" if waiting.nodes > 1 else "one node"
-    if waiting.kind == "Release":
-        return f"for pods to end on {nodes} (tried again each time one ends)"
-    if waiting.kind == "HoldEnd":
-        return f"until {nodes} that would fit is no longer reserved for others"
-    return f"until {nodes} that has room can be used (now not ready, cordoned or quarantined)"
-
-
-def wants_text(request: Request) -> str:
-    """A request in words: ``2 GPUs, each 2.9 GiB memory, 50% compute; model A100 or V100``.
-
-    Empty for one without devices.
-    """
-    parts = []
-    for ask in request.devices:
-        whole = _whole(ask, request)
-        part = (
-            f"{ask.memory_percent}% of the memory, {ask.compute_percent}% compute"
-            if ask.memory_percent and whole == 100
-            else part_text(ask.memory_bytes, ask.compute_percent, whole)
-        )
-        each = "each " if ask.count > 1 else ""
-        container = f" (container {ask.container})" if len(request.devices) > 1 else ""
-        parts.append(
-            f"{ask.count} {_noun(request)}{'s' * (ask.count > 1)}: {each}{part}{container}"
-        )
-    parts += [f"{name}: {count}" for name, count in request.extended.items()]
-    for words, join in (
-        (request.models, "model {}"),
-        (request.not_models, "not model {}"),
-        (request.ids, "card {}"),
-        (request.not_ids, "not card {}"),
-        (tuple(map(str, request.indexes)), "card index {}"),
-    ):
-        if words:
-            parts.append(join.format(" or ".join(words)))
-    if request.mode:
-        parts.append(f"mode {request.mode}")
-    return "; ".join(parts)
-
-
-def _noun(request: Request) -> str:
-    return next((card_word(ask.family) for ask in request.devices), card_word(""))
-
-
-def _whole(ask: DeviceAsk, request: Request) -> int:
-    """100 if compute is asked for in percent: of GPUs, and of NPUs that are sliced softly."""
-    return 100 if request.mode else asked_whole(ask.family)

@@ -8,11 +8,11 @@ import click
 import msgspec
 
 from allotment.core.explain.fitting import Fit, FitPod, fit
+from allotment.core.explain.words import quota_text, wants_text
 from allotment.core.ledger.state import apply
 from allotment_cli import explain_sections as sections
-from allotment_cli.advice_text import advice_lines, quota_text
+from allotment_cli.advice_text import advice_lines
 from allotment_cli.errors import CliError
-from allotment_cli.explain_text import wants_text
 from allotment_cli.folding import fold_at
 from allotment_cli.manifests import Made, read
 from allotment_cli.moments import moment_text

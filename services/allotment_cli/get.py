@@ -9,6 +9,7 @@ import anyio
 import click
 import msgspec
 
+from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.pod_views import PodView, pod_views
 from allotment.core.explain.views import (
     GONE,
@@ -22,7 +23,6 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
-from allotment_cli.amounts import compute_text, whole_of_card
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at, take
 from allotment_cli.lazy import LazyGroup

@@ -8,6 +8,7 @@ import anyio
 import click
 import msgspec
 
+from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.views import (
     PERCENT,
     ZONE,
@@ -30,7 +31,6 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import QuantityError, bytes_text, whole_up
 from allotment_cli import completion
-from allotment_cli.amounts import compute_text, whole_of_card
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
 from allotment_cli.names import no_such_node

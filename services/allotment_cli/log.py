@@ -1,6 +1,6 @@
 """`allot log`: the allocation log, one line an event; whole, or one object's story."""
 
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from allotment.core.explain import story
+from allotment.core.explain.records import Effects, LogLine, Wanted, stood_on
 from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment.core.logport import Record
 from allotment.core.units import rfc3339
@@ -21,32 +22,11 @@ from allotment_cli.output import DOCUMENTS, emit, emit_document, json_text, note
 from allotment_cli.params import namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import (
-    BindFailed,
-    Bound,
-    Corrected,
-    Decided,
-    Envelope,
-    Event,
-    Evicted,
-    PodGone,
-)
+from allotment_proto.events import Decided, Envelope
 from allotment_proto.registry import KINDS
 
 EVENT_TYPES = tuple(kind.struct.__name__ for kind in KINDS)
 TYPE_WIDTH = max(map(len, EVENT_TYPES))
-UNREADABLE = "Unreadable"
-
-
-class LogLine(msgspec.Struct, frozen=True):
-    """One event as JSON; `event` is None for a record that cannot be read."""
-
-    seq: int
-    time: str
-    by: str
-    type: str
-    text: str
-    event: Event | None
 
 
 class ShownRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -64,21 +44,11 @@ class ShownRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     payload: str = ""
 
 
-class Wanted(NamedTuple):
-    """Which events to show. `since` and `types` hide lines, `subject` follows one object."""
+class Asked(NamedTuple):
+    """What to show: `lines` follows one object, `since` hides records."""
 
-    subject: story.Subject
-    types: Collection[str]
+    lines: Wanted
     since: At | None
-    claims: story.Claims
-
-    def shows(self, record: Record, event: Event) -> bool:
-        takes = self.subject.takes(event)  # always asked: it remembers
-        return (
-            takes
-            and self.reaches(record)
-            and (not self.types or type(event).__name__ in self.types)
-        )
 
     def reaches(self, record: Record) -> bool:
         if self.since is None:
@@ -194,7 +164,7 @@ async def _show(
 ) -> None:
     async with open_source(origin) as source:
         at = None if since is None else moments.parse(since, source.now_ms(), "--since")
-        wanted = Wanted(subject, types, at, story.Claims())
+        wanted = Asked(Wanted(subject, types, story.Claims()), at)
         collected: list[LogLine] = []
         shown = 0
         last_seq = await source.last_seq()
@@ -211,7 +181,7 @@ async def _show(
             suggest(f"allot explain pod {subject.namespace}/{subject.name}")
 
 
-def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) -> int:
+def _one(record: Record, wanted: Asked, output: str, collected: list[LogLine]) -> int:
     """How many lines of the record there were to show."""
     lines = _lines(record, wanted)
     if not lines:
@@ -226,22 +196,13 @@ def _one(record: Record, wanted: Wanted, output: str, collected: list[LogLine]) 
     return len(lines)
 
 
-def _lines(record: Record, wanted: Wanted) -> list[LogLine]:
-    time = rfc3339(record.time_ns // 1_000_000)
+def _lines(record: Record, wanted: Asked) -> list[LogLine]:
+    time_ms, shown = record.time_ns // 1_000_000, wanted.reaches(record)
     try:
         envelope = decode_envelope(record.payload, record.subject)
     except UndecodableError as error:
-        if isinstance(wanted.subject, Everything) and not wanted.types and wanted.reaches(record):
-            return [LogLine(record.seq, time, "", UNREADABLE, error.reason, None)]
-        return []
-    lines = []
-    for event in envelope.events:
-        claim = wanted.claims.note(event, record.seq)  # always asked, like `shows`: it remembers
-        if wanted.shows(record, event):
-            text = story.line(event, wanted.subject.only) + claim
-            kind = type(event).__name__
-            lines.append(LogLine(record.seq, time, envelope.by, kind, text, event))
-    return lines
+        return wanted.lines.unreadable(record.seq, time_ms, error.reason) if shown else []
+    return wanted.lines.lines(record.seq, time_ms, envelope, shown=shown)
 
 
 async def _show_one(origin: Origin, seq: int) -> ShownRecord:
@@ -267,7 +228,7 @@ async def _show_one(origin: Origin, seq: int) -> ShownRecord:
             )
         return msgspec.structs.replace(
             shown,
-            stood_on=tuple(_causes(envelope)),
+            stood_on=tuple(stood_on(envelope)),
             led_to=tuple([text async for text in _effects(source, envelope, seq, last_seq)]),
             record=envelope,
         )
@@ -294,28 +255,14 @@ async def _record(source: Source, seq: int) -> Record:
     raise CliError(f"sequence {seq} is missing from the log", "the log is damaged")
 
 
-def _causes(envelope: Envelope) -> list[str]:
-    found: list[str] = []
-    for event in envelope.events:
-        if isinstance(event, Decided):
-            found.append(
-                f"seq {event.basis} (placed), seq {event.checked} (checked), "
-                f"policy of seq {event.policy}"
-            )
-        elif isinstance(event, Bound | BindFailed | Evicted | Corrected) and event.decision:
-            found.append(f"decision at seq {event.decision}")
-    return found
-
-
 async def _effects(
     source: Source, envelope: Envelope, seq: int, last_seq: int
 ) -> AsyncIterator[str]:
-    """What a decision led to, as lines: the outcomes, and the end of pods that it evicted."""
+    """What a decision led to, as lines."""
     decided = [event for event in envelope.events if isinstance(event, Decided)]
     if not decided:
         return
-    leaving = {eviction.uid for event in decided for eviction in event.evictions}
-    gaining = {nomination.uid for event in decided for nomination in event.nominations}
+    effects = Effects(seq, decided)
     async with aclosing(source.read(seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
@@ -324,22 +271,5 @@ async def _effects(
                 except UndecodableError:
                     note(f"record {record.seq} cannot be read and was passed over")
                     continue
-                for event in later.events:
-                    if _is_effect(event, seq, leaving):
-                        yield f"seq {record.seq}: {story.line(event)}"
-                    elif isinstance(event, Decided):
-                        placed = {p.uid for p in event.placements} & gaining
-                        gaining -= placed
-                        if placed:
-                            yield f"seq {record.seq}: {story.line(event, placed)}"
-
-
-def _is_effect(event: Event, seq: int, leaving: set[str]) -> bool:
-    """Whether an event is the outcome of the decision at `seq`, or the end of a pod it evicted."""
-    match event:
-        case Bound() | BindFailed() | Evicted() | Corrected():
-            return event.decision == seq
-        case PodGone():
-            return event.uid in leaving
-        case _:
-            return False
+                for effect in effects.of(record.seq, later):
+                    yield f"seq {effect.seq}: {effect.text}"

@@ -8,11 +8,12 @@ import click
 
 from allotment.core.explain.life import Life, Phase
 from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.explain.words import wants_text
 from allotment.core.units import duration_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.errors import CliError
 from allotment_cli.explain import collect, kin_of
-from allotment_cli.explain_text import ask_fields, field, story_fields, wants_text
+from allotment_cli.explain_text import ask_fields, field, story_fields
 from allotment_cli.moments import local_text, moment_text
 from allotment_cli.names import pod_name
 from allotment_cli.output import (

@@ -12,7 +12,7 @@ import msgspec
 from allotment.core.explain.views import plain
 from allotment.core.replay.journal import Journal, Usage
 from allotment.core.replay.journal import usage as summed
-from allotment.core.units import rfc3339
+from allotment.core.units import hours_column, rfc3339
 from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.journaling import journal_of
@@ -22,10 +22,7 @@ from allotment_cli.params import output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 
 SCHEMA = "allotment.dev/usage/v1"
-HOUR_MS = 3_600_000
 MICRO = 1_000_000
-DIGITS = {1: 1000, 2: 10, 3: 1}
-"""Digits after the point → tenths of an hour from which on so many are enough."""
 
 
 class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
@@ -142,10 +139,10 @@ def usage_lines(document: UsageDocument) -> list[str]:
     if len(found) > 1:
         found.append(_sum(found))
     columns = {
-        "GPU-HOURS": _hours((used.card_micro_ms for used in found), MICRO),
-        "DEVICE-HOURS": _hours(used.device_ms + _whole_cards_ms(used) for used in found),
-        "MEMORY GiB-HOURS": _hours((used.memory_mib_ms for used in found), 1024),
-        "CPU-HOURS": _hours((used.cpu_milli_ms for used in found), 1000),
+        "GPU-HOURS": hours_column((used.card_micro_ms for used in found), MICRO),
+        "DEVICE-HOURS": hours_column(used.device_ms + _whole_cards_ms(used) for used in found),
+        "MEMORY GiB-HOURS": hours_column((used.memory_mib_ms for used in found), 1024),
+        "CPU-HOURS": hours_column((used.cpu_milli_ms for used in found), 1000),
     }
     rows = [
         [used.name, f"{used.pods:,}", *cells]
@@ -166,7 +163,7 @@ def _counted_lines(by: str, found: Iterable[Usage]) -> list[str]:
     ]
     if not held:
         return []
-    hours = _hours(amount_ms for _, _, amount_ms in held)
+    hours = hours_column(amount_ms for _, _, amount_ms in held)
     rows = [[name, resource, cell] for (name, resource, _), cell in zip(held, hours, strict=True)]
     first, *rest = table((by.upper(), "RESOURCE", "HOURS"), rows, right=("HOURS",))
     return ["", heading(first), *rest]
@@ -190,19 +187,3 @@ def _sum(found: list[Usage]) -> Usage:
         dict(counted),
         sum(used.card_micro_ms for used in found),
     )
-
-
-def _hours(amounts_ms: Iterable[int], unit: int = 1) -> list[str]:
-    """A column of hours, rounded half up, in integers: with as many digits after the point as its
-    largest needs to be read, and nothing that was held shown as none.
-    """
-    amounts, hour = list(amounts_ms), HOUR_MS * unit
-    largest = max(amounts)
-    digits = next((d for d, least in DIGITS.items() if largest * 10 >= least * hour), 4)
-    scale = 10**digits
-    cells = []
-    for amount in amounts:
-        scaled = (amount * scale + hour // 2) // hour
-        shown = f"{scaled // scale:,}.{scaled % scale:0{digits}}"
-        cells.append(shown if scaled or not amount else f"<{1 / scale:.{digits}f}")
-    return cells

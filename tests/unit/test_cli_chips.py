@@ -2,13 +2,13 @@
 
 import pytest
 
+from allotment.core.explain.amounts import compute_text, part_text
 from allotment.core.explain.pod_views import pod_views, request_of
 from allotment.core.explain.views import cards_of, node_problems, node_views, usable_compute
+from allotment.core.explain.words import wants_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.base import PodSource
 from allotment.core.reasons import main_cause
-from allotment_cli.amounts import compute_text, part_text
-from allotment_cli.explain_text import wants_text
 from allotment_cli.ledger import ledger_lines, ledgers
 from allotment_proto.facts import CardFact, Geometry, Holding, Inventory, Problem, Profile
 from allotment_proto.volcano import ascend, mindcluster

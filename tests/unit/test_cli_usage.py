@@ -13,11 +13,12 @@ from allotment.core.logport import Record
 from allotment.core.replay.journal import Journal
 from allotment.core.replay.journal.usage import CardKind, part_micro
 from allotment.core.replay.picture import picture_of
+from allotment.core.units import hours_column
 from allotment_cli import journaling
 from allotment_cli.journaling import journal_of
 from allotment_cli.main import main
 from allotment_cli.source import FileSource, JournalCache
-from allotment_cli.usage import MICRO, _hours
+from allotment_cli.usage import MICRO
 from allotment_proto.facts import Holding
 from tests import build
 from tests.recording import Recorder, busy_cluster, fold
@@ -207,6 +208,6 @@ def test_a_small_share_is_less_than_a_card_and_a_whole_card_is_one(tmp_path: Pat
 
 def test_a_column_has_digits_for_its_largest_and_nothing_held_is_none() -> None:
     hour = 3_600_000
-    assert _hours([0, hour, 250 * hour]) == ["0.0", "1.0", "250.0"]
-    assert _hours([0, 1, hour * 2_000]) == ["0.0", "<0.1", "2,000.0"]
-    assert _hours([hour // 100, hour // 10]) == ["0.010", "0.100"]
+    assert hours_column([0, hour, 250 * hour]) == ["0.0", "1.0", "250.0"]
+    assert hours_column([0, 1, hour * 2_000]) == ["0.0", "<0.1", "2,000.0"]
+    assert hours_column([hour // 100, hour // 10]) == ["0.010", "0.100"]

@@ -11,9 +11,9 @@ from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import GangExplanation, Member, QueueExplanation, Status
+from allotment.core.explain.words import amount_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment_cli.advice_text import amount_text
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import queue_lines
 from allotment_cli.explain_text import explanation_lines

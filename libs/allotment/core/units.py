@@ -7,6 +7,7 @@ Texts for people: below. No floats, no clock, no locale.
 """
 
 import re
+from collections.abc import Iterable
 
 _QUANTITY = re.compile(
     r"([+-]?)(\d+\.?\d*|\.\d+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,3}))?", re.ASCII
@@ -219,3 +220,24 @@ def rfc3339(ms: int) -> str:
     seconds, milli = divmod(in_day_ms, 1000)
     clock = f"{seconds // 3600:02}:{seconds % 3600 // 60:02}:{seconds % 60:02}.{milli:03}"
     return f"{year:04}-{month:02}-{day:02}T{clock}Z"
+
+
+_HOUR_MS = 3_600_000
+_HOUR_DIGITS = {1: 1000, 2: 10, 3: 1}
+"""Digits after the point → tenths of an hour from which on so many are enough."""
+
+
+def hours_column(amounts_ms: Iterable[int], unit: int = 1) -> list[str]:
+    """A column of hours, rounded half up, in integers: with as many digits after the point as its
+    largest needs to be read, and nothing that was held shown as none.
+    """
+    amounts, hour = list(amounts_ms), _HOUR_MS * unit
+    largest = max(amounts, default=0)
+    digits = next((d for d, least in _HOUR_DIGITS.items() if largest * 10 >= least * hour), 4)
+    scale = 10**digits
+    cells = []
+    for amount in amounts:
+        scaled = (amount * scale + hour // 2) // hour
+        shown = f"{scaled // scale:,}.{scaled % scale:0{digits}}"
+        cells.append(shown if scaled or not amount else f"<{1 / scale:.{digits}f}")
+    return cells

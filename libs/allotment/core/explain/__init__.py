@@ -9,9 +9,10 @@ What others may use:
   `schema`: their shapes.
 * `difference`: what differs between two states. `fitting`: whether pods would fit that are not in
   the cluster.
+* `words`, `amounts`: what explanations say in words, for screens and pages.
 * `doctor`: what somebody should look at.
-* `story`: records in words, and which of them belong to one object. `views`, `pod_views`: nodes,
-  cards and pods as plain rows.
+* `story`, `records`: records in words, which of them belong to one object, and what followed from
+  one. `views`, `pod_views`: nodes, cards and pods as plain rows.
 * `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.
 
 Everything else is inner. Nothing is decided here. What is asked of nodes is asked of

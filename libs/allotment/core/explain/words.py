@@ -1,0 +1,373 @@
+"""The words of an explanation: sentences and amounts made of its structs, and of nothing else.
+
+Screens and pages are two renderings of one explanation, so both take their words from here. Times
+of day are not told here: whoever shows them knows the reader's zone.
+"""
+
+from collections.abc import Sequence
+
+from allotment.core.explain.amounts import compute_text, part_text
+from allotment.core.explain.life import Displaced, PodExplanation, Relative
+from allotment.core.explain.schema import (
+    AHEAD_SHOWN,
+    Closest,
+    Counterfactual,
+    DecidedBy,
+    DeviceAsk,
+    GangExplanation,
+    Held,
+    Holder,
+    Kept,
+    Member,
+    Place,
+    Quota,
+    Reason,
+    Request,
+    Step,
+    WaitingFor,
+)
+from allotment.core.explain.views import asked_whole, card_word
+from allotment.core.reasons import (
+    NO_FITTING_INSTANCE,
+    QUOTA_CODES,
+    REASONS,
+    VOLUME_NOT_READY,
+)
+from allotment.core.units import age_text, bytes_text, cpu_text, duration_text, points_text
+
+_NOW = "What would make it fit now (each recomputed, one change at a time)"
+_CLOSEST = "No single change is enough; with these more of it would fit (each recomputed)"
+_EVER = "What would fit these nodes if they were empty (each recomputed, one change at a time)"
+
+
+def advice_title(found: Sequence[Counterfactual], *, never: bool = False) -> str:
+    """What a list of changes is: enough now, the nearest, or enough on empty nodes."""
+    return _EVER if never else _NOW if _is_enough(found[0]) else _CLOSEST
+
+
+def _is_enough(found: Counterfactual) -> bool:
+    """Whether all that is asked for fits then. The first of several is the best."""
+    return found.members_fit is None or found.members_fit == found.members
+
+
+def fit_text(found: Counterfactual) -> str:
+    """How many nodes, or pods of a group, fit with a change."""
+    if found.members_fit is not None:
+        return f"{found.members_fit} of {found.members} pods fit"
+    return f"{found.nodes_fit} node{'s' * (found.nodes_fit != 1)}"
+
+
+def wants_text(request: Request) -> str:
+    """A request in words: ``2 GPUs, each 2.9 GiB memory, 50% compute; model A100 or V100``.
+
+    Empty for one without devices.
+    """
+    parts = []
+    for ask in request.devices:
+        whole = _whole(ask, request)
+        part = (
+            f"{ask.memory_percent}% of the memory, {ask.compute_percent}% compute"
+            if ask.memory_percent and whole == 100
+            else part_text(ask.memory_bytes, ask.compute_percent, whole)
+        )
+        each = "each " if ask.count > 1 else ""
+        container = f" (container {ask.container})" if len(request.devices) > 1 else ""
+        parts.append(
+            f"{ask.count} {card_noun(request)}{'s' * (ask.count > 1)}: {each}{part}{container}"
+        )
+    parts += [f"{name}: {count}" for name, count in request.extended.items()]
+    for words, join in (
+        (request.models, "model {}"),
+        (request.not_models, "not model {}"),
+        (request.ids, "card {}"),
+        (request.not_ids, "not card {}"),
+        (tuple(map(str, request.indexes)), "card index {}"),
+    ):
+        if words:
+            parts.append(join.format(" or ".join(words)))
+    if request.mode:
+        parts.append(f"mode {request.mode}")
+    return "; ".join(parts)
+
+
+def card_noun(request: Request) -> str:
+    """What the cards are called that a request is about."""
+    return next((card_word(ask.family) for ask in request.devices), card_word(""))
+
+
+def _whole(ask: DeviceAsk, request: Request) -> int:
+    """100 if compute is asked for in percent: of GPUs, and of NPUs that are sliced softly."""
+    return 100 if request.mode else asked_whole(ask.family)
+
+
+def status_text(found: PodExplanation) -> str:
+    """Where a pod is in its life, and since when."""
+    status, placement = found.status, found.placement
+    if status.phase == "Pending" and placement is None:
+        text = f"Pending {age_text(status.since_seconds or 0)}"
+        if status.cause == VOLUME_NOT_READY:
+            return f"{text}: it waits for a volume"
+        if status.problem:
+            return f"{text}: the request cannot be granted as it is written"
+        if status.scheduler:
+            return f"{text}: it is left to the scheduler {status.scheduler}"
+        if status.fits_empty_cluster is False:
+            text += ", can never fit on these nodes"
+        is_possible = status.fits_empty_cluster is not False
+        if status.refused is not None and (is_possible or status.refused.code in QUOTA_CODES):
+            text += f": {_refusal(status.refused.code)}"
+            return f"{text}; {status.fits_now}/{status.nodes} nodes would fit"
+        text += f": {status.fits_now}/{status.nodes} nodes fit"
+        tries = f"{status.attempts} attempt{'s' * (status.attempts != 1)} in the log"
+        notes = [tries if status.attempts else "not tried yet"]
+        if status.unchanged_seconds is not None:
+            notes.append(f"reasons unchanged for {age_text(status.unchanged_seconds)}")
+        return f"{text} ({'; '.join(notes)})"
+    if placement is None or placement.others:
+        return status.phase + (f" on {status.node}, placed by another scheduler" * bool(placement))
+    text = f"{status.phase} on {status.node}"
+    if status.latency_ms is not None:
+        text += f", reserved {duration_text(status.latency_ms)}"
+        if status.bound_ms is not None:
+            text += f" and bound {duration_text(status.bound_ms)}"
+        text += " after it was first seen"
+    return text + (f" (attempt {status.attempts})" if status.attempts else "")
+
+
+def _refusal(code: str) -> str:
+    """Why a pod is not placed though nodes were not asked, in a few words."""
+    if code in QUOTA_CODES:
+        return "its queue lets it have nothing more"
+    return REASONS[code].text if code in REASONS else code
+
+
+def waiting_text(waiting: WaitingFor) -> str:
+    """What has to happen for a pod to fit."""
+    nodes = f"one of {waiting.nodes} nodes" if waiting.nodes > 1 else "one node"
+    if waiting.kind == "Release":
+        return f"for pods to end on {nodes} (tried again each time one ends)"
+    if waiting.kind == "HoldEnd":
+        return f"until {nodes} that would fit is no longer reserved for others"
+    return f"until {nodes} that has room can be used (now not ready, cordoned or quarantined)"
+
+
+def displaced_text(displaced: Displaced) -> str:
+    """A pod that was evicted for another one."""
+    ending = f", which stays: {displaced.reason}" if displaced.ending == "stays" else ""
+    return (
+        f"{displaced.namespace}/{displaced.name} on {displaced.node} "
+        f"({displaced.action}, decision {displaced.decision}){ending}"
+    )
+
+
+def relative_text(relative: Relative) -> str:
+    """A pod that came before or after another one, and how it ended."""
+    owner = " of the same owner" if relative.is_of_owner else ""
+    said = f"pod {relative.namespace}/{relative.name}{owner}, uid {relative.uid}"
+    if relative.end is not None:
+        return f"{said}: {relative.end.text}"
+    where = f" on {relative.node}" if relative.node else ""
+    return f"{said}: {relative.status}{where}"
+
+
+def piece_text(device: Held) -> str:
+    """What a card was cut by: chips whose compute is AI cores by templates, others by MIG."""
+    if not device.instance:
+        return ""
+    return f", {'instance' if device.compute_whole == 100 else 'template'} {device.instance}"
+
+
+def card_text(device: Held) -> str:
+    """Which card it is; a card that its node does not list any more is known by its id alone."""
+    return f"{device.model}, {device.id}" if device.model else "not listed by the node now"
+
+
+def decided_by_text(by: DecidedBy) -> str:
+    """What made the winner win over the second."""
+    match by.term:
+        case "only":
+            return "Nothing else fitted."
+        case "leftover":
+            return f"Equal scores with {by.second}; it leaves less memory unused on its cards."
+        case "name":
+            return f"Equal scores and equal leftovers with {by.second}; the name comes first."
+        case _:
+            winner, second = by.winner_without_micro or 0, by.second_without_micro or 0
+            won = f"Won by {points_text(by.lead_micro)}."
+            with_ = f"{points_text(max(winner, second))} to {points_text(min(winner, second))}"
+            if second > winner:
+                said = f"Deciding term: {by.term} (without it, {by.second} wins {with_})."
+            elif second == winner:
+                said = f"Deciding term: {by.term} (without it, a tie at {points_text(winner)})."
+            else:
+                said = f"Most of it: {by.term} (without it, still ahead {with_})."
+            if by.term == "fit":
+                said += f" {by.second} would give away more of its cards than is asked for."
+            return f"{won} {said}"
+
+
+def step_text(step: Step, request: Request) -> str:
+    """The step in the words of this very request, where it has some."""
+    if step.step == "gpuModel" and request.models:
+        return f"has a card of model {' or '.join(request.models)}"
+    if step.step == "gpuMemory" and set(step.reasons) == {NO_FITTING_INSTANCE}:
+        return "a card with a free piece that is large enough"
+    if step.step == "gpuMemory" and request.memory_bytes:
+        return f"enough cards with {bytes_text(request.memory_bytes)} unreserved"
+    if step.step == "gpuCompute":
+        in_cores = not request.mode and not all(asked_whole(a.family) for a in request.devices)
+        compute = compute_text(max(request.compute_percent, 1), 0 if in_cores else 100)
+        return f"those cards also have {compute}" + " compute" * (not in_cores)
+    return step.text
+
+
+def free_text(entry: Closest) -> str:
+    """What is free of a card, or of what is counted."""
+    return _free_memory(entry) if entry.free_count is None else _free_count(entry)
+
+
+def _free_count(entry: Closest) -> str:
+    count = entry.free_count or 0
+    return cpu_text(count) if "cpuMilli" in entry.short else str(count)
+
+
+def _free_memory(entry: Closest) -> str:
+    """Of chips whose memory is not given out by amount there is nothing to say."""
+    if (
+        entry.compute_whole != 100
+        and not entry.free_memory_bytes
+        and "memoryBytes" not in entry.short
+    ):
+        return ""
+    return bytes_text(entry.free_memory_bytes or 0)
+
+
+def short_text(entry: Closest) -> str:
+    """What a card lacks."""
+    return ", ".join(_lack_text(name, n, entry.compute_whole) for name, n in entry.short.items())
+
+
+def _lack_text(name: str, amount: int, whole: int) -> str:
+    match name:
+        case "memoryBytes":
+            return f"{bytes_text(amount)} memory"
+        case "computePercent":
+            return compute_text(amount, whole) + " compute" * (whole == 100)
+        case "cpuMilli":
+            return f"{cpu_text(amount)} CPU"
+        case "cards":
+            return f"{amount} card{'s' * (amount > 1)}"
+        case "instances":
+            return "no free piece that is large enough"
+        case "slots":
+            return f"{amount} share{'s' * (amount > 1)}"
+        case "otherHolders":
+            return f"{amount} other holder{'s' * (amount > 1)}"
+        case _:
+            return str(amount)
+
+
+def holder_text(holder: Holder, whole: int = 100) -> str:
+    """Who holds a part of a card, and how much."""
+    piece = f" [{holder.instance}]" if holder.instance else ""
+    if not holder.memory_bytes:
+        return f"{holder.namespace}/{holder.name}{piece}"
+    words = [bytes_text(holder.memory_bytes)]
+    if whole == 100 or holder.compute_percent:
+        words.append(compute_text(holder.compute_percent, whole))
+    return f"{holder.namespace}/{holder.name} {', '.join(words)}{piece}"
+
+
+def quota_text(quota: Quota) -> str:
+    """``queue team-a: 2 of 2 volcano.sh/vgpu-number held, wants 1``."""
+    held, promised, most, wants = (
+        amount_text(quota.resource, amount)
+        for amount in (quota.held, quota.promised, quota.most, quota.wants)
+    )
+    also = f", {promised} promised to others" if quota.promised else ""
+    return f"queue {quota.queue}: {held} of {most} {quota.resource} held{also}, wants {wants}"
+
+
+def amount_text(resource: str, amount: int | None) -> str:
+    """An amount of Volcano's as people write it; what is not limited is empty."""
+    if amount is None:
+        return ""
+    if resource == "memory":
+        return bytes_text(amount)
+    if resource == "cpu":
+        return cpu_text(amount)
+    if resource == "pods":
+        return str(amount)
+    whole, rest = divmod(amount, 1000)
+    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
+
+
+def place_text(place: Place, among: str) -> str:
+    """A position, and who is ahead."""
+    text = f"position {place.position} of {place.length} {among}"
+    if place.ahead:
+        more = place.position - 1 - len(place.ahead)
+        also = f" and {more} more" if more > 0 else ""
+        text += f"; ahead: {', '.join(place.ahead[:AHEAD_SHOWN])}{also}"
+    return text
+
+
+def reason_text(reason: Reason, between: str = "   ") -> str:
+    """Code and words, and whose quota it is about if they do not say so."""
+    text = between.join(part for part in (reason.code, reason.message) if part)
+    is_said = not reason.queue or f"queue {reason.queue}" in reason.message
+    return text if is_said else f"{text} (queue {reason.queue})"
+
+
+def kept_text(kept: Kept) -> str:
+    """What is kept for a group."""
+    what = f"the quota of queue {kept.queue}" if kept.queue else ", ".join(kept.nodes)
+    since = f"since decision {kept.since}" if kept.since else "while pods are evicted for it"
+    return f"{what} for {kept.group}, {since}"
+
+
+def gang_status_text(found: GangExplanation) -> str:
+    """Where a group stands, and since when."""
+    status = found.status
+    age = age_text(status.since_seconds)
+    match status.phase:
+        case "Unseen":
+            return "Unseen: its pods name a PodGroup that does not exist"
+        case "NotInUse":
+            return "NotInUse: no queue is known, so its pods are placed one by one"
+        case "Waiting" if status.together is not None:
+            missing = status.wanted - status.together
+            fits = f"{status.together} of {status.wanted} can be placed together now"
+            never = ", can never fit on these nodes" * (status.fits_empty_cluster is False)
+            if status.at_most_empty:
+                most = f"at most {status.at_most_empty} of {found.min_member} even on empty nodes"
+                never = f", can never start ({most})"
+            return f"Waiting {age}{never}: {fits}" + f", {missing} short" * (missing > 0)
+        case "Growing":
+            return "Growing: it has its minimum, and more of its pods wait"
+        case "AtGate":
+            return f"Waiting {age} to be admitted by its queue"
+        case "Placed" | "Completed":
+            return status.phase
+        case phase:
+            return f"{phase} {age}"
+
+
+def gate_text(found: GangExplanation) -> str:
+    """Whether its queue lets a group in."""
+    gate = found.gate
+    assert gate is not None
+    if gate.let_in:
+        return "admitted" + (f" by decision {gate.decision}" if gate.decision else "")
+    if gate.now is not None:
+        return f"closed: {gate.now.message}"
+    return "would be admitted now" + (f"; last reason: {gate.said.message}" if gate.said else "")
+
+
+def member_text(member: Member) -> str:
+    """What keeps a member from its place."""
+    if member.reason is None:
+        return ""
+    if member.reasons:
+        return ", ".join(f"{code} {count}" for code, count in member.reasons.items())
+    return reason_text(member.reason, ": ")
