@@ -10,6 +10,7 @@ import click
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, emit_json, heading, note, suggest, table
 from allotment_cli.source import home_option
+from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
 from allotment_local.orchestrator import LocalModeError
 from allotment_local.orchestrator import down as stop_local
 from allotment_local.orchestrator import up as start_local
@@ -33,12 +34,33 @@ NOT_READY = 1
     type=click.Path(path_type=Path, dir_okay=False),
     help="Scheduler configuration, like volcano-scheduler.conf.",
 )
+@click.option(
+    "--allocate-ms",
+    type=click.IntRange(0, ALLOCATE_MS_MAX),
+    default=0,
+    show_default=True,
+    help="How long a node's device plugin takes to serve a container, where --nodes does not say.",
+)
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
-def up(home: Path, detach: bool, nodes: Path | None, policy: Path | None, output: str) -> None:
+def up(
+    home: Path,
+    detach: bool,
+    nodes: Path | None,
+    policy: Path | None,
+    allocate_ms: int,
+    output: str,
+) -> None:
     """Start local mode: NATS, an API server, fake GPU nodes and all services."""
     found = local_mode(
         lambda: anyio.run(
-            lambda: start_local(home, nodes_file=nodes, policy_file=policy, detach=detach, say=note)
+            lambda: start_local(
+                home,
+                nodes_file=nodes,
+                policy_file=policy,
+                allocate_ms=allocate_ms,
+                detach=detach,
+                say=note,
+            )
         )
     )
     if detach:

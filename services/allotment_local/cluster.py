@@ -24,8 +24,14 @@ from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAM
 from allotment_local.apiserver.store import Store
 from allotment_local.definitions import read_definitions
 from allotment_local.nodes.fake import FakeNodes
+from allotment_local.nodes.lifecycles import Delays
 from allotment_local.nodes.objects import node_objects
-from allotment_local.nodes.shape_reader import ShapesError, default_shapes, read_shapes
+from allotment_local.nodes.shape_reader import (
+    ALLOCATE_MS_MAX,
+    ShapesError,
+    default_shapes,
+    read_shapes,
+)
 from allotment_local.nodes.shapes import NodeShape
 from allotment_local.nodes.timers import Timers
 
@@ -44,7 +50,7 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
+def build(shapes: tuple[NodeShape, ...], timers: Timers, allocate_ms: int = 0) -> web.Application:
     """The API server of a new cluster with these nodes; `timers` must be run beside it.
 
     Versions begin above those of any earlier life of the address, so that a watch that comes back
@@ -54,7 +60,7 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
     for definition in read_definitions():
         store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
     store.create(NAMESPACES, "", {"metadata": {"name": VOLCANO_NAMESPACE}})
-    fake = FakeNodes(store, timers, now)
+    fake = FakeNodes(store, timers, now, Delays(allocate_s=allocate_ms / 1000))
     fake.start(node_objects(shapes, store.now()), configured=True)
     app = build_app(store, clock=now, ids=new_id)
 
@@ -65,11 +71,11 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers) -> web.Application:
     return app
 
 
-async def serve(shapes: tuple[NodeShape, ...], host: str, port: int) -> None:
+async def serve(shapes: tuple[NodeShape, ...], allocate_ms: int, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT."""
     timers = Timers(time.monotonic)
     runner = web.AppRunner(
-        build(shapes, timers),
+        build(shapes, timers, allocate_ms),
         access_log=None,
         handler_cancellation=True,
         shutdown_timeout=SHUTDOWN_S,
@@ -98,6 +104,14 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one")
     parser.add_argument("--nodes", type=Path, help="YAML of node shapes; default: a mixed cluster")
     parser.add_argument(
+        "--allocate-ms",
+        type=int,
+        choices=range(ALLOCATE_MS_MAX + 1),
+        metavar=f"0..{ALLOCATE_MS_MAX}",
+        default=0,
+        help="how long device plugins take to serve a container, where a node does not say",
+    )
+    parser.add_argument(
         "--nats-keys", type=Path, help="make keys for NATS's users there, unless there are some"
     )
     arguments = parser.parse_args()
@@ -110,7 +124,9 @@ def main() -> None:
         sys.exit(2)
     try:
         host, port = arguments.host, arguments.port
-        anyio.run(serve, shapes, host, port, backend_options={"use_uvloop": True})
+        anyio.run(
+            serve, shapes, arguments.allocate_ms, host, port, backend_options={"use_uvloop": True}
+        )
     except OSError as error:
         sys.exit(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}")
 

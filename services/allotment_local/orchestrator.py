@@ -52,6 +52,7 @@ async def up(
     *,
     nodes_file: Path | None = None,
     policy_file: Path | None = None,
+    allocate_ms: int = 0,
     detach: bool,
     services: Sequence[ServiceSpec] | None = None,
     say: Say = to_stderr,
@@ -59,8 +60,9 @@ async def up(
     """Start local mode; returns its status.
 
     Detached: returns when everything is ready. In the foreground: returns after it was stopped by
-    SIGINT, SIGTERM or `down`. If the home is running already, that is said, and nothing is started.
-    Raises LocalModeError; then nothing runs.
+    SIGINT, SIGTERM or `down`. `allocate_ms`: how long device plugins take to serve a container
+    where the nodes' file does not say. If the home is running already, that is said, and nothing is
+    started. Raises LocalModeError; then nothing runs.
     """
     place = Home(home)
     try:
@@ -77,8 +79,8 @@ async def up(
         return await _is_running(place, say)
     try:
         if detach:
-            return await _detached(place, services, nodes_file, say)
-        return await _foreground(place, services, nodes_file, say)
+            return await _detached(place, services, nodes_file, allocate_ms, say)
+        return await _foreground(place, services, nodes_file, allocate_ms, say)
     except AlreadyRunning:
         return await _is_running(place, say)
     except StartFailed as error:
@@ -136,18 +138,27 @@ async def _is_running(place: Home, say: Say) -> dict[str, Any]:
 
 
 async def _foreground(
-    place: Home, services: Sequence[ServiceSpec], nodes_file: Path | None, say: Say
+    place: Home,
+    services: Sequence[ServiceSpec],
+    nodes_file: Path | None,
+    allocate_ms: int,
+    say: Say,
 ) -> dict[str, Any]:
-    supervisor = Supervisor(place, services, nodes_file, say)
+    supervisor = Supervisor(place, services, nodes_file, say, allocate_ms=allocate_ms)
     await supervisor.run(lambda: say(f"ready; export KUBECONFIG={place.kubeconfig}"))
     return await status(place.path)
 
 
 async def _detached(
-    place: Home, services: Sequence[ServiceSpec], nodes_file: Path | None, say: Say
+    place: Home,
+    services: Sequence[ServiceSpec],
+    nodes_file: Path | None,
+    allocate_ms: int,
+    say: Say,
 ) -> dict[str, Any]:
     command = [sys.executable, "-m", "allotment_local.supervisor_main"]
     command += ["--home", str(place.path), "--services", to_json(services)]
+    command += ["--allocate-ms", str(allocate_ms)]
     if nodes_file is not None:
         command += ["--nodes", str(nodes_file)]
     log = place.log_of("supervisor")

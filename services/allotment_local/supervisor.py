@@ -56,10 +56,13 @@ class Supervisor:
         services: Sequence[ServiceSpec],
         nodes_file: Path | None,
         say: Callable[[str], None],
+        *,
+        allocate_ms: int = 0,
     ) -> None:
         self._home = home
         self._say = say
         self._nodes_file = nodes_file
+        self._allocate_ms = allocate_ms
         self._state = State(started_at=datetime.now(UTC).isoformat(timespec="seconds"))
         self._nats = NatsChild(home.nats, self._service("nats"), self._write, say)
         self._cluster = Child(
@@ -249,6 +252,7 @@ class Supervisor:
         """After a restart it is a new cluster, but at the address that everyone knows."""
         port = self._state.apiserver.rpartition(":")[2] or "0"
         command = [sys.executable, "-m", "allotment_local.cluster", "--port", port]
+        command += ["--allocate-ms", str(self._allocate_ms)]
         return command if self._nodes_file is None else [*command, "--nodes", str(self._nodes_file)]
 
     def _command_of(self, spec: ServiceSpec) -> Callable[[], list[str]]:

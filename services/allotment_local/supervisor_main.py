@@ -57,13 +57,20 @@ def main() -> None:
     )
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--nodes", type=Path, help="YAML of node shapes")
+    parser.add_argument("--allocate-ms", type=int, default=0, help="of device plugins")
     parser.add_argument("--services", help="the services to run, as JSON")
     arguments = parser.parse_args()
     starter = _Starter()
     services = from_json(arguments.services) if arguments.services else default_services(None)
 
     async def life() -> None:
-        supervisor = Supervisor(Home(arguments.home), services, arguments.nodes, starter.say)
+        supervisor = Supervisor(
+            Home(arguments.home),
+            services,
+            arguments.nodes,
+            starter.say,
+            allocate_ms=arguments.allocate_ms,
+        )
         await supervisor.run(starter.ready)
 
     try:

@@ -105,6 +105,11 @@ def test_a_pod_refused_before_its_allocate_leaves_its_record_to_the_next_and_so_
         world.pass_time()
     assert cards_of(world) == {"a": [7], "b": [0], "c": [1]}
     assert world.incidents() == ["Misdelivered"] * 3
+    whose = [incident.message.partition(": ")[0] for incident in world.fake.books.incidents]
+    assert whose == [
+        f"container main was served with the record of default/{name}"
+        for name in ("dead", "a", "b")
+    ]
     assert world.phase("c") == "Running"
     assert world.annotation("c", keys.BIND_PHASE) == keys.PHASE_ALLOCATING, "it serves the next"
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.contract.local_apiserver import pod, running
 
 from allotment_local.apiserver.resources import PODS as POD_KEY
@@ -126,3 +127,25 @@ async def test_an_eviction_asks_the_disruption_budget() -> None:
         refusal = await api.post(f"{PODS}/b/eviction", {}, status=429)
         assert "one-stays" in refusal["details"]["causes"][0]["message"]
         assert refusal["details"]["retryAfterSeconds"] == 10
+
+
+async def test_requests_are_counted_by_kind_as_a_kube_apiserver_counts_them() -> None:
+    async with running() as api:
+        await api.post(PODS, pod("p"))
+        await api.post(PODS, pod("p"), status=409)
+        await api.post(f"{PODS}/p/binding", _binding())
+        await api.get(PODS)
+        page = await api.get("/metrics")
+    (family,) = text_string_to_metric_families(page)
+    found = {
+        tuple(sample.labels[label] for label in ("verb", "resource", "subresource", "code")): (
+            sample.value
+        )
+        for sample in family.samples
+    }
+    assert found == {
+        ("POST", "pods", "", "201"): 1,
+        ("POST", "pods", "", "409"): 1,
+        ("POST", "pods", "binding", "201"): 1,
+        ("LIST", "pods", "", "200"): 1,
+    }

@@ -71,14 +71,14 @@ def test_two_pending_records_of_one_size_can_be_swapped(world: World) -> None:
     assert holders == {0: [late], 1: [early]}
 
 
-def test_swapping_equal_records_is_harmless(world: World) -> None:
+def test_swapping_equal_records_is_harmless_and_booked(world: World) -> None:
     for name in ("a", "b"):
         world.pod(name, ask())
         world.bind_vgpu(name, (0, 4000, 25))
     patch = {"metadata": {"annotations": {keys.VGPU_TIME: "0"}}}
     world.store.merge_patch(PODS, "default", "b", patch)
     world.pass_time()
-    assert world.incidents() == []
+    assert world.incidents() == ["Swapped", "Swapped"]
     assert world.used("v")[0] == (2, 8000, 50)
 
 

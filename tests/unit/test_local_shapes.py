@@ -8,7 +8,7 @@ import pytest
 
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import NodeSource
-from allotment_local.nodes.annotations import Mistake, duration_s
+from allotment_local.nodes.annotations import ALLOCATE_TIME, Mistake, duration_s
 from allotment_local.nodes.device_map import shipped
 from allotment_local.nodes.inventory import read_hardware
 from allotment_local.nodes.objects import card_id, node_objects
@@ -73,6 +73,15 @@ def vgpu_amounts(number: int, memory_mib: int, cores: int) -> dict[str, str]:
         keys.VGPU_MEMORY: str(memory_mib),
         keys.VGPU_CORES: str(cores),
     }
+
+
+def test_a_node_says_how_long_its_device_plugins_take() -> None:
+    made = nodes("- {name: slow, allocate_ms: 300}\n- {name: quick, allocate_ms: 0}\n- {name: any}")
+    times = {
+        name: (node["metadata"].get("annotations") or {}).get(ALLOCATE_TIME)
+        for name, node in made.items()
+    }
+    assert times == {"slow": "300ms", "quick": "0ms", "any": None}
 
 
 def test_a_prefix_makes_several_nodes_with_cards_of_their_own() -> None:
@@ -165,6 +174,10 @@ GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
         ("- name: n\n  kind: gpu", "nodes.yaml:2: [0].kind: 'gpu'; wanted: one of vgpu, gpushare"),
         ("- name: n\n  kind: vgpu", "nodes.yaml:1: [0].gpus is missing; wanted: the cards, as k"),
         (f"- name: n\n  {GPUS}\n  kind: cpu", "nodes.yaml:2: [0].gpus: '…'; wanted: no gpus on a"),
+        (
+            "- name: n\n  allocate_ms: -1",
+            "nodes.yaml:2: [0].allocate_ms: -1; wanted: a whole numbe",
+        ),
         ("- name: n\n  cpu: many", "nodes.yaml:2: [0].cpu: 'many'; wanted: cores like 64 or 500m"),
         ("- name: n\n  memory: -1Gi", "nodes.yaml:2: [0].memory: '-1Gi'; wanted: bytes like 256G"),
         ("- name: n\n  spped: 1", "nodes.yaml:2: [0].spped is not known; known are name, prefix"),

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from allotment_local.apiserver import discovery
 from allotment_local.apiserver.binding import bind
@@ -22,6 +23,7 @@ from allotment_local.apiserver.eviction import evict
 from allotment_local.apiserver.negotiation import Form, read_object, wanted_form
 from allotment_local.apiserver.openapi import V2_DOCUMENT, V2_TYPE, Documents
 from allotment_local.apiserver.reads import get_list, get_one, json_response
+from allotment_local.apiserver.request_counts import RequestCounts
 from allotment_local.apiserver.requests import (
     CLOCK,
     Target,
@@ -50,6 +52,8 @@ VERSION = {
     "platform": "linux/amd64",
 }
 _CREATED = encode(success(201))
+_TARGET: web.RequestKey[Target] = web.RequestKey("target", Target)
+"""What a request names, kept with it."""
 _logger = logging.getLogger(__name__)
 
 
@@ -77,6 +81,7 @@ class _Api:
         self._documents = Documents(store.registry)
         self._bookmark_interval_s = bookmark_interval_s
         self._stopping = asyncio.Event()
+        self._counts = RequestCounts()
 
     async def stop(self, _app: web.Application) -> None:
         """End the watches, which would otherwise hold the server open."""
@@ -84,6 +89,12 @@ class _Api:
         self._store.wake_watchers()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        response = await self._answer(request)
+        if (target := request.get(_TARGET)) is not None:
+            self._counts.count(request, target, response.status)
+        return response
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
             return await self._route(request)
         except ApiError as error:
@@ -108,7 +119,7 @@ class _Api:
         for virtual in discovery.VIRTUALS:
             if virtual.group == group and rest[-1] == virtual.plural and version == "v1":
                 return await self._virtual(request, virtual, rest)
-        target = find_target(self._store.registry, group, version, rest)
+        target = request[_TARGET] = find_target(self._store.registry, group, version, rest)
         return await self._resource(request, target)
 
     def _about_the_server(self, request: web.Request, path: str) -> web.Response:
@@ -116,6 +127,9 @@ class _Api:
             raise method_not_allowed(request.method, path)
         if path.split("/")[1:2] in (["healthz"], ["livez"], ["readyz"]):
             return web.Response(text="ok")
+        if path == "/metrics":
+            page = self._counts.page()
+            return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
         registry = self._store.registry
         if path in ("/api", "/apis"):
             if wanted_form(request.headers.get("Accept", "")) is Form.DISCOVERY:

@@ -14,7 +14,10 @@ INCIDENTS_MAX = 1000
 OVERSOLD = "Oversold"
 """A card holds more pods, memory or compute than it has, or shares what was given exclusively."""
 MISDELIVERED = "Misdelivered"
-"""A container got devices that its pod was not given: two pods were pending at once."""
+"""A container got devices that its pod was not given: it was served with another pod's record."""
+SWAPPED = "Swapped"
+"""A container was served with the record of another pod that says the same: the same devices, but
+the other pod is served with what is left."""
 RECUT = "CutInUse"
 """A card was to be cut another way while somebody held an instance of it."""
 REFUSED = "Refused"
@@ -110,7 +113,7 @@ class Books:
         self._by_pod: dict[str, list[tuple[CardKey, Holder]]] = {}
         self.incidents: deque[Incident] = deque(maxlen=INCIDENTS_MAX)
         self.counts: dict[str, int] = dict.fromkeys(
-            (OVERSOLD, RECUT, MISDELIVERED, REFUSED, NOT_OFFERED), 0
+            (OVERSOLD, RECUT, MISDELIVERED, SWAPPED, REFUSED, NOT_OFFERED), 0
         )
 
     def add_card(

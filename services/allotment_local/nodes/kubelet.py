@@ -20,10 +20,11 @@ from allotment_local.nodes.amounts import (
     pod_amounts,
 )
 from allotment_local.nodes.annotations import FAULT, pod_fault
-from allotment_local.nodes.books import MISDELIVERED, NOT_OFFERED, REFUSED, Books, Holder
+from allotment_local.nodes.books import MISDELIVERED, NOT_OFFERED, REFUSED, SWAPPED, Books, Holder
 from allotment_local.nodes.inventory import Hardware
 from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.plugins import Plugins
+from allotment_local.nodes.serving import Record
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.volcano import device_config
 
@@ -174,21 +175,27 @@ class Kubelet:
                 served = self.plugins.allocate(name, amount, fails=fails)
                 if isinstance(served, str):
                     return _unexpected(f"rpc error: code = Unknown desc = {served}")
-                # Another pod's record is harmless as long as it says the same.
-                if (
-                    served.record is not None
-                    and annotations.get(served.record[0]) != served.record[1]
-                ):
-                    key, text = served.record
-                    why = (
-                        f"is {annotations.get(key)!r}, but container {container['name']} was served"
-                    )
-                    self._incident(MISDELIVERED, pod, f"{key} {why} {text!r} of another pod")
+                if served.record is not None:
+                    self._check_record(pod, container["name"], served.record)
                 for grant in served.grants:
                     self._books.hand_out(Holder(uid, label, container["name"]), grant)
                 if served.env:
                     self._envs.setdefault(uid, {})[container["name"]] = served.env
         return None
+
+    def _check_record(self, pod: JsonObject, container: str, record: Record) -> None:
+        """Another pod's record is harmless for the cards as long as it says the same, but the other
+        pod cannot be served with it any more.
+        """
+        own = (pod["metadata"].get("annotations") or {}).get(record.key)
+        what = f"container {container} was served with the record of {record.pod}"
+        if own == record.text:
+            if record.pod != _label(pod):
+                self._incident(SWAPPED, pod, f"{what}, which says the same")
+        else:
+            self._incident(
+                MISDELIVERED, pod, f"{what}: {record.key} is {record.text!r}, not {own!r}"
+            )
 
     def _room_left(self, pod: JsonObject, taken: Amounts) -> Rejection | None:
         for name, amount in sorted(taken.items()):

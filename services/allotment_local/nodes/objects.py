@@ -6,6 +6,7 @@ from typing import Any
 
 from allotment.core.placement.rules import card_names
 from allotment_local.nodes import npu_objects
+from allotment_local.nodes.annotations import ALLOCATE_TIME
 from allotment_local.nodes.shapes import GPUSHARE, VGPU, WHOLE, Cards, NodeShape
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import keys, vgpu
@@ -41,6 +42,8 @@ def _node(shape: NodeShape, number: int, now: str) -> dict[str, Any]:
     if shape.kind == VGPU and shape.cards is not None:
         register = vgpu.encode_register(_register(shape.name, shape.cards))
         annotations[keys.NODE_VGPU_REGISTER] = register
+    if shape.allocate_ms is not None:
+        annotations[ALLOCATE_TIME] = f"{shape.allocate_ms}ms"
     if annotations:
         metadata["annotations"] = annotations
     spec: dict[str, Any] = {}

@@ -24,6 +24,11 @@ class Waiting(NamedTuple):
     """How many devices it is served for: the pod's entries, or each container's limit."""
     time: int
 
+    @property
+    def label(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
 
 ASCEND = "ascend"
 """In place of a resource: HAMi's plugins ask for no particular one."""
@@ -88,7 +93,7 @@ class Pending:
         """The pod that the node's lock names (``namespace/name``), else the first listed."""
         candidates = sorted(self._waiting.get((node, ASCEND), {}).values())
         if named is not None:
-            return next((w for w in candidates if f"{w.namespace}/{w.name}" == named), None)
+            return next((w for w in candidates if w.label == named), None)
         return candidates[0] if candidates else None
 
     def _drop(self, place: _Place, uid: str) -> None:

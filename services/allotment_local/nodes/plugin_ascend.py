@@ -10,7 +10,7 @@ from allotment_local.nodes.books import CardKey, Grant
 from allotment_local.nodes.inventory import ASCEND
 from allotment_local.nodes.pending import Waiting
 from allotment_local.nodes.plugin_env import ascend_env, ascend_soft_env
-from allotment_local.nodes.serving import PluginContext, Served
+from allotment_local.nodes.serving import PluginContext, Record, Served
 from allotment_proto.facts import CardFact, Problem
 from allotment_proto.volcano import ascend, keys, node_lock
 from allotment_proto.volcano.ascend import Detail
@@ -55,7 +55,7 @@ class AscendPlugin:
         key = keys.hami_allocated(common_word)
         return Served(
             tuple(Grant(self._key(e), e.memory_mib, e.cores_pct) for e in entries),
-            (key, annotations.get(key, "")),
+            Record(waiting.label, key, annotations.get(key, "")),
             self._env(annotations, entries, details),
         )
 

@@ -8,7 +8,7 @@ from allotment_local.nodes.amounts import amounts, limits
 from allotment_local.nodes.books import CORES_WHOLE_PCT, CardKey, Grant
 from allotment_local.nodes.inventory import GPUSHARE
 from allotment_local.nodes.plugin_env import gpushare_env
-from allotment_local.nodes.serving import PluginContext, Served
+from allotment_local.nodes.serving import PluginContext, Record, Served
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import gpushare, keys
 
@@ -53,6 +53,6 @@ class GpusharePlugin:
                 )
                 for card in cards
             ),
-            (keys.GPU_INDEX, annotations[keys.GPU_INDEX]),
+            Record(waiting.label, keys.GPU_INDEX, annotations[keys.GPU_INDEX]),
             gpushare_env(indexes, amount, next(iter(self._memory_mib.values()))),
         )

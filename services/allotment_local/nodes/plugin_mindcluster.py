@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from allotment_local.nodes.books import CardKey, Grant
 from allotment_local.nodes.inventory import MINDCLUSTER
 from allotment_local.nodes.plugin_env import ascend_env
-from allotment_local.nodes.serving import PluginContext, Served
+from allotment_local.nodes.serving import PluginContext, Record, Served
 from allotment_proto.facts import CardFact, Problem
 from allotment_proto.volcano import keys, mindcluster
 from allotment_proto.volcano.mindcluster import Template
@@ -46,7 +46,9 @@ class MindclusterPlugin:
         real = ",".join(self._real(key, template) for key in keys_of_cards)
         context.annotate(waiting, {keys.ASCEND_REAL: real})
         chips = [int(chip) for chip in found.chips]
-        return Served(grants, (keys.NPU_CORE, text), ascend_env(chips, found.template))
+        return Served(
+            grants, Record(waiting.label, keys.NPU_CORE, text), ascend_env(chips, found.template)
+        )
 
     def _grant(self, key: CardKey, template: Template | None) -> Grant:
         """AI cores, and AI CPUs in place of a holder."""

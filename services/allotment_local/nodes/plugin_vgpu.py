@@ -15,7 +15,7 @@ from allotment_local.nodes.books import RECUT, CardKey, Grant
 from allotment_local.nodes.inventory import VGPU
 from allotment_local.nodes.pending import Waiting
 from allotment_local.nodes.plugin_env import Share
-from allotment_local.nodes.serving import ASKED_FOR, PluginContext, Served, derived_id
+from allotment_local.nodes.serving import ASKED_FOR, PluginContext, Record, Served, derived_id
 from allotment_local.nodes.showing import said_of
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import device_config, keys, mig, vgpu
@@ -83,7 +83,7 @@ class VgpuPlugin:
         context.annotate(waiting, changes)
         if is_done:
             context.unlock(keys.LOCK_VGPU)
-        record = (keys.VGPU_IDS, annotations.get(keys.VGPU_IDS, ""))
+        record = Record(waiting.label, keys.VGPU_IDS, annotations.get(keys.VGPU_IDS, ""))
         return Served(tuple(piece.grant for piece in pieces), record, self._env(pieces))
 
     def _piece(
@@ -117,8 +117,7 @@ class VgpuPlugin:
         return _Piece(grant, share)
 
     def _recut_in_use(self, key: CardKey, waiting: Waiting, why: str) -> None:
-        pod = f"{waiting.namespace}/{waiting.name}"
-        self._context.books.incident(RECUT, key.node, key.card, pod, why)
+        self._context.books.incident(RECUT, key.node, key.card, waiting.label, why)
 
     def _env(self, pieces: Sequence[_Piece]) -> dict[str, str]:
         context, config = self._context, self._context.config()

@@ -18,12 +18,21 @@ _NAMES = uuid.UUID("b9c2b0a1-8d0e-5f43-8f0b-3a5f7c5c9d21")
 """What plugins draw at random is derived from this: the same in every run."""
 
 
+class Record(NamedTuple):
+    """By which annotation of which pod a plugin served a container."""
+
+    pod: str
+    """Namespace and name of the pod whose annotation it is."""
+    key: str
+    text: str
+
+
 class Served(NamedTuple):
     """Devices for one container."""
 
     grants: tuple[Grant, ...] = ()
-    record: tuple[str, str] | None = None
-    """The annotation, with its value, of the pod on whose record they were handed out."""
+    record: Record | None = None
+    """That on which they were handed out; None where a plugin goes by none."""
     env: Mapping[str, str] = _NOTHING
     """What the container's environment gets."""
 

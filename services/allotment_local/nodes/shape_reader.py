@@ -25,6 +25,7 @@ from allotment_local.nodes.shapes import (
 from allotment_local.nodes.yaml_lines import Lines, NotYamlError, load_with_lines
 
 NODES_MAX = 5000
+ALLOCATE_MS_MAX = 600_000
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _NODE_FIELDS = (
@@ -34,6 +35,7 @@ _NODE_FIELDS = (
     "kind",
     "gpus",
     "npus",
+    "allocate_ms",
     "cpu",
     "memory",
     "labels",
@@ -129,6 +131,11 @@ def _group(values: Values, field: Field, item: Any) -> list[NodeShape]:
         labels=_labels(values, field / "labels", node.get("labels")),
         taints=_taints(values, field / "taints", node.get("taints")),
         npus=npus,
+        allocate_ms=(
+            values.whole(field, node, "allocate_ms", 0, ALLOCATE_MS_MAX)
+            if "allocate_ms" in node
+            else None
+        ),
     )
     if len(values.problems) > before:
         return []

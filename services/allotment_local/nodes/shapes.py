@@ -3,6 +3,7 @@
 - prefix: gpu-a100        # or name: for a single node
   count: 2
   kind: vgpu              # vgpu, gpushare, whole, ascend, mindcluster or cpu
+  allocate_ms: 300        # how long its device plugins take to serve one container
   gpus: {model: NVIDIA A100-PCIE-40GB, count: 8, memory_mib: 40960, slots: 10, mode: hami-core}
   cpu: 64
   memory: 256Gi
@@ -70,3 +71,5 @@ class NodeShape(msgspec.Struct, frozen=True):
     taints: tuple[tuple[str, str, str], ...] = ()
     """(key, value, effect)"""
     npus: Npus | None = None
+    allocate_ms: int | None = None
+    """How long its device plugins take for an Allocate; None: as in the rest of the cluster."""
