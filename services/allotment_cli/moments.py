@@ -1,79 +1,38 @@
 """`--at` and `--since`: a sequence, the one before it, a clock time, an age, or RFC 3339."""
 
-import re
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
-
+from allotment.adapters.service import moments
+from allotment.adapters.service.moments import (
+    FORMS,
+    At,
+    AtSequence,
+    AtTime,
+    MomentError,
+    local_day_text,
+    local_text,
+    moment_text,
+    zone_text,
+)
 from allotment_cli.errors import CliError
 
-FORMS = "a sequence (184203), the one before it (184203~1), 14:03, -15m or 2026-11-20T14:03:00Z"
-
-_SEQUENCE = re.compile(r"(\d{1,18})(?:~(\d{1,18})?)?")
-_AGE = re.compile(r"-(\d{1,9})([smhd])")
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
-class AtSequence(NamedTuple):
-    seq: int
-
-
-class AtTime(NamedTuple):
-    """Unix milliseconds."""
-
-    ms: int
-
-
-At = AtSequence | AtTime
+__all__ = [
+    "FORMS",
+    "At",
+    "AtSequence",
+    "AtTime",
+    "local_day_text",
+    "local_text",
+    "moment_text",
+    "parse",
+    "zone_text",
+]
 
 
 def parse(text: str, now_ms: int, option: str = "--at") -> At:
-    """Read one moment; clock times are local, of today, or of yesterday if still to come.
+    """Read one moment, as `allotment.adapters.service.moments.parse` does.
 
     Raises `CliError` naming the option, the text and the forms that are right.
     """
-    if match := _SEQUENCE.fullmatch(text):
-        back = 0 if "~" not in text else int(match[2] or 1)
-        return AtSequence(max(int(match[1]) - back, 0))
-    if match := _AGE.fullmatch(text):
-        return AtTime(now_ms - int(match[1]) * _UNIT_S[match[2]] * 1000)
-    now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
-    if match := _CLOCK.fullmatch(text):
-        hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
-        if hour < 24 and minute < 60 and second < 60:
-            then = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-            return AtTime(_ms(then - timedelta(days=1) if then > now else then))
     try:
-        then = datetime.fromisoformat(text)
-    except ValueError:
-        raise CliError(f"{option} {text!r} is not a moment", f"give {FORMS}") from None
-    return AtTime(_ms(then if then.tzinfo is not None else then.astimezone()))
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
-
-
-def local_text(ms: int, *, millis: bool = False) -> str:
-    """Local time on screen: ``14:03:05`` (or with ``.570``)."""
-    text = _local(ms).strftime("%H:%M:%S")
-    return f"{text}.{ms % 1000:03}" if millis else text
-
-
-def local_day_text(ms: int) -> str:
-    """Local day and time on screen: ``2026-11-20 14:03:05``."""
-    return _local(ms).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def moment_text(ms: int) -> str:
-    """A moment that stands alone on screen: ``2026-11-20 14:03:05 CET``."""
-    return f"{local_day_text(ms)} {zone_text(ms)}"
-
-
-def zone_text(ms: int) -> str:
-    """The zone of the local times of that moment: ``CET``, ``UTC``, ``+07``."""
-    return _local(ms).tzname() or ""
-
-
-def _local(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms // 1000, UTC).astimezone()
+        return moments.parse(text, now_ms)
+    except MomentError as error:
+        raise CliError(f"{option} {error}", f"give {FORMS}") from None

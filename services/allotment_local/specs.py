@@ -27,7 +27,7 @@ class ServiceSpec(msgspec.Struct, frozen=True):
 
 
 def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
-    """Watcher, filter, scorer, binder, controller."""
+    """Watcher, filter, scorer, binder, controller, inspector."""
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
     if policy_file is not None:  # who names a file means it, whatever ConfigMap the home has
         watcher += ["--policy-file-first=true"]
@@ -39,6 +39,7 @@ def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
         _service("scorer"),
         _service("binder", "--kubeconfig", KUBECONFIG),
         _service("controller", "--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES),
+        _service("inspector"),
     )
 
 

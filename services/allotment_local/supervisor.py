@@ -20,7 +20,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from allotment.adapters.log.nats_server import NatsServerError
-from allotment.adapters.log.nats_users import seed_file
+from allotment.adapters.log.nats_users import READER, SERVICES, seed_file
 from allotment_local.child import Child, describe_exit
 from allotment_local.home import Home, tail
 from allotment_local.nats_child import NatsChild
@@ -260,7 +260,9 @@ class Supervisor:
             {
                 NATS: self._state.nats,
                 NATS_MONITOR: self._nats.server.monitor_url,
-                NATS_NKEY: str(seed_file(self._home.keys, spec.name)),
+                NATS_NKEY: str(
+                    seed_file(self._home.keys, spec.name if spec.name in SERVICES else READER)
+                ),
                 KUBECONFIG: str(self._home.kubeconfig),
             }
         )

@@ -30,7 +30,7 @@ def found() -> list[Finding]:
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allotment_cli.moments._local", _utc)
+    monkeypatch.setattr("allotment.adapters.service.moments._local", _utc)
 
 
 def _utc(ms: int) -> object:

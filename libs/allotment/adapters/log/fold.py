@@ -60,6 +60,8 @@ class Fold:
         self.unreadable_total = 0
         self.listener_failures = 0
         self.listeners: list[Listener] = []
+        self.passed_over: list[Callable[[Record], None]] = []
+        """Called with every record that nobody can read; must not wait."""
         self.caught_up = anyio.Event()
         self._log = log
         self._logger = logger
@@ -164,6 +166,8 @@ class Fold:
             self._logger.warning(
                 "record passed over", seq=record.seq, subject=record.subject, reason=error.reason
             )
+            for hears in self.passed_over:
+                hears(record)
             return 0
         events = envelope.events
         failed = apply_record(self.state, events, record.seq, is_decision=is_decision)

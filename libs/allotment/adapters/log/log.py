@@ -154,6 +154,10 @@ class JetStreamLog:
             raise LogUnavailable(f"stream {self.stream} does not exist any more")
         return int(info["state"]["last_seq"])
 
+    async def record(self, seq: int) -> Record | None:
+        """The record at `seq`, None where the log has none."""
+        return await self._jetstream.record_at(self.stream, seq)
+
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         follower = Follower(self._jetstream, self.stream, after_seq, on_end=self._saw_end)
         self.followers.add(follower)

@@ -121,7 +121,8 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
         fold = Fold(log, ctx.log, snapshots)
         bus = Bus(connection, ctx.refusals)
         lag = Lag()
-        _expose(ctx, fold, log, connection, bus, lag)
+        expose_following(ctx, fold, log, connection, lag)
+        _expose_bus(ctx, bus)
         async with (
             Lease(
                 connection,
@@ -132,17 +133,18 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
             ) as lease,
             anyio.create_task_group() as group,
         ):
-            with uncollected():  # until it has caught up: see `_watch_readiness`
+            with uncollected():  # until it has caught up: see `watch_readiness`
                 group.start_soon(fold.run)
-                group.start_soon(_watch_readiness, ctx, fold, log, lag)
+                group.start_soon(watch_readiness, ctx, fold, log, lag)
                 group.start_soon(keep_nats_ready, ctx, connection)
-                group.start_soon(_end_when_lost, connection)
+                group.start_soon(end_when_lost, connection)
                 yield World(connection, log, fold, bus, lease)
                 group.cancel_scope.cancel()
         await fold.save_snapshot()
 
 
-async def _watch_readiness(ctx: ServiceContext[S], fold: Fold, log: JetStreamLog, lag: Lag) -> None:
+async def watch_readiness(ctx: ServiceContext[S], fold: Fold, log: JetStreamLog, lag: Lag) -> None:
+    """Say, for ever, in readiness and figures how far the fold has come."""
     await fold.caught_up.wait()
     freeze_heap()
     gc.enable()
@@ -212,18 +214,15 @@ def _write_trouble(connection: Connection, unanswered_s: Mapping[Kind, float]) -
     )
 
 
-async def _end_when_lost(connection: Connection) -> None:
+async def end_when_lost(connection: Connection) -> None:
+    """Raise what ended the connection for good."""
     raise await connection.wait_lost()
 
 
-def _expose(
-    ctx: ServiceContext[S],
-    fold: Fold,
-    log: JetStreamLog,
-    connection: Connection,
-    bus: Bus,
-    lag: Lag,
+def expose_following(
+    ctx: ServiceContext[S], fold: Fold, log: JetStreamLog, connection: Connection, lag: Lag
 ) -> None:
+    """The metrics of every service that follows the log."""
     ctx.metrics.expose_sequences(lambda: max(fold.head, log.end_seq), lambda: fold.state.seq)
     ctx.metrics.expose(
         "allot_log_lag_seconds",
@@ -274,14 +273,17 @@ def _expose(
         kind="counter",
     )
     ctx.metrics.expose(
+        "allot_pending_pods", "pods that wait for a place", lambda: len(fold.state.pending)
+    )
+
+
+def _expose_bus(ctx: ServiceContext[S], bus: Bus) -> None:
+    ctx.metrics.expose(
         "allot_messages_dropped_total",
         "pipeline messages that could not be handed over, by reason",
         lambda: {(reason,): count for reason, count in sorted(bus.drops.items())},
         labels=("reason",),
         kind="counter",
-    )
-    ctx.metrics.expose(
-        "allot_pending_pods", "pods that wait for a place", lambda: len(fold.state.pending)
     )
 
 

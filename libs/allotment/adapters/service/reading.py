@@ -1,0 +1,115 @@
+"""What a service stands on that only reads: connection, log and live state; no lease, no bus.
+
+    async with open_reading(ctx, "inspector", attach) as reading:
+        …
+
+It never makes the stream: its user on NATS may not. Until a service that writes has made it, it
+waits and says so. Any number of replicas read side by side.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple, Protocol, TypeVar
+
+import anyio
+
+from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.jetstream import JetStream
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_users import inbox_of
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.adapters.service.heap import uncollected
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.settings import CommonSettings, credentials_of
+from allotment.adapters.service.world import (
+    Lag,
+    end_when_lost,
+    expose_following,
+    keep_nats_ready,
+    watch_readiness,
+)
+from allotment.core.logport import LogUnavailable, Record
+from allotment_proto.subjects import STREAM
+
+STREAM_PAUSE_S = 0.5
+
+S = TypeVar("S", bound=CommonSettings)
+
+
+class ReadableLog(Protocol):
+    """As much of a log as looking at its past takes."""
+
+    async def last_seq(self) -> int: ...
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    async def record(self, seq: int) -> Record | None: ...
+
+
+class Reading(NamedTuple):
+    """The log, its live state, and what is said when it brings nothing new: "" while it does."""
+
+    log: ReadableLog
+    fold: Fold
+    trouble: Callable[[], str]
+
+
+@asynccontextmanager
+async def open_reading(
+    ctx: ServiceContext[S], user: str, attach: Callable[[Fold, ReadableLog], None]
+) -> AsyncIterator[Reading]:
+    """Open the log for one service that reads it as `user`; `/readyz` says yes once it is folded.
+
+    `attach` is given fold and log before the first record takes effect.
+    """
+    settings = ctx.settings
+    ctx.ready("nats", False, f"connecting to {settings.nats_url}")
+    ctx.ready("log", False, "not folded yet")
+    async with connect(
+        settings.nats_url.split(","),
+        settings.instance,
+        credentials=credentials_of(settings),
+        inbox_prefix=inbox_of(user),
+        connect_within_s=None,
+    ) as connection:
+        ctx.ready("nats", True)
+        log = await _existing(ctx, connection)
+        snapshots = (
+            SnapshotDirectory(settings.snapshot_dir / user, log_identity=log.identity)
+            if settings.snapshot_dir
+            else None
+        )
+        fold = Fold(log, ctx.log, snapshots)
+        attach(fold, log)
+        lag = Lag()
+        expose_following(ctx, fold, log, connection, lag)
+
+        def trouble() -> str:
+            reasons = ctx.readiness.reasons()
+            return reasons.get("nats", "") or reasons.get("log", "")
+
+        async with anyio.create_task_group() as group:
+            with uncollected():  # until it has caught up: see `watch_readiness`
+                group.start_soon(fold.run)
+                group.start_soon(watch_readiness, ctx, fold, log, lag)
+                group.start_soon(keep_nats_ready, ctx, connection)
+                group.start_soon(end_when_lost, connection)
+                yield Reading(log, fold, trouble)
+                group.cancel_scope.cancel()
+        await fold.save_snapshot()
+
+
+async def _existing(ctx: ServiceContext[S], connection: Connection) -> JetStreamLog:
+    """The log, once somebody has made it."""
+    jetstream = JetStream(connection)
+    while True:
+        try:
+            info = await jetstream.stream_info(STREAM)
+        except LogUnavailable as error:
+            ctx.ready("log", False, str(error))
+            continue
+        if info is not None:
+            return JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
+        ctx.ready("log", False, f"there is no stream {STREAM} yet: no service has made it")
+        await anyio.sleep(STREAM_PAUSE_S)

@@ -1,0 +1,141 @@
+"""The inspector: web pages about the allocation log, at any of its moments. It reads only."""
+
+import sys
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from allotment.adapters.log.nats_users import READER
+from allotment.adapters.service.reading import open_reading
+from allotment.adapters.service.service import ServiceContext, start_service
+from allotment.adapters.service.settings import SettingsError
+from allotment_inspector.history import History
+from allotment_inspector.server import Pages, serve_pages
+from allotment_inspector.settings import TOKEN_CHARS_MIN, InspectorSettings, is_loopback
+
+Context = ServiceContext[InspectorSettings]
+MIB = 1 << 20
+
+
+async def run(ctx: Context) -> None:
+    settings = ctx.settings
+    token = await anyio.to_thread.run_sync(token_of, settings.page_token_file)
+    if token is None and not is_loopback(settings.page_host):
+        ctx.log.warning(
+            "everybody who reaches the pages can read them; set page_token_file",
+            page_host=settings.page_host,
+        )
+    history = History(settings.history_mib * MIB)
+    async with open_reading(ctx, READER, history.attach) as reading:
+        pages = Pages(
+            history,
+            ctx.log,
+            cluster=settings.cluster,
+            names=settings.page_names,
+            token=token,
+            trouble=reading.trouble,
+        )
+        expose(ctx, history, pages)
+        async with (
+            serve_pages(pages, settings.page_host, settings.page_port) as address,
+            anyio.create_task_group() as group,
+        ):
+            ctx.log.info("pages", address=address)
+            group.start_soon(history.fill)
+            with ctx.until_stop():
+                await anyio.sleep_forever()
+            group.cancel_scope.cancel()
+
+
+def token_of(path: Path | None) -> str | None:
+    """The token in a file. Raises SettingsError for one that is too short to be a secret."""
+    if path is None:
+        return None
+    token = path.read_text(encoding="utf-8").strip()
+    if len(token) < TOKEN_CHARS_MIN:
+        raise SettingsError(
+            [f"{path} holds a token of {len(token)} characters: give at least {TOKEN_CHARS_MIN}"]
+        )
+    return token
+
+
+def expose(ctx: Context, history: History, pages: Pages) -> None:
+    """What the inspector counts beside what every service does."""
+    metrics = ctx.metrics
+    metrics.expose(
+        "allot_inspector_checkpoints",
+        "states of the past that are kept",
+        lambda: history.checkpoints,
+    )
+    metrics.expose(
+        "allot_inspector_checkpoint_bytes",
+        "memory of the states of the past that are kept",
+        lambda: history.checkpoint_bytes,
+    )
+    metrics.expose(
+        "allot_inspector_records_kept_bytes",
+        "memory of the last records, kept as they were written",
+        lambda: history.recent_bytes,
+    )
+    metrics.expose(
+        "allot_inspector_moments_total",
+        "moments that were asked for",
+        lambda: history.builds,
+        kind="counter",
+    )
+    metrics.expose(
+        "allot_inspector_moment_seconds_total",
+        "time that coming to these moments took",
+        lambda: history.build_s,
+        kind="counter",
+    )
+    metrics.expose(
+        "allot_inspector_moment_records_total",
+        "records that were folded to come to these moments",
+        lambda: history.folded_records,
+        kind="counter",
+    )
+    metrics.expose(
+        "allot_inspector_pages_total",
+        "pages that were drawn, by page",
+        lambda: {(name,): count for name, count in pages.drawn.items()},
+        labels=("page",),
+        kind="counter",
+    )
+    metrics.expose(
+        "allot_inspector_page_seconds_total",
+        "time that drawing pages took, by page",
+        lambda: {(name,): spent_s for name, spent_s in pages.drawn_s.items()},
+        labels=("page",),
+        kind="counter",
+    )
+    metrics.expose(
+        "allot_inspector_page_failures_total",
+        "pages that were not drawn because of a defect",
+        lambda: pages.failures,
+        kind="counter",
+    )
+    metrics.expose(
+        "allot_inspector_refused_requests_total",
+        "requests that were refused, by what was wrong with them",
+        lambda: {(why,): count for why, count in pages.guard.refused.items()},
+        labels=("why",),
+        kind="counter",
+    )
+    metrics.expose("allot_inspector_streams", "browsers that are live", lambda: pages.streams)
+
+
+def main() -> None:
+    sys.exit(
+        start_service(
+            "allotment-inspector",
+            InspectorSettings,
+            run,
+            "Shows the cluster's cards and every decision, at any moment of the log.",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

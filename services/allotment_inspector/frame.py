@@ -1,0 +1,117 @@
+"""What surrounds every page: the moment in words, and the slider with its marks and density."""
+
+import math
+
+import msgspec
+
+from allotment.adapters.service.moments import local_text, offset_minutes, zone_text
+from allotment.core.explain import story
+from allotment_inspector.history import Entry, Moment
+from allotment_inspector.index import BINS, EVICTED, GONE, ILL, REFUSED, Density
+
+HEIGHT = 28
+"""Of the density, in its own units."""
+SENTENCE_CHARS_MAX = 400
+SIGNS = {REFUSED: "▽", EVICTED: "✕", ILL: "!", GONE: "◇"}
+WORDS = {REFUSED: "refused", EVICTED: "evicted", ILL: "card unhealthy", GONE: "node gone"}
+
+
+class MarkShown(msgspec.Struct, frozen=True):
+    """A mark on the slider, `x` percent from its left end."""
+
+    x: str
+    seq: int
+    kind: str
+    sign: str
+    title: str
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """The moment, and where it is on the slider."""
+
+    seq: int
+    head_seq: int
+    ms: int
+    now_ms: int
+    is_now: bool
+    clock: str
+    zone: str
+    zone_minutes: int
+    kind: str
+    text: str
+    first_ms: int
+    last_ms: int
+    x: str
+    """Where the moment is, in percent."""
+    marks: tuple[MarkShown, ...]
+    density: str
+    """The path of an SVG that is `BINS` wide and `HEIGHT` high."""
+
+
+def frame_of(moment: Moment) -> Frame:
+    """Everything around a page of that moment."""
+    index = moment.index
+    times = index.times_ms
+    first_ms = times[0] if times else moment.time_ms
+    last_ms = max(times[-1] if times else 0, first_ms + 1)
+    entry = moment.entry(moment.seq)
+    return Frame(
+        seq=moment.seq,
+        head_seq=moment.head_seq,
+        ms=moment.time_ms,
+        now_ms=moment.now_ms,
+        is_now=moment.is_now,
+        clock=local_text(moment.time_ms, millis=True),
+        zone=zone_text(moment.time_ms),
+        zone_minutes=offset_minutes(moment.time_ms),
+        kind=index.kind_of(moment.seq),
+        text=sentence(entry) if entry is not None else "the log is empty",
+        first_ms=first_ms,
+        last_ms=last_ms,
+        x=_place(moment.time_ms, first_ms, last_ms),
+        marks=tuple(
+            MarkShown(
+                _place(mark.ms, first_ms, last_ms),
+                mark.seq,
+                mark.kind,
+                SIGNS[mark.kind],
+                f"{WORDS[mark.kind]}, {local_text(mark.ms)}, record {mark.seq}",
+            )
+            for mark in index.marks_shown(first_ms, last_ms)
+        ),
+        density=density_path(index.density(first_ms, last_ms)),
+    )
+
+
+def sentence(entry: Entry) -> str:
+    """What a record says, in one line."""
+    if entry.reason:
+        return f"a record that cannot be read: {entry.reason}"
+    if not entry.events:
+        return "an empty record"
+    more = f" (and {len(entry.events) - 1} more)" if len(entry.events) > 1 else ""
+    line = story.line(entry.events[0])
+    if len(line) > SENTENCE_CHARS_MAX:
+        line = line[: SENTENCE_CHARS_MAX - 1] + "…"
+    return line + more
+
+
+def density_path(density: Density) -> str:
+    """A bar for each part that has records; its height is a square root, so that one busy moment
+    does not hide all others.
+    """
+    most = math.sqrt(max(density.counts, default=0) or 1)
+    bars = []
+    for place, count in enumerate(density.counts):
+        if count:
+            height = max(math.sqrt(count) / most * HEIGHT, 1.5)
+            bars.append(f"M{place} {HEIGHT}v-{height:.1f}h.8V{HEIGHT}z")
+    return "".join(bars)
+
+
+def _place(ms: int, first_ms: int, last_ms: int) -> str:
+    share = (ms - first_ms) / max(last_ms - first_ms, 1)
+    return f"{min(max(share, 0.0), 1.0) * 100:.2f}"
+
+
+__all__ = ["BINS", "HEIGHT", "SIGNS", "WORDS", "Frame", "MarkShown", "frame_of", "sentence"]

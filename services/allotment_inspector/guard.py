@@ -1,0 +1,140 @@
+"""Who may ask, and how: the methods, the host name, the token; and the headers of every answer.
+
+The pages are for browsers, and a browser can be made to ask by any site that its user has open. So
+only reading is possible; the host name must be one of ours, or else a name that an enemy owns could
+be made to lead here (an address cannot: it belongs to nobody); and no page runs, loads or frames
+anything of others.
+
+The token is compared in constant time. A browser shows it once in a header, which a script of ours
+sends, and gets a cookie that holds a digest: so no address, no history and no log has the token.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Callable, Collection
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+
+COOKIE = "allotment_inspector"
+COOKIE_S = 30 * 86_400
+OPEN = ("/static/", "/token")
+"""What needs no token: the style and scripts of the page that asks for it."""
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "style-src-attr 'unsafe-inline'",  # lengths, and nothing else: templates escape the rest
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+Said = Callable[[web.Request, int, str, str], web.StreamResponse]
+"""A page that says one thing: status, title, text."""
+
+
+class Guard:
+    """The rules for one server. `said` draws what is answered instead of a page."""
+
+    def __init__(self, names: Collection[str], token: str | None, said: Said) -> None:
+        self.refused: dict[str, int] = {"host": 0, "method": 0, "token": 0}
+        self._names = frozenset(name.lower().rstrip(".") for name in names)
+        self._token = None if token is None else token.encode()
+        self._said = said
+
+    def middleware(self) -> Middleware:
+        """To be the outermost of an application."""
+
+        @web.middleware
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            refused = self._refusal(request)
+            if refused is not None:
+                return refused
+            return await handler(request)
+
+        return guarded
+
+    def admits_token(self, shown: str) -> bool:
+        """Whether that is the token."""
+        return self._token is None or hmac.compare_digest(shown.encode(), self._token)
+
+    def greet(self, request: web.Request) -> web.Response:
+        """Answer who shows the token in a header: with a cookie."""
+        if not self.admits_token(_bearer(request)):
+            self.refused["token"] += 1
+            return web.Response(status=401, text="that is not the token\n")
+        response = web.Response(text="welcome\n")
+        if self._token is not None:
+            response.set_cookie(
+                COOKIE, self._cookie(), max_age=COOKIE_S, httponly=True, samesite="Lax", path="/"
+            )
+        return response
+
+    def _refusal(self, request: web.Request) -> web.StreamResponse | None:
+        if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+            self.refused["method"] += 1
+            response = self._said(request, 405, "Only reading", "The inspector changes nothing.")
+            response.headers[hdrs.ALLOW] = "GET, HEAD"
+            return response
+        host = _host_of(request.headers.get(hdrs.HOST, ""))
+        if not self._is_ours(host):
+            self.refused["host"] += 1
+            text = (
+                f"This is not {host!r}. Ask by address, as localhost, or by a name that the"
+                " setting page_names lists."
+            )
+            return self._said(request, 421, "Another name", text)
+        if self._token is None or request.path.startswith(OPEN) or self._is_known(request):
+            return None
+        self.refused["token"] += 1
+        response = self._said(request, 401, "Token", "This inspector asks for a token.")
+        response.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="allotment-inspector"'
+        return response
+
+    def _is_ours(self, host: str) -> bool:
+        if host == "localhost" or host.endswith(".localhost") or host in self._names:
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+
+    def _is_known(self, request: web.Request) -> bool:
+        if shown := _bearer(request):
+            return self.admits_token(shown)
+        cookie = request.cookies.get(COOKIE, "")
+        return hmac.compare_digest(cookie.encode(), self._cookie().encode())
+
+    def _cookie(self) -> str:
+        """Shows that its holder had the token, without being it."""
+        assert self._token is not None
+        return hmac.new(self._token, COOKIE.encode(), hashlib.sha256).hexdigest()
+
+
+def _bearer(request: web.Request) -> str:
+    kind, _, shown = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    return shown.strip() if kind.lower() == "bearer" else ""
+
+
+def _host_of(header: str) -> str:
+    """The name or address of a Host header, without its port."""
+    header = header.strip().lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].rstrip(".")

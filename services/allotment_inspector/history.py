@@ -1,0 +1,408 @@
+"""The log's past, kept reachable: the state at any sequence, and the records around it.
+
+The newest state is folded as everywhere (`adapters/log/fold.py`). Beside it stand
+
+* checkpoints: encoded states, one every so many events, thinned when they need more than their
+  share of memory;
+* two states for looking, one near the end of the log and one wherever somebody looks. To show a
+  sequence the nearer of them, or of the checkpoints before it, is taken and folded forward: a step
+  ahead costs one record, a step back one checkpoint and what follows it;
+* the index (`index.py`), and the last records as they were written.
+
+A start from a snapshot knows nothing of what was before; that is read then, beside all else.
+
+States are looked at in worker threads, one at a time each; nobody else touches a state meanwhile.
+"""
+
+import time
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple, Protocol
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+import msgspec
+
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.service.reading import ReadableLog
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_record, pass_over
+from allotment.core.logport import Record
+from allotment_inspector.index import GROUP, NODE, POD, Index, Mark
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import Envelope, Event
+
+CHECKPOINT_EVENTS = 1_000
+"""At least so many events between two checkpoints, and half as many as there are pods: then a
+checkpoint costs less than the fold before it.
+"""
+RECENT_BYTES = 32 << 20
+RECENT_RECORDS = 50_000
+ENTRIES_MAX = 5_000
+"""At most so many records are read for one question."""
+RUN_GAP = 32
+"""Records that are not further apart are read in one go."""
+STEPPING_STONES = 4
+STONE_BEHIND = 24
+STONE_WORTH = 200
+"""After folding so many records for a look at the past, a state a few steps before it is kept: who
+looks there is likely to step back.
+"""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One record, read. `reason` says why it could not be, and `events` is empty then."""
+
+    seq: int
+    time_ms: int
+    subject: str
+    by: str
+    events: tuple[Event, ...]
+    payload: bytes
+    reason: str = ""
+
+
+class Records(Protocol):
+    """How a moment comes by records; called in a worker thread."""
+
+    def __call__(self, seqs: Sequence[int]) -> tuple[Entry, ...]: ...
+
+
+class Moment:
+    """One moment of the log, for a view to draw. Look at `state`, never change it.
+
+    `is_now` says that the end of the log is meant, wherever that is: no moment was named. `now_ms`
+    is what ages are told by: the clock then, else the time of the record.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        head_seq: int,
+        time_ms: int,
+        now_ms: int,
+        index: Index,
+        records: Records,
+        *,
+        is_now: bool,
+    ) -> None:
+        self.state = state
+        self.seq = state.seq
+        self.head_seq = head_seq
+        self.time_ms = time_ms
+        self.time_ns = time_ms * 1_000_000
+        self.now_ms = now_ms
+        self.is_now = is_now
+        self.index = index
+        self._records = records
+
+    def entry(self, seq: int) -> Entry | None:
+        """The record at a sequence, None if the log has none there."""
+        found = self._records((seq,))
+        return found[0] if found else None
+
+    def window(self, seq: int, before: int, after: int) -> tuple[Entry, ...]:
+        """The records around a sequence, as far as there are any."""
+        first, last = max(seq - before, 1), min(seq + after, self.head_seq)
+        return self._records(range(first, last + 1))
+
+    def pod_records(self, uid: str) -> tuple[Entry, ...]:
+        """All records about a pod, also those after the moment: compare with `seq`."""
+        return self._records(self.index.seqs(POD, uid))
+
+    def group_records(self, key: str) -> tuple[Entry, ...]:
+        """All records about a group (``<namespace>/<name>``), its pods' own left out."""
+        return self._records(self.index.seqs(GROUP, key))
+
+    def node_records(self, name: str) -> tuple[Entry, ...]:
+        """All records about a node: how it was seen, and what was placed there."""
+        return self._records(self.index.seqs(NODE, name))
+
+    def records(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
+        """These records, as far as the log has them."""
+        return self._records(seqs)
+
+    def pods_named(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The uids of the pods that ever had this name, the oldest first."""
+        return self.index.uids_of(namespace, name)
+
+    def ms_of(self, seq: int) -> int | None:
+        """When a record was written."""
+        return self.index.ms_of(seq)
+
+    def marks(self) -> Sequence[Mark]:
+        """All marked records that are known, in order."""
+        return self.index.marks
+
+
+class _Checkpoint(NamedTuple):
+    seq: int
+    image: bytes
+
+
+class _Look:
+    """A state for looking, and who may."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.lock = anyio.Lock()
+
+
+class History:
+    """Attach it to a fold before that runs (`attach`); then `moment` gives any moment."""
+
+    def __init__(self, bytes_max: int, clock_ms: Callable[[], int] | None = None) -> None:
+        self.index = Index()
+        self.bytes_max = bytes_max
+        self.checkpoint_bytes = 0
+        self.thinned = 0
+        self.build_s = 0.0
+        """How long it took to come to a moment, all in all, and how often that was asked."""
+        self.builds = 0
+        self.folded_records = 0
+        """Records that were folded to come to a moment."""
+        self.is_filled = True
+        """Whether all that was before a snapshot is known."""
+        self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self._checkpoints: list[_Checkpoint] = []
+        self._stones: OrderedDict[int, bytes] = OrderedDict()
+        self._events_since = 0
+        self._spacing = 1
+        self._recent: deque[Record] = deque()
+        self._recent_bytes = 0
+        self._near, self._far = _Look(), _Look()
+        self._changed = anyio.Event()
+        self._fold: Fold | None = None
+        self._log: ReadableLog | None = None
+
+    # Following
+
+    def attach(self, fold: Fold, log: ReadableLog) -> None:
+        """Take in every record that the fold takes from now on."""
+        self._fold, self._log = fold, log
+        fold.listeners.append(self._take)
+        fold.passed_over.append(lambda record: self._take(record, None))
+
+    @property
+    def head_seq(self) -> int:
+        """The last record that took effect."""
+        return self._fold.state.seq if self._fold is not None else 0
+
+    @property
+    def checkpoints(self) -> int:
+        return len(self._checkpoints)
+
+    @property
+    def recent_bytes(self) -> int:
+        return self._recent_bytes
+
+    async def changed(self) -> None:
+        """Wait until a record took effect."""
+        await self._changed.wait()
+
+    def _take(self, record: Record, envelope: Envelope | None) -> None:
+        if not self.index.times_ms:
+            self.index.first_seq = record.seq
+            self.is_filled = record.seq == 1
+        self.index.take(record, envelope)
+        self._recent.append(record)
+        self._recent_bytes += len(record.payload)
+        while self._recent_bytes > RECENT_BYTES or len(self._recent) > RECENT_RECORDS:
+            self._recent_bytes -= len(self._recent.popleft().payload)
+        assert self._fold is not None
+        self._checkpoint_if_due(self._fold.state, envelope)
+        turn, self._changed = self._changed, anyio.Event()
+        turn.set()
+
+    async def fill(self) -> None:
+        """Read what was before the snapshot that the fold started from, if it did."""
+        fold, log = self._fold, self._log
+        assert fold is not None
+        assert log is not None
+        await fold.caught_up.wait()
+        if self.is_filled or not self.index.times_ms:
+            return
+        past, state, end = Index(), ClusterState(), self.index.first_seq - 1
+        async with aclosing(log.read(1, end)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    past.take(record, envelope := _apply(state, record))
+                    self._checkpoint_if_due(state, envelope)
+                await anyio.lowlevel.checkpoint()
+        past.join(self.index)
+        self.index, self.is_filled = past, True
+
+    # Checkpoints
+
+    def _checkpoint_if_due(self, state: ClusterState, envelope: Envelope | None) -> None:
+        self._events_since += 1 if envelope is None else len(envelope.events)
+        if self._events_since < max(CHECKPOINT_EVENTS, len(state.pods) // 2) * self._spacing:
+            return
+        self._events_since = 0
+        try:
+            image = snapshot.encode(state)
+        except OverflowError:  # a number that no snapshot can hold: the next one may do
+            return
+        place = bisect_right(self._checkpoints, state.seq, key=lambda c: c.seq)
+        self._checkpoints.insert(place, _Checkpoint(state.seq, image))
+        self.checkpoint_bytes += len(image)
+        while self.checkpoint_bytes > self.bytes_max and len(self._checkpoints) > 1:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Leave out every second one, and make them half as often from now on."""
+        self._checkpoints = self._checkpoints[1::2]
+        self.checkpoint_bytes = sum(len(found.image) for found in self._checkpoints)
+        self._spacing *= 2
+        self.thinned += 1
+
+    # Looking
+
+    def seq_at(self, ms: int) -> int:
+        """The last record at a time or before."""
+        return min(self.index.seq_at(ms), self.head_seq)
+
+    @asynccontextmanager
+    async def moment(self, seq: int | None) -> AsyncIterator[Moment]:
+        """The moment after the record `seq` (None: the newest), for as long as the block lasts.
+
+        A sequence beyond the end of the log counts as its end. Raises LogUnavailable when what is
+        needed cannot be read.
+        """
+        is_now = seq is None
+        wanted = self.head_seq if seq is None else max(min(seq, self.head_seq), 0)
+        look = self._near if wanted == self.head_seq else self._far
+        async with look.lock:
+            began_s = time.perf_counter()
+            await self._bring(look, wanted)
+            self.build_s += time.perf_counter() - began_s
+            self.builds += 1
+            time_ms = self.index.ms_of(wanted)
+            if time_ms is None:
+                found = await self.entries((wanted,))
+                time_ms = found[0].time_ms if found else 0
+            yield Moment(
+                look.state,
+                self.head_seq,
+                time_ms,
+                max(self._clock_ms(), time_ms) if is_now else time_ms,
+                self.index,
+                self._records_from_thread,
+                is_now=is_now,
+            )
+
+    async def _bring(self, look: _Look, seq: int) -> None:
+        """Bring a state to a sequence: from where it is, from a checkpoint, or from nothing."""
+        start = self._start(look.state.seq, seq)
+        records = await self._read(start.seq + 1, seq) if start.seq < seq else []
+        self.folded_records += len(records)
+        look.state = await anyio.to_thread.run_sync(self._advanced, look.state, start, records)
+
+    def _start(self, at_seq: int, seq: int) -> _Checkpoint:
+        """The best place to start from: an empty image stands for the state as it is."""
+        found = [_Checkpoint(stone, image) for stone, image in self._stones.items() if stone <= seq]
+        place = bisect_right(self._checkpoints, seq, key=lambda c: c.seq)
+        found += self._checkpoints[place - 1 : place] if place else []
+        best = max(found, key=lambda c: c.seq, default=_Checkpoint(0, b""))
+        worth = CHECKPOINT_EVENTS // 2 if at_seq <= seq else 0
+        if at_seq <= seq and best.seq - at_seq <= worth:
+            return _Checkpoint(at_seq, b"")
+        return best
+
+    def _advanced(
+        self, state: ClusterState, start: _Checkpoint, records: list[Record]
+    ) -> ClusterState:
+        if start.image:
+            state = snapshot.decode(start.image)
+        elif state.seq != start.seq:
+            state = ClusterState()
+        stone = len(records) - STONE_BEHIND if len(records) >= STONE_WORTH else -1
+        for number, record in enumerate(records):
+            if number == stone:
+                self._keep_stone(state)
+            _apply(state, record)
+        return state
+
+    def _keep_stone(self, state: ClusterState) -> None:
+        try:
+            self._stones[state.seq] = snapshot.encode(state)
+        except OverflowError:
+            return
+        while len(self._stones) > STEPPING_STONES:
+            self._stones.popitem(last=False)
+
+    # Records
+
+    def _records_from_thread(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
+        return anyio.from_thread.run(self.entries, seqs)
+
+    async def entries(self, seqs: Iterable[int]) -> tuple[Entry, ...]:
+        """Records, read; of more than `ENTRIES_MAX` the last. Raises LogUnavailable."""
+        wanted = sorted({seq for seq in seqs if 1 <= seq <= self.head_seq})[-ENTRIES_MAX:]
+        found: list[Record] = []
+        for first, last in _runs(wanted):
+            found += await self._read(first, last)
+        asked = set(wanted)
+        return tuple(entry_of(record) for record in found if record.seq in asked)
+
+    async def _read(self, first: int, last: int) -> list[Record]:
+        """The records from one sequence to another: the last ones from memory."""
+        recent = self._recent
+        begin = recent[0].seq if recent else self.head_seq + 1
+        found: list[Record] = []
+        if first < begin:
+            log = self._log
+            assert log is not None
+            until = min(last, begin - 1)
+            if first == until:
+                record = await log.record(first)
+                found = [] if record is None else [record]
+            else:
+                async with aclosing(log.read(first, until)) as batches:
+                    async for batch in batches:
+                        found += batch
+        if last >= begin:
+            start = max(first, begin)
+            if len(found) and recent and recent[0].seq > begin:  # some went while we read
+                return [*found, *await self._read(start, last)]
+            found += [recent[seq - recent[0].seq] for seq in range(start, last + 1)]
+        return found
+
+
+def entry_of(record: Record) -> Entry:
+    """A record, read."""
+    ms = record.time_ns // 1_000_000
+    try:
+        envelope = decode_envelope(record.payload, record.subject)
+    except UndecodableError as error:
+        return Entry(record.seq, ms, record.subject, "", (), record.payload, error.reason)
+    return Entry(record.seq, ms, record.subject, envelope.by, envelope.events, record.payload)
+
+
+def _apply(state: ClusterState, record: Record) -> Envelope | None:
+    """Let a record take effect as every service does; None if nobody can read it."""
+    is_decision = record.subject == subjects.DECISION
+    try:
+        envelope = decode_envelope(record.payload, record.subject)
+    except UndecodableError:
+        pass_over(state, record.seq, is_decision=is_decision)
+        return None
+    apply_record(state, envelope.events, record.seq, is_decision=is_decision)
+    return envelope
+
+
+def _runs(seqs: Sequence[int]) -> list[tuple[int, int]]:
+    """Sequences in stretches that are read in one go."""
+    runs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if runs and seq - runs[-1][1] <= RUN_GAP:
+            runs[-1] = runs[-1][0], seq
+        else:
+            runs.append((seq, seq))
+    return runs

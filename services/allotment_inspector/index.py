@@ -1,0 +1,299 @@
+"""What is known of every record without reading it again: when it was written, what it is about,
+whether it is marked.
+
+Bounded: of the oldest records the times are forgotten first, of each subject the records in the
+middle of its life, of all subjects those that were first heard of. What is forgotten is still in
+the log; pages then begin later and say so.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.logport import Record
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Corrected,
+    Decided,
+    Envelope,
+    Event,
+    Evicted,
+    GroupGone,
+    GroupObserved,
+    NodeGone,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+)
+
+RECORDS_MAX = 4_000_000
+SUBJECTS_MAX = 400_000
+SEQS_PER_SUBJECT_MAX = 2_000
+MARKS_MAX = 50_000
+GONE_MAX = 4_000
+ILL_SEQS_MAX = 100
+BINS = 240
+MARKS_SHOWN = 120
+"""More than these nobody can tell apart on the slider."""
+
+REFUSED, EVICTED, ILL, GONE = "refused", "evicted", "ill", "gone"
+_WEIGHT = {"": 0, REFUSED: 1, ILL: 2, EVICTED: 3, GONE: 4}
+"""Of several in one record, or at one place of the slider, the heaviest is shown."""
+
+POD, GROUP, NODE = "pod", "group", "node"
+
+
+class Mark(msgspec.Struct, frozen=True, gc=False):
+    """A record that somebody may look for: ``refused``, ``evicted``, ``ill`` or ``gone``."""
+
+    seq: int
+    ms: int
+    kind: str
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """A node that went, as it was last seen."""
+
+    seq: int
+    ms: int
+    node: NodeObserved
+
+
+class Density(NamedTuple):
+    """How many records were written in each of `BINS` equal parts of a stretch of time."""
+
+    first_ms: int
+    last_ms: int
+    counts: tuple[int, ...]
+
+
+class Index:
+    """Feed it every record in order with `take`. `first_seq` is the oldest one it still knows."""
+
+    def __init__(self, first_seq: int = 1) -> None:
+        self.first_seq = first_seq
+        self.times_ms: array[int] = array("q")
+        """Of the records from `first_seq` on, never going back."""
+        self.marks: list[Mark] = []
+        self._about: dict[tuple[str, str], array[int]] = {}
+        self._uids: dict[str, dict[str, None]] = {}
+        """``<namespace>/<name>`` → the pods that had it, the oldest first."""
+        self.gone: list[Gone] = []
+        """Nodes that went, in order."""
+        self._nodes: dict[str, NodeObserved] = {}
+        """Nodes that are there, as they were last seen."""
+        self._ill: dict[str, frozenset[tuple[str, str]]] = {}
+        """Node → its cards that are unhealthy."""
+        self._ill_seqs: dict[tuple[str, str, str], array[int]] = {}
+        """Node, family and card → the records that said that it is unhealthy now."""
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.times_ms) - 1
+
+    def take(self, record: Record, envelope: Envelope | None) -> None:
+        """Note a record; None: nobody could read it."""
+        ms = record.time_ns // 1_000_000
+        if self.times_ms and ms < self.times_ms[-1]:
+            ms = self.times_ms[-1]  # a clock that was set back must not hide records
+        self.times_ms.append(ms)
+        if len(self.times_ms) > RECORDS_MAX:
+            self._forget(len(self.times_ms) // 8)
+        kind = ""
+        for event in envelope.events if envelope is not None else ():
+            kind = max(kind, self._mark_of(event, record.seq, ms), key=_WEIGHT.__getitem__)
+            for subject in _subjects(event):
+                self._note(subject, record.seq)
+            if isinstance(event, PodObserved):
+                name = f"{event.namespace}/{event.name}"
+                self._uids.setdefault(name, {})[event.uid] = None
+        if kind:
+            self.marks.append(Mark(record.seq, ms, kind))
+            if len(self.marks) > MARKS_MAX:
+                del self.marks[: MARKS_MAX // 8]
+
+    def join(self, later: "Index") -> None:
+        """Add an index that begins where this one ends."""
+        self.times_ms.extend(later.times_ms)
+        self.marks.extend(later.marks)
+        for subject, seqs in later._about.items():
+            self._about.setdefault(subject, array("q")).extend(seqs)
+        for name, uids in later._uids.items():
+            self._uids.setdefault(name, {}).update(uids)
+        self.gone.extend(later.gone)
+        self._nodes, self._ill = later._nodes, later._ill
+        for card, seqs in later._ill_seqs.items():
+            self._ill_seqs.setdefault(card, array("q")).extend(seqs)
+
+    def seqs(self, kind: str, name: str) -> tuple[int, ...]:
+        """The records about a pod (by uid), a group (``ns/name``) or a node, in order."""
+        return tuple(self._about.get((kind, name), ()))
+
+    def uids_of(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The pods that ever had a name, the oldest first."""
+        return tuple(self._uids.get(f"{namespace}/{name}", ()))
+
+    def pod_names(self) -> Iterator[str]:
+        """``<namespace>/<name>`` of every pod that is known, also of those that are gone."""
+        return iter(self._uids)
+
+    def ms_of(self, seq: int) -> int | None:
+        """When a record was written, None if that is not known (any more, or yet)."""
+        place = seq - self.first_seq
+        return self.times_ms[place] if 0 <= place < len(self.times_ms) else None
+
+    def seq_at(self, ms: int) -> int:
+        """The last record written at that moment or before; what is before the index counts as
+        its beginning.
+        """
+        return self.first_seq - 1 + bisect_right(self.times_ms, ms)
+
+    def density(self, first_ms: int, last_ms: int) -> Density:
+        """How the records are spread over a stretch of time."""
+        span = max(last_ms - first_ms, 1)
+        edges = [
+            bisect_left(self.times_ms, first_ms + span * place // BINS) for place in range(BINS)
+        ]
+        edges.append(bisect_right(self.times_ms, last_ms))
+        counts = tuple(after - before for before, after in pairwise(edges))
+        return Density(first_ms, last_ms, counts)
+
+    def marks_shown(self, first_ms: int, last_ms: int) -> tuple[Mark, ...]:
+        """At most `MARKS_SHOWN` marks of a stretch of time: the heaviest of each place, and of
+        equal ones the last.
+        """
+        span = max(last_ms - first_ms, 1)
+        found: dict[int, Mark] = {}
+        for mark in self.marks[bisect_left(self.marks, first_ms, key=lambda m: m.ms) :]:
+            if mark.ms > last_ms:
+                break
+            place = (mark.ms - first_ms) * (MARKS_SHOWN - 1) // span
+            before = found.get(place)
+            if before is None or _WEIGHT[mark.kind] >= _WEIGHT[before.kind]:
+                found[place] = mark
+        return tuple(found[place] for place in sorted(found))
+
+    def marked(self, seq: int, step: int) -> int | None:
+        """The next marked record after (1) or before (−1) a sequence, None if there is none."""
+        if step > 0:
+            place = bisect_right(self.marks, seq, key=lambda m: m.seq)
+            return self.marks[place].seq if place < len(self.marks) else None
+        place = bisect_left(self.marks, seq, key=lambda m: m.seq)
+        return self.marks[place - 1].seq if place else None
+
+    def kind_of(self, seq: int) -> str:
+        """How a record is marked, "" if it is not."""
+        place = bisect_left(self.marks, seq, key=lambda m: m.seq)
+        is_there = place < len(self.marks) and self.marks[place].seq == seq
+        return self.marks[place].kind if is_there else ""
+
+    def ill_since(self, node: str, family: str, card: str, seq: int) -> int | None:
+        """The record at or before `seq` that said that a card is unhealthy, if that is known."""
+        seqs = self._ill_seqs.get((node, family, card), ())
+        place = bisect_right(seqs, seq)
+        return seqs[place - 1] if place else None
+
+    def gone_between(self, first_ms: int, seq: int) -> list[Gone]:
+        """The nodes that went since a time, up to a sequence; of each the last time."""
+        found = {
+            gone.node.name: gone for gone in self.gone if gone.ms >= first_ms and gone.seq <= seq
+        }
+        return sorted(found.values(), key=lambda gone: gone.node.name)
+
+    def _mark_of(self, event: Event, seq: int, ms: int) -> str:
+        match event:
+            case NodeGone():
+                self._ill.pop(event.name, None)
+                seen = self._nodes.pop(event.name, None)
+                if seen is not None:
+                    self.gone.append(Gone(seq, ms, seen))
+                    if len(self.gone) > GONE_MAX:
+                        del self.gone[: GONE_MAX // 8]
+                return GONE
+            case NodeObserved():
+                self._nodes[event.name] = event
+                return self._node_mark(event, seq)
+            case Evicted() if not event.code:
+                return EVICTED
+            case Decided() if event.evictions:
+                return EVICTED
+            case Decided() if event.refusals or event.shorts:
+                return REFUSED
+            case _:
+                return ""
+
+    def _node_mark(self, event: NodeObserved, seq: int) -> str:
+        """Marked if a card that was well is not any more."""
+        ill = frozenset(
+            (inventory.family, card.id)
+            for inventory in event.inventories
+            for card in inventory.cards
+            if not card.healthy
+        )
+        before = self._ill.pop(event.name, frozenset())
+        if ill:
+            self._ill[event.name] = ill
+        for family, card in ill - before:
+            seqs = self._ill_seqs.setdefault((event.name, family, card), array("q"))
+            seqs.append(seq)
+            if len(seqs) > ILL_SEQS_MAX:
+                del seqs[: ILL_SEQS_MAX // 2]
+        return ILL if ill - before else ""
+
+    def _note(self, subject: tuple[str, str], seq: int) -> None:
+        seqs = self._about.get(subject)
+        if seqs is None:
+            seqs = self._about[subject] = array("q")
+            if len(self._about) > SUBJECTS_MAX:
+                self._forget_subjects()
+        if seqs and seqs[-1] == seq:
+            return
+        seqs.append(seq)
+        if len(seqs) > SEQS_PER_SUBJECT_MAX:  # how it began and how it stands now are kept
+            middle = SEQS_PER_SUBJECT_MAX // 4
+            del seqs[middle : 2 * middle]
+
+    def _forget(self, count: int) -> None:
+        del self.times_ms[:count]
+        self.first_seq += count
+
+    def _forget_subjects(self) -> None:
+        """Forget the pods that were first heard of; groups and nodes stay."""
+        drop = SUBJECTS_MAX // 8
+        pods = (subject for subject in self._about if subject[0] == POD)
+        forgotten = {subject for subject, _ in zip(pods, range(drop), strict=False)}
+        for subject in forgotten or set(list(self._about)[:drop]):
+            del self._about[subject]
+        uids = {uid for kind, uid in forgotten if kind == POD}
+        for name in [name for name, had in self._uids.items() if not uids.isdisjoint(had)]:
+            for uid in uids.intersection(self._uids[name]):
+                del self._uids[name][uid]
+            if not self._uids[name]:
+                del self._uids[name]
+
+
+def _subjects(event: Event) -> Iterator[tuple[str, str]]:
+    """Whom an event is about."""
+    match event:
+        case PodObserved() | PodGone() | Bound() | BindFailed() | Evicted() | Corrected():
+            yield POD, event.uid
+        case NodeObserved() | NodeGone():
+            yield NODE, event.name
+        case GroupObserved() | GroupGone():
+            yield GROUP, f"{event.namespace}/{event.name}"
+        case Decided():
+            yield from ((POD, uid) for uid in event.batch)
+            yield from ((POD, placement.uid) for placement in event.placements)
+            yield from ((POD, refusal.uid) for refusal in event.refusals)
+            yield from ((POD, eviction.uid) for eviction in event.evictions)
+            yield from ((POD, nomination.uid) for nomination in event.nominations)
+            yield from ((GROUP, short.group) for short in event.shorts)
+            yield from ((GROUP, admission.group) for admission in event.admissions)
+            yield from ((NODE, placement.node) for placement in event.placements)
+        case _:
+            pass

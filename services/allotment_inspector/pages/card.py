@@ -1,0 +1,197 @@
+"""One card as it is drawn: a bar with its holders, a lane with their compute, what is free.
+
+The bar is the card's memory; of cards that are handed out by AI cores it is those. Holders stand in
+the order in which they came, so that nobody moves when another one leaves behind him.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from allotment.core.explain.views import MIB, PERCENT, card_name, model_text, piece_name
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.units import bytes_text
+from allotment_inspector.rendering import path
+from allotment_proto.facts import CardFact, Holding
+
+CardState = Literal["", "ill", "over", "closed"]
+LETTERS_FROM_PERCENT = 16
+"""In a narrower piece no name can be read."""
+MIG_PARTS = 7
+
+
+class Segment(msgspec.Struct, frozen=True, rename="camel"):
+    """One holder's piece of the bar. Widths are percent of the card."""
+
+    namespace: str
+    pod: str
+    uid: str
+    path: str
+    width: float
+    compute: float
+    phase: str
+    """``bound``, ``reserved``, ``perhaps`` (nobody can tell which card it is), or ``going``."""
+    amount: str
+    seq: int
+    """The decision that gave it, 0 if others did."""
+    since_ms: int | None
+    filled: float | None = None
+    """Of a MIG instance, how much of it was asked for, in percent."""
+    piece: str = ""
+
+
+class CardCell(msgspec.Struct, frozen=True, rename="camel"):
+    """One card."""
+
+    key: str
+    name: str
+    id: str
+    model: str
+    mode: str
+    state: CardState
+    free: str
+    """What the next pod can get of it, in words."""
+    about: str
+    ticks: int
+    """Into so many parts the bar is divided, 0 for none."""
+    segments: tuple[Segment, ...]
+    is_cut: bool = False
+
+
+def amount_text(memory_bytes: int, compute: int, *, is_percent: bool) -> str:
+    """``2.9 GiB, 50 %``; ``4 AI cores``."""
+    words = [bytes_text(memory_bytes)] if memory_bytes else []
+    if compute or not words:
+        words.append(f"{compute} %" if is_percent else f"{compute} AI cores")
+    return ", ".join(words)
+
+
+def card_cell(
+    state: ClusterState, node: Node, card: Card, since: "dict[int, int | None]"
+) -> CardCell:
+    """A card of a node. `since` has the time of each decision that is asked for."""
+    fact = card.fact
+    is_percent = fact.cores_pct in PERCENT
+    by_memory = fact.memory_mib > 0 and is_percent
+    whole = fact.memory_mib if by_memory else fact.cores_pct
+    is_cut = card.partitioner is not None and bool(card.table)
+    segments = []
+    for key, holding in card.holders.items():
+        pod = state.pods[key[0]]
+        held = pod.allocation
+        memory_mib = card.charged_mib(holding)
+        size = memory_mib if by_memory else holding.cores_pct
+        asked = holding.memory_mib if by_memory else holding.cores_pct
+        seq = held.seq if held is not None else 0
+        segments.append(
+            (
+                (seq, pod.fact.created_ms, pod.fact.namespace, pod.fact.name, key),
+                Segment(
+                    namespace=pod.fact.namespace,
+                    pod=pod.fact.name,
+                    uid=pod.fact.uid,
+                    path=path("pods", pod.fact.namespace, pod.fact.name),
+                    width=_share(size or (whole if _takes_all(card, holding) else 0), whole),
+                    compute=_share(holding.cores_pct, fact.cores_pct),
+                    phase=_phase(state, card, key, pod.fact.deleting),
+                    amount=amount_text(
+                        holding.memory_mib * MIB, holding.cores_pct, is_percent=is_percent
+                    ),
+                    seq=seq,
+                    since_ms=since.get(seq) if seq else pod.fact.created_ms,
+                    filled=_share(asked, size) if is_cut else None,
+                    piece=piece_name(holding),
+                ),
+            )
+        )
+    segments.sort(key=lambda pair: pair[0])
+    pieces = tuple(segment for _, segment in segments)
+    return CardCell(
+        key=f"{node.name}/{card_name(card)}",
+        name=card_name(card),
+        id=fact.id,
+        model=model_text(fact.model),
+        mode=fact.mode,
+        state=_state(node, card),
+        free=free_text(node, card),
+        about=about_text(fact, len({s.uid for s in pieces}), card),
+        ticks=MIG_PARTS if is_cut else fact.cores_pct if not is_percent else 0,
+        segments=pieces,
+        is_cut=is_cut,
+    )
+
+
+def _takes_all(card: Card, holding: Holding) -> bool:
+    """Whether a holder without amounts has the card alone: the only one, and nothing is left."""
+    return len(card.holders) == 1 and card.free_slots < 1
+
+
+def _share(part: int, whole: int) -> float:
+    return round(100 * part / whole, 2) if whole > 0 else 0.0
+
+
+def _phase(state: ClusterState, card: Card, key: tuple[str, int, str], deleting: bool) -> str:
+    if key in card.perhaps:
+        return "perhaps"
+    if deleting:
+        return "going"
+    held = state.pods[key[0]].allocation
+    return held.phase if held is not None else ""
+
+
+def _state(node: Node, card: Card) -> CardState:
+    if not card.fact.healthy:
+        return "ill"
+    if card.oversold:
+        return "over"
+    return "closed" if node.blocked is not None else ""
+
+
+def free_text(node: Node, card: Card) -> str:
+    """What is left of a card: ``7.4 GiB free``, ``full``, ``empty``, ``unhealthy``."""
+    fact = card.fact
+    if not fact.healthy:
+        return "unhealthy"
+    if card.oversold:
+        return f"over by {over_text(card)}"
+    if node.blocked is not None:
+        return "takes nothing"
+    if not card.holders:
+        return "empty"
+    is_percent = fact.cores_pct in PERCENT
+    if (
+        card.free_slots < 1
+        or (fact.memory_mib > 0 and card.free_memory_mib < 1)
+        or (fact.cores_pct > 0 and card.free_cores_pct < 1)
+    ):
+        return "full"
+    if fact.memory_mib and is_percent:
+        return f"{bytes_text(card.free_memory_mib * MIB)} free"
+    unit = "%" if is_percent else "AI cores"
+    return f"{card.free_cores_pct} of {fact.cores_pct} {unit} free"
+
+
+def over_text(card: Card) -> str:
+    """By how much more is held than a card has, of what it lacks."""
+    if card.free_memory_mib < 0:
+        return bytes_text(-card.free_memory_mib * MIB)
+    if card.free_cores_pct < 0:
+        return f"{-card.free_cores_pct} %"
+    return f"{-card.free_slots} slots"
+
+
+def about_text(fact: CardFact, pods: int, card: Card) -> str:
+    """A card in one sentence, for who selects it."""
+    words = [model_text(fact.model) or "a card"]
+    if fact.memory_mib:
+        words.append(bytes_text(fact.memory_mib * MIB))
+    if fact.mode:
+        words.append(fact.mode)
+    holders = "nobody holds any of it" if not pods else f"{pods} pod{'s' * (pods != 1)} on it"
+    used = f", {card.used_slots} of {fact.slots} slots" if fact.slots > 1 else ""
+    compute = ""
+    if fact.cores_pct:
+        unit = " %" if fact.cores_pct in PERCENT else f" of {fact.cores_pct} AI cores"
+        compute = f", compute {card.used_cores_pct}{unit} reserved"
+    return f"{', '.join(words)}: {holders}{used}{compute}"

@@ -1,0 +1,502 @@
+"""The map: every card of the cluster and who holds it; of a large cluster one cell a card."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from allotment.core.explain.pod_views import asks_text, pod_status
+from allotment.core.explain.views import (
+    MIB,
+    NodeProblem,
+    card_name,
+    counted_of,
+    model_text,
+    node_problems,
+    node_status,
+)
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.partitions.mig import largest_left_mib
+from allotment.core.units import bytes_text
+from allotment_inspector.history import Moment
+from allotment_inspector.index import Gone
+from allotment_inspector.pages.card import CardCell, card_cell
+from allotment_inspector.rendering import path
+
+NODES_DRAWN_MAX = 100
+"""Of a larger cluster the map has one cell a card."""
+GONE_SHOWN_MS = 3_600_000
+WAITING_SHOWN = 12
+LOOK_SHOWN = 20
+EMPTY, ILL, GONE = "0", "x", "-"
+
+
+class Totals(msgspec.Struct, frozen=True, rename="camel"):
+    """The cluster in numbers. Memory is what is reserved, not what is measured."""
+
+    cards: int
+    cards_in_use: int
+    nodes: int
+    memory_bytes: int
+    reserved_bytes: int
+    largest_bytes: int
+    largest_on: str
+    cards_empty: int
+    nodes_empty: int
+    waiting: int
+
+
+class Counted(msgspec.Struct, frozen=True, rename="camel"):
+    """Cards of which only the number is known, and who has how many."""
+
+    key: str
+    resource: str
+    total: int
+    free: int
+    shares: tuple[tuple[str, str, int], ...]
+    """Name, address and count."""
+
+
+class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One node with its cards. `words` say what is unusual about it."""
+
+    name: str
+    path: str
+    about: str
+    free: str
+    words: tuple[str, ...]
+    is_gone: bool
+    gone_ms: int | None
+    cards: tuple[CardCell, ...]
+    counted: tuple[Counted, ...] = ()
+
+
+class Pool(msgspec.Struct, frozen=True, rename="camel"):
+    """All nodes with cards of one model. `levels` has one digit a card, node after node: 0 empty to
+    5 full, x unhealthy, - gone; `cards_per_node` of them belong to each, spaces fill up.
+    """
+
+    key: str
+    model: str
+    nodes: int
+    cards: int
+    full_percent: int
+    empty: int
+    nodes_empty: int
+    free: str
+    ill: int
+    gone: int
+    cards_per_node: int
+    levels: str
+    names: str
+    """The names of the nodes, parted by spaces, each without what it has in common with the one
+    before: ``12:03`` are the first 12 characters of that one, and ``03``.
+    """
+
+
+class Waits(msgspec.Struct, frozen=True, rename="camel"):
+    """Pods that wait alike: they ask for the same and lack the same."""
+
+    namespace: str
+    name: str
+    path: str
+    count: int
+    asks: str
+    cause: str
+    since_ms: int
+
+
+class Look(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that somebody should look at."""
+
+    where: str
+    path: str
+    card: str
+    what: str
+    why: str
+    seq: int | None
+    since_ms: int | None
+
+
+class CardsPage(msgspec.Struct, frozen=True, rename="camel"):
+    """What the map shows. Of `nodes` and `pools` one is empty."""
+
+    said: str
+    totals: Totals
+    nodes: tuple[NodeRow, ...]
+    pools: tuple[Pool, ...]
+    waiting: tuple[Waits, ...]
+    waiting_shapes: int
+    look: tuple[Look, ...]
+    look_total: int
+
+
+def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    return "allot ledger {at}"
+
+
+def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> CardsPage:
+    """The whole cluster at a moment."""
+    state = moment.state
+    nodes = [node for _, node in sorted(state.nodes.items()) if node.fact is not None]
+    gone = [
+        one
+        for one in moment.index.gone_between(moment.now_ms - GONE_SHOWN_MS, moment.seq)
+        if not _is_there(state, one.node.name)
+    ]
+    is_large = len(nodes) + len(gone) > NODES_DRAWN_MAX
+    totals = totals_of(state, nodes)
+    look = _look(moment, nodes, gone)
+    waiting = _waiting(state)
+    return CardsPage(
+        said=_said(totals, len(look)),
+        totals=totals,
+        nodes=() if is_large else _rows(moment, nodes, gone),
+        pools=_pools(nodes, gone) if is_large else (),
+        waiting=tuple(waiting[:WAITING_SHOWN]),
+        waiting_shapes=len(waiting),
+        look=tuple(look[:LOOK_SHOWN]),
+        look_total=len(look),
+    )
+
+
+def _is_there(state: ClusterState, name: str) -> bool:
+    node = state.nodes.get(name)
+    return node is not None and node.fact is not None
+
+
+def totals_of(state: ClusterState, nodes: Iterable[Node]) -> Totals:
+    """Sums over all cards that are there."""
+    cards = used = there = memory = reserved = empty = nodes_empty = largest = 0
+    largest_on = ""
+    for node in nodes:
+        there += 1
+        idle = True
+        for ledger in node.ledgers.values():
+            for card in ledger.cards:
+                cards += 1
+                memory += card.fact.memory_mib
+                reserved += min(card.used_memory_mib, card.fact.memory_mib)
+                used += bool(card.holders)
+                empty += not card.holders
+                idle = idle and not card.holders
+                if (found := _largest_mib(node, card)) > largest:
+                    largest, largest_on = found, f"{node.name}/{card_name(card)}"
+        for counted in counted_of(state, node) if node.extended_free else ():
+            if counted.resource.endswith("/gpu"):
+                taken = counted.total - max(counted.free, 0)
+                cards, used, empty = cards + counted.total, used + taken, empty + counted.free
+                idle = idle and not taken
+        nodes_empty += idle
+    return Totals(
+        cards=cards,
+        cards_in_use=used,
+        nodes=there,
+        memory_bytes=memory * MIB,
+        reserved_bytes=reserved * MIB,
+        largest_bytes=largest * MIB,
+        largest_on=largest_on,
+        cards_empty=empty,
+        nodes_empty=nodes_empty,
+        waiting=len(state.pending),
+    )
+
+
+def _largest_mib(node: Node, card: Card) -> int:
+    """The largest share, or instance, that a new pod could get of a card."""
+    fact = card.fact
+    if node.blocked is not None or not fact.healthy or card.free_slots < 1:
+        return 0
+    if fact.cores_pct and card.free_cores_pct < 1:
+        return 0
+    return largest_left_mib(card.table, card.state) if card.table else max(card.free_memory_mib, 0)
+
+
+def _said(totals: Totals, look: int) -> str:
+    """The cluster in one sentence."""
+    if not totals.nodes:
+        return "The log knows of no node."
+    said = f"{totals.cards_in_use:,} of {totals.cards:,} cards are in use"
+    said += f"; {_pods(totals.waiting)}" if totals.waiting else "; no pod waits"
+    things = "1 thing needs" if look == 1 else f"{look:,} things need"
+    return f"{said}; {things} a look." if look else f"{said}."
+
+
+def _pods(count: int) -> str:
+    return "1 pod waits" if count == 1 else f"{count:,} pods wait"
+
+
+# Rows of nodes
+
+
+def _rows(moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone]) -> tuple[NodeRow, ...]:
+    rows = [node_row(moment, node) for node in nodes] + [_gone_row(one) for one in gone]
+    return tuple(sorted(rows, key=lambda row: row.name))
+
+
+def node_row(moment: Moment, node: Node) -> NodeRow:
+    """A node with its cards."""
+    state = moment.state
+    since = decided_ms(moment, node)
+    cards = tuple(
+        card_cell(state, node, card, since)
+        for family in sorted(node.ledgers)
+        for card in node.ledgers[family].cards
+    )
+    counted = tuple(
+        Counted(
+            f"{node.name}/{found.resource}",
+            found.resource,
+            found.total,
+            found.free,
+            tuple((s.name, path("pods", s.namespace, s.name), s.count) for s in found.holders),
+        )
+        for found in counted_of(state, node)
+        if found.resource.endswith("/gpu")
+    )
+    status = node_status(node).split(",")
+    words = ["not ready"] * (status[0] == "NotReady") + ["cordoned"] * ("Cordoned" in status)
+    if node.blocked is not None:
+        words.append("takes nothing new")
+    return NodeRow(
+        name=node.name,
+        path=path("nodes", node.name),
+        about=about_text(node),
+        free=_free_text(node, counted),
+        words=tuple(words),
+        is_gone=False,
+        gone_ms=None,
+        cards=cards,
+        counted=counted,
+    )
+
+
+def decided_ms(moment: Moment, node: Node) -> dict[int, int | None]:
+    """When each decision was made that gave away something of a node."""
+    seqs = {held.seq for held in node.allocations.values()}
+    return {seq: moment.ms_of(seq) for seq in seqs if seq}
+
+
+def about_text(node: Node) -> str:
+    """``8 × A100-PCIE-40GB, 40.0 GiB``, for each model of a node."""
+    cards = [card for family in sorted(node.ledgers) for card in node.ledgers[family].cards]
+    return _kinds_text((card.fact.model, card.fact.memory_mib) for card in cards) or "whole cards"
+
+
+def _kinds_text(kinds: Iterable[tuple[str, int]]) -> str:
+    counts: dict[tuple[str, int], int] = {}
+    for kind in kinds:
+        counts[kind] = counts.get(kind, 0) + 1
+    return "; ".join(
+        f"{count} × {model_text(model)}" + (f", {bytes_text(mib * MIB)}" if mib else "")
+        for (model, mib), count in counts.items()
+    )
+
+
+def _free_text(node: Node, counted: tuple[Counted, ...]) -> str:
+    modes = sorted({ledger.mode for ledger in node.ledgers.values() if ledger.mode})
+    words = [", ".join(modes)] if modes else []
+    cards = [card for ledger in node.ledgers.values() for card in ledger.cards]
+    if any(card.fact.memory_mib for card in cards):
+        free = sum(max(card.free_memory_mib, 0) for card in cards if card.fact.healthy)
+        words.append(f"{bytes_text(free * MIB)} free")
+    words += [f"{found.free} of {found.total} free" for found in counted if not cards]
+    return " · ".join(words)
+
+
+def _gone_row(gone: Gone) -> NodeRow:
+    """A node that went: its cards as they were."""
+    fact = gone.node
+    cards = [card for inventory in fact.inventories for card in inventory.cards]
+    return NodeRow(
+        name=fact.name,
+        path=path("nodes", fact.name),
+        about=_kinds_text((card.model, card.memory_mib) for card in cards) or "whole cards",
+        free="",
+        words=("gone",),
+        is_gone=True,
+        gone_ms=gone.ms,
+        cards=tuple(
+            CardCell(
+                key=f"{fact.name}/{card.index}",
+                name=f"{card.index}",
+                id=card.id,
+                model=model_text(card.model),
+                mode=card.mode,
+                state="",
+                free="gone",
+                about="",
+                ticks=0,
+                segments=(),
+            )
+            for card in cards
+        ),
+    )
+
+
+# One cell a card
+
+
+def _pools(nodes: Iterable[Node], gone: Iterable[Gone]) -> tuple[Pool, ...]:
+    pools: dict[str, list[tuple[str, Node | None, list[Card], int]]] = {}
+    for node in nodes:
+        cards = [card for family in sorted(node.ledgers) for card in node.ledgers[family].cards]
+        model = model_text(cards[0].fact.model) if cards else "whole cards, counted"
+        pools.setdefault(model, []).append((node.name, node, cards, len(cards)))
+    for one in gone:
+        facts = [card for inventory in one.node.inventories for card in inventory.cards]
+        model = model_text(facts[0].model) if facts else "whole cards, counted"
+        pools.setdefault(model, []).append((one.node.name, None, [], len(facts)))
+    found = [_pool(model, sorted(members, key=lambda m: m[0])) for model, members in pools.items()]
+    return tuple(sorted(found, key=lambda pool: (-pool.cards, pool.model)))
+
+
+def _pool(model: str, members: list[tuple[str, Node | None, list[Card], int]]) -> Pool:
+    per_node = max(max(count for *_, count in members), 1)
+    levels, names = [], []
+    cards = empty = nodes_empty = free_mib = memory_mib = ill = 0
+    before = ""
+    for name, node, held, count in members:
+        digits = GONE * count if node is None else "".join(level_of(card) for card in held)
+        levels.append(digits.ljust(per_node))
+        common = _common(before, name)
+        names.append(f"{common}:{name[common:]}")
+        before = name
+        cards += len(held)
+        idle = sum(not card.holders for card in held)
+        empty += idle
+        nodes_empty += node is not None and idle == len(held)
+        memory_mib += sum(card.fact.memory_mib for card in held)
+        free_mib += sum(max(card.free_memory_mib, 0) for card in held if card.fact.healthy)
+        ill += sum(not card.fact.healthy for card in held)
+    return Pool(
+        key=f"pool:{model}",
+        model=model,
+        nodes=len(members),
+        cards=cards,
+        full_percent=100 * (memory_mib - free_mib) // memory_mib if memory_mib else 0,
+        empty=empty,
+        nodes_empty=nodes_empty,
+        free=bytes_text(free_mib * MIB),
+        ill=ill,
+        gone=sum(node is None for _, node, _, _ in members),
+        cards_per_node=per_node,
+        levels="".join(levels),
+        names=" ".join(names),
+    )
+
+
+def level_of(card: Card) -> str:
+    """How full a card is, as one digit: of memory, slots and compute the one that is scarcest."""
+    fact = card.fact
+    if not fact.healthy:
+        return ILL
+    if not card.holders:
+        return EMPTY
+    if (
+        card.free_slots < 1
+        or (fact.memory_mib > 0 and card.free_memory_mib < 1)
+        or (fact.cores_pct > 0 and card.free_cores_pct < 1)
+    ):
+        return "5"
+    shares = [
+        100 * used // whole
+        for used, whole in (
+            (card.used_memory_mib, fact.memory_mib),
+            (card.used_cores_pct, fact.cores_pct),
+        )
+        if whole > 0
+    ]
+    return str(min(1 + max(shares, default=0) // 25, 4))
+
+
+def _common(before: str, name: str) -> int:
+    count = 0
+    for one, other in zip(before, name, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+# Who waits, and what needs a look
+
+
+def _waiting(state: ClusterState) -> list[Waits]:
+    """The pods that wait, those alike together; who has waited longest comes first."""
+    found: dict[tuple[str, str, str], Waits] = {}
+    for uid in state.pending:
+        pod = state.pods[uid]
+        fact = pod.fact
+        _, cause = pod_status(state, pod)
+        asks = asks_text(fact.request.devices, fact.request.extended) or "no device"
+        key = fact.namespace, asks, cause
+        before = found.get(key)
+        order = fact.created_ms, fact.name
+        if before is None or order < (before.since_ms, before.name):
+            found[key] = Waits(
+                namespace=fact.namespace,
+                name=fact.name,
+                path=path("pods", fact.namespace, fact.name),
+                count=1 if before is None else before.count + 1,
+                asks=asks,
+                cause=cause,
+                since_ms=fact.created_ms,
+            )
+        else:
+            found[key] = msgspec.structs.replace(before, count=before.count + 1)
+    return sorted(found.values(), key=lambda w: (w.since_ms, w.namespace, w.name))
+
+
+def _look(moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone]) -> list[Look]:
+    found = []
+    for node in nodes:
+        assert node.fact is not None
+        if not node.fact.ready:
+            found.append(_of_node(node.name, "not ready", "Kubernetes says so"))
+        found += [_of_problem(moment, node, problem) for problem in node_problems(node)]
+        if node.blocked is not None:
+            why = "nobody can tell which cards pods on it hold"
+            found.append(_of_node(node.name, "takes nothing new", why))
+    found += [
+        Look(
+            where=one.node.name,
+            path=path("nodes", one.node.name),
+            card="",
+            what="node gone",
+            why="",
+            seq=one.seq,
+            since_ms=one.ms,
+        )
+        for one in gone
+    ]
+    return sorted(found, key=lambda look: (-(look.since_ms or 0), look.where, look.what))
+
+
+def _of_node(name: str, what: str, why: str) -> Look:
+    return Look(
+        where=name, path=path("nodes", name), card="", what=what, why=why, seq=None, since_ms=None
+    )
+
+
+def _of_problem(moment: Moment, node: Node, problem: NodeProblem) -> Look:
+    """What is wrong with a card or a node, since when as far as the index knows."""
+    card, family = "", ""
+    for name, ledger in node.ledgers.items():
+        for each in ledger.cards:
+            if card_name(each) == problem.place and not each.fact.healthy:
+                card, family = each.fact.id, name
+    seq = moment.index.ill_since(node.name, family, card, moment.seq) if card else None
+    named = problem.place.partition("-")[0] in ("GPU", "NPU")
+    return Look(
+        where=f"{node.name}/{problem.place}" if named else node.name,
+        path=path("nodes", node.name),
+        card=f"{node.name}/{problem.place}" if named else "",
+        what=_WHAT.get(problem.code, problem.code),
+        why=problem.message if named else f"{problem.place} {problem.message}",
+        seq=seq,
+        since_ms=moment.ms_of(seq) if seq else None,
+    )
+
+
+_WHAT = {"CardUnhealthy": "unhealthy", "CardOversold": "oversold"}

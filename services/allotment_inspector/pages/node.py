@@ -1,0 +1,59 @@
+"""One node: its cards with their holders, the rest of it, and what happened to it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allotment.core.explain.views import NodeView, node_view
+from allotment_inspector.frame import sentence
+from allotment_inspector.history import Moment
+from allotment_inspector.index import NODE
+from allotment_inspector.pages.cards import NodeRow, node_row
+from allotment_inspector.pages.found import NotFound, not_found
+from allotment_inspector.rendering import path
+
+RECORDS_SHOWN = 50
+
+
+class Told(msgspec.Struct, frozen=True, rename="camel"):
+    """A record about the node."""
+
+    seq: int
+    ms: int
+    text: str
+
+
+class NodePage(msgspec.Struct, frozen=True, rename="camel"):
+    """What the page of a node shows."""
+
+    name: str
+    row: NodeRow
+    node: NodeView
+    labels: dict[str, str]
+    taints: tuple[str, ...]
+    records: tuple[Told, ...]
+    records_total: int
+
+
+def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    return f"allot ledger {match['name']} {{at}}"
+
+
+def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> NodePage | NotFound:
+    """A node at a moment."""
+    state = moment.state
+    node = state.nodes.get(match["name"])
+    if node is None:
+        return not_found("node", match["name"], state.nodes, lambda name: path("nodes", name))
+    seqs = moment.index.seqs(NODE, node.name)
+    shown = moment.records(seqs[-RECORDS_SHOWN:])
+    fact = node.fact
+    return NodePage(
+        name=node.name,
+        row=node_row(moment, node),
+        node=node_view(state, node),
+        labels=dict(fact.labels) if fact else {},
+        taints=tuple(f"{t.key}={t.value}:{t.effect}" for t in fact.taints) if fact else (),
+        records=tuple(Told(e.seq, e.time_ms, sentence(e)) for e in reversed(shown)),
+        records_total=len(seqs),
+    )

@@ -1,0 +1,172 @@
+"""Templates: how a page becomes HTML, and which parts of it can change between two moments."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+import msgspec
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from allotment.adapters.service.moments import local_day_text, local_text, zone_text
+from allotment.core.units import bytes_text, duration_text, mib_text, points_text, rfc3339
+
+HERE = Path(__file__).parent
+_AGE = re.compile(r"(<time class=\"age\"[^>]*>)[^<]*(?=</time>)")
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """A page as HTML, and its parts by key: digest and HTML."""
+
+    html: str
+    parts: dict[str, tuple[str, str]]
+
+
+def path(*steps: str) -> str:
+    """An address of these steps, each escaped: ``path("a b", "c")`` is ``/a%20b/c``."""
+    return "/" + "/".join(quote(step, safe="") for step in steps)
+
+
+def draw(template: str, values: Mapping[str, Any]) -> Drawn:
+    """Draw a template. What it shows is data: everything is escaped."""
+    parts: dict[str, tuple[str, str]] = {}
+    html = _environment.get_template(template).render(**values, _parts=parts)
+    return Drawn(html, parts)
+
+
+def digest(text: str) -> str:
+    """What tells one content from another; ages pass without being a change."""
+    plain = _AGE.sub(r"\1", text)
+    return hashlib.blake2b(plain.encode(errors="replace"), digest_size=6).hexdigest()
+
+
+@jinja2.pass_context
+def _part(
+    context: Context,
+    key: str,
+    *,
+    caller: Callable[[], str],
+    tag: str = "div",
+    v: object = None,
+    **attributes: object,
+) -> Markup:
+    content = caller()
+    shown = _attributes(attributes)
+    mark = digest(f"{shown}{content if v is None else v}")
+    html = Markup('<{0} data-key="{1}" data-v="{2}"{3}>{4}</{0}>').format(
+        Markup(tag), key, mark, shown, Markup(content)
+    )
+    context["_parts"][key] = (mark, str(html))
+    return html
+
+
+def _attributes(attributes: Mapping[str, object]) -> Markup:
+    """`data_x=1` → `data-x="1"`; what is None or False is left out, True stands alone."""
+    found = Markup("")
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        name = name.replace("_", "-")
+        found += (
+            Markup(" {}").format(name) if value is True else Markup(' {}="{}"').format(name, value)
+        )
+    return found
+
+
+@jinja2.pass_context
+def _link(context: Context, to: str, **query: object) -> str:
+    """An address of ours, at the moment of this page."""
+    frame = context.get("frame")
+    asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    if frame is not None and not frame.is_now:
+        asked.setdefault("at", str(frame.seq))
+    return f"{to}?{urlencode(asked)}" if asked else to
+
+
+@jinja2.pass_context
+def _here(context: Context, **changes: object) -> str:
+    """The address of this page, with some of its query changed."""
+    frame, asked = context["frame"], dict(context["query"])
+    if not frame.is_now:
+        asked["at"] = str(frame.seq)
+    asked.update((name, str(value)) for name, value in changes.items())
+    return f"{context['path_now']}?{urlencode(asked)}" if asked else str(context["path_now"])
+
+
+@jinja2.pass_context
+def _age(context: Context, since_ms: int | None) -> Markup:
+    """How long ago that was, at the page's moment; drawn on by the browser."""
+    if since_ms is None:
+        return Markup("")
+    text = duration_text(max(context["frame"].now_ms - since_ms, 0))
+    return Markup('<time class="age" data-ms="{}" datetime="{}" title="since {}">{}</time>').format(
+        since_ms, rfc3339(since_ms), local_day_text(since_ms), text
+    )
+
+
+def number_text(value: int) -> str:
+    """``1,596``."""
+    return f"{value:,}"
+
+
+def percent(part: int, whole: int) -> str:
+    """A length in percent for a style: at most two digits behind the point."""
+    hundredths = part * 10_000 // whole if whole > 0 else 0
+    return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".")
+
+
+def _static(name: str) -> str:
+    """The address of a static file; another content has another address."""
+    if name not in _versions:
+        _versions[name] = hashlib.blake2b(
+            (HERE / "static" / name).read_bytes(), digest_size=6
+        ).hexdigest()
+    return f"/static/{name}?v={_versions[name]}"
+
+
+_versions: dict[str, str] = {}
+
+
+def _plural(count: int, one: str, many: str = "") -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _environment_of(directories: Iterable[Path]) -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([str(directory) for directory in directories]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.globals.update(
+        part=_part,
+        link=_link,
+        here=_here,
+        age=_age,
+        path=path,
+        static=_static,
+        percent=percent,
+        plural=_plural,
+    )
+    found.filters.update(
+        mib=mib_text,
+        bytes=bytes_text,
+        duration=duration_text,
+        points=points_text,
+        clock=local_text,
+        day=local_day_text,
+        zone=zone_text,
+        number=number_text,
+        rfc3339=rfc3339,
+    )
+    return found
+
+
+_environment = _environment_of([HERE / "templates"])

@@ -1,0 +1,301 @@
+"""The pages over HTTP: addresses, moments, HTML or JSON, parts, and the stream of what is new."""
+
+import contextlib
+import errno
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from allotment.adapters.service.http import CannotListen
+from allotment.adapters.service.moments import FORMS, AtSequence, MomentError, parse
+from allotment.adapters.telemetry.log import Logger
+from allotment.core.logport import LogUnavailable
+from allotment_inspector.frame import BINS, HEIGHT, Frame, frame_of
+from allotment_inspector.guard import HEADERS, Guard
+from allotment_inspector.history import History, Moment
+from allotment_inspector.pages import PAGES, NotFound, Page
+from allotment_inspector.rendering import HERE, Drawn, draw
+
+VIEWS_AT_ONCE = 2
+STREAMS_MAX = 200
+STREAM_PAUSE_S = 0.25
+"""At most so often a browser is told that there is something new."""
+STREAM_ALIVE_S = 10.0
+QUERY_CHARS_MAX = 2_000
+STEPS = {"-1": -1, "1": 1, "-mark": -1, "mark": 1}
+"""What `go` may say: the record before or after the one of `at`, or the marked one."""
+
+_OWN = frozenset(("at", "go", "parts", "format", "theme"))
+"""What a query says to the server rather than to a view."""
+_encoder = msgspec.json.Encoder()
+
+
+class BadMoment(Exception):
+    """Raised for an `at` or a `go` that is none; its text says what would be right."""
+
+
+class Asked(NamedTuple):
+    """What a browser asked for, apart from the moment."""
+
+    page: Page
+    match: Mapping[str, str]
+    query: Mapping[str, str]
+    form: str
+    path: str
+
+
+class Pages:
+    """The application: one per process."""
+
+    def __init__(
+        self,
+        history: History,
+        logger: Logger,
+        *,
+        cluster: str,
+        names: tuple[str, ...] = (),
+        token: str | None = None,
+        trouble: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.guard = Guard(names, token, self._said)
+        self.streams = 0
+        self.drawn: dict[str, int] = {page.name: 0 for page in PAGES}
+        self.drawn_s: dict[str, float] = {page.name: 0.0 for page in PAGES}
+        self.failures = 0
+        self._history = history
+        self._logger = logger
+        self._cluster = cluster
+        self._trouble = trouble
+        self._limiter = anyio.CapacityLimiter(VIEWS_AT_ONCE)
+        self._stopping = anyio.Event()
+
+    def application(self) -> web.Application:
+        """All addresses."""
+        app = web.Application(middlewares=[self.guard.middleware(), self._careful()])
+        app.on_response_prepare.append(_add_headers)
+        app.router.add_get("/events", self._events, allow_head=False)
+        app.router.add_get("/token", self._greet)
+        app.router.add_static("/static/", HERE / "static", append_version=False)
+        for page in PAGES:
+            app.router.add_get(page.pattern, self._handler(page))
+        return app
+
+    def stop(self) -> None:
+        """End the streams, so that the server need not wait for browsers."""
+        self._stopping.set()
+
+    # Pages
+
+    def _handler(self, page: Page) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            began_s = time.perf_counter()
+            asked = Asked(
+                page,
+                dict(request.match_info),
+                {name: value for name, value in request.query.items() if name not in _OWN},
+                _form(request),
+                request.rel_url.raw_path,
+            )
+            async with self._history.moment(self._wanted(request.query)) as moment:
+                response = await anyio.to_thread.run_sync(
+                    self._respond, moment, asked, limiter=self._limiter
+                )
+            self.drawn[page.name] += 1
+            self.drawn_s[page.name] += time.perf_counter() - began_s
+            return response
+
+        return answer
+
+    def _respond(self, moment: Moment, asked: Asked) -> web.Response:
+        """Look at the moment and draw: in a worker thread."""
+        page = asked.page
+        found = page.view(moment, asked.match, asked.query)
+        status = 404 if isinstance(found, NotFound) else 200
+        if asked.form == "json":
+            said = {"seq": moment.seq, "timeMs": moment.time_ms, page.name: found}
+            return _json(_encoder.encode(said), status)
+        frame = frame_of(moment)
+        at = "" if moment.is_now else f"--at {moment.seq}"
+        command = page.command(asked.match, asked.query).replace("{at}", at)
+        drawn = draw(
+            page.template if status == 200 else "not_found.html",
+            {
+                "page": found,
+                "frame": frame,
+                "name": page.name,
+                "nav": [(each.name, each.nav, each.pattern) for each in PAGES if each.nav],
+                "query": asked.query,
+                "path_now": asked.path,
+                "cluster": self._cluster,
+                "command": command.strip(),
+                "bins": BINS,
+                "height": HEIGHT,
+                "q": asked.query.get("q", ""),
+            },
+        )
+        if asked.form == "parts":
+            return _json(_parts_body(drawn, frame), status)
+        response = web.Response(text=drawn.html, content_type="text/html", status=status)
+        response.enable_compression()
+        return response
+
+    def _wanted(self, query: Mapping[str, str]) -> int | None:
+        """The sequence that a query names, None for the newest."""
+        at, go = query.get("at", ""), query.get("go", "")
+        if not at and not go:
+            return None
+        seq = self._history.head_seq
+        if at:
+            try:
+                moment = parse(at, time.time_ns() // 1_000_000)
+            except MomentError as error:
+                raise BadMoment(f"at={error}: give {FORMS}") from None
+            seq = moment.seq if isinstance(moment, AtSequence) else self._history.seq_at(moment.ms)
+        if not go:
+            return seq
+        if go not in STEPS:
+            raise BadMoment(f"go={go!r} is not one of {', '.join(STEPS)}")
+        if go.endswith("mark"):
+            marked = self._history.index.marked(seq, STEPS[go])
+            return seq if marked is None else marked
+        return max(seq + STEPS[go], 0)
+
+    # Errors
+
+    def _careful(self) -> Middleware:
+        @web.middleware
+        async def careful(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if len(request.query_string) > QUERY_CHARS_MAX:
+                return self._said(
+                    request, 414, "Too long", "The query of this address is too long."
+                )
+            try:
+                return await handler(request)
+            except BadMoment as error:
+                return self._said(request, 400, "Not a moment", str(error))
+            except LogUnavailable as error:
+                return self._said(request, 503, "The log does not answer", str(error))
+            except web.HTTPNotFound:
+                text = f"There is no page {request.path}."
+                return self._said(request, 404, "No such page", text)
+            except web.HTTPException:
+                raise
+            except Exception as error:
+                self.failures += 1
+                self._logger.error("defect; a page was not drawn", error=error, path=request.path)
+                text = "This page failed; the inspector's log says why."
+                return self._said(request, 500, "A defect", text)
+
+        return careful
+
+    def _said(self, request: web.Request, status: int, title: str, text: str) -> web.Response:
+        if _form(request) != "html":
+            return _json(_encoder.encode({"error": title, "message": text}), status)
+        drawn = draw("said.html", {"status": status, "title": title, "text": text})
+        return web.Response(text=drawn.html, content_type="text/html", status=status)
+
+    # Live
+
+    async def _greet(self, request: web.Request) -> web.Response:
+        return self.guard.greet(request)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Server-Sent Events: where the log ends, whenever it has grown, and now and then."""
+        if self.streams >= STREAMS_MAX:
+            return self._said(request, 503, "Too many", f"{STREAMS_MAX} browsers are live already.")
+        response = web.StreamResponse()
+        response.content_type = "text/event-stream"
+        await response.prepare(request)
+        self.streams += 1
+        try:
+            while not self._stopping.is_set():
+                told = self._history.head_seq
+                news = {"head": told, "trouble": self._trouble()}
+                await response.write(b"data: " + _encoder.encode(news) + b"\n\n")
+                await self._news(told)
+        finally:
+            self.streams -= 1
+        return response
+
+    async def _news(self, told: int) -> None:
+        """Wait for a record after `told`, or for the time to say that we are alive."""
+        async with anyio.create_task_group() as group:
+
+            async def end_on(wait: Callable[[], Awaitable[object]]) -> None:
+                await wait()
+                group.cancel_scope.cancel()
+
+            group.start_soon(end_on, self._stopping.wait)
+            with anyio.move_on_after(STREAM_ALIVE_S):
+                while self._history.head_seq <= told:
+                    await self._history.changed()
+                await anyio.sleep(STREAM_PAUSE_S)
+            group.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def serve_pages(pages: Pages, host: str, port: int) -> AsyncIterator[str]:
+    """Serve until the scope is left; yields the address as a URL. Raises CannotListen."""
+    runner = web.AppRunner(pages.application(), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            why = "it is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
+            raise CannotListen(
+                f"cannot listen on {host}:{port}: {why};"
+                " give another --page-host or --page-port (0 takes a free port)"
+            ) from error
+        taken = runner.addresses[0]
+        shown = f"[{taken[0]}]" if ":" in taken[0] else taken[0]
+        yield f"http://{shown}:{taken[1]}"
+    finally:
+        pages.stop()
+        with anyio.CancelScope(shield=True):  # bounded by shutdown_timeout
+            await runner.cleanup()
+
+
+def _form(request: web.Request) -> str:
+    """How the answer is wanted: ``html``, ``json`` or ``parts``."""
+    if request.query.get("parts"):
+        return "parts"
+    accepted = request.headers.get("Accept", "")
+    is_json = accepted.startswith("application/json") or request.query.get("format") == "json"
+    return "json" if is_json else "html"
+
+
+def _parts_body(drawn: Drawn, frame: Frame) -> bytes:
+    return _encoder.encode(
+        {
+            "seq": frame.seq,
+            "head": frame.head_seq,
+            "ms": frame.ms,
+            "nowMs": frame.now_ms,
+            "clock": frame.clock,
+            "isNow": frame.is_now,
+            "firstMs": frame.first_ms,
+            "lastMs": frame.last_ms,
+            "x": frame.x,
+            "text": frame.text,
+            "parts": drawn.parts,
+        }
+    )
+
+
+def _json(body: bytes, status: int) -> web.Response:
+    response = web.Response(body=body + b"\n", content_type="application/json", status=status)
+    response.enable_compression()
+    return response
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    is_static = request.path.startswith("/static/")
+    response.headers["Cache-Control"] = "max-age=31536000, immutable" if is_static else "no-store"

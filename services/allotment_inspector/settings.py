@@ -1,0 +1,68 @@
+"""The inspector's settings."""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from allotment.adapters.service.settings import CommonSettings
+
+TOKEN_CHARS_MIN = 16
+
+
+class InspectorSettings(CommonSettings, frozen=True, kw_only=True):
+    """What the inspector needs beside what every service does."""
+
+    page_host: Annotated[
+        str,
+        Meta(description="address on which the pages are served", min_length=1),
+    ] = "127.0.0.1"
+    page_port: Annotated[
+        int, Meta(description="port of the pages; 0 takes a free one", ge=0, le=65535)
+    ] = 0
+    cluster: Annotated[
+        str, Meta(description="name of the cluster, shown on every page", max_length=100)
+    ] = ""
+    page_names: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="host names under which browsers may ask for the pages, beside"
+            " localhost and plain addresses",
+            examples=["inspector.example.org"],
+        ),
+    ] = ()
+    page_token_file: Annotated[
+        Path | None,
+        Meta(
+            description="file with the token that browsers have to show; without one everybody who"
+            " reaches the address reads everything",
+            extra={"readable_file": True},
+        ),
+    ] = None
+    history_mib: Annotated[
+        int,
+        Meta(
+            description="memory for the states of the past that are kept, in MiB; with less,"
+            " moments of long ago take longer",
+            ge=16,
+            le=65536,
+        ),
+    ] = 256
+    file: Annotated[
+        Path | None,
+        Meta(
+            description="an exported log (allot log -o jsonl) to show in place of a live one",
+            extra={"readable_file": True},
+        ),
+    ] = None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

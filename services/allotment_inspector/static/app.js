@@ -1,0 +1,123 @@
+'use strict';
+// On every page: the moment, the parts that differ between two of them, live updates, keys.
+// The server draws everything; here parts are swapped by data-key where their digest data-v differs.
+const $ = (s, r = document) => r.querySelector(s), $$ = (s, r = document) => [...r.querySelectorAll(s)];
+const range = $('#at'), zone = +range.dataset.zone * 60000;
+const clock = ms => new Date(ms + zone).toISOString().slice(11, 23);
+let here = +range.dataset.seq, ms = +range.value, nowMs = +range.dataset.now;
+let live = document.body.classList.contains('live-now');
+let wanted = null, busy = false;              // one question at a time; while it runs the last wish counts
+
+// -- swapping
+function swap(parts, outline) {
+  const changed = [];
+  for (const [key, [v, html]] of Object.entries(parts)) {
+    const old = $(`[data-key="${CSS.escape(key)}"]`);
+    if (!old || old.dataset.v === v) continue;
+    const focus = old.contains(document.activeElement) && document.activeElement;
+    const at = focus && $$('a, button, input', old).indexOf(focus);
+    old.outerHTML = html;
+    const fresh = $(`[data-key="${CSS.escape(key)}"]`);
+    if (focus) ($$('a, button, input', fresh)[at] || fresh).focus?.();   // a step keeps the keyboard's place
+    changed.push(fresh);
+  }
+  $$('.changed').forEach(e => e.classList.remove('changed'));
+  if (outline) changed.filter(e => !e.matches('.marks, .tools, #map')).forEach(e => e.classList.add('changed'));
+}
+// As the server words it: duration_text.
+function age(span) {
+  const s = Math.floor(Math.max(span, 0) / 1000), two = n => String(n).padStart(2, '0');
+  if (span < 1000) return Math.max(span, 0) + ' ms';
+  if (span < 10000) return `${s}.${Math.floor(span % 1000 / 100)} s`;
+  if (s < 60) return s + 's';
+  if (s < 3600) return `${Math.floor(s / 60)}m${two(s % 60)}s`;
+  if (s < 86400) return `${Math.floor(s / 3600)}h${two(Math.floor(s % 3600 / 60))}m`;
+  return `${Math.floor(s / 86400)}d${two(Math.floor(s % 86400 / 3600))}h`;
+}
+const ages = () => $$('time.age').forEach(t => { t.textContent = age(nowMs - t.dataset.ms); });
+
+function show(said, outline) {
+  here = said.seq; ms = said.ms; nowMs = said.nowMs; live = said.isNow;
+  swap(said.parts, outline);
+  range.min = said.firstMs; range.max = said.lastMs; range.value = ms;
+  range.dataset.seq = here; range.dataset.head = said.head;
+  range.setAttribute('aria-valuetext', `record ${here}, ${said.clock}, ${said.text}`);
+  $('#when').textContent = said.clock; $('#seq').textContent = 'seq ' + here;
+  $('#what').textContent = $('#what').title = said.text;
+  $('.upto').style.setProperty('--x', said.x); $('#past').setAttribute('d', $('.density').getAttribute('d'));
+  mode(); ages();
+  document.dispatchEvent(new CustomEvent('moment', { detail: said }));
+}
+function mode() {
+  document.body.classList.toggle('live-now', live);
+  $('#then').hidden = live; $('#then').textContent = `At ${$('#when').textContent.slice(0, 8)}, not now`;
+  $('#live').setAttribute('aria-pressed', live); $('#live').textContent = live ? 'Live' : 'Go live';
+  $$('[data-seq]:not(input)').forEach(e => e.classList.toggle('future', +e.dataset.seq > here));
+  const query = new URLSearchParams(location.search);
+  live ? query.delete('at') : query.set('at', here);
+  history.replaceState(null, '', location.pathname + (query.size ? '?' + query : '') + location.hash);
+  $$('a[data-go]').forEach(a => {                                  // the moment goes along
+    const [path, q] = a.getAttribute('href').split('?'), s = new URLSearchParams(q);
+    live ? s.delete('at') : s.set('at', here);
+    const to = path + (s.size ? '?' + s : '');
+    if (to !== a.getAttribute('href')) a.setAttribute('href', to);
+  });
+}
+
+// -- asking
+async function seek(wish) {                    // {at} a moment, null for the newest; {by} steps; {go} a marked record
+  if (wish.by && wanted?.by) wanted.by += wish.by;   // presses while an answer is under way all count
+  else wanted = wish;
+  if (busy) return;
+  busy = true;
+  try {
+    while (wanted) {
+      const ask = wanted, query = new URLSearchParams(location.search);
+      wanted = null;
+      query.delete('at'); query.set('parts', 1);
+      if (ask.by) query.set('at', Math.max(0, Math.min(here + ask.by, +range.dataset.head)));
+      else if (ask.go) { query.set('at', here); query.set('go', ask.go); }
+      else if (ask.at !== null) query.set('at', ask.at);
+      const answer = await fetch(location.pathname + '?' + query, { headers: { Accept: 'application/json' } });
+      const said = await answer.json();
+      if (said.parts) show(said, Boolean(ask.by || ask.go)); else trouble(said.message);
+      if (answer.status === 401) location.reload();
+    }
+  } catch { trouble('the inspector does not answer'); } finally { busy = false; }
+}
+const back = () => seek({ by: -1 }), next = () => seek({ by: 1 });
+const follow = () => seek({ at: null }), goLive = () => live ? seek({ at: here }) : follow();
+
+range.oninput = () => seek({ at: new Date(+range.value).toISOString() });
+range.onkeydown = e => {
+  const by = { ArrowLeft: back, ArrowDown: back, ArrowRight: next, ArrowUp: next }[e.key];
+  if (by) { e.preventDefault(); by(); }
+};
+$('#back').onclick = back; $('#next').onclick = next; $('#live').onclick = goLive;
+document.addEventListener('click', e => {
+  const mark = e.target.closest?.('.mark');
+  if (mark && !e.ctrlKey && !e.metaKey) { e.preventDefault(); seek({ at: +mark.dataset.at }); }
+});
+document.addEventListener('keydown', e => {
+  if (e.ctrlKey || e.metaKey || e.altKey) return;
+  if (e.target.matches('input:not([type=range]), select, textarea')) { if (e.key === 'Escape') e.target.blur(); return; }
+  const act = { '[': back, ']': next, '{': () => seek({ go: '-mark' }), '}': () => seek({ go: 'mark' }),
+    l: follow, '/': () => $('#find').focus() }[e.key];
+  if (act) { e.preventDefault(); act(); }
+});
+
+// -- live: the stream says how far the log has come; what is drawn is asked for as above
+function trouble(text) { const t = $('#trouble'); t.textContent = text ? '⚠ ' + text : ''; t.hidden = !text; }
+let told = +range.dataset.head, later = 0;
+const stream = new EventSource(document.body.dataset.stream);
+stream.onmessage = m => {
+  const { head, trouble: said } = JSON.parse(m.data);
+  trouble(said);
+  if (head === told) return;
+  told = head; range.dataset.head = head;
+  if (live) follow();
+  else if (!later) later = setTimeout(() => { later = 0; if (!live) seek({ at: here }); }, 5000);   // the slider grows
+};
+stream.onerror = () => trouble(`no news since ${clock(Date.now()).slice(0, 8)}`);
+setInterval(() => { if (live) { nowMs += 1000; ages(); } }, 1000);
+mode();
