@@ -7,8 +7,7 @@ import anyio
 import click
 import msgspec
 
-from allotment.core.explain.difference import Differing, differences
-from allotment.core.units import bytes_text, cpu_text
+from allotment.core.explain.difference import Differing, differences, field_amount, field_words
 from allotment_cli import moments
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, table
@@ -106,30 +105,13 @@ def _rows(each: Differing) -> list[list[str]]:
             [
                 each.mark,
                 each.name,
-                _words(c.field),
-                _amount(c.field, c.before),
-                _amount(c.field, c.after),
+                field_words(c.field),
+                field_amount(c.field, c.before),
+                field_amount(c.field, c.after),
             ]
             for c in each.changes
         ]
-    texts = [_amount(c.field, c.before or c.after) for c in each.changes]
+    texts = [field_amount(c.field, c.before or c.after) for c in each.changes]
     said = ", ".join(texts[:FIELDS_SHOWN])
     is_new = each.mark == "+"
     return [[each.mark, each.name, "", "" if is_new else said, said * is_new]]
-
-
-def _words(field: str) -> str:
-    """A field on screen; its unit stands with the amounts."""
-    for unit in ("_bytes", "_percent", "_milli"):
-        field = field.removesuffix(unit)
-    return field.replace("_", " ")
-
-
-def _amount(field: str, text: str) -> str:
-    if not text.lstrip("-").isdecimal():
-        return text
-    if field.endswith("_bytes"):
-        return bytes_text(int(text))
-    if field.endswith("_milli"):
-        return cpu_text(int(text))
-    return f"{text}%" if field.endswith("_percent") else text

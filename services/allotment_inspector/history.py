@@ -17,7 +17,7 @@ States are looked at in worker threads, one at a time each; nobody else touches 
 import time
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple, Protocol
 
@@ -74,6 +74,12 @@ class Records(Protocol):
     def __call__(self, seqs: Sequence[int]) -> tuple[Entry, ...]: ...
 
 
+class States(Protocol):
+    """How a moment comes by states of other moments; called in a worker thread."""
+
+    def __call__(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]: ...
+
+
 class Moment:
     """One moment of the log, for a view to draw. Look at `state`, never change it.
 
@@ -89,6 +95,7 @@ class Moment:
         now_ms: int,
         index: Index,
         records: Records,
+        states: States,
         *,
         is_now: bool,
     ) -> None:
@@ -101,6 +108,7 @@ class Moment:
         self.is_now = is_now
         self.index = index
         self._records = records
+        self._states = states
 
     def entry(self, seq: int) -> Entry | None:
         """The record at a sequence, None if the log has none there."""
@@ -127,6 +135,13 @@ class Moment:
     def records(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
         """These records, as far as the log has them."""
         return self._records(seqs)
+
+    def states(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
+        """These records, given in order, each with the state after it. The state is the caller's
+        until the next one is asked for. Between records that are far apart nothing is folded where
+        a checkpoint is nearer.
+        """
+        return self._states(seqs)
 
     def pods_named(self, namespace: str, name: str) -> tuple[str, ...]:
         """The uids of the pods that ever had this name, the oldest first."""
@@ -294,6 +309,7 @@ class History:
                 max(self._clock_ms(), time_ms) if is_now else time_ms,
                 self.index,
                 self._records_from_thread,
+                self._states_from_thread,
                 is_now=is_now,
             )
 
@@ -341,6 +357,25 @@ class History:
 
     def _records_from_thread(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
         return anyio.from_thread.run(self.entries, seqs)
+
+    def _states_from_thread(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
+        state = ClusterState()
+        for seq in seqs:
+            if not 1 <= seq <= self.head_seq:
+                continue
+            start = anyio.from_thread.run_sync(self._start, state.seq, seq)
+            if start.image:
+                state = snapshot.decode(start.image)
+            elif state.seq != start.seq:
+                state = ClusterState()
+            records = anyio.from_thread.run(self._read, start.seq + 1, seq)
+            if not records:  # a checkpoint stands right at it
+                records = anyio.from_thread.run(self._read, seq, seq)
+            for record in records:
+                if record.seq > state.seq:
+                    _apply(state, record)
+            if records and records[-1].seq == seq:
+                yield entry_of(records[-1]), state
 
     async def entries(self, seqs: Iterable[int]) -> tuple[Entry, ...]:
         """Records, read; of more than `ENTRIES_MAX` the last. Raises LogUnavailable."""

@@ -10,7 +10,22 @@ from typing import NamedTuple
 import msgspec
 
 from allotment_inspector.history import Moment
-from allotment_inspector.pages import cards, node
+from allotment_inspector.pages import (
+    cards,
+    compare,
+    decision,
+    gang,
+    log,
+    node,
+    pod,
+    pod_advice,
+    pods,
+    queue,
+    queues,
+    record,
+    search,
+    whatif,
+)
 from allotment_inspector.pages.found import NotFound
 
 __all__ = ["PAGES", "NotFound", "Page"]
@@ -37,4 +52,22 @@ class Page(NamedTuple):
 PAGES = (
     Page("cards", "/", cards.view, "cards.html", cards.command, "Map"),
     Page("node", "/nodes/{name}", node.view, "node.html", node.command),
+    Page("pods", "/pods", pods.view, "pods.html", pods.command, "Pods"),
+    Page("pod", "/pods/{namespace}/{name}", pod.view, "pod.html", pod.command),
+    Page(
+        "advice",
+        "/pods/{namespace}/{name}/advice",
+        pod_advice.view,
+        "pod_advice.html",
+        pod_advice.command,
+    ),
+    Page("queues", "/queues", queues.view, "queues.html", queues.command, "Queues"),
+    Page("queue", "/queues/{name}", queue.view, "queue.html", queue.command),
+    Page("gang", "/gangs/{namespace}/{name}", gang.view, "gang.html", gang.command),
+    Page("log", "/log", log.view, "log.html", log.command, "Log"),
+    Page("record", "/log/{seq}", record.view, "record.html", record.command),
+    Page("decision", "/decisions/{seq}", decision.view, "decision.html", decision.command),
+    Page("whatif", "/decisions/{seq}/otherwise", whatif.view, "whatif.html", whatif.command),
+    Page("compare", "/compare", compare.view, "compare.html", compare.command, "Changes"),
+    Page("search", "/search", search.view, "search.html", search.command),
 )

@@ -9,6 +9,7 @@ What others may use:
   `schema`: their shapes.
 * `difference`: what differs between two states. `fitting`: whether pods would fit that are not in
   the cluster.
+* `competition`: who else would have taken a pod when it was placed.
 * `words`, `amounts`: what explanations say in words, for screens and pages.
 * `doctor`: what somebody should look at.
 * `story`, `records`: records in words, which of them belong to one object, and what followed from

@@ -11,6 +11,7 @@ import msgspec
 from allotment.core.explain.pod_views import PodView, pod_views
 from allotment.core.explain.views import CardView, cards_of, node_views
 from allotment.core.ledger.model import ClusterState
+from allotment.core.units import bytes_text, cpu_text
 
 _ADDED, _REMOVED, _CHANGED = "added", "removed", "changed"
 _MARKS = {_ADDED: "+", _REMOVED: "-", _CHANGED: "~"}
@@ -133,3 +134,21 @@ def _text(value: object) -> str:
             return ", ".join(f"{name}: {amount}" for name, amount in value.items())
         case _:
             return msgspec.json.encode(value).decode()
+
+
+def field_words(field: str) -> str:
+    """A field for people; its unit stands with the amounts."""
+    for unit in ("_bytes", "_percent", "_milli"):
+        field = field.removesuffix(unit)
+    return field.replace("_", " ")
+
+
+def field_amount(field: str, text: str) -> str:
+    """A value of a field for people."""
+    if not text.lstrip("-").isdecimal():
+        return text
+    if field.endswith("_bytes"):
+        return bytes_text(int(text))
+    if field.endswith("_milli"):
+        return cpu_text(int(text))
+    return f"{text}%" if field.endswith("_percent") else text

@@ -7,6 +7,7 @@ its decision was made on.
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,6 +44,7 @@ from allotment.core.explain.schema import (
     SCHEMA,
     AsOf,
     Candidate,
+    Counterfactual,
     DecisionRef,
     Held,
     Placed,
@@ -84,13 +86,15 @@ def explain(
     before: ClusterState | None = None,
     node: str | None = None,
     kin: PodLife | None = None,
+    advised: bool = True,
 ) -> PodExplanation:
     """Explain the latest pod of a story that was followed to the sequence of `state`.
 
     `before` is the state at the basis of `story.placed`; without it a placed pod is explained
     without its competitors. `node` adds every step on that node. `kin` is the life of the pod of
-    its owner whose place it took. Raises KeyError for a node that the state does not know,
-    ValueError for a story without a pod.
+    its owner whose place it took. Without `advised` no change is tried that would make it fit,
+    which may take long on many nodes: `advise` does that alone. Raises KeyError for a node that the
+    state does not know, ValueError for a story without a pod.
     """
     told = story.latest
     if told is None:
@@ -129,10 +133,8 @@ def explain(
         lacks=lacks(state, asked, answers)
         if short_of_room and (ruled.no is None or not one_day)
         else (),
-        counterfactuals=advice(state, fact, ruled, asked, never=not one_day and short_of_room)
-        if waits
-        and fact.problem is None
-        and (short_of_room or ruled.no is not None or is_gang(state, fact.group))
+        counterfactuals=_advice(state, fact, ruled, asked, answers).changes
+        if waits and advised
         else (),
         in_queue=place_among(ruled.waiting, _queue_name(fact)) if waits else None,
         queue=ruled.queue if waits else "",
@@ -147,6 +149,38 @@ def explain(
         trace=TraceRef(trace_id=trace_id(fact.uid)),
         life=msgspec.structs.replace(life, timeline=()),
     )
+
+
+class Advice(NamedTuple):
+    """What would make a waiting pod fit; `never`: not even these nodes take it as it is if they are
+    empty, so each change would fit those.
+    """
+
+    changes: tuple[Counterfactual, ...]
+    never: bool
+
+
+def advise(state: ClusterState, fact: PodObserved) -> Advice:
+    """What would make a pod fit that waits, each change tried on this state."""
+    ruled = verdict(state, fact)
+    asked = situated(ruled.tries[-1], state)
+    return _advice(state, fact, ruled, asked, codes(state, asked))
+
+
+def _advice(
+    state: ClusterState,
+    fact: PodObserved,
+    ruled: PodVerdict,
+    asked: PodRequest,
+    answers: Sequence[str],
+) -> Advice:
+    fits_nowhere = FITS not in answers
+    is_alone = ruled.no is None and not is_gang(state, fact.group)
+    if fact.problem is not None or (is_alone and not fits_nowhere):
+        return Advice((), never=False)
+    is_ours = fact.scheduler in state.policy.scheduler_names
+    never = fits_nowhere and not (is_ours and fits_empty_cluster(state, asked))
+    return Advice(advice(state, fact, ruled, asked, never=never), never)
 
 
 def _general(status: Status) -> str:

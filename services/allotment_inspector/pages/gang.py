@@ -1,0 +1,168 @@
+"""One gang: how many of its pods can start together now, and what each of them lacks."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from allotment.core.explain.gang import explain_gang
+from allotment.core.explain.schema import GangExplanation
+from allotment.core.explain.words import (
+    advice_title,
+    amount_text,
+    fit_text,
+    gang_status_text,
+    gate_text,
+    kept_text,
+    member_text,
+    place_text,
+    quota_text,
+    reason_text,
+    wants_text,
+)
+from allotment_inspector.history import Moment
+from allotment_inspector.pages.found import NotFound, not_found
+from allotment_inspector.pages.pod_advice import ChangeRow, change_row
+from allotment_inspector.said import (
+    Bit,
+    Fact,
+    decision_link,
+    group_link,
+    node_link,
+    pod_link,
+    queue_link,
+    said,
+    typed,
+)
+
+_MEMBERS_SHOWN = 200
+_WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting", "Growing", "Unseen"))
+_NEVER = frozenset(("NoQueue", "Incomplete", "Unseen"))
+
+
+class MemberRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod of the gang. `same_as` names an earlier member that lacks the same."""
+
+    pod: Bit
+    role: str
+    state: str
+    node: Bit | None
+    why: str
+    same_as: str
+
+
+class GangPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that the page shows; `explanation` is that of the command line."""
+
+    key: str
+    status: str
+    look: str
+    sentence: tuple[Bit, ...]
+    facts: tuple[Fact, ...]
+    because: tuple[str, ...]
+    advice_title: str
+    changes: tuple[ChangeRow, ...]
+    members: tuple[MemberRow, ...]
+    more: int
+    leaving: tuple[tuple[Bit, Bit, str], ...]
+    explanation: GangExplanation
+
+
+def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> GangPage | NotFound:
+    """The gang at the moment."""
+    key = f"{match['namespace']}/{match['name']}"
+    if key not in moment.state.groups:
+        groups = moment.state.groups
+        return not_found("gang", key, groups, lambda each: group_link(each).path)
+    found = explain_gang(moment.state, key, moment.now_ms)
+    phase = found.status.phase
+    changes = found.counterfactuals
+    is_alone = all(each.members_fit is None for each in changes)
+    never = found.status.fits_empty_cluster is False and is_alone
+    return GangPage(
+        key=key,
+        status=phase,
+        look="fail" if phase in _NEVER else "wait" if phase in _WAITS else "",
+        sentence=said(f"{gang_status_text(found).removesuffix('.')}."),
+        facts=tuple(_facts(found)),
+        because=tuple(_because(found)),
+        advice_title=advice_title(changes, never=never) if changes else "",
+        changes=tuple(change_row(each, fit_text(each)) for each in changes),
+        members=tuple(_members(found)),
+        more=max(len(found.members) - _MEMBERS_SHOWN, 0),
+        leaving=tuple(
+            (pod_link(pod.namespace, pod.name), node_link(pod.node), pod.action)
+            for pod in found.leaving
+        ),
+        explanation=found,
+    )
+
+
+def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer."""
+    return typed("allot", "explain", "gang", f"{match['namespace']}/{match['name']}", "{at}")
+
+
+def _because(found: GangExplanation) -> Iterator[str]:
+    """What keeps it from starting, the most telling first."""
+    status = found.status
+    if found.problem is not None:
+        yield reason_text(found.problem, ": ")
+    yield from map(quota_text, status.quota)
+    if status.cause is not None:
+        yield reason_text(status.cause, ": ")
+    if found.said is not None and (status.cause is None or found.said.code != status.cause.code):
+        yield f"{found.said.code}: {found.said.message}"
+    for kept in (*found.kept, *found.in_the_way):
+        yield f"kept: {kept_text(kept)}"
+
+
+def _facts(found: GangExplanation) -> Iterator[Fact]:
+    def fact(label: str, *pieces: str | Bit) -> Fact:
+        return Fact(label=label, bits=said(*pieces))
+
+    roles = ", ".join(f"{least} {role}" for role, least in found.min_task_member.items())
+    counts = ", ".join(f"{count} {state}" for state, count in found.counts.items())
+    pods = f"{found.min_member} pod{'s' * (found.min_member != 1)}"
+    yield fact("Minimum", f"{pods}{f' ({roles})' * bool(roles)}")
+    yield fact("Has", counts or "no pods")
+    for wanted in found.wants:
+        each = wants_text(wanted.request) or "no device"
+        yield fact("Wants", f"{wanted.pods} pod{'s' * (wanted.pods != 1)}, each {each}")
+    if found.min_resources:
+        asked = (f"{name} {amount_text(name, n)}" for name, n in found.min_resources.items())
+        yield fact("Gate needs", ", ".join(asked))
+    if found.queue:
+        state = found.queue_state or "does not exist"
+        yield fact("Queue", queue_link(found.queue), f" ({state})")
+    klass = f" (class {found.priority_class})" if found.priority_class else ""
+    yield fact("Priority", f"{found.priority}{klass}")
+    if found.gate is not None:
+        decided = decision_link(found.gate.decision) if found.gate.decision else Bit()
+        text = gate_text(found).removesuffix(f" by {decided.text}") if decided.text else ""
+        pieces = (f"{text} by ", decided) if decided.text else (gate_text(found),)
+        yield fact("Gate", *pieces)
+    if found.in_queue is not None:
+        yield fact("Order", place_text(found.in_queue, "in its queue"))
+    if found.queues is not None and found.queues.length > 1:
+        yield fact("Of queues", place_text(found.queues, "of the queues that wait"))
+    if found.never_preempts:
+        yield fact("Evicts", "nobody: a preemptionPolicy of its class or pods is Never")
+    if found.said is not None and found.said.since:
+        yield fact("Short since", decision_link(found.said.since))
+    if found.subject.uid:
+        yield Fact(label="UID", bits=said(found.subject.uid), is_id=True)
+
+
+def _members(found: GangExplanation) -> Iterator[MemberRow]:
+    first: dict[str, str] = {}
+    for member in found.members[:_MEMBERS_SHOWN]:
+        why = member_text(member)
+        shown = first.setdefault(why, member.name) if why else member.name
+        yield MemberRow(
+            pod=pod_link(found.subject.namespace, member.name),
+            role=member.role,
+            state=member.state,
+            node=node_link(member.node) if member.node else None,
+            why=why if shown == member.name else "",
+            same_as="" if shown == member.name else shown,
+        )

@@ -1,0 +1,168 @@
+"""The log itself: records in one line an event, newest first, whole or about one thing."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from allotment.core.explain import story
+from allotment.core.explain.records import LogLine, Wanted
+from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
+from allotment_inspector.history import Entry, Moment
+from allotment_inspector.index import GROUP, NODE, POD
+from allotment_inspector.said import typed
+from allotment_inspector.stories import records_of
+from allotment_proto.events import Decided, Envelope
+from allotment_proto.registry import KINDS
+
+_PAGE = 150
+"""So many records are on a page, at least as far as there are any."""
+_LOOKED_AT_MAX = 3_000
+"""So many records are read to find those of a type or with a text."""
+TYPES = tuple(sorted(kind.struct.__name__ for kind in KINDS))
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One event of a record. `is_decision`: there is a page about it."""
+
+    seq: int
+    time_ms: int
+    by: str
+    type: str
+    text: str
+    is_first: bool
+    is_decision: bool
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Events of records from `last_seq` back to `first_seq`. `earlier` and `later` are where the
+    pages before and after begin, 0 if there is none. `pod`, `gang`, `node`, `type` and `q` are what
+    was asked for.
+    """
+
+    rows: tuple[Row, ...]
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    earlier: int
+    later: int
+    types: tuple[str, ...]
+    pod: str
+    gang: str
+    node: str
+    type: str
+    q: str
+
+
+def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> LogPage:
+    """The records up to the moment, or up to `to`."""
+    last = min(_natural(query.get("to", "")) or moment.seq, moment.seq)
+    types = tuple(name for name in TYPES if name == query.get("type"))
+    q = query.get("q", "")
+    subject, seqs = _subject(moment, query)
+    if isinstance(subject, Everything):
+        wanted = Wanted(subject, types, story.Claims())
+        rows, reached = _read_back(moment, wanted, q, last)
+    else:
+        wanted = Wanted(subject, types, story.Claims())  # remembers: it has to see all in order
+        known = _rows(moment.records(seqs), wanted, q)
+        rows = [row for row in known if row.seq <= last][:_PAGE]
+        reached = rows[-1].seq - 1 if rows else 0
+        reached = reached if any(row.seq <= reached for row in known) else 0
+    return LogPage(
+        rows=tuple(rows),
+        first_seq=rows[-1].seq if rows else last,
+        last_seq=last,
+        head_seq=moment.head_seq,
+        earlier=reached,
+        later=_later(seqs, last, moment.seq),
+        types=TYPES,
+        pod=query.get("pod", ""),
+        gang=query.get("gang", ""),
+        node=query.get("node", ""),
+        type=types[0] if types else "",
+        q=q,
+    )
+
+
+def _read_back(moment: Moment, wanted: Wanted, q: str, last: int) -> tuple[list[Row], int]:
+    """The newest rows up to a record, and the record before what was read for them."""
+    rows: list[Row] = []
+    looked_at = 0
+    while last > 0 and len(rows) < _PAGE and looked_at < _LOOKED_AT_MAX:
+        first = max(last - _PAGE + 1, 1)
+        rows += _rows(moment.records(range(first, last + 1)), wanted, q)
+        looked_at += last - first + 1
+        last = first - 1
+    return rows, last
+
+
+def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer."""
+    words = ["allot", "log"]
+    for name in ("pod", "gang", "node", "type"):
+        if query.get(name):
+            words += [f"--{name}", query[name]]
+    return typed(*words)
+
+
+def _subject(moment: Moment, query: Mapping[str, str]) -> tuple[story.Subject, range | list[int]]:
+    """What the records are to be about, and in which they may be, in order."""
+    namespace, _, name = (query.get("pod") or query.get("gang") or "").partition("/")
+    index = moment.index
+    if query.get("pod"):
+        uids = moment.pods_named(namespace, name)
+        return PodSubject(namespace, name), sorted(records_of(moment, uids))
+    if query.get("gang"):
+        key = f"{namespace}/{name}"
+        group = moment.state.groups.get(key)
+        found = set(index.seqs(GROUP, key))
+        found.update(
+            seq for uid in (group.members if group else ()) for seq in index.seqs(POD, uid)
+        )
+        return GroupSubject(namespace, name), sorted(seq for seq in found if seq <= moment.seq)
+    if query.get("node"):
+        seqs = index.seqs(NODE, query["node"])
+        return NodeSubject(query["node"]), [seq for seq in seqs if seq <= moment.seq]
+    return Everything(), range(1, moment.seq + 1)
+
+
+def _rows(entries: Iterable[Entry], wanted: Wanted, q: str) -> list[Row]:
+    """The rows of some records, the newest first; within a record in its order."""
+    blocks: list[list[Row]] = []
+    for entry in entries:
+        lines = _lines(entry, wanted)
+        decisions = any(isinstance(event, Decided) for event in entry.events)
+        block = [
+            Row(
+                seq=entry.seq,
+                time_ms=entry.time_ms,
+                by=line.by,
+                type=line.type,
+                text=line.text,
+                is_first=number == 0,
+                is_decision=decisions and line.type == Decided.__name__,
+            )
+            for number, line in enumerate(each for each in lines if not q or q in each.text)
+        ]
+        blocks.append(block)
+    return [row for block in reversed(blocks) for row in block]
+
+
+def _lines(entry: Entry, wanted: Wanted) -> list[LogLine]:
+    if entry.reason:
+        return wanted.unreadable(entry.seq, entry.time_ms, entry.reason)
+    envelope = Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
+    return wanted.lines(entry.seq, entry.time_ms, envelope, shown=True)
+
+
+def _later(seqs: range | list[int], last: int, end: int) -> int:
+    """Where the page after this one ends, 0 if this one is the last."""
+    if last >= end:
+        return 0
+    following = seqs[bisect_right(seqs, last) :][:_PAGE]
+    return following[-1] if following else 0
+
+
+def _natural(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0

@@ -1,0 +1,216 @@
+"""One queue: what it may have, what it has, and whom it keeps waiting, in their order."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from allotment.core.explain.queue import explain_queue
+from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder
+from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
+from allotment.core.reasons import REASONS
+from allotment_inspector.history import Moment
+from allotment_inspector.pages.found import NotFound, not_found
+from allotment_inspector.said import (
+    Bit,
+    Fact,
+    group_link,
+    joined,
+    pod_link,
+    queue_link,
+    said,
+    typed,
+)
+
+_GROUPS_SHOWN = 200
+_WHOLE = 10_000
+
+PLUGINS = {
+    "capacity": "plugin capacity: up to its capability, and never what is guaranteed to others",
+    "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
+    "proportion": "plugin proportion: its part of the cluster by weight",
+    "": "no plugin of the policy limits queues; a capability has no effect",
+}
+
+
+class LimitRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A resource of the queue in words, and as a meter: `held`, `wanted` and `most` in
+    ten-thousandths of its scale; `most` is None where nothing limits it. `is_short`: what is wanted
+    goes beyond.
+    """
+
+    resource: str
+    has: str
+    promised: str
+    wants: str
+    at_most: str
+    deserves: str
+    guaranteed: str
+    held: int
+    wanted: int
+    most: int | None
+    is_short: bool
+
+
+class WaitingRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A group, or a pod without one, that waits; `since_ms` is when it was made."""
+
+    position: int
+    who: Bit
+    phase: str
+    needs: int
+    waiting: int
+    priority: int
+    since_ms: int | None
+    why: str
+
+
+class HolderRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who has a part of the quota."""
+
+    who: Bit
+    queue: str
+    pods: int
+    has: str
+    promised: str
+
+
+class QueuePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that the page shows; `explanation` is that of the command line."""
+
+    name: str
+    state: str
+    look: str
+    sentence: tuple[Bit, ...]
+    facts: tuple[Fact, ...]
+    plugin: str
+    limits: tuple[LimitRow, ...]
+    waiting: tuple[WaitingRow, ...]
+    more: int
+    holders: tuple[HolderRow, ...]
+    explanation: QueueExplanation
+
+
+def view(
+    moment: Moment, match: Mapping[str, str], query: Mapping[str, str]
+) -> QueuePage | NotFound:
+    """The queue at the moment."""
+    name = match["name"]
+    if name not in moment.state.queues:
+        return not_found("queue", name, moment.state.queues, lambda each: queue_link(each).path)
+    found = explain_queue(moment.state, name, moment.now_ms)
+    waits = bool(found.waiting)
+    return QueuePage(
+        name=name,
+        state=found.state,
+        look="fail" if found.refuses is not None else "wait" if waits else "",
+        sentence=tuple(_sentence(found)),
+        facts=tuple(_facts(found)),
+        plugin=PLUGINS.get(found.plugin, found.plugin),
+        limits=tuple(map(_limit, found.limits)),
+        waiting=tuple(_waiting(each, moment.now_ms) for each in found.waiting[:_GROUPS_SHOWN]),
+        more=max(len(found.waiting) - _GROUPS_SHOWN, 0),
+        holders=tuple(map(_holder, found.holders[:_GROUPS_SHOWN])),
+        explanation=found,
+    )
+
+
+def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer."""
+    return typed("allot", "explain", "queue", match["name"], "{at}")
+
+
+def _sentence(found: QueueExplanation) -> Iterator[Bit]:
+    count = len(found.waiting)
+    if found.refuses is not None:
+        yield Bit(text=f"Lets nobody in now: {reason_text(found.refuses, ': ')}.")
+    if not count:
+        yield Bit(text="Nothing waits in it." if found.refuses is None else " Nothing waits in it.")
+        return
+    first = found.waiting[0]
+    verb = "waits" if count == 1 else "wait"
+    thing = "group or pod" if count == 1 else "groups and pods"
+    yield Bit(text=f"{count:,} {thing} {verb} in it. First is " if count > 1 else "")
+    yield _who(first.namespace, first.name, is_pod=first.is_pod)
+    if count == 1:
+        yield Bit(text=" waits in it")
+    if first.reason is not None:
+        yield Bit(text=f": {reason_text(first.reason, ': ').removesuffix('.')}")
+    yield Bit(text=".")
+
+
+def _facts(found: QueueExplanation) -> Iterator[Fact]:
+    def fact(label: str, *pieces: str | Bit) -> Fact:
+        return Fact(label=label, bits=said(*pieces))
+
+    yield fact("State", found.state)
+    if found.parent:
+        yield fact("Part of", queue_link(found.parent))
+    if found.children:
+        yield fact("Below it", *joined(map(queue_link, found.children)))
+    lends = "reclaimable" if found.reclaimable else "not reclaimable"
+    yield fact("Rank", f"priority {found.priority}, weight {found.weight}, {lends}")
+    if found.queues is not None and found.queues.length > 1:
+        yield fact("Order", place_text(found.queues, "of the queues that wait"))
+    counts = ", ".join(f"{count} {phase}" for phase, count in found.groups.items())
+    yield fact("Groups", counts or "none")
+    if found.problem is not None:
+        yield fact("Problem", reason_text(found.problem, ": "))
+    for kept in found.kept:
+        yield fact("Reserved", kept_text(kept))
+    yield Fact(label="UID", bits=said(found.subject.uid), is_id=True)
+
+
+def _limit(limit: Limit) -> LimitRow:
+    def text(amount: int | None) -> str:
+        return amount_text(limit.resource, amount)
+
+    held, wanted = limit.allocated + limit.promised, max(limit.request - limit.allocated, 0)
+    scale = max(held + wanted, limit.most or 0, 1)
+    return LimitRow(
+        resource=limit.resource,
+        has=text(limit.allocated),
+        promised=text(limit.promised) if limit.promised else "",
+        wants=text(wanted),
+        at_most=text(limit.most),
+        deserves=text(limit.deserved),
+        guaranteed=text(limit.guarantee),
+        held=held * _WHOLE // scale,
+        wanted=wanted * _WHOLE // scale,
+        most=None if limit.most is None else limit.most * _WHOLE // scale,
+        is_short=limit.most is not None and held + wanted > limit.most,
+    )
+
+
+def _waiting(group: QueueGroup, now_ms: int) -> WaitingRow:
+    known = None if group.reason is None else REASONS.get(group.reason.code)
+    why = "" if group.reason is None else reason_text(group.reason, ": ")
+    if group.reason is not None and not group.reason.message and known is not None:
+        why = f"{why}: {known.text}"
+    return WaitingRow(
+        position=group.position,
+        who=_who(group.namespace, group.name, is_pod=group.is_pod),
+        phase=group.phase,
+        needs=group.min_member,
+        waiting=group.waiting,
+        priority=group.priority,
+        since_ms=now_ms - group.since_seconds * 1000 if group.since_seconds else None,
+        why=why,
+    )
+
+
+def _holder(holder: QueueHolder) -> HolderRow:
+    return HolderRow(
+        who=_who(holder.namespace, holder.name, is_pod=holder.is_pod),
+        queue=holder.queue,
+        pods=holder.pods,
+        has=_amounts(holder.allocated),
+        promised=_amounts(holder.promised),
+    )
+
+
+def _amounts(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in amounts.items())
+
+
+def _who(namespace: str, name: str, *, is_pod: bool) -> Bit:
+    return pod_link(namespace, name) if is_pod else group_link(f"{namespace}/{name}")

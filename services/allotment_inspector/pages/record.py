@@ -1,0 +1,70 @@
+"""One record whole: what it says, as it is stored, what it stood on."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allotment.core.explain.records import stood_on
+from allotment.core.explain.story import line
+from allotment_inspector.history import Moment
+from allotment_inspector.pages.found import Near, NotFound
+from allotment_inspector.said import address, typed
+from allotment_proto.events import Decided, Envelope
+
+_SHOWN_CHARS = 200_000
+
+
+class RecordPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A record; `text` is what is stored, indented, and cut if it is very long (`is_cut`). Without
+    a `reason` it could be read.
+    """
+
+    seq: int
+    time_ms: int
+    subject: str
+    by: str
+    lines: tuple[tuple[str, str], ...]
+    stood_on: tuple[str, ...]
+    is_decision: bool
+    text: str
+    is_cut: bool
+    reason: str
+
+
+def view(
+    moment: Moment, match: Mapping[str, str], query: Mapping[str, str]
+) -> RecordPage | NotFound:
+    """The record of this sequence, also one after the moment."""
+    digits = match["seq"]
+    is_natural = digits.isascii() and digits.isdigit() and len(digits) < 19
+    entry = moment.entry(int(digits)) if is_natural else None
+    if entry is None:
+        last = f"record {moment.head_seq}"
+        near = (Near(last, address("log", str(moment.head_seq))),) if moment.head_seq else ()
+        return NotFound("record", digits, near)
+    envelope = Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
+    text = _indented(entry.payload)
+    return RecordPage(
+        seq=entry.seq,
+        time_ms=entry.time_ms,
+        subject=entry.subject,
+        by=entry.by,
+        lines=tuple((type(event).__name__, line(event)) for event in entry.events),
+        stood_on=tuple(stood_on(envelope)),
+        is_decision=any(isinstance(event, Decided) for event in entry.events),
+        text=text[:_SHOWN_CHARS],
+        is_cut=len(text) > _SHOWN_CHARS,
+        reason=entry.reason,
+    )
+
+
+def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer."""
+    return typed("allot", "log", "show", match["seq"])
+
+
+def _indented(payload: bytes) -> str:
+    try:
+        return msgspec.json.format(payload, indent=2).decode(errors="backslashreplace")
+    except msgspec.DecodeError:
+        return payload.decode(errors="backslashreplace")

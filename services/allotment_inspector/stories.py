@@ -1,0 +1,145 @@
+"""A pod's story out of the log: the records that belong to it, each with the state that it made.
+
+A story follows every record (`PodStory`); here it is given only those that can say something about
+the pods of one name, so that a pod of a long log is told as fast as one of a short one.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import NamedTuple
+
+from allotment.core.explain.life import Life, PodExplanation
+from allotment.core.explain.pod import explain
+from allotment.core.explain.pod_story import PodLife, PodStory, generated_base
+from allotment.core.explain.timeline import life_of, neighbours
+from allotment_inspector.history import Entry, Moment
+from allotment_inspector.index import GONE, GROUP, NODE, POD
+from allotment_proto.events import Decided, Envelope, PodObserved
+
+_KIN_MAX = 200
+"""Of an owner with more pods of generated names nobody looks for the one whose place a pod took."""
+
+
+class Told(NamedTuple):
+    """A pod and its story; `uids` are those of all pods that had the name, up to the moment."""
+
+    uid: str
+    uids: tuple[str, ...]
+    life: Life
+    explanation: PodExplanation | None
+    """None of a pod whose name another one has by now."""
+
+
+def tell(moment: Moment, namespace: str, name: str, uid: str = "") -> Told | None:
+    """The story of the newest pod of a name at that moment, or of the one with this uid.
+
+    None if the log knows no such pod up to there.
+    """
+    uids = tuple(each for each in moment.pods_named(namespace, name) if _is_seen(moment, each))
+    if not uids or (uid and uid not in uids):
+        return None
+    wanted = uid or uids[-1]
+    place = uids.index(wanted)
+    story = _followed(moment, namespace, name, uids[max(place - 1, 0) : place + 2])
+    told = story.lives.get(wanted)
+    if told is None:
+        return None
+    kin = _life_of_kin(moment, story, told)
+    if wanted == uids[-1]:
+        before = None
+        if told.placed is not None:
+            before = next((s for _, s in moment.states((told.placed.decided.basis,))), None)
+        found = explain(moment.state, story, moment.now_ms, before=before, kin=kin, advised=False)
+        assert found.life is not None
+        return Told(wanted, uids, found.life, found)
+    earlier, later = neighbours(moment.state, story, told, kin)
+    life = life_of(moment.state, told, moment.now_ms, predecessor=earlier, successor=later)
+    return Told(wanted, uids, life, None)
+
+
+def _is_seen(moment: Moment, uid: str) -> bool:
+    return next(iter(moment.index.seqs(POD, uid)), moment.seq + 1) <= moment.seq
+
+
+def _followed(moment: Moment, namespace: str, name: str, uids: Iterable[str]) -> PodStory:
+    """The story of these pods of a name, up to the moment."""
+    story = PodStory(namespace, name)
+    own = records_of(moment, uids)
+    state = moment.state
+    kin = iter(moment.records(sorted(_kin_seqs(moment, namespace, name) - own)))
+    steps = merge(
+        ((entry.seq, entry, found) for entry, found in moment.states(sorted(own))),
+        ((entry.seq, entry, None) for entry in kin),
+        key=lambda step: step[0],
+    )
+    for seq, entry, found in steps:
+        state = state if found is None else found
+        story.follow(seq, entry.time_ms, _envelope(entry), state)
+    return story
+
+
+def _envelope(entry: Entry) -> Envelope:
+    return Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
+
+
+def records_of(moment: Moment, uids: Iterable[str]) -> set[int]:
+    """The records that can say something about these pods: about them, about their group, about
+    whom they displace or make room for, and about nodes of theirs that went.
+    """
+    index, last = moment.index, moment.seq
+    found = {seq for uid in uids for seq in index.seqs(POD, uid)}
+    groups: set[str] = set()
+    nodes: set[str] = set()
+    others: set[str] = set()
+    for entry in moment.records(sorted(seq for seq in found if seq <= last)):
+        for event in entry.events:
+            if isinstance(event, PodObserved):
+                groups.add(event.group)
+                nodes.add(event.node)
+            elif isinstance(event, Decided):
+                nodes.update(p.node for p in event.placements if p.uid in uids)
+                others.update(_concerned(event, uids, groups))
+    found.update(seq for group in groups if group for seq in index.seqs(GROUP, group))
+    found.update(seq for uid in others for seq in index.seqs(POD, uid))
+    gone = {mark.seq for mark in moment.marks() if mark.kind == GONE}
+    for node in nodes:
+        seqs = index.seqs(NODE, node) if node else ()
+        lost = min(gone.intersection(seqs), default=None)
+        found.update(seq for seq in seqs if lost is not None and seq >= lost)
+    return {seq for seq in found if seq <= last}
+
+
+def _concerned(event: Decided, uids: Iterable[str], groups: set[str]) -> Iterator[str]:
+    """Who is evicted for these pods, and who gains when they are evicted themselves."""
+    mine = {f"{uid}" for uid in uids}
+    for eviction in event.evictions:
+        if eviction.uid in mine:
+            yield from (n.uid for n in event.nominations if n.preemptor == eviction.preemptor)
+        elif eviction.preemptor in groups or any(eviction.preemptor.endswith(u) for u in mine):
+            yield eviction.uid
+
+
+def _kin_seqs(moment: Moment, namespace: str, name: str) -> set[int]:
+    """How pods were seen that may be of the same owner: their names are generated alike."""
+    base = generated_base(name)
+    if not base:
+        return set()
+    begin = f"{namespace}/{base}-"
+    alike = [
+        each
+        for each in moment.index.pod_names()
+        if each.startswith(begin) and generated_base(each.partition("/")[2]) == base
+    ]
+    if len(alike) > _KIN_MAX:
+        return set()
+    uids = [uid for each in alike for uid in moment.pods_named(*each.split("/", 1))]
+    found = {seq for uid in uids for seq in moment.index.seqs(POD, uid)}
+    return {seq for seq in found if seq <= moment.seq}
+
+
+def _life_of_kin(moment: Moment, story: PodStory, told: PodLife) -> PodLife | None:
+    """The life of the pod of the same owner whose place this one took."""
+    kin = story.before.get(told.uid)
+    if kin is None:
+        return None
+    return _followed(moment, kin.namespace, kin.name, (kin.uid,)).lives.get(kin.uid)
