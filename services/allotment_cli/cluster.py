@@ -41,6 +41,7 @@ NOT_READY = 1
     show_default=True,
     help="How long a node's device plugin takes to serve a container, where --nodes does not say.",
 )
+@click.option("--no-inspector", is_flag=True, help="Leave out the web pages.")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 def up(
     home: Path,
@@ -48,6 +49,7 @@ def up(
     nodes: Path | None,
     policy: Path | None,
     allocate_ms: int,
+    no_inspector: bool,
     output: str,
 ) -> None:
     """Start local mode: NATS, an API server, fake GPU nodes and all services."""
@@ -58,6 +60,7 @@ def up(
                 nodes_file=nodes,
                 policy_file=policy,
                 allocate_ms=allocate_ms,
+                inspector=not no_inspector,
                 detach=detach,
                 say=note,
             )
@@ -118,6 +121,7 @@ def show_status(found: dict[str, Any], output: str) -> None:
             ("Kubeconfig", found["kubeconfig"] or "-"),
             ("API server", found["apiserver"] or "-"),
             ("NATS", found["nats"] or "-"),
+            ("Inspector", found["inspector"] or "-"),
         )
     )
     if found["services"]:

@@ -1,93 +1,27 @@
-"""An exported log: one record a line, as `allot log -o jsonl` writes it and `--file` reads it.
+"""An exported log, for commands: `allotment.adapters.log.exported` with errors as `CliError`."""
 
-    {"seq":12,"subject":"allot.log.decision","time_ns":…,"msg_id":"…","record":{…}}
-
-`record` holds the stored bytes as they are; a payload that is not JSON travels as `base64`.
-"""
-
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
-from allotment.adapters.telemetry.log import file_trouble
+from allotment.adapters.log import exported
+from allotment.adapters.log.exported import ExportedLogError, Line, encode
 from allotment.core.logport import Record
 from allotment_cli.errors import CliError
 
-
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of an exported log: the bytes as `record`, or as `base64`."""
-
-    seq: int
-    subject: str
-    time_ns: int = 0
-    msg_id: str = ""
-    record: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    base64: str | msgspec.UnsetType = msgspec.UNSET
-
-
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Line)
-
-
-def encode(record: Record) -> str:
-    """One line, without its end."""
-    plain = _is_plain(record.payload)
-    line = Line(
-        seq=record.seq,
-        subject=record.subject,
-        time_ns=record.time_ns,
-        msg_id=record.msg_id,
-        record=msgspec.Raw(record.payload) if plain else msgspec.UNSET,
-        base64=msgspec.UNSET if plain else base64.b64encode(record.payload).decode(),
-    )
-    return _encoder.encode(line).decode()
-
-
-def _is_plain(payload: bytes) -> bool:
-    """Whether the bytes are a JSON object on one line, fit to stand in one as they are."""
-    if not (payload.startswith(b"{") and payload.endswith(b"}")) or set(payload) & set(b"\r\n"):
-        return False
-    try:
-        msgspec.json.decode(payload)
-    except msgspec.DecodeError:
-        return False
-    return True
+__all__ = ["Line", "decode", "encode", "read_file"]
 
 
 def decode(text: str, place: str) -> Record:
     """Raises `CliError` naming the place for a line that is not one of an exported log."""
     try:
-        line = _decoder.decode(text)
-        if isinstance(line.record, msgspec.Raw):
-            payload = bytes(line.record)
-        elif isinstance(line.base64, str):
-            payload = base64.b64decode(line.base64, validate=True)
-        else:
-            raise ValueError("it has neither record nor base64")
-    except (msgspec.DecodeError, ValueError) as error:
-        raise CliError(
-            f"{place} is not a record: {error}", "write such files with: allot log -o jsonl"
-        ) from error
-    return Record(line.seq, line.subject, payload, line.time_ns, line.msg_id)
+        return exported.decode(text, place)
+    except ExportedLogError as error:
+        raise CliError(error.message, error.remedy) from error
 
 
 def read_file(path: Path) -> Iterator[Record]:
     """The records of a file in order. Raises `CliError` for a broken line or a gap."""
-    expected = 1
     try:
-        with path.open(encoding="utf-8") as lines:
-            for number, text in enumerate(lines, 1):
-                if text.isspace():
-                    continue
-                record = decode(text, f"{path}:{number}")
-                if record.seq != expected:
-                    raise CliError(
-                        f"{path}:{number} has sequence {record.seq}, but {expected} was expected",
-                        "export the whole log: allot log -o jsonl",
-                    )
-                expected += 1
-                yield record
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {file_trouble(error)}") from error
+        yield from exported.read_file(path)
+    except ExportedLogError as error:
+        raise CliError(error.message, error.remedy) from error

@@ -1,13 +1,14 @@
 """The inspector: web pages about the allocation log, at any of its moments. It reads only."""
 
 import sys
+import time
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from allotment.adapters.log.nats_users import READER
-from allotment.adapters.service.reading import open_reading
+from allotment.adapters.log.nats_users import INSPECTOR
+from allotment.adapters.service.reading import open_file, open_reading
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.settings import SettingsError
 from allotment_inspector.history import History
@@ -26,8 +27,15 @@ async def run(ctx: Context) -> None:
             "everybody who reaches the pages can read them; set page_token_file",
             page_host=settings.page_host,
         )
-    history = History(settings.history_mib * MIB)
-    async with open_reading(ctx, READER, history.attach) as reading:
+    ctx.ready("pages", False, "not listening yet")
+    # The clock of a log that nobody appends to stands still.
+    history = History(settings.history_mib * MIB, _clock_ms if settings.file is None else int)
+    opened = (
+        open_reading(ctx, INSPECTOR, history.attach)
+        if settings.file is None
+        else open_file(ctx, settings.file, history.attach)
+    )
+    async with opened as reading:
         pages = Pages(
             history,
             ctx.log,
@@ -41,11 +49,16 @@ async def run(ctx: Context) -> None:
             serve_pages(pages, settings.page_host, settings.page_port) as address,
             anyio.create_task_group() as group,
         ):
+            ctx.ready("pages", True, address)
             ctx.log.info("pages", address=address)
             group.start_soon(history.fill)
             with ctx.until_stop():
                 await anyio.sleep_forever()
             group.cancel_scope.cancel()
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def token_of(path: Path | None) -> str | None:

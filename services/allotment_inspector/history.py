@@ -50,9 +50,9 @@ RUN_GAP = 32
 """Records that are not further apart are read in one go."""
 STEPPING_STONES = 4
 STONE_BEHIND = 24
-STONE_WORTH = 200
-"""After folding so many records for a look at the past, a state a few steps before it is kept: who
-looks there is likely to step back.
+STONE_WORTH = 4
+"""After folding so many times the events between two checkpoints for a look at the past, a state a
+few steps before it is kept: who looks there is likely to step back.
 """
 
 
@@ -172,7 +172,7 @@ class _Look:
 class History:
     """Attach it to a fold before that runs (`attach`); then `moment` gives any moment."""
 
-    def __init__(self, bytes_max: int, clock_ms: Callable[[], int] | None = None) -> None:
+    def __init__(self, bytes_max: int, clock_ms: Callable[[], int]) -> None:
         self.index = Index()
         self.bytes_max = bytes_max
         self.checkpoint_bytes = 0
@@ -184,7 +184,7 @@ class History:
         """Records that were folded to come to a moment."""
         self.is_filled = True
         """Whether all that was before a snapshot is known."""
-        self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
+        self._clock_ms = clock_ms
         self._checkpoints: list[_Checkpoint] = []
         self._stones: OrderedDict[int, bytes] = OrderedDict()
         self._events_since = 0
@@ -257,7 +257,7 @@ class History:
 
     def _checkpoint_if_due(self, state: ClusterState, envelope: Envelope | None) -> None:
         self._events_since += 1 if envelope is None else len(envelope.events)
-        if self._events_since < max(CHECKPOINT_EVENTS, len(state.pods) // 2) * self._spacing:
+        if self._events_since < self._events_apart(len(state.pods)) * self._spacing:
             return
         self._events_since = 0
         try:
@@ -269,6 +269,13 @@ class History:
         self.checkpoint_bytes += len(image)
         while self.checkpoint_bytes > self.bytes_max and len(self._checkpoints) > 1:
             self._thin()
+
+    def _pods(self) -> int:
+        return len(self._fold.state.pods) if self._fold is not None else 0
+
+    def _events_apart(self, pods: int) -> int:
+        """How many events there are between two checkpoints, before any were thinned."""
+        return max(CHECKPOINT_EVENTS, pods // 2)
 
     def _thin(self) -> None:
         """Leave out every second one, and make them half as often from now on."""
@@ -294,6 +301,8 @@ class History:
         wanted = self.head_seq if seq is None else max(min(seq, self.head_seq), 0)
         look = self._near if wanted == self.head_seq else self._far
         async with look.lock:
+            if is_now:  # others may have brought it further while we waited for our turn
+                wanted = self.head_seq
             began_s = time.perf_counter()
             await self._bring(look, wanted)
             self.build_s += time.perf_counter() - began_s
@@ -326,10 +335,13 @@ class History:
         place = bisect_right(self._checkpoints, seq, key=lambda c: c.seq)
         found += self._checkpoints[place - 1 : place] if place else []
         best = max(found, key=lambda c: c.seq, default=_Checkpoint(0, b""))
-        worth = CHECKPOINT_EVENTS // 2 if at_seq <= seq else 0
-        if at_seq <= seq and best.seq - at_seq <= worth:
+        if best.seq <= at_seq <= seq:
             return _Checkpoint(at_seq, b"")
-        return best
+        # To read a state takes as long as to fold about as many events as it has pods.
+        is_near = self.index.events_between(at_seq, best.seq) <= 2 * self._events_apart(
+            self._pods()
+        )
+        return _Checkpoint(at_seq, b"") if at_seq <= seq and is_near else best
 
     def _advanced(
         self, state: ClusterState, start: _Checkpoint, records: list[Record]
@@ -338,7 +350,10 @@ class History:
             state = snapshot.decode(start.image)
         elif state.seq != start.seq:
             state = ClusterState()
-        stone = len(records) - STONE_BEHIND if len(records) >= STONE_WORTH else -1
+        worth = STONE_WORTH * self._events_apart(len(state.pods))
+        last = start.seq + len(records)
+        is_far = self.index.events_between(start.seq, last) >= worth
+        stone = len(records) - STONE_BEHIND if is_far else -1
         for number, record in enumerate(records):
             if number == stone:
                 self._keep_stone(state)

@@ -79,6 +79,8 @@ class Index:
         self.first_seq = first_seq
         self.times_ms: array[int] = array("q")
         """Of the records from `first_seq` on, never going back."""
+        self._events: array[int] = array("q")
+        """How many events there were up to each of them, since `first_seq` was 1."""
         self.marks: list[Mark] = []
         self._about: dict[tuple[str, str], array[int]] = {}
         self._uids: dict[str, dict[str, None]] = {}
@@ -102,6 +104,8 @@ class Index:
         if self.times_ms and ms < self.times_ms[-1]:
             ms = self.times_ms[-1]  # a clock that was set back must not hide records
         self.times_ms.append(ms)
+        count = len(envelope.events) if envelope is not None else 1
+        self._events.append(count + (self._events[-1] if self._events else 0))
         if len(self.times_ms) > RECORDS_MAX:
             self._forget(len(self.times_ms) // 8)
         kind = ""
@@ -120,6 +124,8 @@ class Index:
     def join(self, later: "Index") -> None:
         """Add an index that begins where this one ends."""
         self.times_ms.extend(later.times_ms)
+        before = self._events[-1] if self._events else 0
+        self._events.extend(before + count for count in later._events)
         self.marks.extend(later.marks)
         for subject, seqs in later._about.items():
             self._about.setdefault(subject, array("q")).extend(seqs)
@@ -146,6 +152,15 @@ class Index:
         """When a record was written, None if that is not known (any more, or yet)."""
         place = seq - self.first_seq
         return self.times_ms[place] if 0 <= place < len(self.times_ms) else None
+
+    def events_between(self, seq: int, other: int) -> int:
+        """How many events the records after one sequence up to another hold; where that is not
+        known, how many records they are.
+        """
+        first, last = seq - self.first_seq, other - self.first_seq
+        if first < 0 or last >= len(self._events):
+            return other - seq
+        return self._events[last] - self._events[first]
 
     def seq_at(self, ms: int) -> int:
         """The last record written at that moment or before; what is before the index counts as
@@ -259,7 +274,7 @@ class Index:
             del seqs[middle : 2 * middle]
 
     def _forget(self, count: int) -> None:
-        del self.times_ms[:count]
+        del self.times_ms[:count], self._events[:count]
         self.first_seq += count
 
     def _forget_subjects(self) -> None:

@@ -108,6 +108,14 @@ def _age(context: Context, since_ms: int | None) -> Markup:
     )
 
 
+def size_text(amount: int) -> str:
+    """Bytes of many cards: ``733 GiB``, ``346.1 TiB``; below 100 GiB as elsewhere."""
+    gib = amount >> 30
+    if gib >= 10_240:
+        return f"{gib * 10 // 1024 / 10:,.1f} TiB"
+    return f"{gib:,} GiB" if gib >= 100 else bytes_text(amount)
+
+
 def number_text(value: int) -> str:
     """``1,596``."""
     return f"{value:,}"
@@ -158,6 +166,7 @@ def _environment_of(directories: Iterable[Path]) -> jinja2.Environment:
     found.filters.update(
         mib=mib_text,
         bytes=bytes_text,
+        size=size_text,
         duration=duration_text,
         points=points_text,
         clock=local_text,

@@ -54,6 +54,7 @@ async def up(
     policy_file: Path | None = None,
     allocate_ms: int = 0,
     detach: bool,
+    inspector: bool = True,
     services: Sequence[ServiceSpec] | None = None,
     say: Say = to_stderr,
 ) -> dict[str, Any]:
@@ -74,7 +75,7 @@ async def up(
     except HomeError as error:
         raise LocalModeError([str(error)]) from error
     if services is None:
-        services = default_services(policy_file)
+        services = default_services(policy_file, inspector=inspector)
     if place.is_owned():
         return await _is_running(place, say)
     try:

@@ -25,6 +25,8 @@ class Answer(NamedTuple):
     lag: Lag | None = None
     refused: tuple[str, ...] = ()
     """Objects that it refuses while it is ready, a line each."""
+    pages: str = ""
+    """Where its pages are, if it has any."""
 
 
 async def probe_http(address: str, path: str = "/readyz") -> Answer:
@@ -36,9 +38,8 @@ async def probe_http(address: str, path: str = "/readyz") -> Answer:
         return Answer(False, f"no answer from {address} within {TIMEOUT_S:.0f} s")
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError) as error:
         return Answer(False, f"no answer from {address}: {error or type(error).__name__}")
-    return Answer(
-        status == 200, "" if status == 200 else _reasons(status, body), _lag(body), _refused(body)
-    )
+    reasons = "" if status == 200 else _reasons(status, body)
+    return Answer(status == 200, reasons, _lag(body), _refused(body), _pages(body))
 
 
 async def probe_nats(url: str) -> Answer:
@@ -87,6 +88,14 @@ def _refused(body: bytes) -> tuple[str, ...]:
         return tuple(str(line) for line in json.loads(body)["refused"])
     except (ValueError, KeyError, TypeError):
         return ()
+
+
+def _pages(body: bytes) -> str:
+    """Where a service's /readyz says that its pages are."""
+    try:
+        return str(json.loads(body)["holds"]["pages"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _reasons(status: int, body: bytes) -> str:

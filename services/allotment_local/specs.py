@@ -12,7 +12,9 @@ NATS = "{nats}"
 NATS_MONITOR = "{nats-monitor}"
 NATS_NKEY = "{nats-nkey}"
 KUBECONFIG = "{kubeconfig}"
-"""Arguments that stand for what is known only when everything before has started."""
+PAGE_PORT = "{page-port}"
+"""Arguments that stand for what is known only when everything before has started: addresses, and
+the port that the pages had before, 0 for a free one."""
 
 
 class ServiceSpec(msgspec.Struct, frozen=True):
@@ -26,21 +28,23 @@ class ServiceSpec(msgspec.Struct, frozen=True):
         return [values.get(argument, argument) for argument in self.argv]
 
 
-def default_services(policy_file: Path | None) -> tuple[ServiceSpec, ...]:
-    """Watcher, filter, scorer, binder, controller, inspector."""
+def default_services(
+    policy_file: Path | None, *, inspector: bool = True
+) -> tuple[ServiceSpec, ...]:
+    """Watcher, filter, scorer, binder, controller, and the inspector unless it is not wanted."""
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
     if policy_file is not None:  # who names a file means it, whatever ConfigMap the home has
         watcher += ["--policy-file-first=true"]
     policy_file = DEFAULT_POLICY if policy_file is None else policy_file
     watcher += ["--policy-file", str(policy_file.expanduser().absolute())]
-    return (
+    services = (
         _service("watcher", *watcher),
         _service("filter"),
         _service("scorer"),
         _service("binder", "--kubeconfig", KUBECONFIG),
         _service("controller", "--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES),
-        _service("inspector"),
     )
+    return (*services, _service("inspector", "--page-port", PAGE_PORT)) if inspector else services
 
 
 def _service(name: str, *more: str) -> ServiceSpec:

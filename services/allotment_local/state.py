@@ -45,6 +45,8 @@ class State:
     started_at: str = ""
     apiserver: str = ""
     nats: str = ""
+    inspector: str = ""
+    """Where the pages are; they stay there when the inspector is started anew."""
     services: list[ServiceState] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 

@@ -20,6 +20,7 @@ async def status(home: Path = DEFAULT_HOME) -> dict[str, Any]:
         "kubeconfig": None,
         "apiserver": None,
         "nats": None,
+        "inspector": None,
         "supervisor": None,
         "services": [],
         "problems": [],
@@ -36,6 +37,7 @@ async def status(home: Path = DEFAULT_HOME) -> dict[str, Any]:
         return found
     found["kubeconfig"] = str(place.kubeconfig)
     found["apiserver"], found["nats"] = state.apiserver or None, state.nats or None
+    found["inspector"] = state.inspector or None
     supervised = is_alive(state.supervisor)
     found["supervisor"] = {"pid": state.supervisor.pid, "alive": supervised}
     answers: dict[str, Answer] = {}

@@ -20,13 +20,20 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from allotment.adapters.log.nats_server import NatsServerError
-from allotment.adapters.log.nats_users import READER, SERVICES, seed_file
+from allotment.adapters.log.nats_users import seed_file
 from allotment_local.child import Child, describe_exit
 from allotment_local.home import Home, tail
 from allotment_local.nats_child import NatsChild
 from allotment_local.probes import probe_http
 from allotment_local.processes import end, identify
-from allotment_local.specs import KUBECONFIG, NATS, NATS_MONITOR, NATS_NKEY, ServiceSpec
+from allotment_local.specs import (
+    KUBECONFIG,
+    NATS,
+    NATS_MONITOR,
+    NATS_NKEY,
+    PAGE_PORT,
+    ServiceSpec,
+)
 from allotment_local.state import NOBODY, ServiceState, State, StateError, read_state, write_state
 
 READY_WITHIN_S = 60.0
@@ -188,6 +195,9 @@ class Supervisor:
                         del waiting[name]
                         if child in self._services:
                             self._say(f"{name} ready at http://{child.state.http}")
+                            if answer.pages:
+                                self._state.inspector = answer.pages
+                                self._say(f"see the cluster in a browser: {answer.pages}")
                 await anyio.sleep(_PROBE_PAUSE_S)
         return [
             _with_tail(
@@ -260,9 +270,8 @@ class Supervisor:
             {
                 NATS: self._state.nats,
                 NATS_MONITOR: self._nats.server.monitor_url,
-                NATS_NKEY: str(
-                    seed_file(self._home.keys, spec.name if spec.name in SERVICES else READER)
-                ),
+                NATS_NKEY: str(seed_file(self._home.keys, spec.name)),
+                PAGE_PORT: self._state.inspector.rpartition(":")[2] or "0",
                 KUBECONFIG: str(self._home.kubeconfig),
             }
         )

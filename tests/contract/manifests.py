@@ -16,6 +16,7 @@ from allotment.adapters.service.settings_fields import variable_of
 from allotment_binder.settings import BinderSettings
 from allotment_controller.settings import ControllerSettings
 from allotment_filter.settings import FilterSettings
+from allotment_inspector.settings import InspectorSettings
 from allotment_scorer.settings import ScorerSettings
 from allotment_watcher.settings import WatcherSettings
 
@@ -27,6 +28,7 @@ SETTINGS: dict[str, type[CommonSettings]] = {
     "allotment_scorer": ScorerSettings,
     "allotment_binder": BinderSettings,
     "allotment_controller": ControllerSettings,
+    "allotment_inspector": InspectorSettings,
 }
 READ_ELSEWHERE = {"ALLOT_COMMIT", "ALLOT_TRACE_FILE"}
 """Variables of ours that are no service's setting."""

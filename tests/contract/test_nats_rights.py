@@ -24,6 +24,7 @@ from allotment.adapters.log.lease import Lease
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_users import (
+    INSPECTOR,
     READER,
     SERVICES,
     USERS,
@@ -181,7 +182,7 @@ async def test_nobody_overhears_another(scene: Scene, user: str) -> None:
 async def test_each_can_do_its_own_work(scene: Scene, user: str) -> None:
     """Follow and read the log, hold its own lease, and nothing is refused on the way."""
     async with scene.by(user) as connection:
-        if user == READER:
+        if user in (READER, INSPECTOR):
             log = JetStreamLog(JetStream(connection), LOG, identity="")
         else:
             log = await JetStreamLog.open(connection, allow_unsynced=True)

@@ -37,6 +37,7 @@ FOUND = {
     "kubeconfig": None,
     "apiserver": None,
     "nats": None,
+    "inspector": None,
     "problems": [],
     "services": [
         row("nats"),

@@ -165,6 +165,10 @@ class MemoryLog:
         await anyio.lowlevel.checkpoint()
         return self.core.last_seq
 
+    async def record(self, seq: int) -> Record | None:
+        await anyio.lowlevel.checkpoint()
+        return self.core.records[seq - 1] if 1 <= seq <= len(self.core.records) else None
+
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         records = self.core.records
         if after_seq > len(records):

@@ -81,12 +81,14 @@ class Stack:
 
 @asynccontextmanager
 async def local_mode(directory: Path, nodes: int, run: str) -> AsyncIterator[tuple[Stack, Path]]:
-    """Local mode with `nodes` fake nodes, exactly as `allot up -d` starts it; its kubeconfig."""
+    """Local mode with `nodes` fake nodes, as `allot up -d --no-inspector` starts it; and the
+    kubeconfig.
+    """
     home, file = directory / "home", anyio.Path(directory / "nodes.yaml")
     await file.write_text(e2e_pods.nodes_yaml(nodes, run))
     try:
         try:
-            found = await up(home, nodes_file=Path(file), detach=True, say=note)
+            found = await up(home, nodes_file=Path(file), detach=True, inspector=False, say=note)
             stack = Stack()
             stack.pids = {row["name"]: row["pid"] for row in found["services"]}
             addresses = {row["name"]: row["http"] for row in found["services"]}

@@ -83,7 +83,7 @@ class Pool(msgspec.Struct, frozen=True, rename="camel"):
     full_percent: int
     empty: int
     nodes_empty: int
-    free: str
+    free_bytes: int
     ill: int
     gone: int
     cards_per_node: int
@@ -126,6 +126,7 @@ class CardsPage(msgspec.Struct, frozen=True, rename="camel"):
     nodes: tuple[NodeRow, ...]
     pools: tuple[Pool, ...]
     waiting: tuple[Waits, ...]
+    nodes_without_cards: int
     waiting_shapes: int
     look: tuple[Look, ...]
     look_total: int
@@ -138,7 +139,8 @@ def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> CardsPage:
     """The whole cluster at a moment."""
     state = moment.state
-    nodes = [node for _, node in sorted(state.nodes.items()) if node.fact is not None]
+    there = [node for _, node in sorted(state.nodes.items()) if node.fact is not None]
+    nodes = [node for node in there if has_cards(node)]
     gone = [
         one
         for one in moment.index.gone_between(moment.now_ms - GONE_SHOWN_MS, moment.seq)
@@ -146,7 +148,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     ]
     is_large = len(nodes) + len(gone) > NODES_DRAWN_MAX
     totals = totals_of(state, nodes)
-    look = _look(moment, nodes, gone)
+    look = _look(moment, there, gone)
     waiting = _waiting(state)
     return CardsPage(
         said=_said(totals, len(look)),
@@ -154,10 +156,17 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         nodes=() if is_large else _rows(moment, nodes, gone),
         pools=_pools(nodes, gone) if is_large else (),
         waiting=tuple(waiting[:WAITING_SHOWN]),
+        nodes_without_cards=len(there) - len(nodes),
         waiting_shapes=len(waiting),
         look=tuple(look[:LOOK_SHOWN]),
         look_total=len(look),
     )
+
+
+def has_cards(node: Node) -> bool:
+    """Whether a node has cards, known or only counted."""
+    counted = node.fact is not None and any(name.endswith("/gpu") for name, _ in node.fact.extended)
+    return counted or any(ledger.cards for ledger in node.ledgers.values())
 
 
 def _is_there(state: ClusterState, name: str) -> bool:
@@ -288,9 +297,15 @@ def _kinds_text(kinds: Iterable[tuple[str, int]]) -> str:
     for kind in kinds:
         counts[kind] = counts.get(kind, 0) + 1
     return "; ".join(
-        f"{count} × {model_text(model)}" + (f", {bytes_text(mib * MIB)}" if mib else "")
+        f"{count} × {short_model(model)}" + (f", {bytes_text(mib * MIB)}" if mib else "")
         for (model, mib), count in counts.items()
     )
+
+
+def short_model(model: str) -> str:
+    """A model without its vendor, which every card of a row would repeat."""
+    text = model_text(model)
+    return text.removeprefix("NVIDIA").lstrip(" -") or text
 
 
 def _free_text(node: Node, counted: tuple[Counted, ...]) -> str:
@@ -341,11 +356,11 @@ def _pools(nodes: Iterable[Node], gone: Iterable[Gone]) -> tuple[Pool, ...]:
     pools: dict[str, list[tuple[str, Node | None, list[Card], int]]] = {}
     for node in nodes:
         cards = [card for family in sorted(node.ledgers) for card in node.ledgers[family].cards]
-        model = model_text(cards[0].fact.model) if cards else "whole cards, counted"
+        model = short_model(cards[0].fact.model) if cards else "whole cards, counted"
         pools.setdefault(model, []).append((node.name, node, cards, len(cards)))
     for one in gone:
         facts = [card for inventory in one.node.inventories for card in inventory.cards]
-        model = model_text(facts[0].model) if facts else "whole cards, counted"
+        model = short_model(facts[0].model) if facts else "whole cards, counted"
         pools.setdefault(model, []).append((one.node.name, None, [], len(facts)))
     found = [_pool(model, sorted(members, key=lambda m: m[0])) for model, members in pools.items()]
     return tuple(sorted(found, key=lambda pool: (-pool.cards, pool.model)))
@@ -377,7 +392,7 @@ def _pool(model: str, members: list[tuple[str, Node | None, list[Card], int]]) -
         full_percent=100 * (memory_mib - free_mib) // memory_mib if memory_mib else 0,
         empty=empty,
         nodes_empty=nodes_empty,
-        free=bytes_text(free_mib * MIB),
+        free_bytes=free_mib * MIB,
         ill=ill,
         gone=sum(node is None for _, node, _, _ in members),
         cards_per_node=per_node,

@@ -5,9 +5,9 @@ cannot be read changes nothing, is remembered with its reason, and everything el
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -17,7 +17,7 @@ from allotment.adapters.telemetry.log import Logger, one_line
 from allotment.core.ledger import check, snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
-from allotment.core.logport import Log, LogUnavailable, Record, digest_of
+from allotment.core.logport import LogUnavailable, Record, digest_of
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
@@ -31,6 +31,16 @@ TURN_EVENTS = 100
 UNREADABLE_KEPT = 100
 REACH_FIRST_S = 0.1
 REACH_S = 2.0
+
+
+class FollowedLog(Protocol):
+    """As much of a log as folding it takes."""
+
+    async def last_seq(self) -> int: ...
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]: ...
 
 
 class Unreadable(NamedTuple):
@@ -52,7 +62,9 @@ class BooksBroken(Exception):
 class Fold:
     """Follows `log` into `state`. Run `run` in a task group; it says so when it is caught up."""
 
-    def __init__(self, log: Log, logger: Logger, snapshots: SnapshotStore | None = None) -> None:
+    def __init__(
+        self, log: FollowedLog, logger: Logger, snapshots: SnapshotStore | None = None
+    ) -> None:
         self.state = ClusterState()
         self.head = 0
         """The highest sequence known to be in the log."""

@@ -23,6 +23,8 @@ from allotment_proto import subjects
 
 READER = "reader"
 """The command line: reads the log, and may ask the watcher to list again."""
+INSPECTOR = "inspector"
+"""The web pages: read the log, and do nothing else."""
 _SEED_BYTES = 32
 _READS = (
     "$JS.API.STREAM.INFO.{stream}",
@@ -66,7 +68,7 @@ SERVICES: Mapping[str, Rights] = {
     ),
     "controller": Rights(),
 }
-USERS = (*SERVICES, READER)
+USERS = (*SERVICES, INSPECTOR, READER)
 
 
 def inbox_of(user: str) -> str:
@@ -155,6 +157,8 @@ def _rights_of(user: str) -> tuple[list[str], list[str]]:
     log = [subject.format(stream=subjects.STREAM) for subject in _READS]
     if user == READER:
         return [*log, subjects.LIST_AGAIN], [inbox]
+    if user == INSPECTOR:
+        return log, [inbox]
     own = f"{lease.PREFIX}{user}"
     rights = SERVICES[user]
     publish = [

@@ -9,11 +9,14 @@ waits and says so. Any number of replicas read side by side.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.exported import ExportedLog, ExportedLogError, read_file
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
@@ -21,7 +24,7 @@ from allotment.adapters.log.nats_users import inbox_of
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.heap import uncollected
 from allotment.adapters.service.service import ServiceContext
-from allotment.adapters.service.settings import CommonSettings, credentials_of
+from allotment.adapters.service.settings import CommonSettings, SettingsError, credentials_of
 from allotment.adapters.service.world import (
     Lag,
     end_when_lost,
@@ -98,6 +101,28 @@ async def open_reading(
                 yield Reading(log, fold, trouble)
                 group.cancel_scope.cancel()
         await fold.save_snapshot()
+
+
+@asynccontextmanager
+async def open_file(
+    ctx: ServiceContext[S], path: Path, attach: Callable[[Fold, ReadableLog], None]
+) -> AsyncIterator[Reading]:
+    """The same over an exported log. Raises SettingsError for a file that is none."""
+    ctx.ready("log", False, "not folded yet")
+    try:
+        records = await anyio.to_thread.run_sync(lambda: list(read_file(path)))
+    except ExportedLogError as error:
+        raise SettingsError([str(error)]) from error
+    log = ExportedLog(records)
+    fold = Fold(log, ctx.log)
+    attach(fold, log)
+    async with anyio.create_task_group() as group:
+        with uncollected():
+            group.start_soon(fold.run)
+            await fold.caught_up.wait()
+        ctx.ready("log", True, f"folded to {fold.state.seq}")
+        yield Reading(log, fold, lambda: "")
+        group.cancel_scope.cancel()
 
 
 async def _existing(ctx: ServiceContext[S], connection: Connection) -> JetStreamLog:

@@ -1,0 +1,131 @@
+"""An exported log: one record a line, as `allot log -o jsonl` writes it and `--file` reads it.
+
+    {"seq":12,"subject":"allot.log.decision","time_ns":…,"msg_id":"…","record":{…}}
+
+`record` holds the stored bytes as they are; a payload that is not JSON travels as `base64`.
+"""
+
+import base64
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from allotment.adapters.telemetry.log import file_trouble
+from allotment.core.logport import Record
+
+BATCH_RECORDS = 1024
+_REMEDY = "write such files with: allot log -o jsonl"
+
+
+class ExportedLogError(Exception):
+    """Raised for a file that is not an exported log; `message` says where and why, `remedy` what to
+    do about it.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(f"{message}; {remedy}" if remedy else message)
+        self.message = message
+        self.remedy = remedy
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of an exported log: the bytes as `record`, or as `base64`."""
+
+    seq: int
+    subject: str
+    time_ns: int = 0
+    msg_id: str = ""
+    record: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    base64: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Line)
+
+
+def encode(record: Record) -> str:
+    """One line, without its end."""
+    plain = _is_plain(record.payload)
+    line = Line(
+        seq=record.seq,
+        subject=record.subject,
+        time_ns=record.time_ns,
+        msg_id=record.msg_id,
+        record=msgspec.Raw(record.payload) if plain else msgspec.UNSET,
+        base64=msgspec.UNSET if plain else base64.b64encode(record.payload).decode(),
+    )
+    return _encoder.encode(line).decode()
+
+
+def _is_plain(payload: bytes) -> bool:
+    """Whether the bytes are a JSON object on one line, fit to stand in one as they are."""
+    if not (payload.startswith(b"{") and payload.endswith(b"}")) or set(payload) & set(b"\r\n"):
+        return False
+    try:
+        msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def decode(text: str, place: str) -> Record:
+    """Raises `ExportedLogError` naming the place for a line that is not one of an exported log."""
+    try:
+        line = _decoder.decode(text)
+        if isinstance(line.record, msgspec.Raw):
+            payload = bytes(line.record)
+        elif isinstance(line.base64, str):
+            payload = base64.b64decode(line.base64, validate=True)
+        else:
+            raise ValueError("it has neither record nor base64")
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ExportedLogError(f"{place} is not a record: {error}", _REMEDY) from error
+    return Record(line.seq, line.subject, payload, line.time_ns, line.msg_id)
+
+
+def read_file(path: Path) -> Iterator[Record]:
+    """The records of a file in order. Raises `ExportedLogError` for a broken line or a gap."""
+    expected = 1
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, text in enumerate(lines, 1):
+                if text.isspace():
+                    continue
+                record = decode(text, f"{path}:{number}")
+                if record.seq != expected:
+                    raise ExportedLogError(
+                        f"{path}:{number} has sequence {record.seq}, but {expected} was expected",
+                        "export the whole log: allot log -o jsonl",
+                    )
+                expected += 1
+                yield record
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExportedLogError(f"{path} cannot be read: {file_trouble(error)}") from error
+
+
+class ExportedLog:
+    """The records of a file as a log that nobody appends to."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records = records
+
+    async def last_seq(self) -> int:
+        return len(self.records)
+
+    async def record(self, seq: int) -> Record | None:
+        """The record at `seq`, None where there is none."""
+        return self.records[seq - 1] if 1 <= seq <= len(self.records) else None
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        """The records `first_seq` to `last_seq`, both included, in batches."""
+        first, last = max(first_seq, 1) - 1, min(last_seq, len(self.records))
+        for start in range(first, last, BATCH_RECORDS):
+            yield self.records[start : min(start + BATCH_RECORDS, last)]
+
+    async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
+        """Every record after `after_seq`, in batches; then nothing more comes."""
+        async for batch in self.read(after_seq + 1, len(self.records)):
+            yield batch
+        await anyio.sleep_forever()

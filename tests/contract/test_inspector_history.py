@@ -1,0 +1,245 @@
+"""The inspector's history: every sequence is what a fold from the beginning makes of it, however
+one comes there, and what is kept for that is bounded.
+"""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.build import card, decided, node, placement, pod
+from tests.historical import append, following
+from tests.waiting import patience, until
+
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_record, pass_over
+from allotment.core.logport import Record, digest_of
+from allotment.testing.memory_log import MemoryLog
+from allotment_inspector import history as history_module
+from allotment_inspector import index as index_module
+from allotment_inspector.history import History
+from allotment_inspector.index import Index
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import NodeGone, PodGone
+
+pytestmark = pytest.mark.anyio
+
+LOGS = Path(__file__).parents[1] / "golden" / "logs"
+EVENTFUL = LOGS / "eventful.jsonl"
+
+
+def recorded(path: Path = EVENTFUL) -> MemoryLog:
+    log = MemoryLog()
+    for line in path.read_text().splitlines():
+        told = json.loads(line)
+        payload = told["payload"].encode()
+        record = Record(told["seq"], told["subject"], payload, told["time_ns"], told["msg_id"])
+        log.core.records.append(record)
+    return log
+
+
+def folds(records: list[Record]) -> list[bytes]:
+    """The state after each record, each folded on from the one before; the first is the empty."""
+    state = ClusterState()
+    images = [snapshot.encode(state)]
+    for record in records:
+        is_decision = record.subject == subjects.DECISION
+        try:
+            envelope = decode_envelope(record.payload, record.subject)
+        except UndecodableError:
+            pass_over(state, record.seq, is_decision=is_decision)
+        else:
+            apply_record(state, envelope.events, record.seq, is_decision=is_decision)
+        images.append(snapshot.encode(state))
+    return images
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints and stepping stones as often as a long log has them."""
+    monkeypatch.setattr(history_module, "CHECKPOINT_EVENTS", 7)
+    monkeypatch.setattr(history_module, "STONE_WORTH", 1)
+    monkeypatch.setattr(history_module, "STONE_BEHIND", 2)
+
+
+async def image_at(history: History, seq: int | None) -> bytes:
+    async with history.moment(seq) as moment:
+        return snapshot.encode(moment.state)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("path", sorted(LOGS.glob("*.jsonl")), ids=lambda path: path.stem)
+async def test_every_moment_is_the_fold_from_the_beginning(path: Path) -> None:
+    log = recorded(path)
+    wanted = folds(log.core.records)
+    last = len(wanted) - 1
+    async with following(log) as history:
+        assert await image_at(history, None) == wanted[last]
+        there_and_back = [*range(last, -1, -1), *range(last + 1)]
+        jumps = [Random(7).randrange(last + 1) for _ in range(60)]
+        for seq in (*there_and_back, *jumps):
+            assert await image_at(history, seq) == wanted[seq], seq
+        assert await image_at(history, last + 1000) == wanted[last]
+        assert await image_at(history, None) == wanted[last]
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_step_ahead_costs_one_record_and_one_back_no_more_than_a_checkpoint() -> None:
+    async with following(recorded()) as history:
+        await image_at(history, 60)
+        before = history.folded_records
+        await image_at(history, 61)
+        assert history.folded_records == before + 1
+        await image_at(history, 60)
+        assert history.folded_records <= before + 1 + 2 * 7
+
+
+@pytest.mark.usefixtures("often")
+async def test_what_is_kept_is_bounded() -> None:
+    log = recorded()
+    wanted = folds(log.core.records)
+    async with following(log) as roomy:
+        all_bytes, all_kept = roomy.checkpoint_bytes, roomy.checkpoints
+    assert all_kept > 8
+    async with following(log, bytes_max=all_bytes // 4) as history:
+        assert history.checkpoint_bytes <= all_bytes // 4
+        assert 0 < history.checkpoints < all_kept // 2
+        assert history.thinned
+        for seq in (0, 1, 50, len(wanted) - 1):
+            assert await image_at(history, seq) == wanted[seq]
+
+
+async def test_records_that_are_not_in_memory_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "RECENT_RECORDS", 5)
+    log = recorded()
+    wanted = folds(log.core.records)
+    async with following(log) as history:
+        assert len(history._recent) == 5
+        for seq in (40, 41, 40, 118, 121):
+            assert await image_at(history, seq) == wanted[seq]
+        entries = await history.entries((1, 2, 60, 117, 118, 122, 999))
+        assert [entry.seq for entry in entries] == [1, 2, 60, 117, 118, 122]
+        assert entries[0].payload == log.core.records[0].payload
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_start_from_a_snapshot_learns_what_was_before(tmp_path: Path) -> None:
+    log = recorded()
+    wanted = folds(log.core.records)
+    store = SnapshotDirectory(tmp_path, log_identity=log.identity)
+    await store.save(80, wanted[80], digest_of(log.core.records[79]))
+    async with following(log, snapshots=store) as history, following(recorded()) as whole:
+        assert history.is_filled
+        assert history.index.first_seq == 1
+        assert history.index.times_ms == whole.index.times_ms
+        assert history.index.marks == whole.index.marks
+        for seq in (3, 79, 80, 81, 122):
+            assert await image_at(history, seq) == wanted[seq]
+        for uid in {event_uid for event_uid in whole.index._about if event_uid[0] == "pod"}:
+            assert history.index.seqs(*uid) == whole.index.seqs(*uid)
+
+
+async def test_a_moment_is_followed_and_named() -> None:
+    log = MemoryLog()
+    await append(log, node())
+    async with following(log) as history:
+        async with history.moment(None) as moment:
+            assert (moment.seq, moment.is_now, len(moment.state.pods)) == (1, True, 0)
+        await append(log, pod("a"))
+        await until(lambda: history.head_seq == 2)
+        async with history.moment(None) as moment:
+            assert (moment.seq, list(moment.state.pods)) == (2, ["a"])
+        async with history.moment(1) as moment:
+            assert (moment.seq, moment.is_now, moment.head_seq) == (1, False, 2)
+            assert moment.now_ms == moment.time_ms
+
+
+async def test_a_record_that_nobody_can_read_has_its_place() -> None:
+    log = MemoryLog()
+    await append(log, node())
+    await log.append(subjects.FACTS, b"no envelope", msg_id="bad")
+    await append(log, pod("a"))
+    async with following(log) as history:
+        assert history.index.last_seq == 3
+        (entry,) = await history.entries((2,))
+        assert entry.reason
+        assert not entry.events
+        async with history.moment(2) as moment:
+            assert moment.seq == 2
+            assert not moment.state.pods
+
+
+async def test_the_index_knows_who_a_record_is_about() -> None:
+    log = MemoryLog()
+    await append(log, node())
+    await append(log, pod("a"), pod("b"))
+    decision = await append(log, decided(placement("a"), batch=("a", "b")))
+    ill = await append(log, node(cards=[card(0, healthy=False), card(1)], rv=2))
+    again = await append(log, node(cards=[card(0, healthy=False), card(1)], rv=3))
+    gone = await append(log, PodGone(uid="a", namespace="default", name="pod-a", rv=2))
+    await append(log, NodeGone(name="n1", uid="uid-n1", rv=4))
+    async with following(log) as history:
+        index = history.index
+        assert index.seqs("pod", "a") == (2, decision, gone)
+        assert index.seqs("pod", "b") == (2, decision)
+        assert index.seqs("node", "n1") == (1, decision, ill, again, 7)
+        assert index.uids_of("default", "pod-a") == ("a",)
+        assert [(mark.seq, mark.kind) for mark in index.marks] == [(ill, "ill"), (7, "gone")]
+        assert index.marked(ill, 1) == 7
+        assert index.marked(7, -1) == ill
+        assert index.marked(ill, -1) is None
+        assert index.ill_since("n1", "vgpu", "GPU-0", again) == ill
+        assert index.ill_since("n1", "vgpu", "GPU-0", ill - 1) is None
+        assert [one.node.name for one in index.gone_between(0, 7)] == ["n1"]
+        assert index.gone_between(0, 6) == []
+
+
+async def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "RECORDS_MAX", 100)
+    monkeypatch.setattr(index_module, "SUBJECTS_MAX", 40)
+    monkeypatch.setattr(index_module, "SEQS_PER_SUBJECT_MAX", 20)
+    monkeypatch.setattr(index_module, "MARKS_MAX", 16)
+    log = MemoryLog()
+    for number in range(300):
+        ill = node(cards=[card(0, healthy=bool(number % 2))], rv=number)
+        await append(log, ill, pod(f"p{number}"))
+    index = Index()
+    for record in log.core.records:
+        index.take(record, decode_envelope(record.payload, record.subject))
+    assert index.last_seq == 300
+    assert len(index.times_ms) <= 100
+    assert index.first_seq == 301 - len(index.times_ms)
+    assert len(index._about) <= 40
+    assert len(index._uids) <= 41
+    assert len(index.marks) <= 16
+    about = index.seqs("node", "n1")
+    assert len(about) <= 20
+    assert (about[0], about[-1]) == (1, 300), "how it began, and how it stands"
+    assert index.uids_of("default", "pod-p299") == ("p299",)
+
+
+def test_a_clock_that_was_set_back_hides_no_record() -> None:
+    index = Index()
+    for seq, second in enumerate((10, 20, 15, 30), start=1):
+        index.take(Record(seq, subjects.FACTS, b"", second * 10**9, str(seq)), None)
+    assert list(index.times_ms) == [10_000, 20_000, 20_000, 30_000]
+    assert index.seq_at(20_000) == 3
+    assert index.seq_at(9_999) == 0
+    assert index.seq_at(99_000) == 4
+    density = index.density(10_000, 30_000)
+    assert sum(density.counts) == 4
+    assert density.counts[0] == 1
+
+
+async def test_someone_who_looks_holds_nobody_up() -> None:
+    """Two browsers at two places, while the log grows."""
+    log = recorded()
+    async with following(log) as history, history.moment(5) as moment:
+        await append(log, pod("late"))
+        await until(lambda: history.head_seq == 123)
+        with patience():
+            assert await image_at(history, None) != snapshot.encode(moment.state)
+        assert moment.seq == 5
