@@ -86,7 +86,11 @@ class Simulation:
         prelude: Iterable[Event] = (),
         sink: Sink | None = None,
     ) -> None:
-        """`prelude`: what the log says before the first node, after the policy."""
+        """`prelude`: what the log says before the first node, after the policy.
+
+        Device plugins serve every pod at once, so nobody waits for them.
+        """
+        policy = msgspec.structs.replace(policy, plugin_backlog=msgspec.UNSET)
         self.state = ClusterState()
         self.now_s = 0
         self.decisions = 0

@@ -195,7 +195,8 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `counted` are the resources without a device family (``nvidia.com/gpu``) whose cards the lists
     of types are about as well, sorted. `avoided` (``shunned`` on the wire) are single cards (node,
     family, card id) on which pods of its owner could not start. With `pieces_below_mib` only MIG
-    instances with less memory than that will do. A cycle fills in these two, the log never holds
+    instances with less memory than that will do, with `backlog_below` only nodes with fewer pods
+    that their device plugins have still to serve. A cycle fills in these three, the log never holds
     them.
     """
 
@@ -208,6 +209,7 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     avoided: tuple[tuple[str, str, str], ...] = msgspec.field(default=(), name="shunned")
     counted: tuple[str, ...] = ()
     pieces_below_mib: Int64 = 0
+    backlog_below: Int64 = 0
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -413,7 +415,9 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     that needs all it is given of a card; logs from before there was such a score have none.
     `namespace_turns` is whether namespaces take turns where nothing else orders pods and groups;
     unset, as in logs from before there were turns, the older comes first, as with false. It is left
-    out of what is written while it is unset, so old states keep their bytes.
+    out of what is written while it is unset, so old states keep their bytes. The same holds for
+    `plugin_backlog`: a node on which so many pods with devices wait for its device plugins is
+    passed over while another one takes the pod; 0 or unset: none is.
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -435,3 +439,4 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     namespace_in_metrics: bool = False
     fit_weight: Int64 = 0
     namespace_turns: bool | msgspec.UnsetType = msgspec.UNSET
+    plugin_backlog: Int64 | msgspec.UnsetType = msgspec.UNSET

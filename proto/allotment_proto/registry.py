@@ -10,6 +10,8 @@ once instead of one of them at three in the morning.
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, get_args
 
+import msgspec
+
 from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
@@ -135,8 +137,9 @@ def _names_its_parts(event: GroupObserved) -> bool:
     return event.owner is not None or has_parts
 
 
-def _has_turns(event: PolicyLoaded) -> bool:
-    return event.policy.namespace_turns is True
+def _has_newer_rules(event: PolicyLoaded) -> bool:
+    policy = event.policy
+    return policy.namespace_turns is True or policy.plugin_backlog is not msgspec.UNSET
 
 
 KINDS = (
@@ -150,7 +153,7 @@ KINDS = (
     Kind(QueueGone, QUEUE, since=3),
     Kind(PriorityClassObserved, CLASS, since=3),
     Kind(PriorityClassGone, CLASS, since=3),
-    Kind(PolicyLoaded, CONFIG, newer=((5, _has_turns),)),
+    Kind(PolicyLoaded, CONFIG, newer=((5, _has_newer_rules),)),
     Kind(MixLearned, CONFIG, since=2),
     Kind(DevicesConfigured, CONFIG, since=3),
     Kind(ConfigurationChecked, CONFIG, since=4),

@@ -89,6 +89,7 @@ def _policies(
     names: tuple[str, ...],
     learned: st.SearchStrategy[tuple[Typical, ...]],
     placing: st.SearchStrategy[Any],
+    backlogs: tuple[int | msgspec.UnsetType, ...] = (msgspec.UNSET,),
 ) -> st.SearchStrategy[Policy]:
     return st.builds(
         Policy,
@@ -105,13 +106,17 @@ def _policies(
             st.just(BUILT_IN_TIERS), st.lists(_plugin_uses, max_size=2).map(_one_tier), placing
         ),
         configurations=st.lists(_plugin_uses, max_size=1).map(tuple),
+        plugin_backlog=st.sampled_from(backlogs),
     )
 
 
 policies = _policies(("binpack", "spread", "none"), st.just(()), st.nothing())
 """The policies of the specification's text, which `tests.oracle` knows."""
 every_policy = _policies(
-    tuple(POLICIES), st.one_of(st.just(()), mixes), _placing_tiers.map(_one_tier)
+    tuple(POLICIES),
+    st.one_of(st.just(()), mixes),
+    _placing_tiers.map(_one_tier),
+    (msgspec.UNSET, msgspec.UNSET, 0, 1, 2),
 )
 
 

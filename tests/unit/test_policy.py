@@ -180,6 +180,7 @@ def test_our_own_arguments() -> None:
         "allotment.MigGeometryOrder: listed",
         "allotment.NamespaceLabelInMetrics: 't'",
         "allotment.NamespaceTurnsEnable: false",
+        "allotment.DevicePluginBacklog: 9",
     )
     found = parsed(text)
     assert found.warnings == ()
@@ -192,6 +193,7 @@ def test_our_own_arguments() -> None:
         mig_order="listed",
         namespace_in_metrics=True,
         namespace_turns=False,
+        plugin_backlog=9,
         tiers=((PluginUse("allotment"),),),
     )
 

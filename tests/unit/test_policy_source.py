@@ -38,6 +38,7 @@ async def test_a_file_is_read_with_its_hash_and_warnings(tmp_path: Path) -> None
         fit_weight=10,
         mig_order="best-fit",
         namespace_turns=True,
+        plugin_backlog=4,
         actions=("allocate",),
         tiers=((PluginUse("deviceshare"), PluginUse("usage")),),
     )

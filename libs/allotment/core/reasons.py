@@ -33,6 +33,7 @@ INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
 INSUFFICIENT_RESOURCE: Final = "InsufficientResource"
 HELD_FOR_GANG: Final = "HeldForGang"
 KEPT_FOR_PREEMPTOR: Final = "KeptForPreemptor"
+DEVICE_PLUGIN_BUSY: Final = "DevicePluginBusy"
 NO_NODES: Final = "NoNodes"
 
 # Device
@@ -128,6 +129,7 @@ STEPS: Final = (
     Step("gpuCompute", "with enough unreserved compute", is_of_card=True),
     Step("otherResources", "other resources"),
     Step("keptForOthers", "not kept for others", is_rare=True),
+    Step("pluginBacklog", "its device plugin has no other pods to serve", is_rare=True),
 )
 """The steps in their order. A node is charged to the first that it fails."""
 
@@ -426,6 +428,13 @@ TABLE: Final = (
         "wait until the group has started: allot explain names it",
         step="keptForOthers",
         is_of_group=True,
+    ),
+    Reason(
+        DEVICE_PLUGIN_BUSY,
+        Cure.SERVED,
+        "so many pods wait for the node's device plugin that the pod starts sooner elsewhere",
+        "do nothing: the node is passed over only while another one takes the pod",
+        step="pluginBacklog",
     ),
     Reason(
         NO_NODES,

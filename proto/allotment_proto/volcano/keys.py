@@ -18,6 +18,8 @@ BIND_TIME = "volcano.sh/bind-time"
 PHASE_ALLOCATING = "allocating"
 PHASE_SUCCESS = "success"
 PHASE_FAILED = "failed"
+SUCCESS_IS_EARLY = frozenset(("ascend",))
+"""Families whose plugin takes a pod that it marked as served for one that waits until it starts."""
 VGPU_TIME_DONE = "18446744073709551615"
 """What the plugin writes into `VGPU_TIME` when it is through with a pod."""
 

@@ -19,7 +19,10 @@ _FIELDS = {
     "allotment.MigGeometryOrder": "mig_order",
     "allotment.NamespaceLabelInMetrics": "namespace_in_metrics",
     "allotment.NamespaceTurnsEnable": "namespace_turns",
+    "allotment.DevicePluginBacklog": "plugin_backlog",
 }
+_BACKLOG_MAX = 1000
+"""More than kubelet admits to a node."""
 
 
 def read_allotment(report: Report, owner: str, entries: Iterable[Entry]) -> Fields:
@@ -44,13 +47,19 @@ def _value(report: Report, what: str, entry: Entry) -> str | int | bool | None:
         case "allotment.MigGeometryOrder":
             return word(report, what, entry.value, _MIG_ORDERS)
         case "allotment.HostWeight" | "allotment.FitWeight":
-            weight = integer(entry.value)
-            if weight is None or not 0 <= weight <= WEIGHT_MAX:
-                report.wrong(what, entry.value, f"a whole number from 0 to {WEIGHT_MAX}")
-                return None
-            return weight
+            return _number(report, what, entry, WEIGHT_MAX)
+        case "allotment.DevicePluginBacklog":
+            return _number(report, what, entry, _BACKLOG_MAX)
         case _:
             on = boolean(entry.value)
             if on is None:
                 report.wrong(what, entry.value, "true or false")
             return on
+
+
+def _number(report: Report, what: str, entry: Entry, most: int) -> int | None:
+    number = integer(entry.value)
+    if number is None or not 0 <= number <= most:
+        report.wrong(what, entry.value, f"a whole number from 0 to {most}")
+        return None
+    return number

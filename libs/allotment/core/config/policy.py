@@ -27,6 +27,9 @@ from allotment.core.placement.policies.learning import LEARNERS
 from allotment.core.placement.rules.terms import TERMS
 from allotment_proto.facts import BUILT_IN_TIERS, Policy
 
+_PLUGIN_BACKLOG = 4
+"""A burst opens as many nodes as it needs to start within about four times what a device plugin
+takes for a pod; later pods fill the same nodes up."""
 _HOST_SCORERS = frozenset(term.name for term in TERMS)
 _KEYS = ("actions", "tiers", "configurations", "metrics")
 
@@ -54,6 +57,7 @@ def built_in(scheduler_names: tuple[str, ...]) -> Policy:
         fit_weight=Policy().device_weight,
         mig_order=BEST_FIT,
         namespace_turns=True,
+        plugin_backlog=_PLUGIN_BACKLOG,
     )
 
 

@@ -9,6 +9,7 @@ their places are reserved.
 
 from collections.abc import Iterator
 
+from allotment.core.ledger import acknowledged
 from allotment.core.ledger.model import ACTIVE, ENDED, Allocation, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment_proto.events import PodObserved
@@ -28,22 +29,14 @@ Age = tuple[int, int, str]
 
 RECORDS = {name: family.record for name, family in FAMILIES.items() if family.record is not None}
 """The records of the device plugins that go by annotations alone, by family."""
-_PHASE_IS_NOT_FINAL = frozenset(n for n, family in FAMILIES.items() if not family.phase_is_final)
 
 
 def is_acknowledged(pod: Pod) -> bool:
     """Whether the device plugin is through with a pod that was bound: it marked it, where that is
     final, or the pod started.
     """
-    fact = pod.fact
-    if not fact.node:
-        return False
-    if fact.phase != ACTIVE or fact.bind_phase == keys.PHASE_FAILED:
-        return True
-    holdings = fact.holdings or (() if pod.allocation is None else pod.allocation.holdings)
-    return fact.bind_phase == keys.PHASE_SUCCESS and not any(
-        held.family in _PHASE_IS_NOT_FINAL for held in holdings
-    )
+    holdings = () if pod.allocation is None else pod.allocation.holdings
+    return acknowledged.is_acknowledged(pod.fact, holdings)
 
 
 def is_awaited(pod: Pod, node: Node) -> bool:

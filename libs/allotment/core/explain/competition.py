@@ -7,7 +7,7 @@ from allotment.core.explain.pod_story import Attempt
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
 from allotment.core.explain.views import MIB, device_name
 from allotment.core.ledger.model import ClusterState, Node
-from allotment.core.placement.cycle import careful, proposed
+from allotment.core.placement.cycle import proposed, tries
 from allotment.core.placement.evaluator import Evaluator, Place, Trial
 from allotment.core.placement.instances import smallest
 from allotment.core.placement.rules.interpod import situated
@@ -28,12 +28,8 @@ def competition(
     for placement in proposed(placed.decided):
         if placement.uid in earlier and placement.node in before.nodes:
             trial.assume(placement)
-    for asked in verdict(before, fact).tries:
-        request = careful(asked, before)
+    for request in (r for asked in verdict(before, fact).tries for r in tries(asked, before)):
         verdicts = evaluator.verdicts(request, trial)
-        if not any(isinstance(v, Place) for v in verdicts.values()):
-            request = situated(asked, before)
-            verdicts = evaluator.verdicts(request, trial)
         if any(isinstance(v, Place) for v in verdicts.values()):
             break
     winning = smallest(

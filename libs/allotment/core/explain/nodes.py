@@ -203,6 +203,17 @@ def _host_steps(
     back = kept_back(request, node.name)
     if back is not None:
         yield _step("keptForOthers", back, "; ".join(texts_of(request, [(back, 1)])))
+    if request.devices and node.backlog:
+        yield _step("pluginBacklog", None, _backlog_text(node, policy))
+
+
+def _backlog_text(node: Node, policy: Policy) -> str:
+    """How many pods a node's device plugins have to serve, and whether it is passed over for it."""
+    count, most = node.backlog, policy.plugin_backlog
+    wait = "1 pod waits" if count == 1 else f"{count} pods wait"
+    is_passed_over = most is not msgspec.UNSET and 0 < most <= count
+    more = ", so it is passed over while another node takes the pod" if is_passed_over else ""
+    return f"{wait} for its device plugin{more}"
 
 
 def _family_steps(

@@ -13,6 +13,7 @@ _FREE = (
     "unrequested_milli",
     "unrequested_bytes",
     "attached",
+    "backlog",
 )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from allotment.core.ledger.acknowledged import is_acknowledged
 from allotment.core.ledger.changes import Trail
 from allotment.core.ledger.ledger import Ledger, on_any_card, sized
 from allotment.core.reasons import CARDS_QUARANTINED
@@ -84,6 +85,14 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
         return self.fact.unplaced if self.broken and self.fact is not None else ()
 
     @property
+    def waits_for_plugin(self) -> bool:
+        """Whether its node's device plugin has still to serve it. Nobody waits for a pod whose
+        claim nobody can read: its owner could leave it so for ever."""
+        if not self.holdings or self.broken:
+            return False
+        return self.fact is None or not is_acknowledged(self.fact, self.holdings)
+
+    @property
     def known_places(self) -> frozenset[tuple[str, int, str]]:
         """Of pods that others bound: the family, container and card of what their claim names."""
         return frozenset(map(_place, self.fact.holdings if self.fact is not None else ()))
@@ -123,7 +132,8 @@ CardPlace = tuple[str, str, str]
 """Node, family, card id: of some families ids tell cards apart on one node only."""
 
 Change = tuple[int, Allocation | None, int]
-"""A node's row, and the allocation that was booked (1) or released (−1) there, if that is all."""
+"""A node's row, and the allocation that was booked (1), released (−1) or acknowledged (0) there, if
+that is all."""
 
 
 class Node:
@@ -135,6 +145,7 @@ class Node:
     __slots__ = (
         "allocations",
         "attached",
+        "backlog",
         "broken",
         "cpu_milli_free",
         "extended_free",
@@ -162,6 +173,9 @@ class Node:
         self.extended_free: dict[str, int] = {}
         self.allocations: dict[str, Allocation] = {}
         self.last_stamp_s = 0
+        self.backlog = 0
+        """How many pods with devices its device plugins have still to serve: decided, and not yet
+        acknowledged."""
         self.broken: set[str] = set()
         """Uids of pods that hold devices here of which nobody can tell which, nor how much."""
         self.unrequested_milli = self.unrequested_bytes = 0
@@ -188,7 +202,7 @@ class Node:
         self.memory_bytes_free = fact.memory_bytes if fact else 0
         self.pods_free = fact.pods if fact else 0
         self.extended_free = dict(fact.extended) if fact else {}
-        self.unrequested_milli = self.unrequested_bytes = 0
+        self.unrequested_milli = self.unrequested_bytes = self.backlog = 0
         self.attached = {}
         changed = []
         for allocation in self.allocations.values():
@@ -235,6 +249,8 @@ class Node:
         self.cpu_milli_free -= sign * allocation.cpu_milli
         self.memory_bytes_free -= sign * allocation.memory_bytes
         self.pods_free -= sign
+        if allocation.waits_for_plugin:
+            self.backlog += sign
         for name, amount in allocation.extended:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
@@ -277,7 +293,7 @@ class Node:
         twin.pods_free = self.pods_free
         twin.extended_free = dict(self.extended_free)
         twin.allocations = dict(self.allocations)
-        twin.last_stamp_s = self.last_stamp_s
+        twin.last_stamp_s, twin.backlog = self.last_stamp_s, self.backlog
         twin.broken = set(self.broken)
         twin.unrequested_milli, twin.unrequested_bytes = (
             self.unrequested_milli,
@@ -472,8 +488,8 @@ class ClusterState:
             self.rules_about.clear()
 
     def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
-        """Note that a node changed: an allocation was booked (1) or released (−1), or, without
-        one, anything about it.
+        """Note that a node changed: an allocation was booked (1), released (−1) or acknowledged
+        (0), or, without one, anything about it.
         """
         self.changes.append((node.row, allocation, sign))
         if len(self.changes) > CHANGES_MAX:

@@ -106,10 +106,13 @@ def _look_again(state: ClusterState, pod: Pod) -> None:
     held, fact = pod.allocation, pod.fact
     if held is None or held.fact is fact:
         return
+    node, waited = state.nodes[held.node], held.waits_for_plugin
     was, held.fact = held.fact, fact
+    if waited != held.waits_for_plugin:
+        node.backlog += -1 if waited else 1
+        state.touch(node, held, 0)
     if was is not None and _seems_as(was, fact):
         return
-    node = state.nodes[held.node]
     if was is not None:
         node.book_said(was, -1)
     node.book_said(fact, 1)

@@ -6,7 +6,7 @@ equals to the one whose chosen cards keep the least free memory (best fit); of t
 name. Later pods of a batch see what earlier ones took.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -94,19 +94,16 @@ def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outc
 
 
 def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
-    """The best place for one pod, or its refusal with counted reasons.
-
-    Cards on which pods of its owner could not start are tried last: only when nothing else fits.
-    """
+    """The best place for one pod, or its refusal with counted reasons."""
     if pod.problem is not None:
         return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
     state = ranker.state
     given = taken(state, ranker.assumed) if pod.local_claims else {}
-    request = within(careful(pod, state), pod, state, given)
-    ranking = ranker.rank(request)
-    if ranking.best is None and request is not pod.request:
-        request = within(situated(pod, state), pod, state, given)
+    for asked in tries(pod, state):
+        request = within(asked, pod, state, given)
         ranking = ranker.rank(request)
+        if ranking.best is not None:
+            break
     if ranking.best is None:
         return refuse(state, pod, request, ranking.nodes, ranker.reasons(request))
     feasible = ranking.feasible
@@ -135,6 +132,33 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         nodes=ranking.nodes,
         volumes=volumes,
     )
+
+
+def tries(pod: PodObserved, state: ClusterState) -> Iterator[PodRequest]:
+    """What is asked of the nodes for a pod, one after the other until some node takes it; the last
+    is what the pod itself asks for, so that nothing before it can cost the pod its place.
+
+    Cards on which pods of its owner could not start come last. Before them come nodes whose device
+    plugin has so many pods to serve already that the pod would start sooner elsewhere: kubelet asks
+    for one after the other.
+    """
+    request, most = careful(pod, state), state.policy.plugin_backlog
+    if most is msgspec.UNSET or not request.devices:
+        most = 0
+    if most:
+        yield _at_once(request, most)
+    yield request
+    if request.selection.avoided:
+        request = situated(pod, state)
+        if most:
+            yield _at_once(request, most)
+        yield request
+
+
+def _at_once(request: PodRequest, most: int) -> PodRequest:
+    """The request for nodes on which fewer pods than that wait for device plugins."""
+    selection = msgspec.structs.replace(request.selection, backlog_below=most)
+    return msgspec.structs.replace(request, selection=selection)
 
 
 def careful(pod: PodObserved, state: ClusterState) -> PodRequest:

@@ -2,7 +2,8 @@
 
     packed[N, D]    free slots, memory and compute of each card in one integer (`packing`)
     keys[N, D]      in which order the cards are tried, higher first; see `Keys`
-    host[N, R]      free pods, CPU (milli), memory (bytes), at least 0; the shares in use as
+    host[N, R]      free pods, CPU (milli), memory (bytes), at least 0; minus the pods that device
+                    plugins have still to serve, so that less is busier; the shares in use as
                     `points.host_sum`, and what a milli-CPU and a KiB add to it; then free amounts
                     of every extended resource, MISSING where the node does not list one. Nothing
                     is free on absent nodes
@@ -42,8 +43,8 @@ MISSING = -(1 << 62)
 _OVERSOLD = -(1 << 61)
 """Nothing is less free than this, however much others took beyond what there is."""
 HUGE = 1 << 62
-_HOST_IN_USE = Struct("=4q")
-"""The first four columns of a host: all that an allocation changes on most."""
+_HOST_IN_USE = Struct("=5q")
+"""The first five columns of a host: all that an allocation changes on most."""
 _ITEM_BYTES = 8
 _TOUCHES_MAX = 1 << 17
 USE_ORDERS = ("fullest", "preferred")
@@ -216,6 +217,7 @@ class Arrays:
             node.pods_free,
             cpu_milli,
             memory_bytes,
+            -node.backlog,
             self._shares(position, cpu_milli, memory_bytes),
         )
         if self.has_unsaid or node.unrequested_milli or node.unrequested_bytes:

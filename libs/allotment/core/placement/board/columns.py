@@ -17,7 +17,13 @@ from allotment.core.placement.board.arrays import MISSING, USE_ORDERS, Arrays
 from allotment.core.placement.board.cards import cards_of
 from allotment.core.placement.board.packing import Bools, amount
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.placement.rules.score_term import CPU, EXTENDED, HOST_MEMORY, HOST_SUM
+from allotment.core.placement.rules.score_term import (
+    CPU,
+    EXTENDED,
+    HOST_MEMORY,
+    HOST_SUM,
+    PLUGIN,
+)
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import Holding
 
@@ -88,6 +94,8 @@ class Columns(Arrays):
             self._book_tags(position, placement, pod.fact.tags, sign)
         host, at = self._host, position * self._host_width
         host[at] -= sign
+        if placement.holdings:
+            host[at + PLUGIN] -= sign
         host[at + CPU] -= sign * placement.cpu_milli
         host[at + HOST_MEMORY] -= sign * placement.memory_bytes
         host[at + HOST_SUM] = self._shares(position, host[at + CPU], host[at + HOST_MEMORY])
@@ -168,7 +176,7 @@ class Columns(Arrays):
                         if card is not None:
                             self._write_card(position, card)
                     self._write_host(position, node)
-                    if counts:
+                    if counts and sign:
                         crowd.book(position, allocation.fact, sign)
                     self.touch(position)
         return True

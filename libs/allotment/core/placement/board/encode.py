@@ -7,7 +7,7 @@ from allotment.core.placement.board.arrays import USE_ORDERS
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Ints
 from allotment.core.placement.board.rows import Row
-from allotment.core.placement.board.shapes import Ask
+from allotment.core.placement.board.shapes import Ask, plugin_need
 from allotment.core.placement.devices.base import SCORE_COMPUTE, SCORE_EACH, SCORE_FIRST
 from allotment.core.placement.rules.points import KIB_BITS, weighs_host
 from allotment.core.placement.rules.score_term import CPU, CPU_NAME, HOST_MEMORY, MEMORY_NAME, PODS
@@ -30,6 +30,7 @@ def encode(columns: Columns, row: Row, policy: Policy, device: str, weights: Wei
     plan: Ints = np.zeros(loops.PLAN_LENGTH, np.int64)
     needs = [loops.NEED_PODS, loops.NEED_CPU, loops.NEED_MEMORY]
     plan[needs] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]
+    plan[loops.NEED_PLUGIN] = plugin_need(shape.request.selection)
     plan[loops.CHARGE_CPU] = shape.request.cpu_milli
     plan[loops.CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
     plan[loops.POLICY] = _POLICY_NUMBERS.get(device, loops.NONE)

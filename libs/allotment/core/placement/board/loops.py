@@ -55,6 +55,7 @@ from allotment.core.placement.rules.score_term import (
     HOST_MEMORY,
     HOST_SUM,
     KIB_WEIGHT,
+    PLUGIN,
     PODS,
     SIZE_EXTENDED,
     part,
@@ -68,6 +69,7 @@ from allotment.core.placement.rules.terms import TERMS
     NEED_PODS,
     NEED_CPU,
     NEED_MEMORY,
+    NEED_PLUGIN,
     CHARGE_CPU,
     CHARGE_KIB,
     POLICY,
@@ -88,7 +90,7 @@ from allotment.core.placement.rules.terms import TERMS
     EXTENDED_AT,
     TERMS_AT,
     PLAN_LENGTH,
-) = range(23)
+) = range(24)
 NONE, BINPACK, SPREAD = range(3)
 """What `POLICY` and `HOST_POLICY` say."""
 
@@ -143,6 +145,7 @@ def _admits(position: int, host: Ints, codes: Ints, numbers: Ints, encoded: Ints
         or host[position, PODS] < encoded[NEED_PODS]
         or host[position, CPU] < encoded[NEED_CPU]
         or host[position, HOST_MEMORY] < encoded[NEED_MEMORY]
+        or host[position, PLUGIN] < encoded[NEED_PLUGIN]
     ):
         return False
     first = encoded[EXTENDED_AT]

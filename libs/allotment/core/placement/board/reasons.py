@@ -12,9 +12,9 @@ from allotment.core.placement.board.arrays import MISSING
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.board.rows import Row, best_cards, good_cards, kept_apart, take
-from allotment.core.placement.board.shapes import Ask
+from allotment.core.placement.board.shapes import Ask, plugin_need
 from allotment.core.placement.policies.base import DevicePolicy, LookAhead, View
-from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
+from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PLUGIN, PODS
 from allotment.core.reasons import NUMBER, REFUSAL_ORDER
 
 _STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}
@@ -58,7 +58,8 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
         numbers = np.where((numbers == 0) & (free_amount < amount), lacks, numbers)
     if row.excluded is not None:
         numbers = np.where(numbers == 0, row.excluded.take(at), numbers)
-    return numbers
+    busy = view.host[PLUGIN] < plugin_need(shape.request.selection)
+    return np.where((numbers == 0) & busy, NUMBER[reasons.DEVICE_PLUGIN_BUSY], numbers)
 
 
 def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:

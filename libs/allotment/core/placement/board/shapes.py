@@ -150,6 +150,11 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
     )
 
 
+def plugin_need(selection: Selection) -> int:
+    """The threshold for `host[PLUGIN]`: few enough pods wait for the node's device plugin."""
+    return 1 - selection.backlog_below if selection.backlog_below else MISSING
+
+
 def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
     """Which single cards (N, D) the selection admits one by one; None if it names none."""
     named = selection.use_ids, selection.nouse_ids, selection.indexes

@@ -60,7 +60,6 @@ class Ascend(Family):
     absent_problems = frozenset(("NotAllocatable", "BrokenRegister"))
     asked_annotations = frozenset((keys.VNPU_MODE,))
     phase_key = keys.HAMI_BIND_PHASE
-    phase_is_final = False
     swappable = False
     word = "NPU"
     compute_whole = 0

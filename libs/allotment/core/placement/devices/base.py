@@ -240,9 +240,6 @@ class Family(ABC):
 
     phase_key = ""
     """The annotation in which the plugin says how far it is with a pod."""
-    phase_is_final = True
-    """Whether the plugin is through with a pod that it marked as served: if not, it may take it
-    for one that waits until the pod starts."""
     record: Record | None = None
     """What the plugin goes by, if that is annotations alone."""
     swappable = True

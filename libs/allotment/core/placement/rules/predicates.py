@@ -135,7 +135,7 @@ def fits(
     code = kept_back(request, node.name)
     if code is not None:
         return code
-    return Fit(tuple(chosen))
+    return _plugin_lack(node, request) or Fit(tuple(chosen))
 
 
 def family_lack(node: Node, family: str, policy: Policy) -> str | None:
@@ -153,6 +153,12 @@ def extended_lack(node: Node, name: str, amount: int) -> str | None:
     if not name.endswith("/gpu"):
         return reasons.INSUFFICIENT_RESOURCE
     return reasons.NOT_ENOUGH_GPUS_ON_NODE if name in node.extended_free else reasons.NO_GPU
+
+
+def _plugin_lack(node: Node, request: PodRequest) -> str | None:
+    """Why a node is passed over that would take the pod: its device plugin has others to serve."""
+    below = request.selection.backlog_below
+    return reasons.DEVICE_PLUGIN_BUSY if below and node.backlog >= below else None
 
 
 def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy) -> CardOrder:

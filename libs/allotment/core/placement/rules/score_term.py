@@ -34,9 +34,9 @@ MEMORY_NAME = "memory"
 SWITCH = "enableNodeOrder"
 """The switch of plugins whose terms count."""
 
-# Rows of `host`: free pods, CPU (milli), memory (bytes); three more for the host's own term; then
-# one for every extended resource.
-PODS, CPU, HOST_MEMORY, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(7)
+# Rows of `host`: free pods, CPU (milli), memory (bytes), minus the pods that device plugins have
+# still to serve; three more for the host's own term; then one for every extended resource.
+PODS, CPU, HOST_MEMORY, PLUGIN, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(8)
 
 # Columns of `sizes`: CPU, memory, then one for every extended resource, in four rows: how much
 # there is; the same in the unit that `points.near_share_micro` counts in (at least 1); half of

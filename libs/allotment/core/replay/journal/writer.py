@@ -102,7 +102,7 @@ class Writer:
             for _, allocation, sign in changes[start:]:
                 if sign > 0 and allocation is not None:
                     self._book(seq, at_ms, allocation)
-                elif allocation is not None:
+                elif sign < 0 and allocation is not None:
                     self._entries += _entry(seq, at_ms, self._pod(allocation), NONE, NONE, 0)
             for name in {e.name: None for e in events if isinstance(e, _OF_NODES)}:
                 node = self._state.nodes.get(name)

@@ -1,0 +1,124 @@
+"""Where many wait for one device plugin, the next pod goes elsewhere."""
+
+from typing import Any
+
+import msgspec
+
+from allotment.core.explain.nodes import node_steps
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.gang import Whole, place_whole
+from allotment_proto.events import PodGone
+from tests.build import decided, node, pod, policy, request, state_of, wants
+from tests.unit.both_rankers import chosen
+
+SMALL = request(wants(1_000, 5))
+
+
+def cluster(most: int, nodes: int = 2) -> ClusterState:
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    return state_of(policy(plugin_backlog=most), *(node(name, 4) for name in names))
+
+
+def put(state: ClusterState, *uids: str, wanted: Any = SMALL) -> list[str]:
+    """Place these pods in one decision; their nodes."""
+    for uid in uids:
+        apply(state, pod(uid, wanted), state.seq + 1)
+    found = run_cycle(state, uids, Board(state)).placements
+    apply(state, decided(*found), state.seq + 1)
+    return [placement.node for placement in found]
+
+
+def see(state: ClusterState, uid: str, **changes: Any) -> None:
+    """The watcher sees the pod on its node."""
+    was, held = state.pods[uid].fact, state.pods[uid].allocation
+    assert held is not None
+    values = {"rv": was.rv + 1, "node": held.node, "holdings": held.holdings, **changes}
+    apply(state, msgspec.structs.replace(was, **values), state.seq + 1)
+
+
+def test_a_burst_goes_to_as_many_nodes_as_it_needs_and_then_they_are_filled() -> None:
+    state = cluster(2)
+    assert put(state, *"abcd") == ["n1", "n1", "n2", "n2"]
+    assert put(state, "e") == ["n1"], "all have as many waiting: the best takes it"
+    for uid in "abe":
+        see(state, uid, bind_phase="success")
+    assert put(state, *"fg") == ["n1", "n1"], "binpack is back where it was"
+
+
+def test_every_way_out_of_the_count() -> None:
+    state = cluster(4, 1)
+    put(state, *"abcdef")
+    n1 = state.nodes["n1"]
+    assert n1.backlog == 6
+    see(state, "a", bind_phase="allocating")
+    assert n1.backlog == 6, "bound, and not served yet"
+    see(state, "a", bind_phase="success")
+    see(state, "a", bind_phase="success", phase="Running")
+    see(state, "b", bind_phase="failed")
+    see(state, "c", bind_phase="allocating", phase="Running")
+    see(state, "d", bind_phase="allocating", phase="Failed")
+    apply(state, PodGone(uid="e", namespace="default", name="e", rv=9), state.seq + 1)
+    assert n1.backlog == 1
+
+
+def test_pods_without_devices_neither_count_nor_care() -> None:
+    state, plain = cluster(1), request()
+    assert put(state, "a", "b", wanted=plain) == ["n1", "n1"]
+    assert state.nodes["n1"].backlog == 0
+    assert put(state, "c", "d") == ["n1", "n2"]
+    assert put(state, "e", wanted=plain) == ["n1"]
+
+
+def test_counted_cards_are_not_passed_over() -> None:
+    whole = request(extended=(("nvidia.com/gpu", 1),))
+    listed = (("nvidia.com/gpu", 8),)
+    state = state_of(
+        policy(plugin_backlog=1), *(node(name, 4, extended=listed) for name in ("n1", "n2"))
+    )
+    assert put(state, "a") == ["n1"]
+    assert put(state, "b", "c", wanted=whole) == ["n1", "n1"]
+
+
+def test_without_the_setting_everything_is_as_in_old_logs() -> None:
+    for most in (0, msgspec.UNSET):
+        state = state_of(policy(plugin_backlog=most), node("n1", 4), node("n2", 4))
+        assert put(state, *"abcdef") == ["n1"] * 6
+
+
+def test_a_gang_that_fits_on_busy_nodes_only_is_placed() -> None:
+    state = cluster(1, 1)
+    put(state, "a", "b")
+    for uid in ("m1", "m2", "m3"):
+        apply(state, pod(uid, SMALL), state.seq + 1)
+    board = Board(state)
+    board.begin()
+    found = place_whole([state.pods[uid].fact for uid in ("m1", "m2", "m3")], board)
+    board.end()
+    assert isinstance(found, Whole)
+
+
+def test_both_rankers_take_the_busy_node_when_there_is_no_other() -> None:
+    state = cluster(1)
+    put(state, "a", "b")
+    big = request(wants(12_000, 50, 3))
+    apply(state, node("n2", 1, rv=7), state.seq + 1)
+    apply(state, pod("big", big), state.seq + 1)
+    assert chosen(state, state.pods["big"].fact).node == "n1"  # type: ignore[union-attr]
+
+
+def test_an_explanation_says_how_many_wait() -> None:
+    state = cluster(2)
+    put(state, "a", "b")
+    apply(state, pod("c", SMALL), state.seq + 1)
+    steps = node_steps(state, state.nodes["n1"], SMALL)
+    said = {step.step: step.detail for step in steps.host}
+    assert said["pluginBacklog"] == (
+        "2 pods wait for its device plugin, so it is passed over while another node takes the pod"
+    )
+    assert steps.verdict == "fits"
+    assert "pluginBacklog" not in {
+        step.step for step in node_steps(state, state.nodes["n2"], SMALL).host
+    }
