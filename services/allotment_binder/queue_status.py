@@ -18,7 +18,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.model import CHARGED_SET, QueueView
 from allotment.core.queues.reckoning import Reckoning, Share
 from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, total_of
-from allotment.core.queues.round.views import Views
+from allotment.core.queues.round.views import Views, view_of
 
 WRITE_EVERY_S = 1.0
 NO_STATUS = frozenset((400, 422))
@@ -43,7 +43,7 @@ class QueueUse:
         else:
             self._reckoning.forget(changed)
         queues = {queue.name: queue for queue in views.queues()}
-        books = self._reckoning.books(queues, self._share)
+        books = self._reckoning.books(queues, views.jobs.get, self._share)
         held: dict[str, list[Resources]] = {name: [] for name in queues}
         for name, book in books.items():
             if book.allocated:
@@ -52,12 +52,10 @@ class QueueUse:
         known = self.state.queues
         return {name: quantities(total_of(held[name])) for name in sorted(known)}
 
-    def _share(self, uid: str) -> tuple[str, Share] | None:
-        job = self._views.jobs.get(uid)
-        if job is None:
-            return None
-        held = [task.request for task in job.tasks if task.status in CHARGED_SET]
-        return job.queue, Share(allocated=total_of(held) if held else NOTHING)
+    def _share(self, uid: str) -> Share:
+        tasks = view_of(self._views.jobs[uid]).tasks
+        held = [task.request for task in tasks if task.status in CHARGED_SET]
+        return Share(allocated=total_of(held) if held else NOTHING)
 
 
 def _chain(queues: Mapping[str, QueueView], name: str) -> Iterable[str]:

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.plugins.base import Key, Order
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
@@ -224,8 +223,7 @@ class Lines:
             self._sort_all(session)
         else:
             changed = set(names)
-            waiting = (job for uid in changed if (job := world.jobs.get(uid)) and _waits(job))
-            for name, position in self._positions_of(session, waiting):
+            for name, position in self._positions_of(session, world.waiting(changed)):
                 self._put(position.entry.uid, name, position)
                 changed.discard(position.entry.uid)
                 self.sorted_in += 1
@@ -276,7 +274,7 @@ class Lines:
     def _sort_all(self, session: Session) -> None:
         self._positions.clear()
         self._all.clear()
-        for name, position in self._positions_of(session, filter(_waits, session.jobs.values())):
+        for name, position in self._positions_of(session, session.world.waiting(session.jobs)):
             self._positions[position.entry.uid] = name, position
             self._all.setdefault(name, Line()).add(position)
         self._open = {name: line.copy() for name, line in self._all.items()}
@@ -308,10 +306,3 @@ class Lines:
 
 def _by_arrival(found: tuple[str, Position]) -> Entry:
     return found[1].entry
-
-
-def _waits(job: Job) -> bool:
-    """Whether a job waits at its queue's gate, or some of its pods for places."""
-    return job.phase in WAITING or any(
-        task.status is Status.PENDING and not task.gated for task in job.view.tasks
-    )

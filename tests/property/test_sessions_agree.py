@@ -164,7 +164,7 @@ def picture(session: Session) -> dict[str, object]:
     return {
         "jobs": {uid: (job.view, picture_of_job(job)) for uid, job in world.jobs.items()},
         "queues": {name: sorted(jobs) for name, jobs in world.by_queue.items()},
-        "at gate": sorted(world.at_gate),
+        "at gate": sorted(job.uid for job in world.at_gate(world.jobs)),
         "unplaced": sorted(session.unplaced),
         "job of": {uid: job.uid for uid, job in world.job_of.items()},
         "cluster": world.cluster,

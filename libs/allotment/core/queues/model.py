@@ -5,7 +5,9 @@ is a PodGroup and its pods, a *task* is one of these pods, a *role* is what its 
 Times are moments that somebody recorded (Unix milliseconds); nothing here looks at a clock.
 """
 
+from collections.abc import Callable, Hashable
 from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
@@ -165,6 +167,69 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     is_precise: bool = False
     sub_groups: tuple[SubGroupRule, ...] = ()
     topology: TaskTopology | None = None
+
+    @property
+    def kind(self) -> None:
+        """No other job is known to count for the same; see `Lone.kind`."""
+        return None
+
+    @property
+    def task_uids(self) -> tuple[str, ...]:
+        return tuple(task.uid for task in self.tasks)
+
+    @property
+    def is_at_gate(self) -> bool:
+        return self.phase in WAITING
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits at its queue's gate, or some of its pods for places."""
+        return self.phase in WAITING or any(
+            task.status is Status.PENDING and not task.gated for task in self.tasks
+        )
+
+
+class Lone:
+    """A pod without a PodGroup, as much of its `JobView` as a round asks of all that wait or run.
+
+    There are thousands of them, and a round tries a few hundred. `make` makes the view, once
+    somebody asks for more. Those of a `kind` count for the same in the books of their queue, so
+    they are counted and not looked at one by one.
+    """
+
+    __slots__ = (
+        "created_ms",
+        "is_at_gate",
+        "is_waiting",
+        "kind",
+        "make",
+        "queue",
+        "task_uids",
+        "uid",
+    )
+
+    is_single: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        uid: str,
+        task: str,
+        queue: str,
+        created_ms: int,
+        kind: Hashable,
+        make: Callable[[], JobView],
+        *,
+        is_at_gate: bool,
+        is_waiting: bool,
+    ) -> None:
+        self.uid = uid
+        self.task_uids = (task,)
+        self.queue = queue
+        self.created_ms = created_ms
+        self.kind = kind
+        self.make = make
+        self.is_at_gate = is_at_gate
+        self.is_waiting = is_waiting
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

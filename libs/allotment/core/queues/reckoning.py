@@ -1,11 +1,12 @@
 """What queues have and have promised, kept up to date job by job.
 
 What a job adds to the books of its queue is counted when the job is new or changed; the sums are
-those that counting everything anew would give.
+those that counting everything anew would give. Jobs of a kind are counted: of a thousand lone pods
+that ask for the same one is looked at, and what it adds is added a thousand times at once.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 from allotment.core.queues.resources import NOTHING, Resources, Tally
 
@@ -39,13 +40,37 @@ class Share(NamedTuple):
     inqueue: Resources = NOTHING
 
 
+_KINDS_MAX = 4096
+"""So many kinds are remembered. Those that are forgotten are asked about once more."""
+
+
+class Countable(Protocol):
+    """A job as far as it is counted: its queue, and of what kind it is (None: of none)."""
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def kind(self) -> Hashable | None: ...
+
+
+class _Entry:
+    """What one job adds, or each of a kind. Two are equal only if they are the same one."""
+
+    __slots__ = ("queue", "share")
+
+    def __init__(self, queue: str, share: Share) -> None:
+        self.queue = queue
+        self.share = share
+
+
 class Reckoning:
     """The shares of all jobs as one plugin counts them, added up by queue."""
 
-    __slots__ = ("_shares", "_stale", "_tallies")
-
     def __init__(self, jobs: Iterable[str]) -> None:
-        self._shares: dict[str, tuple[str, Share]] = {}
+        self._entries: dict[str, _Entry] = {}
+        """By job, what was added for it."""
+        self._kinds: dict[Hashable, _Entry] = {}
         self._tallies: dict[str, tuple[Tally, Tally, Tally, Tally]] = {}
         self._stale = set(jobs)
 
@@ -54,29 +79,45 @@ class Reckoning:
         self._stale.update(jobs)
 
     def books(
-        self, queues: Collection[str], share_of: Callable[[str], tuple[str, Share] | None]
+        self,
+        queues: Collection[str],
+        job_of: Callable[[str], Countable | None],
+        share_of: Callable[[str], Share],
     ) -> dict[str, QueueBook]:
-        """The books of these queues. `share_of` tells a job's queue and share, if there is such a
-        job; it is asked only for those that changed.
+        """The books of these queues. `job_of` tells if there is such a job; `share_of`, what it
+        adds, is asked only for those that changed, and of a kind for the first.
         """
+        changes: dict[_Entry, int] = {}
+        entries, kinds = self._entries, self._kinds
         for uid in self._stale:
-            known = self._shares.pop(uid, None)
-            if known is not None:
-                for tally, part in self._parts(*known):
-                    tally.remove(part)
-            now = share_of(uid)
-            if now is not None:
-                self._shares[uid] = now
-                for tally, part in self._parts(*now):
-                    tally.add(part)
+            before = entries.pop(uid, None)
+            if before is not None:
+                changes[before] = changes.get(before, 0) - 1
+            job = job_of(uid)
+            if job is None:
+                continue
+            kind = job.kind
+            now = None if kind is None else kinds.get(kind)
+            if now is None:
+                now = _Entry(job.queue, share_of(uid))
+                if kind is not None:
+                    if len(kinds) >= _KINDS_MAX:
+                        kinds.clear()
+                    kinds[kind] = now
+            entries[uid] = now
+            changes[now] = changes.get(now, 0) + 1
         self._stale.clear()
+        for entry, times in changes.items():
+            if times:
+                for tally, part in self._parts(entry):
+                    tally.add(part, times)
         return {name: self._book(name) for name in queues}
 
-    def _parts(self, queue: str, share: Share) -> Iterator[tuple[Tally, Resources]]:
-        tallies = self._tallies.get(queue)
+    def _parts(self, entry: _Entry) -> Iterator[tuple[Tally, Resources]]:
+        tallies = self._tallies.get(entry.queue)
         if tallies is None:
-            tallies = self._tallies[queue] = Tally(), Tally(), Tally(), Tally()
-        for tally, part in zip(tallies, share, strict=True):
+            tallies = self._tallies[entry.queue] = Tally(), Tally(), Tally(), Tally()
+        for tally, part in zip(tallies, entry.share, strict=True):
             if part is not NOTHING:
                 yield tally, part
 

@@ -218,23 +218,18 @@ class Tally:
         """By name, how many parts name it."""
         self._total: Resources | None = None
 
-    def add(self, part: Resources) -> None:
+    def add(self, part: Resources, times: int = 1) -> None:
+        """Add a part so many times; below 0: take it out, as often as it was added at most."""
         self._total = None
         amounts, parts = self._amounts, self._parts
         for name, amount in part._amounts.items():
-            amounts[name] = amounts.get(name, 0) + amount
-            parts[name] = parts.get(name, 0) + 1
-
-    def remove(self, part: Resources) -> None:
-        """Take out a part that was added."""
-        self._total = None
-        amounts, parts = self._amounts, self._parts
-        for name, amount in part._amounts.items():
-            parts[name] -= 1
-            if parts[name]:
-                amounts[name] -= amount
+            number = parts.get(name, 0) + times
+            if number:
+                parts[name] = number
+                amounts[name] = amounts.get(name, 0) + amount * times
             else:
-                del amounts[name], parts[name]
+                amounts.pop(name, None)
+                parts.pop(name, None)
 
     def amounts(self) -> Resources:
         if self._total is None:

@@ -20,13 +20,19 @@ def _minimum(job: Job) -> Resources:
 
 
 def open_books(
-    world: World, by: str, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _minimum
+    world: World,
+    by: str,
+    of_task: TaskMeasure = _asked,
+    of_minimum: JobMeasure = _minimum,
+    *,
+    by_kind: bool = True,
 ) -> dict[str, QueueBook]:
     """The books of every queue as the session opens; what a task counts for is the caller's.
 
-    `by` is the plugin that counts: what a job counts for is remembered under its name.
+    `by` is the plugin that counts: what a job counts for is remembered under its name. Where it
+    goes by more than amounts and phases, lone pods are not counted `by_kind`.
     """
-    return world.reckon(by, lambda job: share_of(job, of_task, of_minimum))
+    return world.reckon(by, lambda job: share_of(job, of_task, of_minimum), by_kind=by_kind)
 
 
 def share_of(job: Job, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _minimum) -> Share:

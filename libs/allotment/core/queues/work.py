@@ -4,8 +4,7 @@ A session changes these and nothing else, and takes its changes back as it is cl
 not change meanwhile serves the next one.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from allotment.core.ledger.changes import Trail
@@ -14,9 +13,9 @@ from allotment.core.queues.model import (
     CHARGED_SET,
     READY_SET,
     VALID_SET,
-    WAITING,
     Cluster,
     JobView,
+    Lone,
     QueueView,
     Status,
     SubGroupRule,
@@ -27,6 +26,22 @@ from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
 from allotment.core.queues.resources import NOTHING, Resources
 
 _Made = TypeVar("_Made")
+_Key = TypeVar("_Key")
+
+
+class _Counts(dict[_Key, int]):
+    """How many there are of each; of what is not named, none. Cheaper to make than a Counter."""
+
+    def __missing__(self, key: _Key) -> int:
+        return 0
+
+    def move(self, key: _Key, number: int) -> None:
+        """Count so many more, or fewer; what is not there any more is not named."""
+        now = self[key] + number
+        if now:
+            self[key] = now
+        else:
+            del self[key]
 
 
 class Job:
@@ -56,12 +71,12 @@ class Job:
         self.status: dict[str, Status] = {}
         self.given: dict[str, str] = {}
         """Task uid → the node that the session gave it."""
-        self.counts: Counter[Status] = Counter()
-        self.role_counts: dict[str, Counter[Status]] = {}
-        self.role_best_effort: Counter[str] = Counter()
-        self.sub_counts: dict[tuple[str, str], Counter[Status]] = {}
+        self.counts = _Counts[Status]()
+        self.role_counts: dict[str, _Counts[Status]] = {}
+        self.role_best_effort = _Counts[str]()
+        self.sub_counts: dict[tuple[str, str], _Counts[Status]] = {}
         """By sub group, like `role_counts`."""
-        self.sub_best_effort: Counter[tuple[str, str]] = Counter()
+        self.sub_best_effort = _Counts[tuple[str, str]]()
         self.best_effort_pending = 0
         self.ready_count = 0
         self.role_minima = dict(view.min_task_member)
@@ -129,20 +144,86 @@ class Job:
         return before
 
     def _count(self, task: Task, status: Status, sign: int) -> None:
-        self.counts[status] += sign
+        self.counts.move(status, sign)
         if status in READY_SET:
             self.ready_count += sign
         if task.role:
-            self.role_counts.setdefault(task.role, Counter())[status] += sign
+            self.role_counts.setdefault(task.role, _Counts()).move(status, sign)
         if task.sub_group[0]:
-            self.sub_counts.setdefault(task.sub_group, Counter())[status] += sign
+            self.sub_counts.setdefault(task.sub_group, _Counts()).move(status, sign)
         if status is Status.PENDING and task.is_best_effort and not task.gated:
             self.best_effort_pending += sign
-            self.role_best_effort[task.role] += sign
-            self.sub_best_effort[task.sub_group] += sign
+            self.role_best_effort.move(task.role, sign)
+            self.sub_best_effort.move(task.sub_group, sign)
         if status in CHARGED_SET:
-            change = self.allocated.plus if sign > 0 else self.allocated.minus
-            self.allocated = change(task.request)
+            if sign < 0:
+                self.allocated = self.allocated.minus(task.request)
+            elif self.allocated:
+                self.allocated = self.allocated.plus(task.request)
+            else:
+                self.allocated = task.request
+
+
+class _Jobs(Mapping[str, Job]):
+    """The jobs of a world by uid, each made of its source when somebody asks for it.
+
+    `opened` counts those that were made.
+    """
+
+    __slots__ = ("_made", "opened", "sources")
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.sources: dict[str, JobView | Lone] = {}
+        self._made: dict[str, Job] = {}
+
+    def __getitem__(self, uid: str) -> Job:
+        made = self._made.get(uid)
+        if made is None:
+            source = self.sources[uid]
+            self.opened += 1
+            made = self._made[uid] = Job(source.make() if isinstance(source, Lone) else source)
+        return made
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self.sources
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sources)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def add(self, source: JobView | Lone, known: "_Jobs | None") -> None:
+        """Add a job; one that was made of the very same source among the `known` is used again."""
+        uid = source.uid
+        self.sources[uid] = source
+        if known is not None and known.sources.get(uid) is source and uid in known._made:
+            self._made[uid] = known._made[uid]
+
+    def drop(self, uid: str) -> JobView | Lone | None:
+        """Forget a job; what it was made of, if it was there."""
+        self._made.pop(uid, None)
+        return self.sources.pop(uid, None)
+
+
+class _JobOf(Mapping[str, Job]):
+    """The job of each task."""
+
+    __slots__ = ("_jobs", "_uids")
+
+    def __init__(self, jobs: _Jobs, uids: Mapping[str, str]) -> None:
+        self._jobs = jobs
+        self._uids = uids
+
+    def __getitem__(self, task: str) -> Job:
+        return self._jobs[self._uids[task]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._uids)
+
+    def __len__(self) -> int:
+        return len(self._uids)
 
 
 class World:
@@ -153,37 +234,47 @@ class World:
     """
 
     __slots__ = (
+        "_at_gate",
+        "_jobs",
         "_kept",
         "_orders",
         "_places",
         "_reckonings",
-        "at_gate",
+        "_tasks",
         "by_queue",
         "children",
         "cluster",
         "job_of",
         "jobs",
         "now_ms",
-        "opened",
         "queues",
         "trail",
         "unplaced",
     )
 
-    def __init__(self, view: View, known: Mapping[str, Job] | None = None) -> None:
-        """`known` are jobs of another world: those whose view is the same are used again."""
+    def __init__(
+        self,
+        view: View,
+        known: "World | None" = None,
+        jobs: Iterable[JobView | Lone] | None = None,
+    ) -> None:
+        """`jobs` are those of the view, where some of them are not made yet; without, it has all.
+        Jobs of a `known` world whose view is the same are used again.
+        """
         self.cluster: Cluster = view.cluster
         self.now_ms = view.now_ms
-        self.opened = 0
         self.queues: dict[str, QueueView] = {queue.name: queue for queue in view.queues}
-        self.jobs: dict[str, Job] = {}
-        self.by_queue: dict[str, dict[str, Job]] = {}
-        """The queues that have jobs, and these by uid."""
-        self.at_gate: dict[str, Job] = {}
-        """The jobs that were not let in as the session opened."""
+        self._jobs = _Jobs()
+        self.jobs: Mapping[str, Job] = self._jobs
+        self.by_queue: dict[str, dict[str, None]] = {}
+        """The queues that have jobs, and the uids of these."""
+        self._at_gate: dict[bool, dict[str, None]] = {False: {}, True: {}}
+        """The jobs that were not let in as the session opened, and apart (True) the lone pods."""
         self.unplaced: dict[str, JobView] = {}
         """Those whose queue does not exist."""
-        self.job_of: dict[str, Job] = {}
+        self._tasks: dict[str, str] = {}
+        """Task uid → the uid of its job."""
+        self.job_of: Mapping[str, Job] = _JobOf(self._jobs, self._tasks)
         """Task uid → its job."""
         self.trail = Trail()
         """The jobs that changed from session to session."""
@@ -196,12 +287,16 @@ class World:
             parent = self.parent(queue.name)
             if parent:
                 self.children.setdefault(parent, []).append(queue.name)
-        known = known or {}
-        for job in view.jobs:
-            old = known.get(job.uid)
-            self._add(job, old if old is not None and old.view is job else None)
+        for job in view.jobs if jobs is None else jobs:
+            self._add(job, None if known is None else known._jobs)
 
-    def follow(self, changed: Mapping[str, JobView | None], cluster: Cluster, now_ms: int) -> None:
+    @property
+    def opened(self) -> int:
+        return self._jobs.opened
+
+    def follow(
+        self, changed: Mapping[str, JobView | Lone | None], cluster: Cluster, now_ms: int
+    ) -> None:
         """Take over what changed since the last session, which was closed: jobs that are new, other
         or gone (None), and what the cluster has. The queues are the same.
         """
@@ -218,45 +313,66 @@ class World:
         for uid in changed:
             self.trail.add(uid)
 
-    def _add(self, view: JobView, known: Job | None = None) -> None:
-        if view.queue not in self.queues:
-            self.unplaced[view.uid] = view
+    def _add(self, job: JobView | Lone, known: _Jobs | None = None) -> None:
+        uid, queue = job.uid, job.queue
+        if queue not in self.queues:
+            self.unplaced[uid] = job.make() if isinstance(job, Lone) else job
             return
-        if known is None:
-            self.opened += 1
-            known = Job(view)
-        self.jobs[view.uid] = self.by_queue.setdefault(view.queue, {})[view.uid] = known
-        if view.phase in WAITING:
-            self.at_gate[view.uid] = known
-        self.job_of.update(dict.fromkeys(known.tasks, known))
+        names = self.by_queue.get(queue)
+        if names is None:
+            names = self.by_queue[queue] = {}
+        names[uid] = None
+        self._jobs.add(job, known)
+        for task in job.task_uids:
+            self._tasks[task] = uid
+        if job.is_at_gate:
+            self._at_gate[job.is_single][uid] = None
 
     def _remove(self, uid: str) -> None:
         self.unplaced.pop(uid, None)
         self._orders.pop(uid, None)
         self._places.pop(uid, None)
-        job = self.jobs.pop(uid, None)
+        job = self._jobs.drop(uid)
         if job is None:
             return
-        self.at_gate.pop(uid, None)
-        del self.by_queue[job.queue][uid]
-        if not self.by_queue[job.queue]:
+        for task in job.task_uids:
+            self._tasks.pop(task, None)
+        for waiting in self._at_gate.values():
+            waiting.pop(uid, None)
+        names = self.by_queue[job.queue]
+        del names[uid]
+        if not names:
             del self.by_queue[job.queue]
-        for task in job.tasks:
-            self.job_of.pop(task, None)
 
-    def reckon(self, by: str, share_of: Callable[[Job], Share]) -> dict[str, QueueBook]:
+    def waiting(self, uids: Iterable[str]) -> Iterator[Job]:
+        """Those of these jobs that are there, and wait at their queue's gate or for places."""
+        for uid in uids:
+            source = self._jobs.sources.get(uid)
+            if source is not None and source.is_waiting:
+                yield self._jobs[uid]
+
+    def at_gate(self, singles: Collection[str]) -> list[Job]:
+        """The jobs that were not let in as the session opened; of lone pods only these."""
+        lone = self._at_gate[True]
+        names = [*self._at_gate[False], *(uid for uid in singles if uid in lone)]
+        return [self._jobs[uid] for uid in names]
+
+    def reckon(
+        self, by: str, share_of: Callable[[Job], Share], *, by_kind: bool = True
+    ) -> dict[str, QueueBook]:
         """The books of every queue as the session opens. What a job counts for is remembered under
-        the name `by`, so it has to follow from the job, the queues, and what cards there are.
+        the name `by`, so it has to follow from the job, the queues, and what cards there are; with
+        `by_kind` it is the same for all lone pods of a kind.
         """
         reckoning = self._reckonings.get(by)
         if reckoning is None:
             reckoning = self._reckonings[by] = Reckoning(self.jobs)
+        jobs = self._jobs
+        job_of = jobs.sources.get if by_kind else self._view_of
+        return reckoning.books(self.queues, job_of, lambda uid: share_of(jobs[uid]))
 
-        def share(uid: str) -> tuple[str, Share] | None:
-            job = self.jobs.get(uid)
-            return None if job is None else (job.queue, share_of(job))
-
-        return reckoning.books(self.queues, share)
+    def _view_of(self, uid: str) -> JobView | None:
+        return self._jobs[uid].view if uid in self._jobs else None
 
     def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
         """What a plugin makes of the queues and of what the cluster has: as long as both are the
@@ -327,4 +443,4 @@ class World:
         return any(name in self.queues[above].capability for above in self.chain(queue))
 
     def jobs_of(self, queue: str) -> list[Job]:
-        return list(self.by_queue.get(queue, {}).values())
+        return [self.jobs[uid] for uid in self.by_queue.get(queue, ())]

@@ -30,8 +30,8 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
     without a group only these `singles` are asked about.
     """
     waiting: dict[str, list[Job]] = {}
-    for job in session.world.at_gate.values():
-        if job.phase in WAITING and (not job.view.is_single or job.uid in singles):
+    for job in session.world.at_gate(singles):
+        if job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
     for name, jobs in waiting.items():
         waiting[name] = session.in_job_order(jobs)[::-1]  # the best at the end

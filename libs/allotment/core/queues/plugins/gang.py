@@ -10,7 +10,7 @@ more pods, one by one.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from allotment.core.queues.answers import PERMIT, No, Vote
@@ -70,7 +70,7 @@ def is_starving(job: Job) -> bool:
     return job.ready_count + job.pipelined_count < job.view.min_member
 
 
-def surplus(job_of: dict[str, Job], candidates: Iterable[Task]) -> list[Task]:
+def surplus(job_of: Mapping[str, Job], candidates: Iterable[Task]) -> list[Task]:
     """Those of the candidates that their jobs can lose and still have their minimum, roles' too."""
     left: dict[str, int] = {}
     left_of_role: dict[tuple[str, str], int] = {}

@@ -1,5 +1,7 @@
 """Groups, pods and queues of the state as plain values for the order and quota plugins."""
 
+from functools import lru_cache, partial
+
 from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
 from allotment.core.ledger.model import RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import FAMILIES
@@ -10,6 +12,7 @@ from allotment.core.queues.eligible import class_of
 from allotment.core.queues.model import (
     WAITING,
     JobView,
+    Lone,
     NodeGroups,
     Phase,
     QueueView,
@@ -36,6 +39,11 @@ CARD_QUOTA = tuple(family.name for family in FAMILIES.values() if family.has_car
 _PHASES = {phase.value: phase for phase in Phase}
 
 
+_REQUESTS_MAX = 4096
+"""So many requests are remembered with what pods count for that have them."""
+
+
+@lru_cache(_REQUESTS_MAX)
 def _amounts_of(request: PodRequest) -> Resources:
     """What a pod counts for, in the units of `queues.resources`."""
     found: dict[str, int] = {PODS: 1}
@@ -117,12 +125,6 @@ def single(state: ClusterState, pod: Pod) -> JobView:
     if not pod.fact.queue:
         return _single_before_v5(state, pod)
     fact, task = pod.fact, _task(state, pod)
-    if pod.allocation is not None:
-        phase = Phase.RUNNING
-    elif "enqueue" in state.policy.actions and SINGLE + fact.uid not in state.nominated:
-        phase = Phase.PENDING
-    else:
-        phase = Phase.INQUEUE
     found = class_of(state, fact.priority_class)
     return JobView(
         uid=SINGLE + fact.uid,
@@ -131,12 +133,42 @@ def single(state: ClusterState, pod: Pod) -> JobView:
         queue=fact.queue,
         priority=0 if found is None else found.value,
         created_ms=fact.created_ms,
-        phase=phase,
+        phase=_phase(state, pod),
         min_resources=_amounts_of(fact.request),
         tasks=(task,),
         preempts=found is None or found.preempts,
         is_single=True,
         is_precise=True,
+    )
+
+
+def _phase(state: ClusterState, pod: Pod) -> Phase:
+    """Where a pod without a group stands in its queue."""
+    if pod.allocation is not None:
+        return Phase.RUNNING
+    if "enqueue" in state.policy.actions and SINGLE + pod.fact.uid not in state.nominated:
+        return Phase.PENDING
+    return Phase.INQUEUE
+
+
+def lone(state: ClusterState, pod: Pod) -> JobView | Lone:
+    """A pod without a group, as much of it as is asked of all. Ask on while the state stays."""
+    fact = pod.fact
+    if not fact.queue:
+        return _single_before_v5(state, pod)
+    phase, status = _phase(state, pod), _status(state, pod)
+    # all that its shares depend on; `single` takes what it asks for at least from the request
+    kind = fact.queue, phase, status, fact.request, _counted(state, pod)
+    is_at_gate = phase in WAITING
+    return Lone(
+        SINGLE + fact.uid,
+        fact.uid,
+        fact.queue,
+        fact.created_ms,
+        kind,
+        partial(single, state, pod),
+        is_at_gate=is_at_gate,
+        is_waiting=is_at_gate or (status is Status.PENDING and not fact.gated),
     )
 
 
@@ -208,7 +240,7 @@ def _counted(state: ClusterState, pod: Pod) -> Resources:
     found: dict[str, int] = {}
     for family in FAMILIES.values():
         names = family.quota_names(state.devices)
-        if names is None or not any(name in amounts for name in names):
+        if names is None or (names[0] not in amounts and names[1] not in amounts):
             continue
         if pod.allocation is not None:
             held = [h for h in pod.allocation.quota_holdings if h.family == family.name]
@@ -221,7 +253,13 @@ def _counted(state: ClusterState, pod: Pod) -> Resources:
             )
         each = zip(names, real, strict=True)
         found.update((name, n * MILLI) for name, n in each if name in amounts)
-    return Resources({**amounts, **found}) if found else amounts
+    return _with_real(pod.fact.request, tuple(found.items())) if found else amounts
+
+
+@lru_cache(_REQUESTS_MAX)
+def _with_real(request: PodRequest, real: tuple[tuple[str, int], ...]) -> Resources:
+    """A request's amounts with what is really taken of some."""
+    return Resources({**_amounts_of(request), **dict(real)})
 
 
 def _held_cards(state: ClusterState, pod: Pod) -> Resources:

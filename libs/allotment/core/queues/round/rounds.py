@@ -95,9 +95,8 @@ class Rounds:
         made_from = self._tiers, cluster.cards, cluster.share_resources, queues
         world = self._world
         if world is None or changed is None or made_from != self._made_from:
-            jobs = tuple(views.jobs.values())
-            view = View(cluster=cluster, queues=queues, jobs=jobs, now_ms=views.now_ms)
-            world = self._world = World(view, None if world is None else world.jobs)
+            view = View(cluster=cluster, queues=queues, now_ms=views.now_ms)
+            world = self._world = World(view, world, views.jobs.values())
             self._made_from = made_from
         else:
             jobs_now = {uid: views.jobs.get(uid) for uid in changed}

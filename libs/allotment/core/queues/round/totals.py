@@ -64,7 +64,7 @@ class Totals:
             self.counted += 1
             before = self._used_on.pop(row, None)
             if before is not None:
-                self._used.remove(before)
+                self._used.add(before, -1)
             node = state.rows[row]
             if node is not None and node.fact is not None and node.allocations:
                 now = self._used_on[row] = Resources(dict(_use(node, node.fact)))

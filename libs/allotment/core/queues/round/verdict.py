@@ -427,7 +427,7 @@ def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
         members=members,
         wanted=max(job.view.min_member - job.ready_count, 0),
         invalid=session.job_valid(job),
-        is_completed=job.counts.total() > 0
+        is_completed=bool(job.status)
         and all(status in COMPLETED_SET for status in job.status.values()),
         is_ready=session.job_ready(job),
         asked=tuple(dict.fromkeys(bounded(request, bounds) for request in due)),

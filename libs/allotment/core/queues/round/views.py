@@ -13,14 +13,14 @@ from heapq import heapify, heappop, heappush
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.queues.model import WAITING, Cluster, JobView, QueueView, View
+from allotment.core.queues.model import Cluster, JobView, Lone, QueueView, View
 from allotment.core.queues.resources import NOTHING
 from allotment.core.queues.round.members import (
     is_made_for_pods,
     job_of,
     left_over,
+    lone,
     queue_of,
-    single,
 )
 from allotment.core.queues.round.totals import Totals
 from allotment_proto.events import QueueObserved
@@ -29,14 +29,17 @@ from allotment_proto.events import QueueObserved
 class Views:
     """Views of one state, with what did not change kept from the last one.
 
-    `made` counts the views of jobs that were made.
+    Those of lone pods are made when somebody asks for them (`Lone`). `made` counts the jobs that
+    were looked at.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.made = 0
         self.totals = Totals(state)
-        self._jobs: dict[str, JobView] = {}
+        self._jobs: dict[str, JobView | Lone] = {}
+        self._moments: dict[str, int] = {}
+        """By job, when it was made."""
         self._at_gate: set[str] = set()
         self._created = _Latest()
         self._followed = -1
@@ -44,7 +47,7 @@ class Views:
         self._queues: dict[str, tuple[QueueObserved, QueueView]] = {}
 
     @property
-    def jobs(self) -> Mapping[str, JobView]:
+    def jobs(self) -> Mapping[str, JobView | Lone]:
         """The jobs by uid, as they were when this last followed."""
         return self._jobs
 
@@ -54,7 +57,7 @@ class Views:
         return View(
             cluster=self.cluster(),
             queues=self.queues(),
-            jobs=tuple(self._jobs[uid] for uid in sorted(self._jobs)),
+            jobs=tuple(view_of(self._jobs[uid]) for uid in sorted(self._jobs)),
             now_ms=self.now_ms,
         )
 
@@ -68,6 +71,7 @@ class Views:
         if names is None or weighed_otherwise or made_from != self._made_from:
             self._made_from = made_from
             self._jobs.clear()
+            self._moments.clear()
             self._at_gate.clear()
             self._created = _Latest()
             for uid in _all_jobs(state):
@@ -102,20 +106,25 @@ class Views:
         return max(self.state.time_ms, self._created.value)
 
     def _look_at(self, uid: str) -> None:
-        before, now = self._jobs.pop(uid, None), self._made(uid)
-        if before is not None and (now is None or now.created_ms != before.created_ms):
-            self._created.remove(before.created_ms)
+        now = self._made(uid)
+        before_ms, now_ms = self._moments.get(uid), None
         self._at_gate.discard(uid)
         if now is None:
-            return
-        self._jobs[uid] = now
-        if before is None or now.created_ms != before.created_ms:
-            self._created.add(now.created_ms)
-        if now.phase in WAITING:
-            self._at_gate.add(uid)
+            self._jobs.pop(uid, None)
+            self._moments.pop(uid, None)
+        else:
+            self._jobs[uid] = now
+            if now.is_at_gate:
+                self._at_gate.add(uid)
+            now_ms = self._moments[uid] = now.created_ms
+        if before_ms != now_ms:
+            if before_ms is not None:
+                self._created.remove(before_ms)
+            if now_ms is not None:
+                self._created.add(now_ms)
 
-    def _made(self, uid: str) -> JobView | None:
-        """A job's view; None if there is no such job."""
+    def _made(self, uid: str) -> JobView | Lone | None:
+        """A job; None if there is none of the name."""
         state = self.state
         self.made += 1
         if uid.startswith(SINGLE):
@@ -126,7 +135,7 @@ class Views:
                 counts = pod.fact.uid in state.pending
             else:
                 counts = pod.fact.scheduler in state.policy.scheduler_names
-            return single(state, pod) if counts else None
+            return lone(state, pod) if counts else None
         group = state.groups.get(uid)
         if group is None:
             return None
@@ -142,6 +151,10 @@ class Views:
         if known is None or known[0] is not fact:
             known = self._queues[fact.name] = fact, queue_of(fact)
         return known[1]
+
+
+def view_of(job: JobView | Lone) -> JobView:
+    return job.make() if isinstance(job, Lone) else job
 
 
 class _Latest:
