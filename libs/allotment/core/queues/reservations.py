@@ -178,6 +178,8 @@ class HoldsInForce:
     def __init__(self, session: Session, holds: Sequence[Hold]) -> None:
         self._session = session
         self._holds = holds
+        self._usual: dict[str, Limits] = {}
+        """By queue, while nothing is held."""
         self._promises = [hold for hold in holds if hold.promised]
         self._places = {hold.job: dict(hold.promised) for hold in self._promises}
 
@@ -190,6 +192,12 @@ class HoldsInForce:
     def limits(self, job: Job) -> Limits:
         """Where the job's tasks may go: what its queue may use, without what is others'."""
         session = self._session
+        if not self._holds:
+            known = self._usual.get(job.queue)
+            if known is None:
+                known = Limits(rules=session.node_rules(job), points=session.node_points(job))
+                self._usual[job.queue] = known
+            return known
         excluded = tuple(
             Excluded(
                 KEPT_FOR_PREEMPTOR if hold.promised else HELD_FOR_GANG,
@@ -210,6 +218,8 @@ class HoldsInForce:
         cards = self.cards(job, task)
         points = self._session.card_points(job, task) if cards else None
         bucket = self._session.bucket_points(job, task)
+        if cards is None and bucket is None:
+            return limits
         return limits._replace(cards=cards, card_points=points, bucket=bucket)
 
     def closed(self, job: Job) -> No | None:

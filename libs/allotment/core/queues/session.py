@@ -14,6 +14,7 @@ from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, N
 from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.registry import Configured
+from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
@@ -56,6 +57,22 @@ class Session:
         self._charged = [p for p in self._all if type(p).charge is not Plugin.charge]
         """Those who keep books of what tasks take."""
         self._points: dict[str, list[list[Plugin]]] = {}
+        # the questions that are asked of every pod, as whom to call for each, in tier order
+        self._job_valid = [plugin.job_valid for plugin in self._flat("job_valid")]
+        self._job_ready = [plugin.job_ready for plugin in self._flat("job_ready")]
+        self._overused = [plugin.overused for plugin in self._flat("overused")]
+        self._allocatable = [plugin.allocatable for plugin in self._flat("allocatable")]
+        self._cards = [
+            plugin.cards
+            for plugin in self._flat("allocatable")
+            if type(plugin).cards is not Plugin.cards
+        ]
+        self._bucket_points = [
+            plugin.bucket_points
+            for plugin in self._flat("node_order")
+            if type(plugin).bucket_points is not Plugin.bucket_points
+        ]
+        self._missing_beside = [plugin.missing_beside for plugin in self._flat("sub_job_ready")]
         self._journal: list[_Entry] = []
         self._let_in: list[Job] = []
         self._gate: dict[tuple[Hashable, ...], No | None] = {}
@@ -109,10 +126,10 @@ class Session:
         return (*parts, task.place_in_order)
 
     def job_valid(self, job: Job) -> No | None:
-        return votes.first_no(self._at("job_valid"), lambda plugin: plugin.job_valid(job))
+        return votes.first_no(self._job_valid, job)
 
     def job_ready(self, job: Job) -> bool:
-        return votes.all_agree(self._at("job_ready"), lambda plugin: plugin.job_ready(job))
+        return votes.all_agree(self._job_ready, job)
 
     def job_pipelined(self, job: Job) -> bool:
         return (
@@ -136,6 +153,22 @@ class Session:
             self._gate[key] = no
             return no
 
+    def all_enqueueable(self, jobs: Iterable[Job]) -> bool:
+        """Whether all of these may be let in, one after the other and in any order: what most
+        rounds find. False where it takes asking each.
+        """
+        asked: dict[str, dict[str, Amount]] = {}
+        for job in jobs:
+            least = job.view.min_resources
+            if least is not None:
+                # nobody's minimum below nothing makes room for others: the sum is never exceeded
+                add_to(
+                    asked.setdefault(job.queue, {}),
+                    least if job.view.is_single else least.beyond(NOTHING),
+                )
+        together = {queue: Resources(amounts) for queue, amounts in asked.items()}
+        return all(plugin.lets_all_in(together) for plugin in self._flat("job_enqueueable"))
+
     def let_in(self, job: Job) -> None:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
         self._gate.clear()
@@ -146,29 +179,23 @@ class Session:
         self._let_in.append(job)
 
     def overused(self, name: str) -> No | None:
-        queue = self.world.queues[name]
-        return votes.first_no(self._at("overused"), lambda plugin: plugin.overused(queue))
+        return votes.first_no(self._overused, self.world.queues[name])
 
     def allocatable(self, job: Job, task: Task) -> No | None:
-        queue = self.world.queues[job.queue]
-        return votes.first_no(
-            self._at("allocatable"), lambda plugin: plugin.allocatable(queue, job, task)
-        )
+        return votes.first_no(self._allocatable, self.world.queues[job.queue], job, task)
 
     def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
         """The cards for which there is quota, the preferred in front; None: any will do."""
         queue = self.world.queues[job.queue]
-        for plugin in self._flat("allocatable"):
-            cards = plugin.cards(queue, job, task)
+        for ask in self._cards:
+            cards = ask(queue, job, task)
             if cards is not None:
                 return cards
         return None
 
     def preemptive(self, job: Job, task: Task) -> No | None:
-        queue = self.world.queues[job.queue]
-        return votes.first_no(
-            self._at("preemptive"), lambda plugin: plugin.preemptive(queue, job, task)
-        )
+        asked = (plugin.preemptive for plugin in self._flat("preemptive"))
+        return votes.first_no(asked, self.world.queues[job.queue], job, task)
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """The candidates that may be evicted for a task of the same queue."""
@@ -200,8 +227,11 @@ class Session:
 
     def bucket_points(self, job: Job, task: Task) -> BucketPoints | None:
         """What nodes are worth to the task because of others of its job."""
-        found = (plugin.bucket_points(job, task) for plugin in self._flat("node_order"))
-        return next((points for points in found if points is not None), None)
+        for ask in self._bucket_points:
+            points = ask(job, task)
+            if points is not None:
+                return points
+        return None
 
     def node_points(self, job: Job) -> tuple[NodePoints, ...]:
         """What nodes are worth to the job's queue, by each plugin that says so."""
@@ -218,7 +248,7 @@ class Session:
         status = job.status
         ordered = self.world.in_order(job, self.task_key)
         found = [task for task in ordered if status[task.uid] is Status.PENDING]
-        if not job.view.sub_groups:
+        if len(found) < 2 or not job.view.sub_groups:
             return found
         first: dict[tuple[str, str], int] = {}
         for place, task in enumerate(found):
@@ -233,9 +263,7 @@ class Session:
         """How many pods, the task among them, have to be placed together so that its sub group is
         whole; 0 if it may be placed alone.
         """
-        return max(
-            (plugin.missing_beside(job, task) for plugin in self._flat("sub_job_ready")), default=0
-        )
+        return max((ask(job, task) for ask in self._missing_beside), default=0)
 
     def quota_ever_covers(self, job: Job) -> bool:
         """Whether the job would get its minimum if nobody else had anything of any quota."""
@@ -289,8 +317,13 @@ class Session:
             self._forget_keys(entry.job.queue)
 
     def close(self) -> None:
-        """Take back everything, so that another session can use the world."""
-        self.undo(0)
+        """Take back everything, so that another session can use the world. Not the plugins' books:
+        nobody asks this session again.
+        """
+        for entry in reversed(self._journal):
+            entry.job.move(entry.task, entry.before)
+            entry.job.given.pop(entry.task.uid, None)
+        self._journal.clear()
         for job in self._let_in:
             job.phase = job.view.phase
         self._let_in.clear()

@@ -11,13 +11,14 @@ never asked. `hidden_voters` finds those, so that whoever loads a configuration 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec
 
 from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import Task
 from allotment.core.queues.plugins.base import Plugin
 
 Tiers = Sequence[Sequence[Plugin]]
+_P = ParamSpec("_P")
 
 
 def poll(tiers: Tiers, ask: Callable[[Plugin], Vote | No]) -> No | None:
@@ -34,13 +35,19 @@ def poll(tiers: Tiers, ask: Callable[[Plugin], Vote | No]) -> No | None:
     return None
 
 
-def first_no(tiers: Tiers, ask: Callable[[Plugin], No | None]) -> No | None:
-    """The first refusal in tier order; None if all agree."""
-    return next((no for tier in tiers for plugin in tier if (no := ask(plugin)) is not None), None)
+def first_no(
+    asked: Iterable[Callable[_P, No | None]], *about: _P.args, **named: _P.kwargs
+) -> No | None:
+    """The first refusal of those who are asked, in tier order; None if all agree."""
+    for ask in asked:
+        no = ask(*about, **named)
+        if no is not None:
+            return no
+    return None
 
 
-def all_agree(tiers: Tiers, ask: Callable[[Plugin], bool]) -> bool:
-    return all(ask(plugin) for tier in tiers for plugin in tier)
+def all_agree(asked: Iterable[Callable[_P, bool]], *about: _P.args, **named: _P.kwargs) -> bool:
+    return all(ask(*about, **named) for ask in asked)
 
 
 def starving(tiers: Tiers, ask: Callable[[Plugin], bool]) -> bool:

@@ -120,7 +120,7 @@ def choose_cards(
         return ledger.blocked
     if not mode_fits(rules.selection, ledger.mode):
         return reasons.GPU_MODE_MISMATCH
-    cards = [Free(card) for card in ledger.cards]
+    cards = [Free(card) for card in ledger.cards if only is None or _is_given(only, family, card)]
     holdings: list[Holding] = []
     picks: list[Pick] = []
     taken: list[Free] = []
@@ -172,6 +172,11 @@ def choose_cards(
         if family.each_once:
             taken += chosen
     return Chosen(tuple(holdings), tuple(picks))
+
+
+def _is_given(only: Given, family: Family, card: Card) -> bool:
+    """Whether some container may have the card."""
+    return any(name == family.name and card.fact.id in ids for (name, _), ids in only.items())
 
 
 def _by_rank(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:

@@ -122,10 +122,11 @@ def allocate(
     heapq.heapify(order)
     while order:
         key, name = heapq.heappop(order)
-        now = session.queue_key(name)
-        if now != key:  # a relative got something meanwhile; what queues hold only grows
-            heapq.heappush(order, (now, name))
-            continue
+        if order:  # where a queue stands matters only among others
+            now = session.queue_key(name)
+            if now != key:  # a relative got something meanwhile; what queues hold only grows
+                heapq.heappush(order, (now, name))
+                continue
         jobs = round_.queues[name]
         overused = session.overused(name)
         if overused is not None:
@@ -135,7 +136,7 @@ def allocate(
         _, uid = heapq.heappop(jobs)
         yield round_.turn(session.jobs[uid])
         if jobs:
-            heapq.heappush(order, (session.queue_key(name), name))
+            heapq.heappush(order, (session.queue_key(name) if order else key, name))
 
 
 class _Round:

@@ -9,7 +9,7 @@ wants no place for it in this round need not ask.
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from allotment.core.queues.answers import No
@@ -33,6 +33,7 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
     for job in session.world.at_gate(singles):
         if job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
+    takes_all = session.all_enqueueable(chain.from_iterable(waiting.values()))
     for name, jobs in waiting.items():
         waiting[name] = session.in_job_order(jobs)[::-1]  # the best at the end
     let_in: list[str] = []
@@ -46,7 +47,9 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
         while rows:
             for row in rows:
                 job = row.pop()
-                no = None if job.view.min_resources is None else session.job_enqueueable(job)
+                no = None
+                if not takes_all and job.view.min_resources is not None:
+                    no = session.job_enqueueable(job)
                 if no is None:
                     session.let_in(job)
                     let_in.append(job.uid)

@@ -5,7 +5,7 @@ of two keys the smaller comes first, and equal keys leave it to the next plugin,
 as comparing pair by pair and cheaper.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from allotment.core.plugin_arguments import Arguments
 from allotment.core.queues.answers import ABSTAIN, No, Vote
 from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import QueueView, Task
+from allotment.core.queues.resources import Resources
 from allotment.core.queues.work import Job, World
 
 Key = tuple[int | Fraction | str, ...]
@@ -104,6 +105,12 @@ class Plugin:
         equal keys get one answer. By default no two jobs are alike.
         """
         return job.uid
+
+    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
+        """Whether no group is refused, in whatever order they are asked about, of those whose
+        minima are at most this together, by queue. False where that cannot be told.
+        """
+        return False
 
     def job_enqueued(self, job: Job) -> None:
         """The group was let in: its minimum is spoken for."""

@@ -6,7 +6,7 @@ queue and for all above it, and only queues without queues below may take pods; 
 are ignored. The queue `root` stands for the cluster and has no limit of its own.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -183,6 +183,23 @@ class Capacity(Plugin):
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources
+
+    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
+        below: dict[str, list[str]] = {}
+        for leaf in asked:
+            if self._takes_nothing(self._world.queues[leaf]) is not None:
+                return False
+            for name in self.tree.chain(leaf):
+                below.setdefault(name, []).append(leaf)
+        return all(
+            self.books[name]
+            .promised(total_of([asked[leaf] for leaf in leaves]))
+            .is_within(
+                self.tree.capability[name],
+                {n for leaf in leaves for n in self._world.listed(leaf, asked[leaf])},
+            )
+            for name, leaves in below.items()
+        )
 
     def job_enqueued(self, job: Job) -> None:
         for name in self.tree.chain(job.queue):

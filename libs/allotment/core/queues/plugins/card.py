@@ -118,9 +118,7 @@ class CapacityCard(Plugin):
             name: queue.deserved.plus(queue.card_quota or NOTHING)
             for name, queue in world.queues.items()
         }
-        self.books = open_books(
-            world, self.name, self._held, self._minimum, by_kind=False
-        )
+        self.books = open_books(world, self.name, self._held, self._minimum, by_kind=False)
 
     def queue_key(self, queue: QueueView) -> Key:
         allocated = self.books[queue.name].allocated

@@ -103,6 +103,8 @@ def _spares(job: Job, task: Task, broken: int) -> bool:
 
 def _missing(job: Job, task: Task) -> int:
     """How many pods the task's sub group lacks to be whole; 0 if it is in none, or one of one."""
+    if not job.view.sub_groups:
+        return 0
     rule = next((rule for rule in job.view.sub_groups if rule.name == task.sub_group[0]), None)
     if rule is None or rule.size < 2:
         return 0
@@ -113,10 +115,9 @@ def _missing(job: Job, task: Task) -> int:
 def _covers(job: Job, count: int, statuses: Collection[Status]) -> bool:
     if count + job.best_effort_pending < job.view.min_member:
         return False
-    if any(
-        job.wholes(rule, statuses, with_pending=True) < rule.least for rule in job.view.sub_groups
-    ):
-        return False
+    for rule in job.view.sub_groups:
+        if job.wholes(rule, statuses, with_pending=True) < rule.least:
+            return False
     return not _has_role_minima(job) or all(
         job.role_count(role, statuses) + job.role_best_effort[role] >= least
         for role, least in job.view.min_task_member

@@ -4,7 +4,7 @@ What all groups that were let in may ask for together is the cluster's total tim
 what its nodes already run.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from fractions import Fraction
 from typing import ClassVar
 
@@ -60,6 +60,10 @@ class Overcommit(Plugin):
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources
+
+    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
+        names = {name for queue, part in asked.items() for name in self._world.listed(queue, part)}
+        return self._inqueue.plus(total_of(asked.values())).is_within(self._room, names)
 
     def job_enqueued(self, job: Job) -> None:
         self._inqueue = self._inqueue.plus(job.view.min_resources or NOTHING)

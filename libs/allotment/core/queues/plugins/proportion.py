@@ -204,6 +204,15 @@ class Proportion(Plugin):
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources
 
+    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
+        return all(
+            self._world.queues[name].state == OPEN
+            and self.books[name]
+            .promised(part)
+            .is_within(self.capability[name], self._world.listed(name, part))
+            for name, part in asked.items()
+        )
+
     def job_enqueued(self, job: Job) -> None:
         book = self.books[job.queue]
         book.inqueue = book.inqueue.plus(job.view.min_resources or NOTHING)

@@ -5,7 +5,7 @@ from functools import lru_cache, partial
 from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
 from allotment.core.ledger.model import RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.placement.devices.base import CORES_WHOLE_PCT
+from allotment.core.placement.devices.base import CORES_WHOLE_PCT, Family
 from allotment.core.placement.rules import card_names
 from allotment.core.placement.rules.selectors import holds
 from allotment.core.queues.eligible import class_of
@@ -36,6 +36,10 @@ from allotment_proto.facts import Amounts, PodRequest, SubGroups
 _NO_SUB_GROUP = "", ""
 CARD_QUOTA = tuple(family.name for family in FAMILIES.values() if family.has_card_quota)
 """Families whose shares count as parts of cards."""
+_COUNTED_REALLY = tuple(
+    family for family in FAMILIES.values() if type(family).quota_names is not Family.quota_names
+)
+"""Families some of whose resources count as what a pod really takes."""
 _PHASES = {phase.value: phase for phase in Phase}
 
 
@@ -238,7 +242,7 @@ def _counted(state: ClusterState, pod: Pod) -> Resources:
     """
     amounts = _amounts_of(pod.fact.request)
     found: dict[str, int] = {}
-    for family in FAMILIES.values():
+    for family in _COUNTED_REALLY:
         names = family.quota_names(state.devices)
         if names is None or (names[0] not in amounts and names[1] not in amounts):
             continue
