@@ -479,9 +479,13 @@ def queue_room(state: ClusterState, name: str) -> QueueRoom:
         if view.state == OPEN and queue not in (ROOT, name) and not world.children.get(queue)
     ]
     known = name in world.queues
+    lone: dict[tuple[str, str], list[str]] = {}
+    for uid in state.singles:
+        fact = state.pods[uid].fact
+        lone.setdefault((fact.namespace, fact.name), []).append(uid)
     return QueueRoom(
         tuple(sorted(leaves, key=session.queue_key)),
-        tuple(_pods_of(state, holder) for holder in _holders(session, name)) if known else (),
+        tuple(_pods_of(state, holder, lone) for holder in _holders(session, name)) if known else (),
         _left(session, name) if known else {},
     )
 
@@ -500,19 +504,18 @@ def round_outcome(state: ClusterState, batch: Sequence[str]) -> Outcome:
     return Rounds(state).run(batch, Evaluator(state), most=len(batch))
 
 
-def _pods_of(state: ClusterState, holder: Holder) -> tuple[str, ...]:
-    """The pods with a place of one who has a part of a quota."""
+def _pods_of(
+    state: ClusterState, holder: Holder, lone: Mapping[tuple[str, str], Sequence[str]]
+) -> tuple[str, ...]:
+    """The pods with a place of one who has a part of a quota; `lone` are pods without a group that
+    hold something, by namespace and name.
+    """
     key = f"{holder.namespace}/{holder.name}"
     group = None if holder.is_pod else state.groups.get(key)
     if group is not None:
         members = (state.pods[uid] for uid in group.members if uid in state.pods)
     else:
-        members = (
-            state.pods[uid]
-            for uid in state.singles
-            if (state.pods[uid].fact.namespace, state.pods[uid].fact.name)
-            == (holder.namespace, holder.name)
-        )
+        members = (state.pods[uid] for uid in lone.get((holder.namespace, holder.name), ()))
     return tuple(pod.fact.uid for pod in members if pod.allocation is not None)
 
 
@@ -529,7 +532,7 @@ def _open(state: ClusterState) -> _Opened:
     session = Rounds(state).session()
     holds = (*holds_now(state, session), *keeping(state))
     waiting: dict[str, list[Job]] = {}
-    for job in session.jobs.values():
+    for job in session.world.waiting(session.jobs):
         if session.due_tasks(job) or job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
     for name, jobs in waiting.items():
@@ -781,7 +784,7 @@ def _limits(session: Session, name: str) -> tuple[ResourceLimit, ...]:
     queue, found = session.queue(name), _reckoned(session, name)
     at_gate = [
         job.view.min_resources
-        for job in session.jobs.values()
+        for job in session.world.at_gate(())
         if job.phase in WAITING
         and not job.tasks
         and job.view.min_resources is not None
