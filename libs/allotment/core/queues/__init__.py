@@ -33,10 +33,11 @@ differs: the same cycle, the same decision, the same fold.
   (`victims`) and turns a round (`rounds`) into an outcome for the log (`outcome`). What a round
   would say of a pod, a group or a queue is a value (`verdict`): explanations ask nothing else
   of the queues.
-* A session takes back all that it changed when it is closed, so its jobs (`queues/work`) and
-  what they add to their queues' books (`queues/reckoning`) serve the next one: only jobs that
-  changed are made and counted anew. The filter keeps those that wait in lines (`lines.py`) and
-  looks at the heads.
+* A session takes back all that it changed when it is closed, so its jobs (`queues/work`) and what
+  they add to their queues' books (`queues/reckoning`) serve the next one: only jobs that changed
+  are made and counted anew. Of lone pods less is kept (`model.Lone`): a job is made of one when a
+  round tries it, and those that ask for the same are counted together. The filter keeps those that
+  wait in lines (`lines.py`) and looks at the heads.
 * The **filter** chooses which groups are due: something happened since they were tried that may
   help them. It opens no session while nothing can be due, and lets pods gather between cycles
   for as long as a cycle takes. The **scorer** runs the round on one state; the **binder**
@@ -57,7 +58,7 @@ annotation that is handed down belongs to the PodGroup that will be made for it,
 that (`GroupMissing`): quota, gate and minimum are never those of another queue. Of any other
 pod (`jobs/groups.py: is_lone`, which the controller asks as well) the PodGroup would say
 nothing that the pod does not. It is judged as that PodGroup would be (`queues/round/members.py:
-single`): in queue `default`, at its gate, with the priority of its class. It is let in for one
+lone`): in queue `default`, at its gate, with the priority of its class. It is let in for one
 round at a time. So the controller makes no PodGroup for it. Where it is told to
 (`group-lone-pods`), a pod's place, or the room that is made for it, counts as let in when it is
 tied to its PodGroup, and while many such pods wait for the scheduler's first word their

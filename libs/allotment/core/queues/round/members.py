@@ -121,13 +121,11 @@ def is_made_for_pods(fact: GroupObserved) -> bool:
     return bool(fact.owner) and fact.name == f"{MADE_GROUP}{fact.owner}"
 
 
-def single(state: ClusterState, pod: Pod) -> JobView:
+def _single(state: ClusterState, pod: Pod) -> JobView:
     """A pod without a group, judged as the PodGroup that would be made for it: in its queue, at the
     gate, with the priority of its class. One that has a place, or for which others go, passed the
     gate. What it holds is what it needs, and nothing beyond.
     """
-    if not pod.fact.queue:
-        return _single_before_v5(state, pod)
     fact, task = pod.fact, _task(state, pod)
     found = class_of(state, fact.priority_class)
     return JobView(
@@ -161,7 +159,7 @@ def lone(state: ClusterState, pod: Pod) -> JobView | Lone:
     if not fact.queue:
         return _single_before_v5(state, pod)
     phase, status = _phase(state, pod), _status(state, pod)
-    # all that its shares depend on; `single` takes what it asks for at least from the request
+    # all that its shares depend on; `_single` takes what it asks for at least from the request
     kind = fact.queue, phase, status, fact.request, _counted(state, pod)
     is_at_gate = phase in WAITING
     return Lone(
@@ -170,7 +168,7 @@ def lone(state: ClusterState, pod: Pod) -> JobView | Lone:
         fact.queue,
         fact.created_ms,
         kind,
-        partial(single, state, pod),
+        partial(_single, state, pod),
         is_at_gate=is_at_gate,
         is_waiting=is_at_gate or (status is Status.PENDING and not fact.gated),
     )
