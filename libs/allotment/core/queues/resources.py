@@ -161,7 +161,14 @@ class Resources(Mapping[str, Amount]):
         missing_is_unlimited: bool = False,
     ) -> bool:
         """Whether this is at most the limit, name by name; see `exceeding`."""
-        return not self.exceeding(limit, names, missing_is_unlimited=missing_is_unlimited)
+        here, there = self._amounts, limit._amounts
+        for name in here if names is None else names:
+            amount, most = here.get(name, 0), there.get(name, 0)
+            if amount <= most or (missing_is_unlimited and name not in there):
+                continue
+            if not is_at_most(amount, most):
+                return False
+        return True
 
     def whole_at_most(self) -> "Resources":
         """As a limit for whole amounts: the greatest integers that are at most these."""

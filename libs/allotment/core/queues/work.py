@@ -27,6 +27,8 @@ from allotment.core.queues.resources import NOTHING, Resources
 
 _Made = TypeVar("_Made")
 _Key = TypeVar("_Key")
+_REQUESTS_MAX = 4096
+"""For so many requests it is remembered in which names of them quota has a say."""
 
 
 class _Counts(dict[_Key, int]):
@@ -239,6 +241,7 @@ class World:
         "_kept",
         "_orders",
         "_places",
+        "_rationed",
         "_reckonings",
         "_tasks",
         "by_queue",
@@ -282,6 +285,8 @@ class World:
         self._kept: dict[str, tuple[Resources, Any]] = {}
         self._orders: dict[str, list[Task]] = {}
         self._places: dict[str, Any] = {}
+        self._rationed: dict[tuple[str, Resources], tuple[str, ...]] = {}
+        """What `rationed` answers, as long as the cluster has the same."""
         self.children: dict[str, list[str]] = {}
         for queue in view.queues:
             parent = self.parent(queue.name)
@@ -302,6 +307,7 @@ class World:
         """
         if cluster.total is not self.cluster.total:
             self._places.clear()
+            self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
         for uid in changed:
             self._remove(uid)
@@ -421,6 +427,14 @@ class World:
         Where the whole cluster has less than a pod asks for, and no queue limits it, it is not
         quota that is short: the nodes say better what is missing.
         """
+        known = self._rationed.get((queue, request))
+        if known is None:
+            if len(self._rationed) >= _REQUESTS_MAX:
+                self._rationed.clear()
+            known = self._rationed[queue, request] = self._rationed_now(queue, request)
+        return known
+
+    def _rationed_now(self, queue: str, request: Resources) -> tuple[str, ...]:
         total = self.cluster.total
         if not total:
             return request.named
