@@ -56,11 +56,31 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
     code: str
 
 
+class QuotaShort(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One resource of which a limit does not cover what a pod or a group `wants`.
+
+    Amounts are Volcano's: `cpu` in milli-cores, `memory` in bytes, `pods` as they are, everything
+    else in thousandths. `promised` is what others were let in for and do not hold yet. `queue` is
+    the one whose limit it is; empty if it is the whole cluster. `unit_bytes` is what one of a
+    resource stands for that is memory of cards, else 0.
+    """
+
+    queue: str
+    resource: str
+    held: Amount
+    promised: Amount
+    most: Amount
+    wants: Amount
+    unit_bytes: Amount = 0
+
+
 class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A pod that fits nowhere now. `reasons` count every node once, by its first obstacle.
 
     With a `problem` the pod's own request is at fault and no node was asked. `notes` say in words
     what stands behind reasons that are about others: for whom a node is held, what a queue may use.
+    `quota` says by what amounts a quota refused it as the decision was made; a pod that is refused
+    again with other amounts alone is not told again.
     """
 
     uid: str
@@ -70,6 +90,7 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reasons: tuple[tuple[str, Amount], ...]
     problem: Problem | None = None
     notes: tuple[str, ...] = ()
+    quota: tuple[QuotaShort, ...] = ()
 
 
 class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -17,10 +17,11 @@ from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World, refused_reporter
 from allotment.core.explain.acknowledgement import Place
+from allotment.core.explain.lacks import beyond_any_node
 from allotment.core.explain.story import corrected_text
 from allotment.core.logport import Record
 from allotment.core.queues.eligible import with_eligibility
-from allotment.core.reasons import cut, refusal_text
+from allotment.core.reasons import OF_CLUSTER, cut, refusal_text
 from allotment_binder import notices
 from allotment_binder.decider import DECISION_FAILED, Decider
 from allotment_binder.gangs import Gangs
@@ -183,6 +184,9 @@ class Binder:
         state, text = self.world.fold.state, refusal_text(refusal)
         pod = state.pods.get(refusal.uid)
         if pod is not None and pod.fact.problem is None:
+            if refusal.problem is not None and refusal.problem.code in OF_CLUSTER:
+                beyond = beyond_any_node(state, pod.fact.request)
+                text = cut(f"{text}; {beyond}") if beyond else text
             text = with_eligibility(state, pod.fact, text)
         self.notices.put(
             notices.Refused(refusal.uid, refusal.namespace, refusal.name, text, is_news)

@@ -12,18 +12,17 @@ from allotment.core.explain.schema import (
     Member,
 )
 from allotment.core.explain.words import (
-    amount_text,
     gang_status_text,
     gate_text,
     kept_text,
     member_text,
     place_text,
-    quota_text,
     reason_text,
     wants_text,
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
+from allotment.core.units import resource_text
 from allotment_cli.advice_text import advice_lines
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
@@ -146,7 +145,7 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     if found.status.cause is not None:
         yield "Cause", reason_text(found.status.cause)
     for quota in found.status.quota:
-        yield "Because", quota_text(quota)
+        yield "Because", quota.text
     if found.problem is not None:
         yield "Problem", reason_text(found.problem)
     if found.status.phase == "Unseen":
@@ -159,7 +158,10 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
         each = wants_text(wanted.request) or "no device"
         yield "Wants", f"{wanted.pods} pod{'s' * (wanted.pods != 1)}, each {each}"
     if found.min_resources:
-        asked = (f"{name} {amount_text(name, n)}" for name, n in found.min_resources.items())
+        asked = (
+            f"{name} {resource_text(name, n, found.units.get(name, 0))}"
+            for name, n in found.min_resources.items()
+        )
         yield "Gate needs", ", ".join(asked)
     klass = f" (class {found.priority_class})" if found.priority_class else ""
     state = found.queue_state or "does not exist"

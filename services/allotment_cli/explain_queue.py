@@ -8,9 +8,9 @@ import anyio
 import click
 
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder
-from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
-from allotment.core.units import age_text
+from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder
+from allotment.core.explain.words import kept_text, place_text, reason_text
+from allotment.core.units import age_text, resource_text
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
@@ -72,7 +72,7 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
     """The whole screen."""
     lines = [f"{label:<{LABEL}}{text}" for label, text in _head(found)]
     if found.limits:
-        lines += ["", heading(f"Limits ({WORDS[found.plugin]})"), *_limit_lines(found.limits)]
+        lines += ["", heading(f"Limits ({WORDS[found.plugin]})"), *_limit_lines(found)]
     shown = found.waiting if everything else found.waiting[:GROUPS_SHOWN]
     if shown:
         lines += ["", heading("Waiting, in order"), *_group_lines(shown)]
@@ -80,7 +80,11 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
             lines.append(f"  {len(found.waiting) - len(shown)} more: --all")
     holders = found.holders if everything else found.holders[:GROUPS_SHOWN]
     if holders:
-        lines += ["", heading("Groups that use the quota, largest first"), *_holder_lines(holders)]
+        lines += [
+            "",
+            heading("Groups that use the quota, largest first"),
+            *_holder_lines(holders, found.units),
+        ]
         if len(holders) < len(found.holders):
             lines.append(f"  {len(found.holders) - len(holders)} more: --all")
     return lines
@@ -108,7 +112,8 @@ def _head(found: QueueExplanation) -> Iterator[tuple[str, str]]:
     yield "As of", f"seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}"
 
 
-def _limit_lines(limits: Sequence[Limit]) -> list[str]:
+def _limit_lines(found: QueueExplanation) -> list[str]:
+    limits = found.limits
     columns: dict[str, list[int | None]] = {
         "HAS": [limit.allocated for limit in limits],
         "PROMISED": [limit.promised for limit in limits],
@@ -125,7 +130,10 @@ def _limit_lines(limits: Sequence[Limit]) -> list[str]:
         if any(amount is not None for amount in amounts)
     }
     rows = [
-        [limit.resource, *(amount_text(limit.resource, amounts[at]) for amounts in shown.values())]
+        [
+            limit.resource,
+            *(_amount(limit.resource, amounts[at], found.units) for amounts in shown.values()),
+        ]
         for at, limit in enumerate(limits)
     ]
     return table(["RESOURCE", *shown], rows, right=list(shown), indent="  ")
@@ -149,15 +157,15 @@ def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:
     return table(headers, rows, right=("#", "MIN", "WAITING", "PRIORITY"), indent="  ")
 
 
-def _holder_lines(holders: Sequence[QueueHolder]) -> list[str]:
+def _holder_lines(holders: Sequence[QueueHolder], units: Mapping[str, int]) -> list[str]:
     rows = [
         [
             f"{'pod ' * holder.is_pod}{holder.namespace}/{holder.name}",
             holder.queue,
             holder.phase,
             str(holder.pods),
-            _amounts_text(holder.allocated),
-            _amounts_text(holder.promised),
+            _amounts_text(holder.allocated, units),
+            _amounts_text(holder.promised, units),
         ]
         for holder in holders
     ]
@@ -165,5 +173,10 @@ def _holder_lines(holders: Sequence[QueueHolder]) -> list[str]:
     return table(headers, rows, right=("PODS",), indent="  ")
 
 
-def _amounts_text(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in amounts.items())
+def _amounts_text(amounts: Mapping[str, int], units: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {_amount(name, amount, units)}" for name, amount in amounts.items())
+
+
+def _amount(resource: str, amount: int | None, units: Mapping[str, int]) -> str:
+    """What is not limited is empty."""
+    return "" if amount is None else resource_text(resource, amount, units.get(resource, 0))

@@ -17,7 +17,6 @@ from allotment.core.explain.words import (
     displaced_text,
     piece_text,
     place_text,
-    quota_text,
     relative_text,
     status_text,
     waiting_text,
@@ -116,7 +115,7 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     elif status.cause:
         yield field("Cause", status.cause + _ever(status))
     for quota in status.quota:
-        yield field("Because", quota_text(quota))
+        yield field("Because", quota.text)
     if status.refused is not None and not status.quota and not status.notes:
         yield field("Because", status.refused.message)
     for note in status.notes:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from allotment.core.explain.fitting import Fit, FitPod, fit
-from allotment.core.explain.words import quota_text, wants_text
+from allotment.core.explain.words import wants_text
 from allotment.core.ledger.state import apply
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines
@@ -145,7 +145,7 @@ def _why(names: Sequence[str], pod: FitPod) -> Iterator[str]:
 
 
 def _because(pod: FitPod) -> Iterator[str]:
-    yield from (quota_text(quota) for quota in pod.quota)
+    yield from (quota.text for quota in pod.quota)
     if pod.refused is not None and not pod.quota:
         yield pod.refused.message
     yield from pod.notes

@@ -7,13 +7,15 @@ import pytest
 
 from allotment.core.explain.doctor import findings
 from allotment.core.explain.gang import explain_gang
+from allotment.core.explain.lacks import beyond_any_node
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import GangExplanation, Member, QueueExplanation, Status
-from allotment.core.explain.words import amount_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
+from allotment.core.reasons import refusal_text
+from allotment.core.units import resource_text
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import queue_lines
 from allotment_cli.explain_text import explanation_lines
@@ -311,11 +313,49 @@ def _two_blocked() -> World:
         ("pods", 7, "7"),
         ("nvidia.com/gpu", 2_000, "2"),
         ("NVIDIA-A100", 1_250, "1.25"),
-        ("NVIDIA-A100", None, ""),
     ],
 )
-def test_amounts(resource: str, amount: int | None, shown: str) -> None:
-    assert amount_text(resource, amount) == shown
+def test_amounts(resource: str, amount: int, shown: str) -> None:
+    assert resource_text(resource, amount) == shown
+
+
+def test_amounts_of_card_memory_have_their_unit() -> None:
+    assert resource_text("volcano.sh/vgpu-memory", 6_000_000, 1 << 20) == "5.9 GiB"
+
+
+def test_a_refusal_by_quota_says_queue_held_limit_and_wanted() -> None:
+    """What pods are told (Event and condition) is this text."""
+    capacity = Policy(tiers=((PluginUse("capacity"),),))
+    listed = (("volcano.sh/vgpu-memory", 80_000), ("volcano.sh/vgpu-number", 20))
+    world = World(build.node("n1", 2, extended=listed), policy=capacity)
+    limits = (("volcano.sh/vgpu-memory", 16_000_000), ("volcano.sh/vgpu-number", 9_000))
+    world.tell(QueueObserved(uid="s", name="small", rv=1, capability=limits))
+    asked = msgspec.structs.replace(
+        build.request(build.wants(10_000, 0)),
+        extended=(("volcano.sh/vgpu-memory", 10_000), ("volcano.sh/vgpu-number", 1)),
+    )
+    for name in ("a", "b"):
+        world.tell(build.pod(name, asked, name=name, queue="small"))
+        decided = world.decide()
+    (refused,) = decided.refusals
+    assert refusal_text(refused) == (
+        "QueueQuotaInsufficient: queue small: queue resource quota insufficient: insufficient "
+        "volcano.sh/vgpu-memory (9.8 GiB of 15.6 GiB volcano.sh/vgpu-memory held, wants 9.8 GiB)"
+    )
+    assert not world.round(["b"]).refusals, "with the same reasons a pod is told once"
+
+
+def test_what_the_whole_cluster_lacks_is_not_said_of_a_queue() -> None:
+    world = World(
+        build.node("n1", 1), policy=Policy(actions=GATED, tiers=((PluginUse("overcommit"),),))
+    )
+    asked = build.request(cpu_milli=99_000_000)
+    world.tell(build.pod("a", asked, name="a", queue="default"))
+    (refused,) = world.decide().refusals
+    said = refusal_text(refused)
+    assert said.startswith("ClusterOverused: the cluster: resource in cluster is overused"), said
+    assert "wants 99000" in said
+    assert "queue" not in said
 
 
 def test_that_nobody_is_evicted_for_a_group_is_said() -> None:
@@ -353,3 +393,29 @@ def _explained(world: World, fact: PodObserved) -> Status:
     story = PodStory(fact.namespace, fact.name)
     story.follow(world.seq, 0, Envelope(v=1, at_ms=0, by="", events=(fact,)), world.state)
     return explain(world.state, story, NOW_MS).status
+
+
+def test_a_pod_that_no_node_could_ever_take_hears_of_the_largest_node() -> None:
+    """The gate lets in no more than the whole cluster has, but that is not what is in the way."""
+    world = World(
+        build.node("n1", 1), policy=Policy(actions=GATED, tiers=((PluginUse("overcommit"),),))
+    )
+    asked = build.request(cpu_milli=99_000_000)
+    world.tell(build.pod("a", asked, name="a", queue="default"))
+    world.decide()
+    shown = "\n".join(explanation_lines(explained_pod(world, "a")))
+    assert "Cause      InsufficientCPU   (fits an empty cluster: no)" in shown
+    assert "wants 99000 CPUs; the largest node has 8" in shown
+    assert "ClusterOverused" not in shown.partition("Timeline")[0]
+    assert beyond_any_node(world.state, asked) == "wants 99000 CPUs; the largest node has 8"
+    assert not beyond_any_node(world.state, build.request())
+
+
+def explained_pod(world: World, uid: str) -> Any:
+    """The explanation of a pod whose story is its fact alone."""
+    fact = world.state.pods[uid].fact
+    story = PodStory(fact.namespace, fact.name)
+    story.follow(
+        world.seq, NOW_MS, Envelope(v=5, at_ms=NOW_MS, by="test", events=(fact,)), world.state
+    )
+    return explain(world.state, story, NOW_MS)

@@ -8,7 +8,8 @@ table here, so that a new code is one constant and one row.
 from enum import Enum
 from typing import Final, NamedTuple
 
-from allotment_proto.events import Refusal
+from allotment.core.units import resource_text
+from allotment_proto.events import QuotaShort, Refusal
 from allotment_proto.facts import Problem
 
 # Node
@@ -927,6 +928,8 @@ QUOTA_CODES: Final = _cured(Cure.QUOTA)
 """Refusals that end when others in the queue give something back."""
 OF_GROUP: Final = frozenset(reason.code for reason in TABLE if reason.is_of_group)
 """What the other members of a group are told as it is: it holds for all of them."""
+OF_CLUSTER: Final = frozenset((CLUSTER_OVERUSED, CLUSTER_INSUFFICIENT))
+"""What is short in the whole cluster, whatever queues may have."""
 
 
 def shown_cause(counted: tuple[tuple[str, int], ...]) -> str:
@@ -967,17 +970,34 @@ _GOES_ON = ("has ", "is ", "may ", "of ", "takes ")
 
 def problem_text(problem: Problem) -> str:
     """One line: the code, the place, the value and what would be right."""
-    is_new = problem.place.startswith("queue ") and not problem.message.startswith(_GOES_ON)
+    is_named = problem.place.startswith("queue ") or problem.place == "the cluster"
+    is_new = is_named and not problem.message.startswith(_GOES_ON)
     colon = ":" if is_new or problem.place == "its group" else ""
     return f"{problem.code}: {problem.place}{colon} {problem.message}"
 
 
+def quota_text(short: QuotaShort, *, names_queue: bool = True) -> str:
+    """``queue team-a: 2 of 2 volcano.sh/vgpu-number held, wants 1``."""
+    held, promised, most, wants = (
+        resource_text(short.resource, amount, short.unit_bytes)
+        for amount in (short.held, short.promised, short.most, short.wants)
+    )
+    also = f", {promised} promised to others" if short.promised else ""
+    where = "" if not names_queue else f"queue {short.queue}: " if short.queue else "the cluster: "
+    return f"{where}{held} of {most} {short.resource} held{also}, wants {wants}"
+
+
 def refusal_text(refusal: Refusal) -> str:
     """``0/5 nodes are available: 3 NoGPU, 2 TaintNotTolerated.``: sorted, so it is stable. What the
-    refusal notes follows, a sentence each.
+    refusal notes follows, a sentence each; where a quota refuses, by which amounts.
     """
     if refusal.problem is not None:
-        return cut(problem_text(refusal.problem))
+        said, place = problem_text(refusal.problem), refusal.problem.place
+        amounts = "; ".join(
+            quota_text(short, names_queue=f"queue {short.queue}" != place and bool(short.queue))
+            for short in refusal.quota
+        )
+        return cut(f"{said} ({amounts})" if amounts else said)
     counts = ", ".join(f"{count} {code}" for code, count in refusal.reasons)
     said = f"0/{refusal.nodes} nodes are available" + (f": {counts}." if counts else ".")
     return cut(" ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in refusal.notes)]))

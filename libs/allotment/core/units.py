@@ -174,6 +174,23 @@ def cpu_text(milli: int) -> str:
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
+def resource_text(name: str, amount: int, unit_bytes: int = 0) -> str:
+    """An amount of Volcano's as people write it: `cpu` comes in milli-cores, `memory` in bytes,
+    `pods` as they are, everything else in thousandths. `unit_bytes` is what one of a resource
+    stands for that is memory; 0 if it is not.
+    """
+    if name == "memory":
+        return bytes_text(amount)
+    if name == "cpu":
+        return cpu_text(amount)
+    if name == "pods":
+        return str(amount)
+    if unit_bytes:
+        return bytes_text(amount * unit_bytes // 1000)
+    whole, rest = divmod(amount, 1000)
+    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
+
+
 def points_text(micro: int) -> str:
     """Micro-points as points with one digit, rounded half up: ``87.5``."""
     sign, tenths = ("-" if micro < 0 else ""), (abs(micro) + 50_000) // 100_000

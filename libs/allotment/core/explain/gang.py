@@ -29,6 +29,7 @@ from allotment.core.explain.schema import (
     reason_of,
 )
 from allotment.core.ledger.model import ClusterState, Group
+from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import (
     ANYWHERE,
     BLOCKED,
@@ -90,6 +91,7 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
         wants=()
         if ruled is None
         else tuple(Wanted(pods=n, request=request_of(asked)) for asked, n in ruled.wants),
+        units=memory_units(state.devices),
         min_resources={} if ruled is None else dict(ruled.least),
         problem=None
         if fact.problem is None

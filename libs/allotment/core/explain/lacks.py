@@ -63,6 +63,24 @@ def _texts(
     return iter(()) if words is None else words(state, request, nodes)
 
 
+def beyond_any_node(state: ClusterState, request: PodRequest) -> str:
+    """Which of its host's CPU and memory is more than the largest node has; empty if none is."""
+    facts = [node.fact for node in present(state) if node.fact is not None]
+    cpu = max((fact.cpu_milli for fact in facts), default=0)
+    memory = max((fact.memory_bytes for fact in facts), default=0)
+    found = []
+    if request.cpu_milli > cpu:
+        found.append(
+            f"wants {cpu_text(request.cpu_milli)} CPUs; the largest node has {cpu_text(cpu)}"
+        )
+    if request.memory_bytes > memory:
+        found.append(
+            f"wants {bytes_text(request.memory_bytes)} of host memory; the largest node has "
+            f"{bytes_text(memory)}"
+        )
+    return "; ".join(found)
+
+
 def _taints(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
     counts = Counter(taint for node in nodes for taint in set(refusing_taints(node, request)))
     for taint, number in sorted(counts.items(), key=lambda item: (-item[1], taint_text(item[0])))[

@@ -72,7 +72,14 @@ from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.round.verdict import PodVerdict, missing_queue, verdict
-from allotment.core.reasons import CURED_BY_ROOM, KEPT_BACK, REASONS, problem_text, shown_cause
+from allotment.core.reasons import (
+    CURED_BY_ROOM,
+    KEPT_BACK,
+    OF_CLUSTER,
+    REASONS,
+    problem_text,
+    shown_cause,
+)
 from allotment.core.units import rfc3339
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding, PodRequest, Policy
@@ -247,6 +254,12 @@ def _status(
     is_asked = waits and fact.problem is None and is_ours
     counted = list(answers) if is_asked else []
     refused, eviction = told.refused, state.evicting.get(fact.uid)
+    ever = fits_empty_cluster(state, asked) if is_asked else None
+    no = ruled.no
+    if no is not None and no.code in OF_CLUSTER and ever is False:
+        no = None
+    if is_asked and no is None and cause in OF_CLUSTER:
+        cause = _lacking(answers)  # no node would take it, whatever else runs
     nominated = state.nominated.values() if waits else ()
     starts_together = is_gang(state, fact.group)
     group = group_cause(state, pod)[1] if waits and pod is not None else ""
@@ -273,11 +286,11 @@ def _status(
         bound_ms=None if told.bound is None else max(told.bound.time_ms - first_ms, 0),
         nodes=len(counted),
         fits_now=sum(code == FITS for code in counted),
-        fits_empty_cluster=fits_empty_cluster(state, asked) if is_asked else None,
+        fits_empty_cluster=ever,
         scheduler="" if is_ours or not waits else fact.scheduler,
         answers_to=() if is_ours or not waits else state.policy.scheduler_names,
-        refused=None if ruled.no is None or not is_asked else reason_of(ruled.no),
-        quota=quota_of(ruled.short) if is_asked else (),
+        refused=None if no is None or not is_asked else reason_of(no),
+        quota=quota_of(ruled.short) if is_asked and no is not None else (),
         notes=beside(state, fact, waits=waits)
         + (_group_note(state, fact) if is_asked else ())
         + notes_of(state, asked, Counter(counted).items())

@@ -17,6 +17,7 @@ from allotment.core.explain.schema import (
     reason_of,
 )
 from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import WaitingJob, queue_verdict
 from allotment.core.units import rfc3339
 
@@ -50,6 +51,7 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
         ),
         kept=kept_of(found.holds),
         holders=tuple(QueueHolder(**holder._asdict()) for holder in found.holders),
+        units=memory_units(state.devices),
     )
 
 

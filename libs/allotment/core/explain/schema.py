@@ -12,7 +12,8 @@ import msgspec
 
 from allotment.core.queues.answers import No
 from allotment.core.queues.reservations import Hold
-from allotment.core.queues.round.verdict import QuotaShort
+from allotment.core.reasons import quota_text
+from allotment_proto.events import QuotaShort
 
 SCHEMA = "allotment.dev/explain/v1"
 GANG_SCHEMA = "allotment.dev/explain-gang/v1"
@@ -50,8 +51,9 @@ class Reason(_Sparse, frozen=True, kw_only=True):
 
 
 class Quota(_Sparse, frozen=True, kw_only=True):
-    """A limit of a queue that does not cover what is wanted, in Volcano's amounts. `promised`: what
-    others were let in for and do not hold yet.
+    """A limit of a queue, or of the whole cluster, that does not cover what is wanted, in Volcano's
+    amounts. `promised`: what others were let in for and do not hold yet. `unit_bytes`: what one of
+    a resource stands for that is memory of cards. `text`: the same in words.
     """
 
     queue: str
@@ -60,6 +62,8 @@ class Quota(_Sparse, frozen=True, kw_only=True):
     promised: int = 0
     most: int
     wants: int
+    unit_bytes: int = 0
+    text: str
 
 
 class Status(_Sparse, frozen=True, kw_only=True):
@@ -477,6 +481,8 @@ class GangExplanation(_Sparse, frozen=True, kw_only=True):
     queue: str = ""
     queue_state: str = ""
     wants: tuple[Wanted, ...] = ()
+    units: dict[str, int] = {}
+    """What one of a resource stands for, in bytes, if it is memory of cards."""
     min_resources: dict[str, int] = {}
     """What it is let in for, in Volcano's amounts."""
     problem: Reason | None = None
@@ -561,10 +567,12 @@ class QueueExplanation(_Sparse, frozen=True, kw_only=True):
     kept: tuple[Kept, ...] = ()
     holders: tuple[QueueHolder, ...] = ()
     """Who has its quota, the largest part in front; only if somebody waits for some of it."""
+    units: dict[str, int] = {}
+    """What one of a resource stands for, in bytes, if it is memory of cards."""
 
 
 def quota_of(short: Sequence[QuotaShort]) -> tuple[Quota, ...]:
-    return tuple(Quota(**each._asdict()) for each in short)
+    return tuple(Quota(**msgspec.structs.asdict(each), text=quota_text(each)) for each in short)
 
 
 def reason_of(no: No) -> Reason:

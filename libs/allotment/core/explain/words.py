@@ -20,7 +20,6 @@ from allotment.core.explain.schema import (
     Kept,
     Member,
     Place,
-    Quota,
     Reason,
     Request,
     Step,
@@ -276,30 +275,6 @@ def holder_text(holder: Holder, whole: int = 100) -> str:
     if whole == 100 or holder.compute_percent:
         words.append(compute_text(holder.compute_percent, whole))
     return f"{holder.namespace}/{holder.name} {', '.join(words)}{piece}"
-
-
-def quota_text(quota: Quota) -> str:
-    """``queue team-a: 2 of 2 volcano.sh/vgpu-number held, wants 1``."""
-    held, promised, most, wants = (
-        amount_text(quota.resource, amount)
-        for amount in (quota.held, quota.promised, quota.most, quota.wants)
-    )
-    also = f", {promised} promised to others" if quota.promised else ""
-    return f"queue {quota.queue}: {held} of {most} {quota.resource} held{also}, wants {wants}"
-
-
-def amount_text(resource: str, amount: int | None) -> str:
-    """An amount of Volcano's as people write it; what is not limited is empty."""
-    if amount is None:
-        return ""
-    if resource == "memory":
-        return bytes_text(amount)
-    if resource == "cpu":
-        return cpu_text(amount)
-    if resource == "pods":
-        return str(amount)
-    whole, rest = divmod(amount, 1000)
-    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
 
 
 def place_text(place: Place, among: str) -> str:

@@ -3,18 +3,30 @@
 The codes are those of `reasons`. Where Volcano has a text for a "no", the message is that text.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
+import msgspec
+
+from allotment.core.placement.devices import memory_units
+from allotment.core.queues.reckoning import QueueBook
+from allotment.core.queues.resources import NOTHING, Resources
 from allotment.core.reasons import CLUSTER_INSUFFICIENT, QUEUE_CLOSED, QUEUE_QUOTA
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import QuotaShort
 
 
 class No(NamedTuple):
-    """A refusal: its code, what to tell the user, and the queue or plugin at which it arose."""
+    """A refusal: its code, what to tell the user, and the queue or plugin at which it arose.
+
+    `short` are the limits that are in the way, if it is that. Their units are not known here.
+    """
 
     code: str
     message: str
     queue: str = ""
+    short: tuple[QuotaShort, ...] = ()
 
 
 class Vote(Enum):
@@ -26,17 +38,53 @@ PERMIT: Final = Vote.PERMIT
 ABSTAIN: Final = Vote.ABSTAIN
 
 
-def quota_insufficient(names: tuple[str, ...], queue: str) -> No:
+def quota_insufficient(queue: str, short: tuple[QuotaShort, ...]) -> No:
+    names = ", ".join(each.resource for each in short)
+    return No(QUEUE_QUOTA, f"queue resource quota insufficient: insufficient {names}", queue, short)
+
+
+def cluster_insufficient(short: tuple[QuotaShort, ...]) -> No:
+    names = ", ".join(each.resource for each in short)
     return No(
-        QUEUE_QUOTA, f"queue resource quota insufficient: insufficient {', '.join(names)}", queue
+        CLUSTER_INSUFFICIENT,
+        f"the cluster has too little {names} left beside what runs and was promised; no queue's "
+        "quota limits it",
+        short=tuple(msgspec.structs.replace(each, queue="") for each in short),
     )
 
 
-def cluster_insufficient(names: tuple[str, ...]) -> No:
-    return No(
-        CLUSTER_INSUFFICIENT,
-        f"the cluster has too little {', '.join(names)} left beside what runs and was promised; no "
-        "queue's quota limits it",
+def short_of(
+    queue: str,
+    names: Iterable[str],
+    book: QueueBook,
+    most: Resources,
+    wants: Resources,
+    *,
+    inqueue: Resources = NOTHING,
+) -> tuple[QuotaShort, ...]:
+    """What is short of the names, where `most` is the limit of a queue with this book. `inqueue`
+    counts for it beside what the queue holds, at the gate alone.
+    """
+    return tuple(
+        QuotaShort(
+            queue,
+            name,
+            held=max(int(book.allocated.amount(name)), 0),
+            promised=max(int(inqueue.amount(name)), 0),
+            most=max(int(most.amount(name)), 0),
+            wants=max(int(wants.amount(name)), 0),
+        )
+        for name in names
+    )
+
+
+def with_units(short: tuple[QuotaShort, ...], devices: DeviceConfig) -> tuple[QuotaShort, ...]:
+    """The same, with the units of what is memory of cards."""
+    if not short:
+        return ()
+    units = memory_units(devices)
+    return tuple(
+        msgspec.structs.replace(each, unit_bytes=units.get(each.resource, 0)) for each in short
     )
 
 

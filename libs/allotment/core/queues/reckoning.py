@@ -28,7 +28,12 @@ class QueueBook:
 
     def promised(self, minimum: Resources) -> Resources:
         """What the queue would have to stand for if another group were let in."""
-        return minimum.plus(self.allocated).plus(self.inqueue).minus(self.elastic)
+        return minimum.plus(self.allocated).plus(self.let_in)
+
+    @property
+    def let_in(self) -> Resources:
+        """What was promised beside what is held, less what groups could give back of that."""
+        return self.inqueue.minus(self.elastic)
 
 
 class Share(NamedTuple):

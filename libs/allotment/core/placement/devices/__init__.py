@@ -27,6 +27,7 @@ from allotment.core.placement.devices.base import Family, Switch
 from allotment.core.placement.devices.gpushare import Gpushare
 from allotment.core.placement.devices.mindcluster import Mindcluster
 from allotment.core.placement.devices.vgpu import Vgpu
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import DeviceRequest, PodRequest
 
 FAMILIES: dict[str, Family] = {
@@ -53,6 +54,15 @@ def by_family(request: PodRequest) -> dict[str, list[DeviceRequest]]:
         if wanted:
             groups[name] = wanted
     return groups
+
+
+def memory_units(config: DeviceConfig) -> dict[str, int]:
+    """The resources that are amounts of memory of cards, and how many bytes one of each is."""
+    found: dict[str, int] = {}
+    for family in FAMILIES.values():
+        found.update(family.memory_resources(config))
+    found.pop("", None)
+    return found
 
 
 def cards_asked(request: PodRequest) -> int:

@@ -15,6 +15,7 @@ import msgspec
 from allotment.core import reasons, units
 from allotment.core.placement.devices.base import (
     CORES_WHOLE_PCT,
+    MIB,
     SCORE_FIRST,
     ContainerSource,
     Family,
@@ -193,6 +194,9 @@ class Ascend(Family):
 
     def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
         return Selection(mode=slice_mode(pod.annotations)), ()
+
+    def memory_resources(self, config: DeviceConfig) -> Mapping[str, int]:
+        return {chip.resource_memory_name: MIB for chip in config.ascend}
 
     def assignments(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset(keys.hami_allocated(chip.common_word) for chip in config.ascend)

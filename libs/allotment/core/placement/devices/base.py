@@ -282,6 +282,10 @@ class Family(ABC):
         """The unit in which its cards' memory is registered."""
         return MIB
 
+    def memory_resources(self, config: DeviceConfig) -> Mapping[str, int]:
+        """The resources that are amounts of its cards' memory, and what one of each is in bytes."""
+        return {}
+
     def share_resources(self, config: DeviceConfig) -> frozenset[str]:
         """The resources with which pods ask for shares that have no card quota of their own."""
         return frozenset()

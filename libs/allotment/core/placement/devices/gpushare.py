@@ -11,6 +11,7 @@ import msgspec
 from allotment.core import reasons, units
 from allotment.core.placement.devices.base import (
     CORES_WHOLE_PCT,
+    MIB,
     SCORE_EACH,
     ContainerSource,
     Family,
@@ -133,6 +134,9 @@ class Gpushare(Family):
         return (Inventory(self.name, "", cards) if cards else None), problems
 
     smaller = frozenset(("count", "memory_mib"))
+
+    def memory_resources(self, config: DeviceConfig) -> Mapping[str, int]:
+        return {keys.GPU_MEMORY: MIB}
 
     def amounts(self, wanted: DeviceRequest, config: DeviceConfig) -> Mapping[str, int]:
         if wanted.memory_mib:

@@ -235,6 +235,9 @@ class Vgpu(Family):
     def memory_unit_bytes(self, config: DeviceConfig) -> int:
         return max(config.nvidia.memory_factor, 1) * MIB
 
+    def memory_resources(self, config: DeviceConfig) -> Mapping[str, int]:
+        return {config.nvidia.memory_name: self.memory_unit_bytes(config)}
+
     def share_resources(self, config: DeviceConfig) -> frozenset[str]:
         nvidia = config.nvidia
         names = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)

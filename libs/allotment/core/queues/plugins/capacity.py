@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from allotment.core.plugin_arguments import Argument, Arguments, Kind, boolean
-from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient
+from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient, short_of
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.plugins.proportion import real_capability, refused_at_gate
@@ -155,13 +155,12 @@ class Capacity(Plugin):
         if refused is not None:
             return refused
         for name in self.tree.chain(queue.name):
-            short = self.books[name].allocated.too_little_left(
-                self.tree.capability[name],
-                task.request,
-                self._world.rationed(queue.name, task.request),
+            book, most = self.books[name], self.tree.capability[name]
+            short = book.allocated.too_little_left(
+                most, task.request, self._world.rationed(queue.name, task.request)
             )
             if short:
-                return quota_insufficient(short, name)
+                return quota_insufficient(name, short_of(name, short, book, most, task.request))
         return None
 
     def job_enqueueable(self, job: Job) -> Vote | No:
@@ -173,12 +172,10 @@ class Capacity(Plugin):
         if least is None:
             return PERMIT
         for name in self.tree.chain(queue.name):
-            promised = self.books[name].promised(least)
-            names = self._world.listed(queue.name, least)
-            most = self.tree.capability[name]
-            short = promised.exceeding(most, names)
+            book, most = self.books[name], self.tree.capability[name]
+            short = book.promised(least).exceeding(most, self._world.listed(queue.name, least))
             if short:
-                return refused_at_gate(self._world, job, short, name, most)
+                return refused_at_gate(self._world, job, short, name, book, most)
         return PERMIT
 
     def enqueue_key(self, job: Job) -> Hashable:
@@ -208,15 +205,16 @@ class Capacity(Plugin):
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
         """With the task the queue stays within its capability, and somewhere within its due."""
-        future = self.books[queue.name].allocated.plus(task.request)
-        short = future.exceeding(self.tree.capability[queue.name], task.request.named)
+        name, book, most = queue.name, self.books[queue.name], self.tree.capability[queue.name]
+        future = book.allocated.plus(task.request)
+        short = future.exceeding(most, task.request.named)
         if short:
-            return quota_insufficient(short, queue.name)
-        due = self.tree.deserved[queue.name]
-        wanted = [name for name in task.request.named if name != PODS]
+            return quota_insufficient(name, short_of(name, short, book, most, task.request))
+        due = self.tree.deserved[name]
+        wanted = [resource for resource in task.request.named if resource != PODS]
         over = future.exceeding(due, wanted)
         if wanted and len(over) == len(wanted):
-            return quota_insufficient(over, queue.name)
+            return quota_insufficient(name, short_of(name, over, book, due, task.request))
         return None
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:

@@ -43,6 +43,7 @@ from allotment.core.queues.limits import CardPoints
 from allotment.core.queues.model import CHARGED_SET, OPEN, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.plugins.card_claims import Claim, Way, claim_of
+from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     CPU,
     MEMORY,
@@ -60,6 +61,7 @@ from allotment.core.reasons import (
     QUOTA_UNREADABLE,
     SCALAR_QUOTA,
 )
+from allotment_proto.events import QuotaShort
 
 _FIRST_CARD_MICRO = 100_000_000
 """What a node with the first card of several is worth, in millionths of a point."""
@@ -75,14 +77,20 @@ class Settings(msgspec.Struct, frozen=True):
     node_order_weight: Fraction | None = None
 
 
-def _insufficient(queue: str, name: str, asked: Amount, total: Amount, capability: Amount) -> No:
+def _insufficient(
+    queue: str, book: QueueBook, name: str, asked: Amount, total: Amount, capability: Amount
+) -> No:
     """The refusal of one dimension, in raw thousandths (5 cards print 5000)."""
     code = {CPU: CPU_QUOTA, MEMORY: MEMORY_QUOTA}.get(name, SCALAR_QUOTA)
+    names = dict.fromkeys((name, *alternatives(name)))
+    held = max(int(sum(book.allocated.amount(each) for each in names)), 0)
+    promised = max(int(total - asked) - held, 0)
     return No(
         code,
         f"queue {queue} has insufficient {name} quota: requested {asked}, "
         f"total would be {total}, capability {capability}",
         queue,
+        (QuotaShort(queue, name, held, promised, int(capability), int(asked)),),
     )
 
 
@@ -143,7 +151,9 @@ class CapacityCard(Plugin):
             first = claim.ways[0]
             used = self.books[queue.name].allocated.amount(first.card)
             quota = self.capability[queue.name].amount(first.card)
-            return _insufficient(queue.name, first.card, first.milli, used + first.milli, quota)
+            total = used + first.milli
+            book = self.books[queue.name]
+            return _insufficient(queue.name, book, first.card, first.milli, total, quota)
         return None
 
     def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:
@@ -184,7 +194,7 @@ class CapacityCard(Plugin):
             else:
                 future, limit = promised.amount(name), capability.amount(name)
             if future > limit:
-                return _insufficient(queue.name, name, least[name], future, limit)
+                return _insufficient(queue.name, book, name, least[name], future, limit)
         return PERMIT
 
     def job_enqueued(self, job: Job) -> None:
@@ -291,6 +301,6 @@ class CapacityCard(Plugin):
         return counted and any(name in shared for name in (job.view.min_resources or NOTHING).named)
 
     def _short(self, queue: QueueView, name: str, asked: Resources) -> No:
-        total = self.books[queue.name].allocated.amount(name) + asked.amount(name)
-        quota = self.capability[queue.name].amount(name)
-        return _insufficient(queue.name, name, asked.amount(name), total, quota)
+        book, quota = self.books[queue.name], self.capability[queue.name].amount(name)
+        total = book.allocated.amount(name) + asked.amount(name)
+        return _insufficient(queue.name, book, name, asked.amount(name), total, quota)

@@ -19,6 +19,7 @@ from allotment.core.queues.resources import NOTHING, Resources, total_of
 from allotment.core.queues.shares import is_still_to_come
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import CLUSTER_OVERUSED
+from allotment_proto.events import QuotaShort
 
 _FACTOR_USUAL = Fraction(6, 5)
 
@@ -54,9 +55,22 @@ class Overcommit(Plugin):
         short = self._inqueue.plus(least).exceeding(self._room, names)
         if short:
             return No(
-                CLUSTER_OVERUSED, f"resource in cluster is overused: overused {', '.join(short)}"
+                CLUSTER_OVERUSED,
+                f"resource in cluster is overused: overused {', '.join(short)}",
+                short=tuple(self._short(name, least) for name in short),
             )
         return PERMIT
+
+    def _short(self, name: str, least: Resources) -> QuotaShort:
+        held = max(int(self._world.cluster.used.amount(name)), 0)
+        return QuotaShort(
+            "",
+            name,
+            held=held,
+            promised=max(int(self._inqueue.amount(name)), 0),
+            most=max(int(self._room.amount(name)) + held, 0),
+            wants=int(least.amount(name)),
+        )
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources

@@ -23,9 +23,11 @@ from allotment.core.queues.answers import (
     closed,
     cluster_insufficient,
     quota_insufficient,
+    short_of,
 )
 from allotment.core.queues.model import OPEN, QueueView, Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
+from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     CPU,
     MEMORY,
@@ -94,15 +96,16 @@ def real_capability(total: Resources, guaranteed: Resources, queue: QueueView) -
 
 
 def refused_at_gate(
-    world: World, job: Job, short: tuple[str, ...], queue: str, most: Resources
+    world: World, job: Job, names: tuple[str, ...], queue: str, book: QueueBook, most: Resources
 ) -> No:
-    """What a job is told that asks for too much of what `queue` may have at `most`. Where that is
-    all that the cluster has, it is not quota that is short.
+    """What a job is told that asks for too much, by these names, of what `queue` may have at
+    `most`. Where that is all that the cluster has, it is not quota that is short.
     """
-    total = world.cluster.total
-    if job.view.is_precise and all(most.amount(name) >= total.amount(name) for name in short):
+    total, least = world.cluster.total, job.view.min_resources or NOTHING
+    short = short_of(queue, names, book, most, least, inqueue=book.let_in)
+    if job.view.is_precise and all(most.amount(name) >= total.amount(name) for name in names):
         return cluster_insufficient(short)
-    return quota_insufficient(short, queue)
+    return quota_insufficient(queue, short)
 
 
 class _Wants(NamedTuple):
@@ -178,12 +181,13 @@ class Proportion(Plugin):
     def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
         if queue.state != OPEN:
             return closed(queue.name, queue.state)
-        short = self.books[queue.name].allocated.too_little_left(
-            self._most.get(queue.name, NOTHING),
-            task.request,
-            self._world.rationed(queue.name, task.request),
+        book, most = self.books[queue.name], self._most.get(queue.name, NOTHING)
+        names = book.allocated.too_little_left(
+            most, task.request, self._world.rationed(queue.name, task.request)
         )
-        return quota_insufficient(short, queue.name) if short else None
+        if not names:
+            return None
+        return quota_insufficient(queue.name, short_of(queue.name, names, book, most, task.request))
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
         return self.allocatable(queue, job, task)
@@ -195,11 +199,9 @@ class Proportion(Plugin):
         if job.view.min_resources is None:
             return PERMIT
         least = job.view.min_resources
-        promised = self.books[queue.name].promised(least)
-        names = self._world.listed(queue.name, least)
-        most = self.capability[queue.name]
-        short = promised.exceeding(most, names)
-        return refused_at_gate(self._world, job, short, queue.name, most) if short else PERMIT
+        book, most = self.books[queue.name], self.capability[queue.name]
+        short = book.promised(least).exceeding(most, self._world.listed(queue.name, least))
+        return refused_at_gate(self._world, job, short, queue.name, book, most) if short else PERMIT
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources

@@ -14,13 +14,20 @@ from allotment.core.queues.actions.allocate import (
     cause_of,
 )
 from allotment.core.queues.actions.enqueue import Enqueued
-from allotment.core.queues.answers import No
+from allotment.core.queues.answers import No, with_units
 from allotment.core.queues.model import JobView, Status
-from allotment.core.queues.round.places import Places
+from allotment.core.queues.round.places import AMOUNTS_SAID, Places
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job
-from allotment.core.reasons import GANG_INCOMPLETE, GROUP_MISSING, OF_GROUP, QUOTA_CODES, REASONS
+from allotment.core.reasons import (
+    GANG_INCOMPLETE,
+    GROUP_MISSING,
+    OF_CLUSTER,
+    OF_GROUP,
+    QUOTA_CODES,
+    REASONS,
+)
 from allotment_proto.events import Admission, Held, PodObserved, Refusal, Short
 from allotment_proto.facts import Problem
 
@@ -146,10 +153,14 @@ class OutcomeBuilder:
             pod = self._state.pods[uid].fact
             known = self._places.refusals.get(uid)
             if known is None:
+                says_amounts = self._places.rules >= AMOUNTS_SAID
                 queue = no.queue or ("" if pod.group else pod.queue)
                 place = f"queue {queue}" if queue else "its group"
+                if says_amounts and no.code in OF_CLUSTER:
+                    place = "the cluster"
                 problem = Problem(no.code, place, no.message.removeprefix(f"{place} "))
-                known = Refusal(uid, pod.namespace, pod.name, 0, (), problem)
+                quota = with_units(no.short, self._state.devices) if says_amounts else ()
+                known = Refusal(uid, pod.namespace, pod.name, 0, (), problem, quota=quota)
             self._refusals[uid] = known
 
     def outcome(self, admissions: tuple[Admission, ...], holds: tuple[Held, ...] | None) -> Outcome:

@@ -24,9 +24,13 @@ from allotment.core.reasons import NOT_ENOUGH_RESOURCES, main_cause, refusal_tex
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
 
-PLACES_NAMED = 1
+_PLACES_NAMED = 1
 """From these rules on (`Decided.rules`), why a pod's request can never be granted names the place
 in its manifest. Decisions of before have the rest of the sentence alone."""
+
+AMOUNTS_SAID = 2
+"""From these rules on a refusal says by which amounts a quota is short, and what the cluster lacks
+is not said of a queue."""
 
 
 class Places:
@@ -39,7 +43,7 @@ class Places:
         """By uid: what was last said to a pod that found no place."""
         self._state = state
         self._ranker = ranker
-        self._rules = rules
+        self.rules = rules
         self._order: list[str] = []
         self._bounding = Bounding(state, self.placements)
         self._most: dict[tuple[PodRequest, int], int] = {}
@@ -142,7 +146,7 @@ class Places:
         self.refusals[refusal.uid] = refusal
         problem = refusal.problem
         if problem is not None:
-            named = f"{problem.place} " if self._rules >= PLACES_NAMED else ""
+            named = f"{problem.place} " if self.rules >= _PLACES_NAMED else ""
             return No(problem.code, named + problem.message)
         code = main_cause(refusal.reasons)
         return No(code, refusal_text(refusal))

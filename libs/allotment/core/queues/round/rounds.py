@@ -22,7 +22,7 @@ from allotment.core.queues.plugins.registry import PLUGINS, Configured, configur
 from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
-from allotment.core.queues.round.places import PLACES_NAMED, Places
+from allotment.core.queues.round.places import AMOUNTS_SAID, Places
 from allotment.core.queues.round.victims import Hunt, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
@@ -31,7 +31,7 @@ from allotment.core.queues.work import Job, World
 from allotment_proto.events import Admission, Held
 from allotment_proto.facts import Policy
 
-RULES = PLACES_NAMED
+RULES = AMOUNTS_SAID
 """The newest rules of rounds (`Decided.rules`), and those by which new decisions are made. A rule
 that changes what a round says gets a number of its own, and old decisions keep theirs."""
 

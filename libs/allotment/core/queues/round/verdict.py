@@ -23,7 +23,7 @@ from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
 from allotment.core.placement.rules.local_volumes import within
 from allotment.core.placement.unserved import nearest
 from allotment.core.queues.actions.allocate import try_places
-from allotment.core.queues.answers import No, closed
+from allotment.core.queues.answers import No, closed, with_units
 from allotment.core.queues.eligible import is_never
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
@@ -61,7 +61,7 @@ from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
 from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN, QUOTA_CODES, shown_cause
-from allotment_proto.events import PodObserved
+from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest
 
 PLACEABLE, BLOCKED, _GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"
@@ -73,18 +73,6 @@ _GUESSED_MAX = 64
 _FIRST = (CPU, MEMORY)
 _EXPLAINED = "explained"
 """Under this name the books are kept that no plugin counts."""
-
-
-class QuotaShort(NamedTuple):
-    """One resource of which a queue's limit does not cover a request, in Volcano's amounts."""
-
-    queue: str
-    resource: str
-    held: int
-    promised: int
-    """What others were let in for and do not hold yet."""
-    most: int
-    wants: int
 
 
 class PodVerdict(NamedTuple):
@@ -259,8 +247,6 @@ class _Opened(NamedTuple):
     holds: tuple[Hold, ...]
     waiting: dict[str, list[Job]]
     """By queue, in the order in which they come."""
-    limits: dict[str, tuple[ResourceLimit, ...]]
-    """Those of the queues that were asked for, since each takes a look at all jobs."""
 
 
 class _Reckoned(NamedTuple):
@@ -392,12 +378,10 @@ class Verdicts:
             jobs = opened.waiting.get(job.queue, ())
             self._waiting[job.queue] = tuple(_name_of(each) for each in jobs)
         no = _refuses(opened, job) or in_force.closed(job) or in_force.allocatable(job, task)
-        wants = task.request
-        if job.phase in WAITING and job.view.min_resources is not None:
-            wants = job.view.min_resources
-        short = tuple(_short(opened, job, no, wants))
         waiting = self._waiting[job.queue]
-        return PodVerdict(_tries(opened, job, task, fact), never, no, job.queue, waiting, short)
+        return PodVerdict(
+            _tries(opened, job, task, fact), never, no, job.queue, waiting, _short(opened, no)
+        )
 
 
 def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
@@ -437,7 +421,7 @@ def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
         in_the_way=tuple(_in_the_way(opened, job)),
         queue=queue,
         no=no,
-        short=tuple(_short(opened, job, no, _minimum(job))),
+        short=_short_of_group(opened, job, no),
         wants=tuple(Counter(due).items()),
         least={} if job.view.min_resources is None else _whole(job.view.min_resources),
     )
@@ -538,7 +522,7 @@ def _open(state: ClusterState) -> _Opened:
     for name, jobs in waiting.items():
         waiting[name] = session.in_job_order(jobs)
     known = tuple(hold for hold in holds if hold.job in session.jobs)
-    return _Opened(state, session, known, waiting, {})
+    return _Opened(state, session, known, waiting)
 
 
 def _queues(opened: _Opened) -> tuple[str, ...]:
@@ -551,24 +535,30 @@ def _name_of(job: Job) -> str:
     return f"{pod}{job.view.namespace}/{job.view.name}"
 
 
-def _short(opened: _Opened, job: Job, no: No | None, wants: Resources) -> Iterator[QuotaShort]:
-    """The limits of the queue that says no which do not cover what is wanted. What others were let
-    in for counts at the gate only.
+def _short(opened: _Opened, no: No | None) -> tuple[QuotaShort, ...]:
+    """By which amounts a limit refuses, if it is that."""
+    return () if no is None else with_units(no.short, opened.state.devices)
+
+
+def _short_of_group(opened: _Opened, job: Job, no: No | None) -> tuple[QuotaShort, ...]:
+    """The same for a group as a whole. A member is refused beside those before it, so what the
+    group wants is counted together, and what they were given for the trial is not held.
     """
-    session = opened.session
-    if no is None or no.code not in QUOTA_CODES:
-        return
-    name = no.queue or job.queue
-    is_at_gate = job.phase in WAITING
-    if name not in session.world.queues:
-        return
-    if name not in opened.limits:
-        opened.limits[name] = _limits(session, name)
-    for limit in opened.limits[name]:
-        amount = int(wants.amount(limit.resource)) if limit.resource in wants else 0
-        promised = limit.promised if is_at_gate else 0
-        if limit.most is not None and amount and limit.allocated + amount > limit.most - promised:
-            yield QuotaShort(name, limit.resource, limit.allocated, promised, limit.most, amount)
+    short = _short(opened, no)
+    if job.phase in WAITING or not short:
+        return short
+    held = {limit.resource: limit.allocated for limit in _limits(opened.session, short[0].queue)}
+    waiting = [t for t in job.tasks.values() if job.status[t.uid] is Status.PENDING]
+    wanted = max(job.view.min_member - job.ready_count, 1)
+    wants = total_of([task.request for task in waiting[:wanted]])
+    return tuple(
+        msgspec.structs.replace(
+            each,
+            held=max(held.get(each.resource, each.held), 0),
+            wants=max(int(wants.amount(each.resource)), each.wants),
+        )
+        for each in short
+    )
 
 
 def _refuses(opened: _Opened, job: Job) -> No | None:
@@ -579,15 +569,6 @@ def _refuses(opened: _Opened, job: Job) -> No | None:
         if gate is not None:
             return gate
     return session.job_valid(job) or session.overused(job.queue)
-
-
-def _minimum(job: Job) -> Resources:
-    """What a group asks for at its gate, or of its pods those that it needs at once."""
-    if job.phase in WAITING and job.view.min_resources is not None:
-        return job.view.min_resources
-    waiting = [t for t in job.tasks.values() if job.status[t.uid] is Status.PENDING]
-    wanted = max(job.view.min_member - job.ready_count, 1)
-    return total_of([task.request for task in waiting[:wanted]])
 
 
 def _no_of_group(opened: _Opened, job: Job, members: Iterable[MemberVerdict]) -> No | None:
