@@ -6,6 +6,7 @@ reason that is counted is one that `fits` gives.
 from collections import Counter
 from collections.abc import Iterable
 
+import hypothesis
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from allotment.core.explain.counterfactual import (
     Elsewhere,
     Ended,
     Fewer,
+    Ranked,
     Uncordoned,
     asked_most,
     found_on,
@@ -35,7 +37,8 @@ from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import CORDON_TAINT, fits
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import GroupVerdict, group_verdict, verdict
-from allotment_proto.events import Event, PodGone
+from allotment_proto.events import Event, PodGone, PriorityClassObserved
+from allotment_proto.facts import PluginUse, Policy
 from tests import build
 from tests.property.batch_world import OPS, STEPS, Op, World
 from tests.strategies import every_policy
@@ -76,6 +79,18 @@ def _events(state: ClusterState, uids: list[str], deed: Deed) -> list[Event]:
                     if g is not None
                 ),
                 *(msgspec.structs.replace(f, queue=queue, rv=rv) for f in pods if not f.group),
+            ]
+        case Ranked(name, value):
+            keys = {f.group for f in pods if f.group}
+            known = [g for g in (state.groups[key].fact for key in keys) if g is not None]
+            return [
+                *(msgspec.structs.replace(g, priority_class=name, rv=rv) for g in known),
+                *(
+                    msgspec.structs.replace(
+                        f, priority=value, priority_class=name, class_priority=None, rv=rv
+                    )
+                    for f in pods
+                ),
             ]
         case Fewer(least):
             found = state.groups[pods[0].group].fact
@@ -197,6 +212,79 @@ def check_group(state: ClusterState, key: str) -> None:
             then = carried_out(state, uids, each.found.deed)
             outcome = Rounds(then).run(uids, Board(then))
             assert len(outcome.placements) >= each.members, each.found.text
+
+
+PREEMPTING = Policy(
+    actions=("enqueue", "allocate", "preempt", "backfill"),
+    tiers=((PluginUse("priority"),), (PluginUse("gang"), PluginUse("proportion"))),
+)
+
+
+@settings(max_examples=60)
+@given(
+    cards=st.integers(1, 3),
+    holders=st.lists(st.tuples(SIZES, st.integers(0, 3)), max_size=6),
+    wanted=st.tuples(SIZES, st.integers(0, 3)),
+    members=st.integers(1, 3),
+)
+def test_who_outranks_others_fits_when_those_are_gone_that_a_round_evicts(
+    cards: int, holders: list[tuple[int, int]], wanted: tuple[int, int], members: int
+) -> None:
+    world = rounds_world.World(build.node("n1", cards), build.node("n2", 1), policy=PREEMPTING)
+    for value in range(4):
+        world.tell(PriorityClassObserved(uid=f"c{value}", name=f"p{value}", rv=1, value=value))
+    for number, (amount, value) in enumerate(holders):
+        ranked_pod(world, f"h{number}", amount, value)
+    world.decide()
+    world.bind()
+    amount, value = wanted
+    if members == 1:
+        uids = [ranked_pod(world, "m0", amount, value)]
+    else:
+        world.tell(rounds_world.group("a", members, priority_class=f"p{value}"))
+        uids = [ranked_pod(world, f"m{n}", amount, value, "default/a") for n in range(members)]
+    if len(world.round(uids).placements) == members:
+        return
+    state = world.state
+    for each in offered(state, uids):
+        if isinstance(each.found.deed, Ranked):
+            hypothesis.event("preemption is offered")
+            then = carried_out(state, uids, each.found.deed)
+            made = Rounds(then).run(uids, Board(then))
+            assert made.evictions, each.found.text
+            gone = {one.uid for one in made.evictions}
+            assert each.found.deed.value > max(state.pods[uid].fact.priority for uid in gone)
+            after = carried_out(then, uids, Ended(tuple(gone)))
+            outcome = Rounds(after).run(uids, Board(after))
+            assert len(outcome.placements) == members, each.found.text
+
+
+def ranked_pod(
+    world: rounds_world.World, name: str, amount: int, value: int, group: str = ""
+) -> str:
+    world.tell(
+        build.pod(
+            name,
+            build.request(build.wants(amount, 0)),
+            name=name,
+            group=group,
+            queue="" if group else "default",
+            priority=value,
+            priority_class=f"p{value}",
+            preemptable=True,
+        )
+    )
+    return name
+
+
+def offered(state: ClusterState, uids: list[str]) -> list[advice.Advice]:
+    """What is offered to a group, or to a pod by itself."""
+    fact = state.pods[uids[0]].fact
+    if not fact.group:
+        return advice.pod_advice(state, fact, verdict(state, fact))
+    ruled = group_verdict(state, fact.group)
+    assert isinstance(ruled, GroupVerdict)
+    return advice.gang_advice(state, fact.group, ruled)
 
 
 @settings(max_examples=20)

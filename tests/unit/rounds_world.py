@@ -10,6 +10,7 @@ from allotment.core.placement.cycle import Outcome, recheck_all
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import (
+    Bound,
     Decided,
     Event,
     GroupObserved,
@@ -92,6 +93,22 @@ class World:
         self.tell(decided)
         assert check(self.state) == []
         return decided
+
+    def bind(self) -> None:
+        """All that have a place are bound: from now on they may be evicted."""
+        for uid in list(self.state.reserved):
+            pod = self.state.pods[uid]
+            assert pod.allocation is not None
+            fact = pod.fact
+            self.tell(
+                Bound(
+                    uid=uid,
+                    namespace=fact.namespace,
+                    name=fact.name,
+                    node=pod.allocation.node,
+                    decision=pod.allocation.seq,
+                )
+            )
 
     def placed(self) -> set[str]:
         return {uid for uid, pod in self.state.pods.items() if pod.allocation is not None}

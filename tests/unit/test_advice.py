@@ -23,7 +23,7 @@ from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import queue_lines
 from allotment_cli.explain_text import explanation_lines
 from allotment_proto.codec import decode_envelope
-from allotment_proto.events import Event, PolicyLoaded, QueueObserved
+from allotment_proto.events import Event, PolicyLoaded, PriorityClassObserved, QueueObserved
 from allotment_proto.facts import (
     Constraints,
     DeviceRequest,
@@ -693,3 +693,36 @@ def test_asking_changes_nothing() -> None:
 
     assert advice.pod_advice(world.state, fact, verdict(world.state, fact))
     assert world.round(["q2"]) == before
+
+
+def outranked(actions: tuple[str, ...]) -> World:
+    """A card that two pods of priority 100 hold, and classes above and below them."""
+    tiers = ((PluginUse("priority"),), (PluginUse("gang"), PluginUse("proportion")))
+    world = World(build.node("n1", 1), policy=Policy(actions=actions, tiers=tiers))
+    for name, value in (("low", 10), ("batch", 100), ("high", 1_000), ("urgent", 5_000)):
+        world.tell(PriorityClassObserved(uid=name, name=name, rv=1, value=value))
+    world.tell(PriorityClassObserved(uid="s", name="system-node-critical", rv=1, value=500))
+    for name, klass, value in (("a", "batch", 100), ("b", "batch", 100), ("p", "low", 10)):
+        asked = build.request(build.wants(8_000 if name != "p" else 16_000, 0))
+        ranked = {"priority": value, "priority_class": klass, "preemptable": True}
+        world.tell(build.pod(name, asked, name=name, queue="default", **ranked))
+        world.decide()
+        world.bind()
+    return world
+
+
+def test_preemption_is_offered_with_the_class_and_who_would_go() -> None:
+    world = outranked(("enqueue", "allocate", "preempt"))
+    fact = world.state.pods["p"].fact
+    found = [
+        each.found for each in advice.pod_advice(world.state, fact, verdict(world.state, fact))
+    ]
+    assert found[-1].text == ("with priority class high (≥ 101), displacing default/a, default/b")
+    assert found[-1].change.value == "high"
+
+
+def test_preemption_is_not_offered_where_nobody_is_evicted() -> None:
+    world = outranked(("enqueue", "allocate", "backfill"))
+    fact = world.state.pods["p"].fact
+    found = advice.pod_advice(world.state, fact, verdict(world.state, fact))
+    assert not [each for each in found if "priority" in each.found.text]

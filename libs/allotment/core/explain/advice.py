@@ -25,6 +25,7 @@ from allotment.core.explain.counterfactual import (
     Fewer,
     Found,
     Offer,
+    Ranked,
     amount_offers,
     found_on,
     rank,
@@ -38,6 +39,7 @@ from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.answers import No
+from allotment.core.queues.eligible import class_of, is_never
 from allotment.core.queues.round.verdict import (
     GroupVerdict,
     Outside,
@@ -46,9 +48,11 @@ from allotment.core.queues.round.verdict import (
     queue_room,
     round_outcome,
 )
-from allotment_proto.events import Placement, PodObserved
+from allotment_proto.events import Eviction, Placement, PodObserved
 from allotment_proto.facts import PodRequest
 
+_SYSTEM = "system-"
+"""How the names of PriorityClasses begin that are not for users' pods."""
 _SHOWN_MAX = 8
 """How many changes are offered at most."""
 ROUNDS_MAX = 12
@@ -61,6 +65,10 @@ _MOVES_MAX = 2
 """How many of these are other queues, so that a change within its queue is heard of, too."""
 _QUEUES_MAX = 4
 """How many other queues are tried, and of how many holders whether their end would do."""
+_CLASSES_MAX = 64
+"""Of how many PriorityClasses the lowest that helps is looked for, in two rounds a halving."""
+_NAMED_MAX = 4
+"""How many of the pods that would have to go are named."""
 _THRESHOLDS_MAX = 256
 _PER_CARD_MAX = 8
 """How many members of a group on one card are thought of when amounts are lowered."""
@@ -111,7 +119,8 @@ def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> lis
     if ruled.no is None:  # the queue lets it have this much, so it lets it have less
         request = situated(ruled.tries[-1], state)
         found = found_on(Bench(state, present(state)), request)
-        return [Advice(each) for each in found[:_SHOWN_MAX]]
+        outranking = list(_outranking(state, [fact.uid], 1))
+        return [Advice(each) for each in (*found[: _SHOWN_MAX - len(outranking)], *outranking)]
     kept: list[Advice] = []
     moves = rounds = 0
     for each in sorted(_from_queue(state, [fact.uid], ruled.no, ruled.queue), key=rank):
@@ -126,6 +135,8 @@ def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> lis
         if taken is not None:
             kept.append(Advice(each._replace(nodes_fit=taken.feasible)))
             moves += is_move
+    if ruled.no.code in reasons.QUOTA_CODES:
+        kept += [Advice(each) for each in _outranking(state, [fact.uid], 1)]
     return kept
 
 
@@ -167,7 +178,70 @@ def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advi
                 said.add(amount)
         elif ruled.no is None and len(placed) < (together := len(_placed(twin, uids))) < wanted:
             part.append(Advice(each, together, wanted))
+    if ruled.no is None or ruled.no.code in reasons.QUOTA_CODES:
+        full += [Advice(each, wanted, wanted) for each in _outranking(state, uids, wanted)]
     return (full or part)[:_SHOWN_MAX]
+
+
+# Preemption
+
+
+def _outranking(state: ClusterState, uids: Sequence[str], wanted: int) -> Iterator[Found]:
+    """The lowest PriorityClass of the cluster with which so many of the pods fit once those are
+    gone that a round evicts for them then. Nothing where nobody is evicted by priority.
+    """
+    first = state.pods[uids[0]].fact
+    if "preempt" not in state.policy.actions or not state.is_batched or is_never(state, first):
+        return
+    now = _priority_of(state, first)
+    higher: dict[int, str] = {}
+    for each in sorted(state.classes.values(), key=lambda c: (c.value, c.name)):
+        if each.value > now and each.preempts and not each.name.startswith(_SYSTEM):
+            higher.setdefault(each.value, each.name)
+    ranks = [Ranked(name, value) for value, name in sorted(higher.items())][:_CLASSES_MAX]
+    found: dict[int, tuple[Eviction, ...]] = {}
+
+    def helps(number: int) -> bool:
+        found[number] = _displaced(state, uids, ranks[number], wanted)
+        return bool(found[number])
+
+    at = bisect_left(range(len(ranks)), True, key=helps)
+    if at == len(ranks):
+        return
+    rank_, gone = ranks[at], found[at]
+    least = 1 + max(_priority_of(state, state.pods[each.uid].fact) for each in gone)
+    names = tuple(f"{each.namespace}/{each.name}" for each in gone)
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    yield Found(
+        f"with priority class {rank_.name} (≥ {least}), displacing {', '.join(names[:_NAMED_MAX])}"
+        f"{more}",
+        Change(op="add", path="/spec/priorityClassName", value=rank_.name),
+        rank_,
+        OTHERS + WHOLE * len(gone) + 1,
+        len({each.node for each in gone}),
+    )
+
+
+def _displaced(
+    state: ClusterState, uids: Sequence[str], rank_: Ranked, wanted: int
+) -> tuple[Eviction, ...]:
+    """Whom a round evicts for the pods if they have this rank, and they fit then."""
+    twin = carried_out(state, uids, rank_)
+    evictions = round_outcome(twin, uids).evictions
+    gone = tuple(dict.fromkeys(each.uid for each in evictions))
+    if not gone or not set(gone).isdisjoint(uids):
+        return ()
+    then = round_outcome(carried_out(twin, uids, Ended(gone)), uids)
+    return evictions if len(then.placements) >= wanted else ()
+
+
+def _priority_of(state: ClusterState, fact: PodObserved) -> int:
+    """By which others are compared with a pod: that of its group's class, or its own."""
+    group = state.groups.get(fact.group)
+    if group is not None and group.fact is not None:
+        found = class_of(state, group.fact.priority_class)
+        return 0 if found is None else found.value
+    return fact.priority
 
 
 # Groups

@@ -15,6 +15,7 @@ from allotment.core.explain.counterfactual import (
     Elsewhere,
     Ended,
     Fewer,
+    Ranked,
     Uncordoned,
     reopened,
 )
@@ -32,6 +33,8 @@ def carried_out(state: ClusterState, uids: Iterable[str], deed: Deed) -> Cluster
                 request = edit(pod.fact.request)
                 fact = msgspec.structs.replace(pod.fact, request=request)
                 twin.pods[uid] = msgspec.structs.replace(pod, fact=fact)
+        case Ranked(name, value):
+            _rank(twin, list(uids), name, value)
         case Uncordoned(name):
             changed = reopened(state.nodes[name])
             if changed is not None:
@@ -74,6 +77,20 @@ def _end(twin: ClusterState, gone: Iterable[str]) -> None:
             node = nodes.setdefault(held.node, twin.nodes[held.node].fork())
             node.release(node.allocations[uid])
     _with_nodes(twin, nodes.values())
+
+
+def _rank(twin: ClusterState, uids: list[str], name: str, value: int) -> None:
+    twin.pods, twin.groups = dict(twin.pods), dict(twin.groups)
+    for uid in uids:
+        pod = twin.pods[uid]
+        fact = msgspec.structs.replace(
+            pod.fact, priority=value, priority_class=name, class_priority=None
+        )
+        twin.pods[uid] = msgspec.structs.replace(pod, fact=fact)
+        group = twin.groups.get(fact.group)
+        if group is not None and group.fact is not None and group.fact.priority_class != name:
+            ranked = twin.groups[fact.group] = copy.copy(group)
+            ranked.fact = msgspec.structs.replace(group.fact, priority_class=name)
 
 
 def _move(twin: ClusterState, uids: list[str], queue: str) -> None:

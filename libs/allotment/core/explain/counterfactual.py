@@ -91,7 +91,14 @@ class Fewer(NamedTuple):
     least: int
 
 
-Deed = Asks | Uncordoned | Ended | Elsewhere | Fewer
+class Ranked(NamedTuple):
+    """The pods, and their group if they are in one, are of another PriorityClass."""
+
+    name: str
+    value: int
+
+
+Deed = Asks | Uncordoned | Ended | Elsewhere | Fewer | Ranked
 """How a change is carried out."""
 
 
