@@ -39,12 +39,12 @@ from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.answers import No
-from allotment.core.queues.eligible import class_of, is_never
 from allotment.core.queues.round.verdict import (
     GroupVerdict,
     Outside,
     PodVerdict,
     group_verdict,
+    priority_of,
     queue_room,
     round_outcome,
 )
@@ -119,7 +119,7 @@ def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> lis
     if ruled.no is None:  # the queue lets it have this much, so it lets it have less
         request = situated(ruled.tries[-1], state)
         found = found_on(Bench(state, present(state)), request)
-        outranking = list(_outranking(state, [fact.uid], 1))
+        outranking = [] if ruled.never_preempts else list(_outranking(state, [fact.uid], 1))
         return [Advice(each) for each in (*found[: _SHOWN_MAX - len(outranking)], *outranking)]
     kept: list[Advice] = []
     moves = rounds = 0
@@ -135,7 +135,7 @@ def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> lis
         if taken is not None:
             kept.append(Advice(each._replace(nodes_fit=taken.feasible)))
             moves += is_move
-    if ruled.no.code in reasons.QUOTA_CODES:
+    if ruled.no.code in reasons.QUOTA_CODES and not ruled.never_preempts:
         kept += [Advice(each) for each in _outranking(state, [fact.uid], 1)]
     return kept
 
@@ -178,7 +178,8 @@ def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advi
                 said.add(amount)
         elif ruled.no is None and len(placed) < (together := len(_placed(twin, uids))) < wanted:
             part.append(Advice(each, together, wanted))
-    if ruled.no is None or ruled.no.code in reasons.QUOTA_CODES:
+    is_outranked = ruled.no is None or ruled.no.code in reasons.QUOTA_CODES
+    if is_outranked and not ruled.never_preempts:
         full += [Advice(each, wanted, wanted) for each in _outranking(state, uids, wanted)]
     return (full or part)[:_SHOWN_MAX]
 
@@ -191,9 +192,9 @@ def _outranking(state: ClusterState, uids: Sequence[str], wanted: int) -> Iterat
     gone that a round evicts for them then. Nothing where nobody is evicted by priority.
     """
     first = state.pods[uids[0]].fact
-    if "preempt" not in state.policy.actions or not state.is_batched or is_never(state, first):
+    if "preempt" not in state.policy.actions or not state.is_batched:
         return
-    now = _priority_of(state, first)
+    now = priority_of(state, first)
     higher: dict[int, str] = {}
     for each in sorted(state.classes.values(), key=lambda c: (c.value, c.name)):
         if each.value > now and each.preempts and not each.name.startswith(_SYSTEM):
@@ -209,7 +210,7 @@ def _outranking(state: ClusterState, uids: Sequence[str], wanted: int) -> Iterat
     if at == len(ranks):
         return
     rank_, gone = ranks[at], found[at]
-    least = 1 + max(_priority_of(state, state.pods[each.uid].fact) for each in gone)
+    least = 1 + max(priority_of(state, state.pods[each.uid].fact) for each in gone)
     names = tuple(f"{each.namespace}/{each.name}" for each in gone)
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     yield Found(
@@ -233,15 +234,6 @@ def _displaced(
         return ()
     then = round_outcome(carried_out(twin, uids, Ended(gone)), uids)
     return evictions if len(then.placements) >= wanted else ()
-
-
-def _priority_of(state: ClusterState, fact: PodObserved) -> int:
-    """By which others are compared with a pod: that of its group's class, or its own."""
-    group = state.groups.get(fact.group)
-    if group is not None and group.fact is not None:
-        found = class_of(state, group.fact.priority_class)
-        return 0 if found is None else found.value
-    return fact.priority
 
 
 # Groups

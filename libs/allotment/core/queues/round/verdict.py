@@ -24,7 +24,7 @@ from allotment.core.placement.rules.local_volumes import within
 from allotment.core.placement.unserved import nearest
 from allotment.core.queues.actions.allocate import try_places
 from allotment.core.queues.answers import No, closed, with_units
-from allotment.core.queues.eligible import is_never
+from allotment.core.queues.eligible import class_of, is_never
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
     COMPLETED_SET,
@@ -501,6 +501,15 @@ def _pods_of(
     else:
         members = (state.pods[uid] for uid in lone.get((holder.namespace, holder.name), ()))
     return tuple(pod.fact.uid for pod in members if pod.allocation is not None)
+
+
+def priority_of(state: ClusterState, fact: PodObserved) -> int:
+    """By which others are compared with a pod: that of its group's class, or its own."""
+    group = state.groups.get(fact.group)
+    if group is not None and group.fact is not None:
+        found = class_of(state, group.fact.priority_class)
+        return 0 if found is None else found.value
+    return fact.priority
 
 
 def quota_waits(state: ClusterState) -> dict[str, QuotaWait]:
