@@ -12,6 +12,7 @@ from allotment.core.explain.schema import (
     Member,
 )
 from allotment.core.explain.words import (
+    amount_text,
     gang_status_text,
     gate_text,
     kept_text,
@@ -22,7 +23,6 @@ from allotment.core.explain.words import (
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
-from allotment.core.units import resource_text
 from allotment_cli.advice_text import advice_lines
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
@@ -159,8 +159,7 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
         yield "Wants", f"{wanted.pods} pod{'s' * (wanted.pods != 1)}, each {each}"
     if found.min_resources:
         asked = (
-            f"{name} {resource_text(name, n, found.units.get(name, 0))}"
-            for name, n in found.min_resources.items()
+            f"{name} {amount_text(name, n, found.units)}" for name, n in found.min_resources.items()
         )
         yield "Gate needs", ", ".join(asked)
     klass = f" (class {found.priority_class})" if found.priority_class else ""

@@ -9,8 +9,8 @@ import click
 
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder
-from allotment.core.explain.words import kept_text, place_text, reason_text
-from allotment.core.units import age_text, resource_text
+from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
+from allotment.core.units import age_text
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
@@ -132,7 +132,7 @@ def _limit_lines(found: QueueExplanation) -> list[str]:
     rows = [
         [
             limit.resource,
-            *(_amount(limit.resource, amounts[at], found.units) for amounts in shown.values()),
+            *(amount_text(limit.resource, amounts[at], found.units) for amounts in shown.values()),
         ]
         for at, limit in enumerate(limits)
     ]
@@ -174,9 +174,6 @@ def _holder_lines(holders: Sequence[QueueHolder], units: Mapping[str, int]) -> l
 
 
 def _amounts_text(amounts: Mapping[str, int], units: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {_amount(name, amount, units)}" for name, amount in amounts.items())
-
-
-def _amount(resource: str, amount: int | None, units: Mapping[str, int]) -> str:
-    """What is not limited is empty."""
-    return "" if amount is None else resource_text(resource, amount, units.get(resource, 0))
+    return ", ".join(
+        f"{name} {amount_text(name, amount, units)}" for name, amount in amounts.items()
+    )

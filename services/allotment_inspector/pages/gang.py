@@ -15,7 +15,6 @@ from allotment.core.explain.words import (
     kept_text,
     member_text,
     place_text,
-    quota_text,
     reason_text,
     wants_text,
 )
@@ -107,7 +106,7 @@ def _because(found: GangExplanation) -> Iterator[str]:
     status = found.status
     if found.problem is not None:
         yield reason_text(found.problem, ": ")
-    yield from map(quota_text, status.quota)
+    yield from (quota.text for quota in status.quota)
     if status.cause is not None:
         yield reason_text(status.cause, ": ")
     if found.said is not None and (status.cause is None or found.said.code != status.cause.code):
@@ -129,7 +128,8 @@ def _facts(found: GangExplanation) -> Iterator[Fact]:
         each = wants_text(wanted.request) or "no device"
         yield fact("Wants", f"{wanted.pods} pod{'s' * (wanted.pods != 1)}, each {each}")
     if found.min_resources:
-        asked = (f"{name} {amount_text(name, n)}" for name, n in found.min_resources.items())
+        least = found.min_resources.items()
+        asked = (f"{name} {amount_text(name, n, found.units)}" for name, n in least)
         yield fact("Gate needs", ", ".join(asked))
     if found.queue:
         state = found.queue_state or "does not exist"

@@ -26,7 +26,6 @@ from allotment.core.explain.words import (
     free_text,
     piece_text,
     place_text,
-    quota_text,
     short_text,
     step_text,
     waiting_text,
@@ -324,7 +323,7 @@ def _because(found: PodExplanation) -> Iterator[str]:
     status = found.status
     if status.problem:
         yield status.problem
-    yield from map(quota_text, status.quota)
+    yield from (quota.text for quota in status.quota)
     if status.refused is not None and not status.quota:
         yield status.refused.message
     yield from status.notes

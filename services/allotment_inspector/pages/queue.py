@@ -106,10 +106,10 @@ def view(
         sentence=tuple(_sentence(found)),
         facts=tuple(_facts(found)),
         plugin=PLUGINS.get(found.plugin, found.plugin),
-        limits=tuple(map(_limit, found.limits)),
+        limits=tuple(_limit(limit, found.units) for limit in found.limits),
         waiting=tuple(_waiting(each, moment.now_ms) for each in found.waiting[:_GROUPS_SHOWN]),
         more=max(len(found.waiting) - _GROUPS_SHOWN, 0),
-        holders=tuple(map(_holder, found.holders[:_GROUPS_SHOWN])),
+        holders=tuple(_holder(each, found.units) for each in found.holders[:_GROUPS_SHOWN]),
         explanation=found,
     )
 
@@ -160,9 +160,9 @@ def _facts(found: QueueExplanation) -> Iterator[Fact]:
     yield Fact(label="UID", bits=said(found.subject.uid), is_id=True)
 
 
-def _limit(limit: Limit) -> LimitRow:
+def _limit(limit: Limit, units: Mapping[str, int]) -> LimitRow:
     def text(amount: int | None) -> str:
-        return amount_text(limit.resource, amount)
+        return amount_text(limit.resource, amount, units)
 
     held, wanted = limit.allocated + limit.promised, max(limit.request - limit.allocated, 0)
     scale = max(held + wanted, limit.most or 0, 1)
@@ -198,18 +198,18 @@ def _waiting(group: QueueGroup, now_ms: int) -> WaitingRow:
     )
 
 
-def _holder(holder: QueueHolder) -> HolderRow:
+def _holder(holder: QueueHolder, units: Mapping[str, int]) -> HolderRow:
     return HolderRow(
         who=_who(holder.namespace, holder.name, is_pod=holder.is_pod),
         queue=holder.queue,
         pods=holder.pods,
-        has=_amounts(holder.allocated),
-        promised=_amounts(holder.promised),
+        has=_amounts(holder.allocated, units),
+        promised=_amounts(holder.promised, units),
     )
 
 
-def _amounts(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in amounts.items())
+def _amounts(amounts: Mapping[str, int], units: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {amount_text(name, n, units)}" for name, n in amounts.items())
 
 
 def _who(namespace: str, name: str, *, is_pod: bool) -> Bit:

@@ -4,7 +4,7 @@ Screens and pages are two renderings of one explanation, so both take their word
 of day are not told here: whoever shows them knows the reader's zone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from allotment.core.explain.amounts import compute_text, part_text
 from allotment.core.explain.life import Displaced, PodExplanation, Relative
@@ -32,7 +32,14 @@ from allotment.core.reasons import (
     REASONS,
     VOLUME_NOT_READY,
 )
-from allotment.core.units import age_text, bytes_text, cpu_text, duration_text, points_text
+from allotment.core.units import (
+    age_text,
+    bytes_text,
+    cpu_text,
+    duration_text,
+    points_text,
+    resource_text,
+)
 
 _NOW = "What would make it fit now (each recomputed, one change at a time)"
 _CLOSEST = "No single change is enough; with these more of it would fit (each recomputed)"
@@ -275,6 +282,13 @@ def holder_text(holder: Holder, whole: int = 100) -> str:
     if whole == 100 or holder.compute_percent:
         words.append(compute_text(holder.compute_percent, whole))
     return f"{holder.namespace}/{holder.name} {', '.join(words)}{piece}"
+
+
+def amount_text(resource: str, amount: int | None, units: Mapping[str, int]) -> str:
+    """An amount of Volcano's as people write it; what is not limited is empty. `units` are those of
+    the explanation.
+    """
+    return "" if amount is None else resource_text(resource, amount, units.get(resource, 0))
 
 
 def place_text(place: Place, among: str) -> str:
