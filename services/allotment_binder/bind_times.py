@@ -1,10 +1,13 @@
-"""How long this binder takes for a pod, under Volcano's names: preparing it, and its Binding."""
+"""How long this binder takes for a pod: preparing it and its Binding, under Volcano's names, and
+how long after an acknowledgement the pod is sent that waited for it.
+"""
 
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from allotment.core.metrics.histograms import Histogram
+from allotment.core.explain.acknowledgement import Place
+from allotment.core.metrics.histograms import Histogram, spread
 from allotment.core.metrics.schedule import stage_duration, task_latency
 
 PRE_BIND, BIND, PRE_BOUND = "PreBind", "Bind", "PreBound"
@@ -12,27 +15,51 @@ T = TypeVar("T")
 
 
 class BindTimes:
-    """The histograms, in the names of which other rows are the scorer's."""
+    """The histograms; of the first two other rows are the scorer's."""
 
     def __init__(self) -> None:
         self._stage = stage_duration()
         self._task = task_latency()
+        self._turn = Histogram(
+            "allot_acknowledgement_to_binding_milliseconds",
+            "from the record of an acknowledgement until the Binding that waited for it is sent",
+            spread(0.5, 500, 20),
+        )
+        self._acknowledged_ms: dict[Place, int] = {}
 
     def histograms(self) -> list[Histogram]:
-        return [self._stage, self._task]
+        return [self._stage, self._task, self._turn]
 
-    def begin(self, created_ms: int) -> "BindTime":
-        """A pod's turn has come; it was created at that Unix time."""
-        return BindTime(self._stage, self._task, created_ms)
+    def acknowledged(self, place: Place, at_ms: int) -> None:
+        """A device plugin is through with a pod for which others wait, as a record of that Unix
+        time says.
+        """
+        self._acknowledged_ms[place] = at_ms
+
+    def begin(self, created_ms: int, place: Place | None) -> "BindTime":
+        """A pod's turn has come; it was created at that Unix time. `place` is what its device
+        plugin will be asked, None if none will be.
+        """
+        acknowledged_ms = None if place is None else self._acknowledged_ms.pop(place, None)
+        return BindTime(self._stage, self._task, self._turn, created_ms, acknowledged_ms)
 
 
 class BindTime:
     """One pod's: `prepared` right before its Binding, `bound` when that has succeeded."""
 
-    def __init__(self, stage: Histogram, task: Histogram, created_ms: int) -> None:
+    def __init__(
+        self,
+        stage: Histogram,
+        task: Histogram,
+        turn: Histogram,
+        created_ms: int,
+        acknowledged_ms: int | None,
+    ) -> None:
         self._stage = stage
         self._task = task
+        self._turn = turn
         self._created_ms = created_ms
+        self._acknowledged_ms = acknowledged_ms
         self._sent_us = _now_us()
 
     async def prepared(self, prepare: Callable[[], Awaitable[T]]) -> T:
@@ -41,7 +68,11 @@ class BindTime:
         found = await prepare()
         self._sent_us = _now_us()
         self._stage.observe(self._sent_us - begun_us, PRE_BIND)
-        self._task.observe(time.time_ns() // 1000 - self._created_ms * 1000, PRE_BOUND)
+        now_us = time.time_ns() // 1000
+        self._task.observe(now_us - self._created_ms * 1000, PRE_BOUND)
+        if self._acknowledged_ms is not None:
+            self._turn.observe(now_us - self._acknowledged_ms * 1000)
+            self._acknowledged_ms = None
         return found
 
     def bound(self) -> None:

@@ -105,7 +105,7 @@ class Binder:
         for event in envelope.events:
             match event:
                 case PodObserved() | PodGone():
-                    self._look(self.pacer, event.uid)
+                    self._look(self.pacer, event.uid, envelope.at_ms)
                 case NodeObserved() | NodeGone():
                     self.pacer.look_node(event.name)
                 case Bound() | BindFailed() | Corrected():
@@ -118,7 +118,7 @@ class Binder:
                 case _:
                     pass
 
-    def _look(self, pacer: Pacer, uid: str) -> None:
+    def _look(self, pacer: Pacer, uid: str, at_ms: int) -> None:
         state = self.world.fold.state
         self.troubles.look(state, uid, is_erased=self.unserved.is_marked(uid))
         decided = pacer.place_of(uid)
@@ -127,6 +127,8 @@ class Binder:
             self.deleted.hold(decided, pacer.served_before(uid))
         self.locks.look(state, uid)
         pacer.look(uid)
+        if decided is not None and pacer.is_free(decided):
+            self.sender.times.acknowledged(decided, at_ms)
 
     async def run(self) -> None:
         """Work while the lease is held; settle first what an earlier life left reserved."""

@@ -17,6 +17,7 @@ from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World
 from allotment.core import reasons
+from allotment.core.explain.acknowledgement import plugin_question
 from allotment.core.ledger.model import Allocation
 from allotment.core.queues.texts import bind_error
 from allotment_binder import notices
@@ -61,7 +62,10 @@ class Sender:
     def target(self, allocation: Allocation) -> tuple[Target, BindTime]:
         """What to bind; by the time it is sent the pod may be gone from the log."""
         fact = self._world.fold.state.pods[allocation.uid].fact
-        return Target(fact.namespace, fact.name, allocation), self.times.begin(fact.created_ms)
+        question = plugin_question(allocation.holdings)
+        place = None if question is None else (allocation.node, question)
+        timed = self.times.begin(fact.created_ms, place)
+        return Target(fact.namespace, fact.name, allocation), timed
 
     async def send(
         self, target: Target, timed: BindTime, worker: "Worker", *, look_first: bool

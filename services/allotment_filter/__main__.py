@@ -33,7 +33,7 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 60.0
 GATHER_S_MAX = 0.1
-"""The longest that pods gather for a cycle after one that was not full."""
+"""The longest that pods gather for a cycle after one of several that was not full."""
 GROUP_WAIT_S = 1.0
 """How long a pod may be known before its PodGroup without being refused."""
 CONFLICT_PAUSE_S = 0.01
@@ -151,9 +151,10 @@ class Filter:
             return
         if await self._cycle_through(f"{name}.{next(numbers)}", found.batch, received_us):
             self._groups.tried(found)
-        if len(found.batch.uids) < batch_max:
-            # What a cycle over groups costs hardly depends on its pods: so while one comes after
-            # the other, as much time goes to gathering.
+        if 1 < len(found.batch.uids) < batch_max:
+            # What a cycle over groups costs hardly depends on its pods: so while several come in
+            # the time of one, as much time goes to gathering. Where they come one by one there is
+            # nothing to gather, and the next would wait in vain.
             await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
 
     def _give_time(self, state: ClusterState) -> None:

@@ -1,6 +1,7 @@
 """What failed is tried again with patience: no spinning, and no waiting twice."""
 
 import io
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -179,3 +180,30 @@ async def test_a_pod_on_which_every_cycle_fails_holds_up_no_other(
         group.cancel_scope.cancel()
     assert work._most > len(pods)
     assert sum("p07" in batch for batch in bus.batches) < 20
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("uids", "gathers"), [("a", False), ("ab", True)])
+async def test_a_pod_that_comes_alone_lets_nobody_gather(
+    uids: str, gathers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bus:
+        async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+            cycle = decode_message(Feasible, payload).cycle
+            settled = Settled(v=MESSAGE_VERSION, cycle=cycle, outcome="decided")
+            await work.on_settled(Message("", encode(settled), {}, ""))
+
+    slept: list[float] = []
+
+    async def sleep(delay_s: float) -> None:
+        slept.append(delay_s)
+
+    queue = QueueObserved(uid="q", name="default", rv=1)
+    fold = _Fold(node(), queue, *map(pod, uids))
+    world = cast(World, SimpleNamespace(bus=Bus(), fold=fold))
+    async with anyio.create_task_group() as group:
+        work = Filter(_context(group), world)
+        monkeypatch.setattr(anyio, "sleep", sleep)
+        await work._group_cycle(fold.state, "f.1", itertools.count(1))
+    assert work.cycles == 1
+    assert bool(slept) is gathers
