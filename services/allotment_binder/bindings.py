@@ -30,6 +30,7 @@ from allotment.adapters.kube.result import KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
+from allotment.core.trace_ids import traceparent
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import BindFailed, Bound
 from allotment_proto.volcano import keys
@@ -67,9 +68,13 @@ Obstacle = tuple[str, str]
 _decode_pod = msgspec.json.Decoder(PlacedPod).decode
 
 
-def annotations(allocation: Allocation, bind_time_s: int) -> dict[str, str]:
-    """Everything that travels in the Binding's metadata."""
+def annotations(
+    allocation: Allocation, bind_time_s: int, *, is_traced: bool = True
+) -> dict[str, str]:
+    """Everything that travels in the Binding's metadata, with the pod's trace if `is_traced`."""
     out = {keys.LOG_SEQ: str(allocation.seq)}
+    if is_traced:
+        out[keys.TRACEPARENT] = traceparent(allocation.uid)
     for name in sorted({h.family for h in allocation.holdings}):
         held = tuple(h for h in allocation.holdings if h.family == name)
         out.update(
@@ -115,6 +120,7 @@ async def bind(
     bind_time_s: int,
     *,
     look_first: bool,
+    is_traced: bool = True,
     prepare: Callable[[], Awaitable[Obstacle | None]] = nothing_more,
     is_reserved: Callable[[], bool] = lambda: True,
     on_problem: Callable[[str], None] = lambda _: None,
@@ -129,7 +135,7 @@ async def bind(
     Binding is waited for.
     """
     allocation = target.allocation
-    body = annotations(allocation, bind_time_s)
+    body = annotations(allocation, bind_time_s, is_traced=is_traced)
     wait_s = RETRY_FIRST_S
     in_doubt = look_first
     is_prepared = False

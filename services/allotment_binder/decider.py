@@ -98,7 +98,9 @@ class Decider:
                 settled = await self._settle(proposal, received_us)
                 span.update({"allot.outcome": settled.outcome, "allot.log.seq": settled.seq})
             await self.world.bus.publish(subjects.SETTLED, encode(settled))
-            self.ctx.metrics.observe_stage("bind", (_now_us() - received_us) / 1e6)
+            self.ctx.metrics.observe_stage(
+                "bind", (_now_us() - received_us) / 1e6, span.trace_id, settled.seq or None
+            )
 
     async def _settle(self, proposal: Proposal, received_us: int) -> Settled:
         """Append the decision; checked again and retried when another one took its place."""

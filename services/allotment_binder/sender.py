@@ -77,6 +77,7 @@ class Sender:
                 target,
                 time.time_ns() // 1_000_000_000,
                 look_first=look_first,
+                is_traced=self._ctx.settings.traceparent,
                 prepare=lambda: timed.prepared(lambda: self._prepare(target, worker)),
                 is_reserved=lambda: self._is_reserved(target.allocation),
                 on_problem=lambda text: self._ctx.log.warning(

@@ -23,3 +23,10 @@ class BinderSettings(KubeSettings, frozen=True, kw_only=True):
             " for each other: faster, but a device plugin may then mix up their cache directories"
         ),
     ] = False
+    traceparent: Annotated[
+        bool,
+        Meta(
+            description="write the trace context with which a pod's application can go on with the"
+            " pod's trace: annotation allotment.dev/traceparent, in the Binding itself"
+        ),
+    ] = True

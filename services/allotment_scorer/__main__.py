@@ -10,9 +10,11 @@ from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
+from allotment.core.explain.attempts import Attempts, waiting
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
-from allotment.core.metrics.cards import Gauge, card_gauges
+from allotment.core.metrics.cards import Gauge, Rows, card_gauges, node_gauge
+from allotment.core.metrics.durations import Durations
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment.core.metrics.schedule import RoundTimings, Schedules
 from allotment.core.placement.board.board import Board
@@ -24,6 +26,7 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
 from allotment_scorer.settings import ScorerSettings
 
 CARD_NANO = 10**9
+NS_PER_MS = 1_000_000
 
 Context = ServiceContext[ScorerSettings]
 
@@ -39,14 +42,26 @@ class Scorer:
         self._rounds: Rounds | None = None
         self._preemptions = Preemptions()
         self._schedules = Schedules()
+        self._durations = Durations()
+        self.attempts = Attempts()
         self._timings = RoundTimings(lambda: time.perf_counter_ns() // 1000)
-        ctx.metrics.expose_histograms([*self._schedules.histograms(), *self._timings.histograms()])
+        ctx.metrics.expose_histograms(
+            [
+                *self._schedules.histograms(),
+                *self._timings.histograms(),
+                self._durations.histogram,
+            ]
+        )
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
         fold = self.world.fold
         is_ours = self.world.lease.is_held and fold.caught_up.is_set()
+        seq, time_ms = record.seq, record.time_ns // NS_PER_MS
         self._schedules.take(envelope, fold.state, is_ours=is_ours)
+        self._durations.take(seq, time_ms, envelope, fold.state, is_ours=is_ours)
+        if is_ours:
+            self.attempts.take(seq, envelope, fold.state)
         for event in envelope.events:
             if isinstance(event, Decided | Evicted):
                 self._preemptions.take(event, is_ours=is_ours)
@@ -135,6 +150,15 @@ class Scorer:
             board.end()
             await fold.changed()
 
+    def waiting_gauges(self) -> list[Gauge]:
+        """The pods that wait, by reason, and for how long the oldest of each is there."""
+        found = waiting(self.world.fold.state)
+        now_ms = time.time_ns() // NS_PER_MS
+        return _waiting_gauges(
+            {key: each.pods for key, each in found.items()},
+            {key: max(now_ms - each.oldest_ms, 0) for key, each in found.items()},
+        )
+
     def fragmentation(self) -> Mapping[tuple[str, ...], float]:
         """Idle cards, and those that the mix cannot use; nothing while no mix is known."""
         found = self._ready_board().fragmentation()
@@ -199,12 +223,44 @@ async def run(ctx: Context) -> None:
                 *Schedules().gauges(ClusterState()),
             ],
         )
+        ctx.metrics.expose_gauges(work.waiting_gauges, _waiting_gauges({}, {}))
+        ctx.metrics.expose_gauges(
+            lambda: [node_gauge(world.fold.state)], [node_gauge(ClusterState())]
+        )
+        ctx.metrics.expose(
+            "allot_attempts_total",
+            "pods that a decision was made about, by what came of it",
+            lambda: {(outcome,): count for outcome, count in work.attempts.outcomes.items()},
+            ("outcome",),
+            "counter",
+        )
+        ctx.metrics.expose(
+            "allot_rejections_total",
+            "attempts that gave a pod no place, by the main reason",
+            lambda: {(reason,): count for reason, count in work.attempts.rejections.items()},
+            ("reason",),
+            "counter",
+        )
         if ctx.settings.card_metrics:
             fold = world.fold
             ctx.metrics.expose_gauges(lambda: card_gauges(fold.state), card_gauges(ClusterState()))
         await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
         with ctx.until_stop():
             await work.keep_up()
+
+
+def _waiting_gauges(pods: Rows, oldest_ms: Rows) -> list[Gauge]:
+    labels = ("reason", "cured_by")
+    return [
+        Gauge("allot_pending_pods", "pods that wait for a place, by the reason", labels, pods),
+        Gauge(
+            "allot_pending_oldest_seconds",
+            "how long ago the oldest pod was created that waits for the reason",
+            labels,
+            oldest_ms,
+            divisor=1000,
+        ),
+    ]
 
 
 def _now_us() -> int:

@@ -18,6 +18,7 @@ from tests.waiting import patience
 
 from allotment.core import reasons
 from allotment.core.ledger.model import RESERVED, Allocation, ClusterState
+from allotment.core.trace_ids import traceparent
 from allotment_binder import bindings
 from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_proto.events import BindFailed, Bound
@@ -97,6 +98,7 @@ async def test_accepted_and_the_exact_request(tmp_path: Path) -> None:
                 "uid": "uid-1",
                 "annotations": {
                     "allotment.dev/log-seq": "42",
+                    "allotment.dev/traceparent": traceparent("uid-1"),
                     "volcano.sh/vgpu-node": "node.1",
                     "volcano.sh/vgpu-time": "1000",
                     "volcano.sh/vgpu-ids-new": assignment,
@@ -118,7 +120,8 @@ async def test_shared_and_whole_cards_carry_their_own_annotations(tmp_path: Path
         )
         async with scripted() as script, client_of(script, tmp_path) as client:
             script.then(CREATED)
-            await bind(client, Target("default", "trainer", allocation), 1, look_first=False)
+            target = Target("default", "trainer", allocation)
+            await bind(client, target, 1, look_first=False, is_traced=False)
         bodies.append(script.bodies[0]["metadata"]["annotations"])
     assert bodies == [
         {

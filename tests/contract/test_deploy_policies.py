@@ -43,6 +43,7 @@ WRITTEN = (
     keys.NPU_CORE,
     keys.ASCEND_REAL,
     keys.LOG_SEQ,
+    keys.TRACEPARENT,
 )
 ASKED = (
     keys.USE_GPUTYPE,

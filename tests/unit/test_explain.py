@@ -8,7 +8,6 @@ import pytest
 from allotment.core.explain.competition import decided_by
 from allotment.core.explain.pod import explain, fits_empty_cluster
 from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.pod_views import trace_id
 from allotment.core.explain.schema import Candidate, Explanation
 from allotment.core.explain.views import node_views
 from allotment.core.ledger.model import ClusterState
@@ -16,6 +15,7 @@ from allotment.core.ledger.state import apply_all
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.reasons import main_cause
+from allotment.core.trace_ids import trace_id
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Refusal
 from allotment_proto.facts import PodRequest, Selection

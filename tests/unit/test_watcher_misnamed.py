@@ -52,6 +52,7 @@ def test_a_key_that_was_meant_for_another(key: str, meant: str) -> None:
         "kubectl.kubernetes.io/last-applied-configuration",
         "prometheus.io/scrape",
         "allotment.dev/log-seq",
+        "allotment.dev/traceparent",
         "volcano.sh/" + "x" * 300,
         "",
         "/",

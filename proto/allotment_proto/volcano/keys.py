@@ -140,3 +140,5 @@ def npu_recovering(kind: str) -> str:
 # Ours
 LOG_SEQ = "allotment.dev/log-seq"
 """On a bound pod: the sequence of the decision that placed it."""
+TRACEPARENT = "allotment.dev/traceparent"
+"""On a bound pod: the W3C trace context with which its application goes on with the pod's trace."""

@@ -252,7 +252,8 @@ class World:
         if allocation is None:
             raise CannotRun(f"the books do not cover what was chosen for pod {fact.name}")
         written = bindings.annotations(allocation, self.seq)
-        written.pop(keys.LOG_SEQ)
+        for ours in (keys.LOG_SEQ, keys.TRACEPARENT):
+            del written[ours]
         return written
 
     def remove(self, uid: str) -> None:

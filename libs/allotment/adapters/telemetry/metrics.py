@@ -16,16 +16,23 @@ from prometheus_client import (
     GCCollector,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from allotment.core.metrics.cards import Gauge
-from allotment.core.metrics.histograms import US_PER_MS
+from allotment.core.metrics.histograms import Example
 from allotment.core.metrics.histograms import Histogram as Counted
 
+disable_created_metrics()  # type: ignore[no-untyped-call]
+"""Since when a counter counts is known from `process_start_time_seconds`: a gauge beside each would
+say nothing more."""
+
+MS_PER_S = 1000
 STAGE_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 Reading = int | float | Mapping[tuple[str, ...], int | float]
@@ -106,11 +113,24 @@ class _Histograms(Collector):
     def collect(self) -> Iterator[HistogramMetricFamily]:
         for each in self._counted:
             family = HistogramMetricFamily(each.name, each.text, labels=each.labels)
-            bounds = [*map(str, each.bounds_ms), "+Inf"]
+            bounds = [*map(str, each.bounds), "+Inf"]
             for values, row in each.rows.items():
-                buckets = list(zip(bounds, map(float, row.cumulative()), strict=True))
-                family.add_metric(values, buckets, row.sum_us / US_PER_MS)
+                buckets = [
+                    _bucket(bound, count, row.examples.get(at), each.unit_us)
+                    for at, (bound, count) in enumerate(zip(bounds, row.cumulative(), strict=True))
+                ]
+                family.add_metric(values, buckets, row.sum_us / each.unit_us)
             yield family
+
+
+def _bucket(
+    bound: str, count: int, example: Example | None, unit_us: int
+) -> tuple[str, float] | tuple[str, float, Exemplar]:
+    if example is None:
+        return bound, float(count)
+    labels = {"trace_id": example.trace_id, "log_seq": str(example.seq)}
+    exemplar = Exemplar(labels, example.value_us / unit_us, example.at_ms / MS_PER_S)
+    return bound, float(count), exemplar
 
 
 class _Read(Collector):

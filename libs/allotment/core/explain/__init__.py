@@ -15,6 +15,7 @@ What others may use:
 * `story`, `records`: records in words, which of them belong to one object, and what followed from
   one. `views`, `pod_views`: nodes, cards and pods as plain rows.
 * `lacks`: what stands behind counted reasons, in words.
+* `attempts`: attempts and waits counted by their reasons.
 * `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.
 
 Everything else is inner. Nothing is decided here. What is asked of nodes is asked of

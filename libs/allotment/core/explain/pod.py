@@ -38,7 +38,6 @@ from allotment.core.explain.pod_views import (
     pod_status,
     preemptor_name,
     request_of,
-    trace_id,
 )
 from allotment.core.explain.schema import (
     SCHEMA,
@@ -80,6 +79,7 @@ from allotment.core.reasons import (
     problem_text,
     shown_cause,
 )
+from allotment.core.trace_ids import trace_id
 from allotment.core.units import rfc3339
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding, PodRequest, Policy

@@ -47,7 +47,7 @@ VOID = "void"
 DROPPED = "dropped"
 REFUSED = "refused"
 UNCHANGED = "unchanged"
-_PASSED_OVER = "passed over"
+PASSED_OVER = "passed over"
 SHORT = "short"
 """Its group did not get its minimum, or is not let in: `Attempt.code` and `.message` say why."""
 
@@ -466,7 +466,7 @@ class PodLife:
         if pod is not None and pod.refusal is not None and self.refused is not None:
             return attempt(UNCHANGED, refusal=self.refused.refusal)
         code, message = ("", "") if pod is None else group_cause(state, pod)
-        return attempt(SHORT, code=code, message=message) if code else attempt(_PASSED_OVER)
+        return attempt(SHORT, code=code, message=message) if code else attempt(PASSED_OVER)
 
 
 class Kin(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,5 @@
 """Pods of a state as plain facts: where each is in its life, what it holds, why it waits."""
 
-import hashlib
-import re
-
 import msgspec
 
 from allotment.core import reasons
@@ -126,14 +123,6 @@ def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
         parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
     parts += [f"{name}: {amount}" for name, amount in plain(extended).items()]
     return ", ".join(parts)
-
-
-def trace_id(uid: str) -> str:
-    """A pod's trace: its uid without dashes; for a uid that is no UUID, a hash of it."""
-    bare = uid.replace("-", "").lower()
-    if re.fullmatch(r"[0-9a-f]{32}", bare) and int(bare, 16):
-        return bare
-    return hashlib.blake2b(uid.encode(), digest_size=16).hexdigest()
 
 
 def request_of(request: PodRequest) -> Request:

@@ -13,7 +13,6 @@ Names are those of OpenTelemetry's semantic conventions 1.44 where it has one (`
 `error.type`), others begin with ``allot.``. Span names hold no names of pods, nodes or devices.
 """
 
-import hashlib
 from collections.abc import Iterator
 
 import msgspec
@@ -27,7 +26,7 @@ from allotment.core.explain.life import (
     Relative,
     Try,
 )
-from allotment.core.explain.pod_views import trace_id
+from allotment.core.trace_ids import root_id, span_id, trace_id
 
 Attribute = str | int | bool
 _ROOT = "pod"
@@ -64,18 +63,6 @@ class SpanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     links: tuple[Link, ...] = ()
     error: str = ""
     message: str = ""
-
-
-def _span_id(uid: str, *of: object) -> str:
-    """The id of one span of a pod's trace: 8 bytes of a hash, never all zero."""
-    text = "/".join((uid, *map(str, of)))
-    found = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    return found if int(found, 16) else "0" * 15 + "1"
-
-
-def _root_id(uid: str) -> str:
-    """The id of the span that covers a pod's life."""
-    return _span_id(uid, _ROOT)
 
 
 def spans_of(found: Life) -> list[SpanView]:
@@ -119,7 +106,7 @@ def _root(found: Life, phases: list[SpanView]) -> SpanView:
         name=_ROOT,
         service="allotment",
         trace_id=found.trace_id,
-        span_id=_root_id(who.uid),
+        span_id=root_id(who.uid),
         start_us=start_us,
         end_us=max([end_us, start_us, *(span.end_us for span in phases)]),
         is_open=is_open,
@@ -147,7 +134,7 @@ def _links(found: Life) -> Iterator[Link]:
 
 
 def _link(uid: str, why: str) -> Link:
-    return Link(trace_id=trace_id(uid), span_id=_root_id(uid), why=why)
+    return Link(trace_id=trace_id(uid), span_id=root_id(uid), why=why)
 
 
 def _phase(found: Life, phase: Phase) -> SpanView:
@@ -165,8 +152,8 @@ def _phase(found: Life, phase: Phase) -> SpanView:
         name=phase.name,
         service=phase.service,
         trace_id=found.trace_id,
-        span_id=_span_id(found.subject.uid, "phase", phase.name, phase.start_seq),
-        parent_id=_root_id(found.subject.uid),
+        span_id=span_id(found.subject.uid, "phase", phase.name, phase.start_seq),
+        parent_id=root_id(found.subject.uid),
         start_us=phase.start_ms * _US_PER_MS,
         end_us=end_ms * _US_PER_MS,
         is_open=phase.end_ms is None,
@@ -190,7 +177,7 @@ def _attempt(found: Life, tried: Try, parent: SpanView) -> Iterator[SpanView]:
     end_us = tried.time_ms * _US_PER_MS
     begun_us = min([stage.received_us for stage in tried.stages] or [end_us])
     start_us = min(max(begun_us, parent.start_us), end_us)
-    own = _span_id(uid, "attempt", tried.number)
+    own = span_id(uid, "attempt", tried.number)
     attributes: dict[str, Attribute] = {
         "allot.attempt.number": tried.number,
         "allot.attempt.outcome": tried.outcome,
@@ -224,7 +211,7 @@ def _attempt(found: Life, tried: Try, parent: SpanView) -> Iterator[SpanView]:
             service=stage.service,
             instance=stage.instance,
             trace_id=found.trace_id,
-            span_id=_span_id(uid, "attempt", tried.number, stage.service, stage.instance),
+            span_id=span_id(uid, "attempt", tried.number, stage.service, stage.instance),
             parent_id=own,
             start_us=from_us,
             end_us=to_us,

@@ -10,10 +10,11 @@ from allotment.core.explain import life, pod_story
 from allotment.core.explain.counterfactual import term_text
 from allotment.core.explain.life import End, EvictedFor, Life, Phase, Relative, Stage, Try
 from allotment.core.explain.pod_story import Attempt, Moment, PodLife, PodStory, Span
-from allotment.core.explain.pod_views import pod_status, request_of, trace_id
+from allotment.core.explain.pod_views import pod_status, request_of
 from allotment.core.explain.schema import AsOf, Line, Subject
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.reasons import refusal_text
+from allotment.core.trace_ids import trace_id
 from allotment.core.units import duration_text, points_text, rfc3339
 from allotment_proto.events import Ending, StageTime
 from allotment_proto.facts import ALONE, Toleration

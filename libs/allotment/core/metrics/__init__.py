@@ -2,6 +2,7 @@
 
 What others may use:
 
-* `cards`, `queues`: gauges of cards, and of queues and groups.
-* `schedule`: how long pods and groups take. `histograms`: durations counted in buckets.
+* `cards`, `queues`: gauges of cards and nodes, and of queues and groups.
+* `schedule`, `durations`: how long pods and groups take, under Volcano's names and under our own.
+  `histograms`: durations counted in buckets.
 """

@@ -139,6 +139,21 @@ def own_gauges(state: ClusterState) -> list[Gauge]:
     ]
 
 
+def node_gauge(state: ClusterState) -> Gauge:
+    """Nodes by what they are; `gone`: pods hold something on it still."""
+    rows: Rows = {("ready",): 0, ("cordoned",): 0, ("not_ready",): 0, ("gone",): 0}
+    for node in state.nodes.values():
+        fact = node.fact
+        if fact is None:
+            status = "gone"
+        elif not fact.ready:
+            status = "not_ready"
+        else:
+            status = "cordoned" if fact.unschedulable else "ready"
+        rows[(status,)] += 1
+    return Gauge("allot_nodes", "nodes by their status", ("status",), rows)
+
+
 def _largest_free_mib(node: Node, card: Card) -> int:
     """The largest share, or the largest instance, that a new pod could get of a card."""
     fact = card.fact

@@ -1,14 +1,25 @@
 """Counted values: how often a duration fell into which bucket. Cheap to count, read when scraped.
 
-Durations come in integer microseconds; bounds and what is shown are in milliseconds, as in the
-metrics of Volcano that these stand for.
+Durations come in integer microseconds. Bounds and what is shown are in milliseconds in the metrics
+that have Volcano's names, and in seconds in our own.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 US_PER_MS = 1000
+US_PER_S = 1_000_000
+
+
+class Example(NamedTuple):
+    """One of the values that were counted: whose trace it is in, and by which record."""
+
+    value_us: int
+    trace_id: str
+    seq: int
+    at_ms: int
 
 
 def spread(least_ms: float, most_ms: float, number: int) -> tuple[float, ...]:
@@ -20,11 +31,13 @@ def spread(least_ms: float, most_ms: float, number: int) -> tuple[float, ...]:
 class _Buckets:
     """The counts of one row. The last bucket has no bound."""
 
-    __slots__ = ("counts", "sum_us")
+    __slots__ = ("counts", "examples", "sum_us")
 
     def __init__(self, number: int) -> None:
         self.counts = [0] * (number + 1)
         self.sum_us = 0
+        self.examples: dict[int, Example] = {}
+        """By bucket, the last value of it that came with one."""
 
     def cumulative(self) -> list[int]:
         """How many values were at most each bound; the last: how many there were."""
@@ -34,24 +47,34 @@ class _Buckets:
 class Histogram:
     """One metric: its rows by label values."""
 
-    __slots__ = ("bounds_ms", "labels", "name", "rows", "text")
+    __slots__ = ("bounds", "labels", "name", "rows", "text", "unit_us")
 
     def __init__(
-        self, name: str, text: str, bounds_ms: Sequence[float], labels: tuple[str, ...] = ()
+        self,
+        name: str,
+        text: str,
+        bounds: Sequence[float],
+        labels: tuple[str, ...] = (),
+        unit_us: int = US_PER_MS,
     ) -> None:
+        """`bounds` are in units of `unit_us`, and so is what is shown."""
         self.name = name
         self.text = text
-        self.bounds_ms = tuple(bounds_ms)
+        self.bounds = tuple(bounds)
         self.labels = labels
+        self.unit_us = unit_us
         self.rows: dict[tuple[str, ...], _Buckets] = {}
         if not labels:
-            self.rows[()] = _Buckets(len(self.bounds_ms))
+            self.rows[()] = _Buckets(len(self.bounds))
 
-    def observe(self, value_us: int, *labels: str) -> None:
+    def observe(self, value_us: int, *labels: str, example: Example | None = None) -> None:
         """Count one duration. One below 0 (clocks of two machines) counts as 0."""
         row = self.rows.get(labels)
         if row is None:
-            row = self.rows[labels] = _Buckets(len(self.bounds_ms))
+            row = self.rows[labels] = _Buckets(len(self.bounds))
         value_us = max(value_us, 0)
-        row.counts[bisect_left(self.bounds_ms, value_us / US_PER_MS)] += 1
+        bucket = bisect_left(self.bounds, value_us / self.unit_us)
+        row.counts[bucket] += 1
         row.sum_us += value_us
+        if example is not None:
+            row.examples[bucket] = example._replace(value_us=value_us)
