@@ -19,6 +19,7 @@ from allotment.adapters.service.world import World, open_world
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
+from allotment.core.trace_ids import cycle_ids
 from allotment_filter.batches import Batch, Round, next_round
 from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
@@ -197,7 +198,7 @@ class Filter:
         self._cycle, self._over, self._settled_seq = cycle, anyio.Event(), 0
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
-            "filter", attributes={"allot.batch.pods": len(batch.uids)}
+            "filter", attributes={"allot.batch.pods": len(batch.uids)}, ids=cycle_ids(cycle)
         ) as span:
             span.update({"allot.ledger.seq": batch.basis, "allot.cycle": cycle})
             span.inject(headers)

@@ -1,5 +1,8 @@
 """Ids of traces and spans. They follow from what a trace is about, never from dice, so that a
 service, a command and an annotation that name the same thing name the same trace.
+
+A pod's trace is its uid; a cycle's, which the services make while they work on a batch, is a hash
+of the cycle's name.
 """
 
 import hashlib
@@ -26,6 +29,12 @@ def span_id(uid: str, *of: object) -> str:
 def root_id(uid: str) -> str:
     """The id of the span that covers a pod's life."""
     return span_id(uid, _POD)
+
+
+def cycle_ids(cycle: str) -> tuple[str, str]:
+    """The trace of a cycle, and the span with which it begins."""
+    text = f"cycle/{cycle}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), span_id(text)
 
 
 def traceparent(uid: str) -> str:

@@ -132,6 +132,12 @@ async def serve(
         lambda: tracer.counts.dropped,
         kind="counter",
     )
+    metrics.expose(
+        "allot_trace_spans_exported_total",
+        "spans that the receiver, or the file, took",
+        lambda: tracer.counts.exported,
+        kind="counter",
+    )
     async with anyio.create_task_group() as beside:
         ctx = ServiceContext(name, settings, log, metrics, tracer, beside)
         metrics.expose("allot_ready", "1 while /readyz says yes", lambda: ctx.readiness.is_ready)

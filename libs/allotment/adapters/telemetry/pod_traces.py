@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -23,6 +23,7 @@ NS_PER_US = 1_000
 BATCH_SPANS = 512
 TEXT_CHARS_MAX = 1024
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_KINDS = {"internal": SpanKind.INTERNAL, "consumer": SpanKind.CONSUMER}
 TRACES_PATH = "/v1/traces"
 
 
@@ -52,7 +53,7 @@ def _readable(span: SpanView) -> ReadableSpan:
         resource=_resource(span.service, span.instance),
         attributes=attributes,
         links=[_link(link) for link in span.links],
-        kind=SpanKind.INTERNAL,
+        kind=_KINDS[span.kind],
         instrumentation_scope=InstrumentationScope("allotment", version("allotment")),
         status=Status(StatusCode.ERROR, span.message[:TEXT_CHARS_MAX] or None)
         if is_bad
@@ -72,12 +73,13 @@ def _link(link: PodLink) -> Link:
 
 @cache
 def _resource(service: str, instance: str) -> Resource:
-    """Who did the work. Nothing random in it: equal spans are to stay equal."""
+    """Who did the work, beside what OTEL_RESOURCE_ATTRIBUTES says. Nothing random in it: equal
+    spans are to stay equal."""
     of = {"service.namespace": "allot", "service.version": version("allotment")}
     of["service.name"] = service if service == "allotment" else f"allotment-{service}"
     if instance:
         of["service.instance.id"] = instance
-    return Resource(of)
+    return OTELResourceDetector().detect().merge(Resource(of))
 
 
 def as_json(spans: Iterable[SpanView]) -> bytes:

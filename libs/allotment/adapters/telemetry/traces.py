@@ -5,14 +5,16 @@ Nothing is recorded unless somebody will read it: an OTLP endpoint (`OTEL_EXPORT
 a line). Without either a span is a shared object that does nothing.
 
 A span costs tens of microseconds and the exporter's thread takes the interpreter's lock, so a
-service makes one for each *batch*; what happened to a single pod is told from the log. A receiver
-that is slow, failing or gone costs spans, which are counted, and no time.
+service makes one for each *batch*; what happened to a single pod is told from the log, by the
+inspector (`pod_export`). A receiver that is slow, failing or gone costs spans, which are counted,
+and no time. The first span of a cycle has ids that follow from the cycle's name, so that the
+traces of its pods can link to it.
 
 The W3C context travels in NATS headers (`traceparent`): the sender's span is the receiver's parent.
 """
 
 import threading
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
@@ -23,8 +25,9 @@ import msgspec
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -33,7 +36,8 @@ from allotment.adapters.telemetry.export import BoundedBatches, FileExporter, Sp
 AttributeValue = str | bool | int | float | list[str] | list[int] | list[float]
 Kind = Literal["internal", "consumer", "producer", "client"]
 
-QUEUE_SPANS_MAX = 2048
+QUEUE_SPANS_MAX = 8192
+"""Room for a burst: a decision about 256 pods makes some 2,500 spans of theirs. About 20 MB."""
 BATCH_SPANS_MAX = 512
 _KINDS = {
     "internal": SpanKind.INTERNAL,
@@ -133,12 +137,39 @@ class _Recording:
         self._span.end()
 
 
+class _Ids(RandomIdGenerator):
+    """Ids by chance, but for a span that is told which to have."""
+
+    def __init__(self) -> None:
+        self.next: tuple[str, str] | None = None
+        """The ids of the span that is being made, if it has no parent."""
+
+    def generate_trace_id(self) -> int:
+        return super().generate_trace_id() if self.next is None else int(self.next[0], 16)
+
+    def generate_span_id(self) -> int:
+        if self.next is None:
+            return super().generate_span_id()
+        _, span = self.next
+        self.next = None
+        return int(span, 16)
+
+
 class Tracer:
     """Makes the spans of one service. Get it from `start_tracing` and `close` it at the end."""
 
-    def __init__(self, provider: TracerProvider | None, counts: SpanCounts, scope: str) -> None:
+    def __init__(
+        self,
+        provider: TracerProvider | None,
+        counts: SpanCounts,
+        scope: str,
+        ids: _Ids | None = None,
+        processors: Sequence[SpanProcessor] = (),
+    ) -> None:
         self.counts = counts
         self._provider = provider
+        self._ids = ids
+        self._processors = tuple(processors)
         self._tracer = (
             provider.get_tracer(scope, version("allotment")) if provider is not None else None
         )
@@ -150,15 +181,19 @@ class Tracer:
         parent: Mapping[str, str] | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
         kind: Kind | None = None,
+        ids: tuple[str, str] | None = None,
     ) -> AbstractContextManager[BatchSpan]:
         """One span around the work on one batch.
 
         `parent` are the headers of the message that brought the batch; without them the current
         span, if any, is the parent. `kind` is by default consumer with headers, else internal.
-        Span names hold no names of pods, nodes or devices.
+        A span without a parent may be given its `ids`, of trace and span, so that others can name
+        it. Span names hold no names of pods, nodes or devices.
         """
         if self._tracer is None:
             return self._off
+        if self._ids is not None:
+            self._ids.next = ids
         span = self._tracer.start_span(
             name,
             context=extract(parent) if parent else None,
@@ -168,6 +203,17 @@ class Tracer:
         if attributes:
             BatchSpan(span).update(attributes)
         return recording
+
+    @property
+    def is_on(self) -> bool:
+        """Whether somebody will read the spans."""
+        return bool(self._processors)
+
+    def hand_over(self, spans: Iterable[ReadableSpan]) -> None:
+        """Queue spans that were made after the fact, beside those of the service itself."""
+        for span in spans:
+            for processor in self._processors:
+                processor.on_end(span)
 
     def log_fields(self) -> Mapping[str, str]:
         """`trace_id` and `span_id` of the current span, for log lines."""
@@ -218,10 +264,12 @@ def start_tracing(service: str, instance: str, environ: Mapping[str, str]) -> Tr
             "telemetry.sdk.version": version("opentelemetry-sdk"),
         }
     ).merge(OTELResourceDetector().detect())
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    for exporter in exporters:
-        provider.add_span_processor(BoundedBatches(exporter, counts, queue_max, batch_max))
-    return Tracer(provider, counts, service)
+    ids = _Ids()
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=ids)
+    processors = [BoundedBatches(each, counts, queue_max, batch_max) for each in exporters]
+    for processor in processors:
+        provider.add_span_processor(processor)
+    return Tracer(provider, counts, service, ids, processors)
 
 
 def _exporters(environ: Mapping[str, str]) -> list[SpanExporter]:

@@ -237,6 +237,20 @@ class PodLife:
             case _:
                 pass
 
+    def forget_past(self) -> None:
+        """Let go of the decisions about it, and of all lines: where it is and how it came there
+        stays known. For whoever follows thousands of pods for weeks.
+        """
+        self.attempts.clear()
+        self.moments.clear()
+        self.refused = None
+        if self.placed is not None:
+            kept = self.placed.decided
+            slim = Decided(
+                cycle=kept.cycle, basis=kept.basis, checked=kept.checked, policy=0, batch=()
+            )
+            self.placed = msgspec.structs.replace(self.placed, decided=slim)
+
     def _is_over(self) -> bool:
         return self.ended is not None or self.gone is not None
 
@@ -337,7 +351,7 @@ class PodLife:
             self._displaced_is(event.uid, "stays", reason)
 
     def _decided(self, event: Decided, moment: Moment, state: ClusterState) -> None:
-        is_tried = self.uid in event.batch
+        is_tried = self.uid in event.batch and not self._is_over()
         if is_tried:
             self._attempted(event, moment, state)
         if event.evictions:

@@ -10,10 +10,14 @@ encloses its children: a stage that its service's clock puts outside its attempt
 and `allot.clock.moved_us` says how far. Being refused, or waiting, is no error; ending badly is.
 
 Names are those of OpenTelemetry's semantic conventions 1.44 where it has one (`k8s.…`,
-`error.type`), others begin with ``allot.``. Span names hold no names of pods, nodes or devices.
+`error.type`, `messaging.…`, which are in development there), others begin with ``allot.``. Span
+names hold no names of pods, nodes or devices. A stage that a message brought about is its consumer;
+its parent is the attempt, and not the stage that sent the message, which had ended by then. An
+attempt links to the trace of its cycle, which the services make if they trace their batches.
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
@@ -26,7 +30,8 @@ from allotment.core.explain.life import (
     Relative,
     Try,
 )
-from allotment.core.trace_ids import root_id, span_id, trace_id
+from allotment.core.trace_ids import cycle_ids, root_id, span_id, trace_id
+from allotment_proto import subjects
 
 Attribute = str | int | bool
 _ROOT = "pod"
@@ -35,7 +40,7 @@ _US_PER_MS = 1_000
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Another pod's trace that this one has to do with: `why` says how."""
+    """Another trace that this one has to do with, a pod's or a cycle's: `why` says how."""
 
     trace_id: str
     span_id: str
@@ -63,6 +68,7 @@ class SpanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     links: tuple[Link, ...] = ()
     error: str = ""
     message: str = ""
+    kind: Literal["internal", "consumer"] = "internal"
 
 
 def spans_of(found: Life) -> list[SpanView]:
@@ -79,13 +85,37 @@ def spans_of(found: Life) -> list[SpanView]:
     return out
 
 
+def final_spans(found: Life, since_seq: int) -> list[SpanView]:
+    """Of the spans of a story those that nothing can change any more, and that came to be so after
+    the record `since_seq`: phases and attempts that ended, and the whole of a life that is over.
+    """
+    ended = {
+        span_id(found.subject.uid, "phase", phase.name, phase.start_seq)
+        for phase in found.phases
+        if phase.end_seq is not None and phase.end_seq > since_seq
+    }
+    made = {
+        span_id(found.subject.uid, "attempt", tried.number)
+        for tried in found.attempts
+        if tried.seq > since_seq
+    }
+    return [
+        span
+        for span in spans_of(found)
+        if not span.is_open
+        and (not span.parent_id or span.span_id in ended or {span.span_id, span.parent_id} & made)
+    ]
+
+
 def _root(found: Life, phases: list[SpanView]) -> SpanView:
     who, end, ask = found.subject, found.end, found.ask
     start_us = found.seen_ms * _US_PER_MS
     now_us = max(found.as_of.time_ms * _US_PER_MS, start_us)
-    over_ms = None if end is None else end.gone_ms or end.time_ms
-    end_us = now_us if over_ms is None else over_ms * _US_PER_MS
     is_open = end is None or (end.gone_ms is None and any(span.is_open for span in phases))
+    if end is None or is_open:
+        end_us = now_us
+    else:  # the object may stay long after its last phase
+        end_us = start_us if phases else max(end.time_ms * _US_PER_MS, start_us)
     attributes: dict[str, Attribute] = {
         "k8s.namespace.name": who.namespace,
         "k8s.pod.name": who.name,
@@ -99,7 +129,7 @@ def _root(found: Life, phases: list[SpanView]) -> SpanView:
         "allot.request.compute_percent": ask.request.compute_percent,
         "allot.log.seq": found.seen_seq,
         "k8s.node.name": next((p.node for p in reversed(found.phases) if p.node), ""),
-        "allot.cause": found.cause,
+        "allot.cause": found.cause if end is None else end.code,
     }
     is_bad = end is not None and end.kind in _BAD_ENDS
     return SpanView(
@@ -108,7 +138,7 @@ def _root(found: Life, phases: list[SpanView]) -> SpanView:
         trace_id=found.trace_id,
         span_id=root_id(who.uid),
         start_us=start_us,
-        end_us=max([end_us, start_us, *(span.end_us for span in phases)]),
+        end_us=max([end_us, *(span.end_us for span in phases)]),
         is_open=is_open,
         attributes=_said(attributes),
         links=tuple(_links(found)),
@@ -178,6 +208,7 @@ def _attempt(found: Life, tried: Try, parent: SpanView) -> Iterator[SpanView]:
     begun_us = min([stage.received_us for stage in tried.stages] or [end_us])
     start_us = min(max(begun_us, parent.start_us), end_us)
     own = span_id(uid, "attempt", tried.number)
+    cycle_trace, cycle_span = cycle_ids(tried.cycle)
     attributes: dict[str, Attribute] = {
         "allot.attempt.number": tried.number,
         "allot.attempt.outcome": tried.outcome,
@@ -200,6 +231,7 @@ def _attempt(found: Life, tried: Try, parent: SpanView) -> Iterator[SpanView]:
         start_us=start_us,
         end_us=end_us,
         attributes=_said(attributes),
+        links=(Link(trace_id=cycle_trace, span_id=cycle_span, why="cycle"),),
     )
     yield attempt
     for stage in tried.stages:
@@ -215,10 +247,26 @@ def _attempt(found: Life, tried: Try, parent: SpanView) -> Iterator[SpanView]:
             parent_id=own,
             start_us=from_us,
             end_us=to_us,
-            attributes=_said({"allot.clock.moved_us": moved_us}),
+            attributes=_said({**_message(stage.service, tried), "allot.clock.moved_us": moved_us}),
+            kind="consumer" if stage.service in _BROUGHT_ON else "internal",
         )
 
 
+def _message(service: str, tried: Try) -> dict[str, Attribute]:
+    """What the message was that brought a stage about; nothing where none did."""
+    subject = _BROUGHT_ON.get(service)
+    if subject is None:
+        return {}
+    return {
+        "messaging.system": "nats",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": subject,
+        "messaging.message.conversation_id": tried.cycle,
+    }
+
+
+_BROUGHT_ON = {"scorer": subjects.FEASIBLE, "binder": subjects.PROPOSAL}
 _STAGES = {"filter": "filter", "scorer": "score", "binder": "check"}
 
 

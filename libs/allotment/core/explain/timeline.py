@@ -45,8 +45,11 @@ def life_of(
     *,
     predecessor: Relative | None = None,
     successor: Relative | None = None,
+    is_timed: bool = True,
 ) -> Life:
-    """The whole story of one pod, followed to the sequence of `state`."""
+    """The whole story of one pod, followed to the sequence of `state`; the timeline, which costs as
+    much as all else, only if `is_timed`.
+    """
     fact = told.fact
     status, cause = _standing(state, told)
     nominated = next(
@@ -73,7 +76,7 @@ def life_of(
         successor=successor,
         attempts=tuple(_tries(told)),
         attempts_total=told.attempts_total,
-        timeline=tuple(_timeline(told)),
+        timeline=tuple(_timeline(told)) if is_timed else (),
     )
 
 

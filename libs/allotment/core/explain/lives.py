@@ -1,0 +1,290 @@
+"""The lives of all pods that are not over, for whoever exports their traces.
+
+A `PodStory` reads every record for one name. Here each record goes to those lives only that it is
+about, found by uid, node or group, so that following a cluster costs what its records hold.
+
+What of a pod's trace is final is given out in parts, each span once: when the pod begins to run,
+when it is over (then with the span that covers its life), and while it waits or is being bound each
+time that something final was not given for a while. What was final up to a record (`since_seq`) is
+taken as given: that is how a follower goes on after a restart.
+
+A pod that runs costs little memory: the decisions about it are let go with the part in which they
+were given. At most `limit` lives are followed; pods that come beyond that are counted and left out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from allotment.core.explain.pod_story import PLACED, Moment, PodLife
+from allotment.core.explain.spans import SpanView, final_spans
+from allotment.core.explain.timeline import life_of
+from allotment.core.ledger.model import ENDED, SINGLE, ClusterState
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Corrected,
+    Decided,
+    Envelope,
+    Event,
+    Evicted,
+    GroupGone,
+    GroupObserved,
+    NodeGone,
+    NodeObserved,
+    PodGone,
+    PodObserved,
+)
+
+LIVES_MAX = 20_000
+_LINGER_MS = 30_000
+"""After so long what is final of a pod that waits is given out, by the log's clock."""
+_SLOW_MS = 60_000
+_NOT_BEGUN = 1 << 63
+
+
+class Part(NamedTuple):
+    """Spans of one pod's trace that are final and were not given out before."""
+
+    uid: str
+    spans: list[SpanView]
+
+
+class _Kept:
+    """A life, and what is known of it beside: where it is indexed, and what was given out."""
+
+    __slots__ = ("given_seq", "group", "is_chosen", "is_running", "node", "story")
+
+    def __init__(self, story: PodLife) -> None:
+        self.story = story
+        self.node = self.group = ""
+        self.given_seq = 0
+        self.is_running = False
+        """Whether its beginning to run was seen here."""
+        self.is_chosen: bool | None = None
+
+
+class Lives:
+    """Follows the pods of ours. `choose` says of a pod that was placed at once whether its trace is
+    given out; those that were refused, retried, evicted, slow or ended badly always are.
+    """
+
+    def __init__(
+        self, choose: Callable[[str], bool], since_seq: int | None = 0, limit: int = LIVES_MAX
+    ) -> None:
+        """Without `since_seq` nothing is given out before `begin_after` says it."""
+        self.left_out = 0
+        """Pods that were not followed because there were too many."""
+        self._choose = choose
+        self._since_seq = _NOT_BEGUN if since_seq is None else since_seq
+        self._limit = limit
+        self._before: set[str] | None = None
+        """Pods that were known before the first record, from a snapshot: nobody here knows how
+        their lives began, so they are not followed."""
+        self._kept: dict[str, _Kept] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
+        self._in_group: dict[str, dict[str, None]] = {}
+        self._stranded: dict[str, list[str]] = {}
+        """By node that is gone, the lives that were there."""
+        self._displacers: dict[str, dict[str, None]] = {}
+        """By victim, the pods that it was evicted for."""
+        self._victims: dict[str, dict[str, None]] = {}
+        """By pod that others were evicted for and that has no place yet, these others."""
+        self._due: dict[str, None] = {}
+        self._lingering: dict[str, int] = {}
+        """Lives of which something is final and not given out, the longest first: since when."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def follow(self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState) -> None:
+        """One record, after it took effect on `state`; its time is the log's."""
+        moment = Moment(seq=seq, time_ms=time_ms, by=envelope.by)
+        if self._before is None:
+            new = {event.uid for event in envelope.events if isinstance(event, PodObserved)}
+            self._before = {uid for uid in state.pods if uid not in new}
+        for event in envelope.events:
+            if isinstance(event, PodObserved):
+                self._observed(event, moment, state)
+                continue
+            for uid in self._about(event):
+                kept = self._kept.get(uid)
+                if kept is not None:
+                    kept.story.follow(event, moment, state)
+                    self._note(uid, kept, moment)
+            self._link(event)
+        while self._lingering:
+            uid, since_ms = next(iter(self._lingering.items()))
+            if time_ms - since_ms < _LINGER_MS:
+                break
+            del self._lingering[uid]
+            self._due[uid] = None
+
+    def begin_after(self, seq: int) -> None:
+        """What is final up to this record is taken as given, all else is given out."""
+        self._since_seq = seq
+
+    def parts(self, state: ClusterState, now_ms: int, most: int) -> Iterator[Part]:
+        """What is due of at most so many pods; `now_ms` is the log's clock."""
+        for _ in range(min(most, len(self._due))):
+            uid = next(iter(self._due))
+            del self._due[uid]
+            kept = self._kept.get(uid)
+            spans = [] if kept is None else self._part(uid, kept, state, now_ms)
+            if spans:
+                yield Part(uid, spans)
+
+    @property
+    def waiting(self) -> int:
+        """Pods of which something is due."""
+        return len(self._due)
+
+    def _part(self, uid: str, kept: _Kept, state: ClusterState, now_ms: int) -> list[SpanView]:
+        story = kept.story
+        is_over = _is_over(story)
+        is_settled = is_over or kept.is_running
+        if kept.is_chosen is None:
+            is_notable = _is_notable(story)
+            if is_notable or is_settled:
+                kept.is_chosen = is_notable or self._choose(uid)
+        spans: list[SpanView] = []
+        if kept.is_chosen:
+            if state.seq > self._since_seq:
+                told = life_of(state, story, now_ms, is_timed=False)
+                spans = final_spans(told, max(kept.given_seq, self._since_seq))
+            kept.given_seq = max(kept.given_seq, state.seq)
+        if is_over or (is_settled and not kept.is_chosen):
+            self._forget(uid, kept)
+        elif is_settled:
+            story.forget_past()
+        return spans
+
+    def _observed(self, event: PodObserved, moment: Moment, state: ClusterState) -> None:
+        kept = self._kept.get(event.uid)
+        if kept is not None:
+            kept.story.observed(event, moment, state)
+        elif (
+            event.scheduler not in state.policy.scheduler_names
+            or not _is_news(event)
+            or (self._before and event.uid in self._before)
+        ):
+            return
+        elif len(self._kept) >= self._limit:
+            self.left_out += 1
+            return
+        else:
+            kept = self._kept[event.uid] = _Kept(PodLife(event, moment))
+            kept.story.begin(state)
+        self._note(event.uid, kept, moment)
+
+    def _is_new(self, event: PodObserved, state: ClusterState) -> bool:
+        """Whether a story begins here that is ours to tell."""
+        is_ours = event.scheduler in state.policy.scheduler_names
+        return is_ours and _is_news(event) and event.uid not in (self._before or ())
+
+    def _note(self, uid: str, kept: _Kept, moment: Moment) -> None:
+        """After something happened to a pod: where to find it now, and whether a part is due."""
+        story = kept.story
+        if kept.node != story.node:
+            _move(self._on_node, uid, kept.node, story.node)
+            kept.node = story.node
+        if kept.group != story.fact.group:
+            _move(self._in_group, uid, kept.group, story.fact.group)
+            kept.group = story.fact.group
+        begins_to_run = story.ran is not None and not kept.is_running
+        kept.is_running = story.ran is not None
+        if begins_to_run or _is_over(story):
+            self._lingering.pop(uid, None)
+            self._due[uid] = None
+        elif not kept.is_running:
+            self._lingering.setdefault(uid, moment.time_ms)
+
+    def _about(self, event: Event) -> Iterable[str]:
+        """The uids of those whose lives an event may belong to."""
+        match event:
+            case Bound() | BindFailed() | Corrected():
+                return (event.uid,)
+            case Evicted() | PodGone():
+                return (event.uid, *self._displacers.get(event.uid, ()))
+            case NodeGone():
+                self._stranded[event.name] = [*self._on_node.get(event.name, ())]
+                return self._stranded[event.name]
+            case NodeObserved():
+                return self._stranded.pop(event.name, ())
+            case GroupObserved() | GroupGone():
+                return (*self._in_group.get(f"{event.namespace}/{event.name}", ()),)
+            case Decided():
+                return dict.fromkeys(self._about_decision(event))
+            case _:
+                return ()
+
+    def _about_decision(self, event: Decided) -> Iterator[str]:
+        yield from event.batch
+        for placement in event.placements:
+            yield from self._victims.get(placement.uid, ())
+        for eviction in event.evictions:
+            yield eviction.uid
+            yield from self._of_preemptor(eviction.preemptor)
+        for admission in event.admissions:
+            yield from self._in_group.get(admission.group, ())
+
+    def _of_preemptor(self, preemptor: str) -> Iterable[str]:
+        bare = preemptor.removeprefix(SINGLE)
+        return (bare,) if bare in self._kept else self._in_group.get(preemptor, ())
+
+    def _link(self, event: Event) -> None:
+        """Who is to hear later of whom."""
+        match event:
+            case Decided():
+                for placement in event.placements:
+                    self._victims.pop(placement.uid, None)
+                for eviction in event.evictions:
+                    for uid in self._of_preemptor(eviction.preemptor):
+                        self._displacers.setdefault(eviction.uid, {})[uid] = None
+                    kept = self._kept.get(eviction.uid)
+                    evicted = None if kept is None else kept.story.eviction
+                    for gain in () if evicted is None else evicted.gains:
+                        self._victims.setdefault(gain, {})[eviction.uid] = None
+            case PodGone():
+                self._victims.pop(event.uid, None)
+                self._displacers.pop(event.uid, None)
+                if self._before:
+                    self._before.discard(event.uid)
+            case _:
+                pass
+
+    def _forget(self, uid: str, kept: _Kept) -> None:
+        _move(self._on_node, uid, kept.node, "")
+        _move(self._in_group, uid, kept.group, "")
+        self._due.pop(uid, None)
+        self._lingering.pop(uid, None)
+        del self._kept[uid]
+
+
+def _move(index: dict[str, dict[str, None]], uid: str, before: str, after: str) -> None:
+    if before and before in index:
+        index[before].pop(uid, None)
+        if not index[before]:
+            del index[before]
+    if after:
+        index.setdefault(after, {})[uid] = None
+
+
+def _is_news(event: PodObserved) -> bool:
+    """Whether there is a story to follow: a pod that is over was told of, or never will be."""
+    return event.phase not in ENDED and not (event.node and event.phase != "Pending")
+
+
+def _is_over(story: PodLife) -> bool:
+    return story.gone is not None or story.ended is not None
+
+
+def _is_notable(story: PodLife) -> bool:
+    """Whether a trace of it is wanted whatever the sample: it was not simply placed and run."""
+    if story.attempts_total > 1 or story.eviction is not None or story.displaced:
+        return True
+    if any(attempt.outcome != PLACED for attempt in story.attempts):
+        return True
+    until = story.ran or story.gone or story.ended
+    if until is not None and until.time_ms - story.first.time_ms > _SLOW_MS:
+        return True
+    return story.node_gone is not None or story.fact.phase == "Failed"
