@@ -54,7 +54,7 @@ def _readable(span: SpanView) -> ReadableSpan:
         attributes=attributes,
         links=[_link(link) for link in span.links],
         kind=_KINDS[span.kind],
-        instrumentation_scope=InstrumentationScope("allotment", version("allotment")),
+        instrumentation_scope=_scope(),
         status=Status(StatusCode.ERROR, span.message[:TEXT_CHARS_MAX] or None)
         if is_bad
         else Status(StatusCode.UNSET),
@@ -69,6 +69,12 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
 
 def _link(link: PodLink) -> Link:
     return Link(_context(link.trace_id, link.span_id), {"allot.link": link.why})
+
+
+@cache
+def _scope() -> InstrumentationScope:
+    """Made once: the version is read from files."""
+    return InstrumentationScope("allotment", version("allotment"))
 
 
 @cache
