@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import NamedTuple
 
 import anyio
 from nats.aio.msg import Msg
@@ -50,10 +51,19 @@ MSG_ID = "Nats-Msg-Id"
 log = logging.getLogger("allotment.log")
 
 
+class LogEnd(NamedTuple):
+    """Where the log ends, and the bytes it takes, of the most it may take (0: no limit)."""
+
+    seq: int
+    bytes: int
+    bytes_limit: int
+
+
 class Follower:
     """An endless read of one stream after `after_seq`. `consumer` names the current consumer.
 
-    `on_end` hears where the log ends, each time that the stream's leader said so.
+    `on_end` hears where the log ends and how full it is, each time that the stream's leader said
+    so.
     """
 
     def __init__(
@@ -63,7 +73,7 @@ class Follower:
         after_seq: int,
         *,
         pending_msgs_max: int = 0,
-        on_end: Callable[[int], None] = lambda _: None,
+        on_end: Callable[[LogEnd], None] = lambda _: None,
     ) -> None:
         self.consumer = ""
         self.refollows = 0
@@ -136,7 +146,8 @@ class Follower:
             if info is None:
                 continue  # the next consumer finds that out, and what it means
             last_seq = int(info["state"]["last_seq"])
-            self._on_end(last_seq)
+            limit = int(info["config"].get("max_bytes", -1))
+            self._on_end(LogEnd(last_seq, int(info["state"]["bytes"]), max(limit, 0)))
             if self._intake is not None:
                 patience_s = min(STALLED_S * 2.0**self._stalls, STALLED_S_MAX)
                 self._intake.compare(last_seq, patience_s)

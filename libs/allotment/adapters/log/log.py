@@ -16,7 +16,7 @@ from typing import Self
 import anyio
 
 from allotment.adapters.log.connection import Connection, TooLarge
-from allotment.adapters.log.follow import Follower
+from allotment.adapters.log.follow import Follower, LogEnd
 from allotment.adapters.log.jetstream import (
     APPEND_IN_FLIGHT,
     BUDGET_S,
@@ -72,6 +72,10 @@ class JetStreamLog:
         self.warnings = warnings
         self.resends = 0
         self.followers: set[Follower] = set()
+        self.bytes = 0
+        """What the log takes on the disk of a server, as the stream's leader last said."""
+        self.bytes_limit = 0
+        """The most that the stream may take; 0: the stream has no limit of its own."""
         self.end_seq = 0
         """The last sequence, as the stream's leader last said to a follower."""
         self.end_seen_s = time.monotonic()
@@ -181,8 +185,9 @@ class JetStreamLog:
                     return
                 yield batch
 
-    def _saw_end(self, last_seq: int) -> None:
-        self.end_seq, self.end_seen_s = last_seq, time.monotonic()
+    def _saw_end(self, end: LogEnd) -> None:
+        self.end_seq, self.bytes, self.bytes_limit = end
+        self.end_seen_s = time.monotonic()
 
     def _headers(self, msg_id: str) -> dict[str, str]:
         if not msg_id or not msg_id.isprintable() or msg_id != msg_id.strip():

@@ -235,6 +235,14 @@ def expose_following(
         lambda: time.monotonic() - log.end_seen_s,
     )
     ctx.metrics.expose(
+        "allot_log_bytes", "what the log takes on the disk of a server", lambda: log.bytes
+    )
+    ctx.metrics.expose(
+        "allot_log_limit_bytes",
+        "the most that the log may take; 0: as much as the server has",
+        lambda: log.bytes_limit,
+    )
+    ctx.metrics.expose(
         "allot_nats_unanswered_seconds",
         "for how long JetStream has answered no question, or taken no write",
         lambda: {
