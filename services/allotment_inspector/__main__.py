@@ -7,13 +7,15 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.nats_users import INSPECTOR
-from allotment.adapters.service.reading import open_file, open_reading
+from allotment.adapters.service.reading import ReadableLog, open_file, open_reading
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.settings import SettingsError
 from allotment_inspector.history import History
 from allotment_inspector.server import Pages, serve_pages
 from allotment_inspector.settings import TOKEN_CHARS_MIN, InspectorSettings, is_loopback
+from allotment_inspector.traces import TraceExport
 
 Context = ServiceContext[InspectorSettings]
 MIB = 1 << 20
@@ -30,10 +32,16 @@ async def run(ctx: Context) -> None:
     ctx.ready("pages", False, "not listening yet")
     # The clock of a log that nobody appends to stands still.
     history = History(settings.history_mib * MIB, _clock_ms if settings.file is None else int)
+    traces = TraceExport(ctx)
+
+    def attach(fold: Fold, log: ReadableLog) -> None:
+        history.attach(fold, log)
+        traces.attach(fold)
+
     opened = (
-        open_reading(ctx, INSPECTOR, history.attach)
+        open_reading(ctx, INSPECTOR, attach)
         if settings.file is None
-        else open_file(ctx, settings.file, history.attach)
+        else open_file(ctx, settings.file, attach)
     )
     async with opened as reading:
         pages = Pages(
@@ -52,6 +60,7 @@ async def run(ctx: Context) -> None:
             ctx.ready("pages", True, address)
             ctx.log.info("pages", address=address)
             group.start_soon(history.fill)
+            group.start_soon(traces.run, reading.fold)
             with ctx.until_stop():
                 await anyio.sleep_forever()
             group.cancel_scope.cancel()

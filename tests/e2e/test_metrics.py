@@ -13,7 +13,7 @@ from tests.e2e.jobs import NODES, create
 from tests.e2e.stack import ROOT, Stack, vgpu
 from tests.waiting import PATIENCE_S
 
-SERVICES = ("watcher", "filter", "scorer", "binder", "controller")
+SERVICES = ("watcher", "filter", "scorer", "binder", "controller", "inspector")
 FOREIGN = ("process_", "python_")
 """What the client library tells of any process."""
 ROW = re.compile(
@@ -31,6 +31,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     with Stack(tmp_path, NODES, options=options) as running:
         running.define()
         running.start("controller")
+        running.start("inspector")
         yield running
 
 
@@ -50,6 +51,14 @@ def scrape(stack: Stack, service: str) -> dict[str, Metric]:
 
 def labels_of(family: Metric) -> set[str]:
     return {label for sample in family.samples for label in sample.labels} - {"le"}
+
+
+def services_of(where: str) -> set[str]:
+    """The services that a row names: by name, or all, or all but some."""
+    named, _, others = where.partition(" but ")
+    if named == "all":
+        return set(SERVICES) - {other for other in others.split(", ") if other}
+    return set(where.split(", "))
 
 
 def documented() -> dict[str, dict[str, str]]:
@@ -83,8 +92,7 @@ def test_what_is_scraped_is_what_is_documented(stack: Stack) -> None:
             assert row["kind"] == family.type, name
             assert labels_of(family) <= set(re.findall(r"`(\w+)`", row["labels"])), name
     for name, row in said.items():
-        services = set(SERVICES) if row["where"] == "all" else set(row["where"].split(", "))
-        assert where.get(name) == services, name
+        assert where.get(name) == services_of(row["where"]), name
     scorer, binder = scrape(stack, "scorer"), scrape(stack, "binder")
     samples = {
         (sample.name.removeprefix("volcano_"), sample.labels.get("stage", "")): sample.value

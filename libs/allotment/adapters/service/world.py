@@ -280,9 +280,6 @@ def expose_following(
         lambda: connection.reconnects,
         kind="counter",
     )
-    ctx.metrics.expose(
-        "allot_pending_pods", "pods that wait for a place", lambda: len(fold.state.pending)
-    )
 
 
 def _expose_bus(ctx: ServiceContext[S], bus: Bus) -> None:

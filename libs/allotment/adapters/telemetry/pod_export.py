@@ -38,6 +38,7 @@ _METER_S: Final = 10
 _RANDOM_DIGITS: Final = 14
 """Of a trace's id that many hexadecimal digits at its end vary evenly: W3C Trace Context 2."""
 _PODS_A_TURN: Final = 8
+_PODS_AT_THE_END: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -133,7 +134,10 @@ class PodTraces:
         """Hand over for ever, a few pods at a turn; `changed` waits for the next records."""
         self.lives.begin_after(state().seq)
         self._is_begun = True
-        while True:
-            while self.hand_over(state()):
-                await anyio.lowlevel.checkpoint()
-            await changed()
+        try:
+            while True:
+                while self.hand_over(state()):
+                    await anyio.lowlevel.checkpoint()
+                await changed()
+        finally:
+            self.hand_over(state(), _PODS_AT_THE_END)
