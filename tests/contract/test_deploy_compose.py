@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -28,12 +29,17 @@ KUBECONFIG: Object = yaml.safe_load((ROOT / "deploy/local/kubeconfig").read_text
 START_S = 20.0
 
 
+FOREIGN = ("nats", "prometheus", "grafana", "jaeger")
+"""Services that run somebody else's image."""
+MONITORING = ROOT / "deploy/local/monitoring"
+
+
 def ours() -> dict[str, Object]:
-    """The services that run our image, by the module each runs."""
+    """The services that run our image without a profile, by the module each runs."""
     return {
         service["command"][0]: service
         for service in SERVICES.values()
-        if service["image"].startswith("allotment:")
+        if service["image"].startswith("allotment:") and "profiles" not in service
     }
 
 
@@ -132,7 +138,7 @@ def test_the_kubeconfig_shows_people_the_published_port() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", [name for name in SERVICES if name != "nats"])
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in FOREIGN])
 async def test_the_health_check_believes_readyz(name: str) -> None:
     service = SERVICES[name]
     how, python, flag, script = service["healthcheck"]["test"]
@@ -187,3 +193,50 @@ def test_compose_and_kubernetes_run_the_same_nats() -> None:
     assert nats["command"] == container["command"]
     assert nats["healthcheck"]["test"][1] == "wget", "all that the alpine image has"
     assert Path(nats["command"][-1]).name == "nats.conf"
+
+
+def test_what_is_not_always_wanted_is_in_a_profile() -> None:
+    profiles = {name: service.get("profiles") for name, service in SERVICES.items()}
+    assert {name for name, found in profiles.items() if found == ["metrics"]} == {
+        "prometheus",
+        "grafana",
+    }
+    assert "jaeger" in {name for name, found in profiles.items() if found == ["traces"]}
+    for name in FOREIGN:
+        assert re.fullmatch(r"[\w./-]+:v?\d+\.[\w.-]+", SERVICES[name]["image"]), "a release"
+
+
+def mounted(service: str) -> dict[str, Path]:
+    """The files of this repository that a service sees, by where it sees them."""
+    mounts = (mount.split(":") for mount in SERVICES[service].get("volumes", ()))
+    return {target: ROOT / source for source, target, _ in mounts if source.startswith(".")}
+
+
+def test_prometheus_scrapes_every_service_and_has_the_rules() -> None:
+    files = mounted("prometheus")
+    (given,) = (w for w in SERVICES["prometheus"]["command"] if w.startswith("--config.file="))
+    config: Object = yaml.safe_load(files[given.partition("=")[2]].read_text())
+    assert all(files[path].is_file() for path in config["rule_files"])
+    (job,) = config["scrape_configs"]
+    assert job["job_name"] == "allotment"
+    (static,) = job["static_configs"]
+    roles = {module.removeprefix("allotment_") for module in SETTINGS}
+    hosts = {target.partition(":")[0] for target in static["targets"]}
+    assert hosts - {"inspector"} == roles - {"inspector"}
+    port = COMPOSE["x-environment"]["ALLOT_HTTP_PORT"]
+    assert {target.partition(":")[2] for target in static["targets"]} == {port}
+
+
+def test_grafana_finds_prometheus_jaeger_and_the_dashboard() -> None:
+    files = mounted("grafana")
+    (home,) = (path for path in files if path.endswith(".json"))
+    assert SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == home
+    provided: Object = yaml.safe_load((MONITORING / "dashboards.yaml").read_text())
+    (provider,) = provided["providers"]
+    assert home.startswith(provider["options"]["path"] + "/")
+    sources: Object = yaml.safe_load((MONITORING / "datasources.yaml").read_text())
+    by_uid = {source["uid"]: source for source in sources["datasources"]}
+    for source in by_uid.values():
+        assert urlsplit(source["url"]).hostname in SERVICES
+    (link,) = by_uid["prometheus"]["jsonData"]["exemplarTraceIdDestinations"]
+    assert (link["name"], link["datasourceUid"] in by_uid) == ("trace_id", True)

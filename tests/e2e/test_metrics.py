@@ -9,16 +9,14 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.documented_metrics import documented
 from tests.e2e.jobs import NODES, create
-from tests.e2e.stack import ROOT, Stack, vgpu
+from tests.e2e.stack import Stack, vgpu
 from tests.waiting import PATIENCE_S
 
 SERVICES = ("watcher", "filter", "scorer", "binder", "controller", "inspector")
 FOREIGN = ("process_", "python_")
 """What the client library tells of any process."""
-ROW = re.compile(
-    r"\| `(?P<name>[\w{},]+)` \| (?P<kind>\w+) \| (?P<labels>[^|]*)\| (?P<where>[^|]*) \|"
-)
 
 
 @pytest.fixture
@@ -59,17 +57,6 @@ def services_of(where: str) -> set[str]:
     if named == "all":
         return set(SERVICES) - {other for other in others.split(", ") if other}
     return set(where.split(", "))
-
-
-def documented() -> dict[str, dict[str, str]]:
-    text = (ROOT / "deploy" / "METRICS.md").read_text()
-    found = {}
-    for row in ROW.finditer(text):
-        start, _, rest = row["name"].partition("{")
-        words, _, end = rest.partition("}")
-        for word in words.split(","):
-            found[f"{start}{word}{end}"] = row.groupdict()
-    return found
 
 
 def test_what_is_scraped_is_what_is_documented(stack: Stack) -> None:

@@ -1,0 +1,209 @@
+"""Dashboard, alerts and runbook against the metrics that there are; Prometheus' own check of both.
+
+A panel or an alert about a metric that does not exist says "all is well" for ever.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.contract.manifests import needs_kubectl
+from tests.documented_metrics import documented
+
+from allotment.core.reasons import Cure
+from allotment_cli.main import COMMANDS
+
+Object = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+COMPONENT = ROOT / "deploy/components/monitoring"
+LOCAL = ROOT / "deploy/local/monitoring"
+DASHBOARD: Object = json.loads((COMPONENT / "dashboard.json").read_text())
+RULES: Object = yaml.safe_load((LOCAL / "rules.yaml").read_text())
+ALERTS: list[Object] = [rule for group in RULES["groups"] for rule in group["rules"]]
+RUNBOOK = (ROOT / "deploy/RUNBOOK.md").read_text()
+METRICS = documented()
+FOREIGN = {
+    "up": {"job"},
+    "kubelet_volume_stats_available_bytes": {"persistentvolumeclaim"},
+    "kubelet_volume_stats_capacity_bytes": {"persistentvolumeclaim"},
+}
+"""What Prometheus and the kubelet say themselves, with the labels that are asked for."""
+NAME = re.compile(r"\b(?:allot|volcano|kubelet)_\w+|\bup\b")
+SELECTOR = re.compile(r"\b((?:allot|volcano|kubelet)_\w+|up)\s*\{([^}]*)\}")
+GROUPING = re.compile(r"\b(?:by|on|group_right|group_left)\s*\(([^)]*)\)")
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is missing (Debian's package prometheus)"
+)
+
+
+def panels() -> list[Object]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> dict[str, str]:
+    """Every PromQL that is asked, by where it stands."""
+    found = {rule["alert"]: rule["expr"] for rule in ALERTS}
+    for panel in panels():
+        for target in panel["targets"]:
+            found[f"{panel['title']}/{target['refId']}"] = target["expr"]
+    return found
+
+
+def labels_of(metric: str) -> set[str] | None:
+    """The labels of a metric, or of one of a histogram's; None if there is none of the name."""
+    if metric in FOREIGN:
+        return FOREIGN[metric]
+    base = re.sub(r"_(bucket|sum|count)$", "", metric)
+    row = METRICS.get(metric) or METRICS.get(base)
+    if row is None or (base != metric and metric not in METRICS and row["kind"] != "histogram"):
+        return None
+    own = set(re.findall(r"`(\w+)`", row["labels"]))
+    return own | {"le"} if metric.endswith("_bucket") else own
+
+
+@pytest.mark.parametrize("where", expressions())
+def test_every_metric_and_label_that_is_asked_for_exists(where: str) -> None:
+    text = expressions()[where]
+    names = set(NAME.findall(re.sub(r'"[^"]*"', '""', text)))
+    assert names
+    known: set[str] = set()
+    for name in names:
+        labels = labels_of(name)
+        assert labels is not None, f"{name} is not in METRICS.md"
+        known |= labels
+    for name, selected in SELECTOR.findall(text):
+        asked = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selected))
+        assert asked <= (labels_of(name) or set()), name
+    for grouped in GROUPING.findall(text):
+        assert {label.strip() for label in grouped.split(",") if label.strip()} <= known, grouped
+    assert text.count("(") == text.count(")")
+
+
+def test_what_reasons_are_cured_by_is_what_alerts_and_docs_name() -> None:
+    known = {cure.name.lower() for cure in Cure}
+    for text in expressions().values():
+        for values in re.findall(r'cured_by=~"([^"]+)"', text):
+            assert set(values.split("|")) <= known
+    said = METRICS["allot_pending_pods"]
+    assert "`cured_by`" in said["labels"]
+    text = (ROOT / "deploy/METRICS.md").read_text()
+    explained = text.partition("`cured_by` says what ends\nit:")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", explained)) == known - {"nothing"}
+
+
+def test_the_operators_rules_are_the_same() -> None:
+    rule: Object = yaml.safe_load((COMPONENT / "rules.yaml").read_text())
+    assert (rule["kind"], rule["spec"]) == ("PrometheusRule", RULES)
+
+
+def test_every_alert_says_what_to_do() -> None:
+    headings = re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)
+    assert headings == [rule["alert"] for rule in ALERTS]
+    assert len(set(headings)) == len(headings)
+    for rule in ALERTS:
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        notes = rule["annotations"]
+        assert notes["runbook"] == f"deploy/RUNBOOK.md#{rule['alert'].lower()}"
+        paragraph = RUNBOOK.partition(f"## {rule['alert']}\n")[2].partition("\n## ")[0]
+        assert notes["summary"] in paragraph
+        assert f"    {notes['command']}\n" in paragraph
+
+
+def commands() -> Iterator[str]:
+    """Every `allot` command that the runbook, the alerts and the panels name."""
+    texts = [RUNBOOK, *(rule["annotations"]["command"] for rule in ALERTS)]
+    texts += [panel["description"] for panel in panels()]
+    for text in texts:
+        yield from re.findall(r"(?:^|`|    )allot ([a-z][^`\n:,]*)", text)
+
+
+def test_every_command_that_is_named_exists() -> None:
+    found = list(commands())
+    assert len(found) > len(ALERTS) / 2
+    for line in found:
+        assert shlex.split(line)[0] in COMMANDS, line
+
+
+def test_the_dashboard_can_be_loaded_anywhere() -> None:
+    assert DASHBOARD["uid"] == "allotment"
+    (variable,) = DASHBOARD["templating"]["list"]
+    assert (variable["name"], variable["type"]) == ("datasource", "datasource")
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, f"{panel['title']} lies on another panel"
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+    for panel in panels():
+        assert panel["targets"], panel["title"]
+        for part in (panel, *panel["targets"]):
+            assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    latency = [
+        target
+        for panel in panels()
+        for target in panel["targets"]
+        if "allot_scheduling_duration_seconds" in target["expr"]
+    ]
+    assert latency
+    assert all(target["exemplar"] for target in latency)
+
+
+@needs_promtool
+def test_prometheus_takes_every_expression(tmp_path: Path) -> None:
+    asked = [
+        {"record": f"panel:{number}", "expr": text.replace("$__rate_interval", "1m")}
+        for number, text in enumerate(expressions().values())
+    ]
+    everything = tmp_path / "expressions.yaml"
+    everything.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": asked}]}))
+    for path in (LOCAL / "rules.yaml", everything):
+        run(["promtool", "check", "rules", str(path)])
+
+
+@needs_promtool
+def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
+    text = (LOCAL / "prometheus.yaml").read_text()
+    config = tmp_path / "prometheus.yaml"
+    config.write_text(text.replace("/etc/prometheus/rules.yaml", str(LOCAL / "rules.yaml")))
+    run(["promtool", "check", "config", str(config)])
+
+
+@needs_kubectl
+def test_the_component_adds_to_an_overlay(tmp_path: Path) -> None:
+    shutil.copytree(COMPONENT, tmp_path / "monitoring")
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    kinds = {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1beta1"}
+    named = {"namespace": "allotment-system", "components": ["../monitoring"]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({**kinds, **named}))
+    found = {
+        each["kind"]: each
+        for each in yaml.safe_load_all(run(["kubectl", "kustomize", str(overlay)]))
+    }
+    assert found.keys() == {"ConfigMap", "PodMonitor", "PrometheusRule"}
+    assert found["ConfigMap"]["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    assert json.loads(found["ConfigMap"]["data"]["allotment.json"]) == DASHBOARD
+    (endpoint,) = found["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    service = yaml.safe_load((ROOT / "deploy/base/service.patch.yaml").read_text())
+    (container,) = service["spec"]["template"]["spec"]["containers"]
+    assert endpoint["port"] in [port["name"] for port in container["ports"]]
+
+
+def run(words: list[str]) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
