@@ -16,6 +16,7 @@ from allotment.adapters.service.world import World, full_reporter
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
 from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
+from allotment_binder.decision_line import DecisionLines
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
@@ -66,6 +67,7 @@ class Decider:
         self._failing: dict[str, tuple[str, str, str]] = {}
         """Pods about which nothing can be decided: namespace, name and cause."""
         self._stirred = anyio.Event()
+        self._lines = DecisionLines(time.monotonic)
         self._by = f"binder/{ctx.settings.instance}"
         self.full = full_reporter(ctx)
         """Hears why the log takes nothing more, and "" when it does again."""
@@ -213,15 +215,8 @@ class Decider:
         self.decided += 1
         upheld = accepted(self.world.fold.state, decided, seq)
         self._on_landed(decided, upheld)
-        self.ctx.log.info(
-            "decided",
-            log_seq=seq,
-            cycle=decided.cycle,
-            placed=len(upheld),
-            void=len(decided.placements) - len(upheld),
-            dropped=len(decided.dropped),
-            refused=len(decided.refusals),
-        )
+        fields = self._lines.fields(self.world.fold.state, decided, upheld, seq)
+        self.ctx.log.info("decided", **fields)
 
 
 def _settled(proposal: Proposal, outcome: Outcome, seq: int = 0) -> Settled:

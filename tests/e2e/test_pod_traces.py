@@ -75,6 +75,9 @@ def test_the_id_that_is_explained_is_found_and_the_pod_goes_on_with_it(
             assert parent.start_time_unix_nano <= span.start_time_unix_nano
             assert span.end_time_unix_nano <= parent.end_time_unix_nano
     assert receiver.resource()["k8s.cluster.name"] == "lab"
+    log = [json.loads(line) for line in stack.processes["binder"].log_path.read_text().splitlines()]
+    named = [pod for line in log for pod in line.get("placed_pods", ())]
+    assert {"pod": "default/trainer", "node": "gpu-1", "trace_id": trace_id} in named
 
 
 def test_a_receiver_that_fails_costs_spans_and_scheduling_goes_on(
