@@ -184,7 +184,7 @@ async def test_a_bad_receiver_costs_spans_which_are_counted_and_no_time(
         )
         log = Recorder()
         log.node("n1")
-        following = Following(PodTraces(tracer, Sampling(1.0)), log)
+        following = Following(PodTraces(tracer, Sampling(1.0), delayed_max=0), log)
         following.read()
         async with anyio.create_task_group() as group:
             group.start_soon(following.run)
@@ -223,6 +223,30 @@ async def test_stopping_flushes_what_is_queued(otel: pytest.MonkeyPatch) -> None
         assert receiver.spans() == []
         assert tracer.close(5)
         assert root_id(uid) in by_id(receiver, uid)
+
+
+async def test_a_burst_waits_for_room_and_loses_nothing(otel: pytest.MonkeyPatch) -> None:
+    with receiving() as receiver:
+        tracer = tracing(
+            otel,
+            OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
+            OTEL_BSP_MAX_QUEUE_SIZE="200",
+            OTEL_BSP_MAX_EXPORT_BATCH_SIZE="50",
+        )
+        log = Recorder()
+        log.node("n1")
+        following = Following(PodTraces(tracer, Sampling(1.0)), log)
+        async with anyio.create_task_group() as group:
+            group.start_soon(following.run)
+            await anyio.lowlevel.checkpoint()
+            uids = [whole_life(log, f"p{number}") for number in range(100)]
+            following.read()
+            await until(lambda: not following.traces.lives.waiting)
+            group.cancel_scope.cancel()
+        assert tracer.close(5)
+        assert following.traces.spans > 2 * 200
+        assert (tracer.counts.dropped, tracer.counts.exported) == (0, following.traces.spans)
+        assert {root_id(uid) for uid in uids} <= {s.span_id.hex() for s in receiver.spans()}
 
 
 def test_a_busy_cluster_is_sampled_by_uid_and_the_remarkable_are_kept() -> None:

@@ -39,6 +39,8 @@ _RANDOM_DIGITS: Final = 14
 """Of a trace's id that many hexadecimal digits at its end vary evenly: W3C Trace Context 2."""
 _PODS_A_TURN: Final = 8
 _PODS_AT_THE_END: Final = 1_000
+_DELAYED_PODS_MAX: Final = 2_000
+_DELAY_S: Final = 0.05
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -103,10 +105,20 @@ class PodTraces:
     the rest follows. `spans` counts what was handed over.
     """
 
-    def __init__(self, tracer: Tracer, sampling: Sampling, limit: int = LIVES_MAX) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        sampling: Sampling,
+        limit: int = LIVES_MAX,
+        delayed_max: int = _DELAYED_PODS_MAX,
+    ) -> None:
+        """While the tracer's queue fills, the parts of `delayed_max` pods wait; others are handed
+        over all the same, and lost if there is no room.
+        """
         self.lives = Lives(sampling.chooses, None, limit)
         self.spans = 0
         self._is_begun = False
+        self._delayed_max = delayed_max
         self._tracer = tracer
         self._sampling = sampling
         self._time_ms = 0
@@ -121,12 +133,11 @@ class PodTraces:
         if not self._is_begun:  # nobody may keep what is over
             self.hand_over(state, self.lives.waiting)
 
-    def hand_over(self, state: ClusterState, most: int = _PODS_A_TURN) -> bool:
-        """Hand over what is due of so many pods; whether there is more."""
+    def hand_over(self, state: ClusterState, most: int = _PODS_A_TURN) -> None:
+        """Hand over what is due of so many pods."""
         for part in self.lives.parts(state, self._time_ms, most):
             self._tracer.hand_over(readable(part.spans))
             self.spans += len(part.spans)
-        return self.lives.waiting > 0
 
     async def run(
         self, state: Callable[[], ClusterState], changed: Callable[[], Awaitable[None]]
@@ -136,8 +147,12 @@ class PodTraces:
         self._is_begun = True
         try:
             while True:
-                while self.hand_over(state()):
-                    await anyio.lowlevel.checkpoint()
+                while self.lives.waiting:
+                    if self._tracer.is_filling and self.lives.waiting <= self._delayed_max:
+                        await anyio.sleep(_DELAY_S)
+                    else:
+                        self.hand_over(state())
+                        await anyio.lowlevel.checkpoint()
                 await changed()
         finally:
             self.hand_over(state(), _PODS_AT_THE_END)

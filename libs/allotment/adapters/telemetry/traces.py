@@ -165,11 +165,13 @@ class Tracer:
         scope: str,
         ids: _Ids | None = None,
         processors: Sequence[SpanProcessor] = (),
+        queue_spans_max: int = QUEUE_SPANS_MAX,
     ) -> None:
         self.counts = counts
         self._provider = provider
         self._ids = ids
         self._processors = tuple(processors)
+        self._queued_spans_max = queue_spans_max * len(processors)
         self._tracer = (
             provider.get_tracer(scope, version("allotment")) if provider is not None else None
         )
@@ -208,6 +210,11 @@ class Tracer:
     def is_on(self) -> bool:
         """Whether somebody will read the spans."""
         return bool(self._processors)
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether more than half of the room for spans is taken: who can wait should."""
+        return self.counts.waiting * 2 > self._queued_spans_max
 
     def hand_over(self, spans: Iterable[ReadableSpan]) -> None:
         """Queue spans that were made after the fact, beside those of the service itself."""
@@ -269,7 +276,7 @@ def start_tracing(service: str, instance: str, environ: Mapping[str, str]) -> Tr
     processors = [BoundedBatches(each, counts, queue_max, batch_max) for each in exporters]
     for processor in processors:
         provider.add_span_processor(processor)
-    return Tracer(provider, counts, service, ids, processors)
+    return Tracer(provider, counts, service, ids, processors, queue_max)
 
 
 def _exporters(environ: Mapping[str, str]) -> list[SpanExporter]:
