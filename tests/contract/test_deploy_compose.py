@@ -201,7 +201,15 @@ def test_what_is_not_always_wanted_is_in_a_profile() -> None:
         "prometheus",
         "grafana",
     }
-    assert "jaeger" in {name for name, found in profiles.items() if found == ["traces"]}
+    assert {name for name, found in profiles.items() if found == ["traces"]} == {
+        "jaeger",
+        "trace-exporter",
+    }
+    exporter, pages = SERVICES["trace-exporter"], ours()["allotment_inspector"]
+    assert exporter["command"] == pages["command"]
+    assert exporter["volumes"] == pages["volumes"]
+    receiver = urlsplit(exporter["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"])
+    assert (receiver.hostname in SERVICES, receiver.port) == (True, 4318)
     for name in FOREIGN:
         assert re.fullmatch(r"[\w./-]+:v?\d+\.[\w.-]+", SERVICES[name]["image"]), "a release"
 
@@ -222,7 +230,7 @@ def test_prometheus_scrapes_every_service_and_has_the_rules() -> None:
     (static,) = job["static_configs"]
     roles = {module.removeprefix("allotment_") for module in SETTINGS}
     hosts = {target.partition(":")[0] for target in static["targets"]}
-    assert hosts - {"inspector"} == roles - {"inspector"}
+    assert hosts == roles
     port = COMPOSE["x-environment"]["ALLOT_HTTP_PORT"]
     assert {target.partition(":")[2] for target in static["targets"]} == {port}
 
