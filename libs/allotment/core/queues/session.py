@@ -58,6 +58,13 @@ class Session:
         """Those who keep books of what tasks take."""
         self._points: dict[str, list[list[Plugin]]] = {}
         # the questions that are asked of every pod, as whom to call for each, in tier order
+        self._job_keys = [plugin.job_key for plugin in self._flat("job_order")]
+        self._task_keys = [plugin.task_key for plugin in self._flat("task_order")]
+        self._job_enqueued = [
+            plugin.job_enqueued
+            for plugin in self._flat("job_enqueueable")
+            if type(plugin).job_enqueued is not Plugin.job_enqueued
+        ]
         self._job_valid = [plugin.job_valid for plugin in self._flat("job_valid")]
         self._job_ready = [plugin.job_ready for plugin in self._flat("job_ready")]
         self._overused = [plugin.overused for plugin in self._flat("overused")]
@@ -108,7 +115,7 @@ class Session:
         return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
 
     def _job_key(self, job: Job) -> Order:
-        parts = [plugin.job_key(job) for plugin in self._flat("job_order")]
+        parts = [ask(job) for ask in self._job_keys]
         view = job.view
         return (*parts, (view.created_ms, view.namespace, view.name, job.uid))
 
@@ -122,7 +129,7 @@ class Session:
         return [job for _, _, job in keyed]
 
     def task_key(self, task: Task) -> Order:
-        parts = [plugin.task_key(task) for plugin in self._flat("task_order")]
+        parts = [ask(task) for ask in self._task_keys]
         return (*parts, task.place_in_order)
 
     def job_valid(self, job: Job) -> No | None:
@@ -173,8 +180,8 @@ class Session:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
         self._gate.clear()
         if not job.view.is_hollow:
-            for plugin in self._flat("job_enqueueable"):
-                plugin.job_enqueued(job)
+            for note in self._job_enqueued:
+                note(job)
         job.phase = Phase.INQUEUE
         self._let_in.append(job)
 

@@ -392,6 +392,8 @@ class World:
 
     def in_order(self, job: Job, key: Callable[[Task], Any]) -> list[Task]:
         """The job's tasks with resources that may be placed, sorted by what follows from a task."""
+        if len(job.tasks) == 1:
+            return [t for t in job.tasks.values() if not t.gated and not t.is_best_effort]
         known = self._orders.get(job.uid)
         if known is None:
             found = (t for t in job.tasks.values() if not t.gated and not t.is_best_effort)

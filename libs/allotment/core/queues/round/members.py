@@ -206,11 +206,6 @@ def _sub_group_of(pod: PodObserved, policies: tuple[SubGroups, ...]) -> tuple[st
 def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ()) -> Task:
     fact = pod.fact
     held = pod.allocation
-    shares = tuple(
-        Share(ask.count, ask.memory_mib, ask.memory_pct, ask.cores_pct)
-        for ask in fact.request.devices
-        if ask.family in CARD_QUOTA
-    )
     return Task(
         uid=fact.uid,
         namespace=fact.namespace,
@@ -227,9 +222,19 @@ def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ())
         preempts=fact.preempts,
         priority_class=fact.priority_class,
         card_names=fact.card_names,
-        shares=shares,
+        shares=_shares_of(fact.request),
         held_cards=_held_cards(state, pod),
         sub_group=_sub_group_of(fact, sub_groups) if sub_groups else _NO_SUB_GROUP,
+    )
+
+
+@lru_cache(_REQUESTS_MAX)
+def _shares_of(request: PodRequest) -> tuple[Share, ...]:
+    """What a pod asks of sliced cards."""
+    return tuple(
+        Share(ask.count, ask.memory_mib, ask.memory_pct, ask.cores_pct)
+        for ask in request.devices
+        if ask.family in CARD_QUOTA
     )
 
 
