@@ -6,6 +6,7 @@ table here, so that a new code is one constant and one row.
 """
 
 from enum import Enum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from allotment.core.units import resource_text
@@ -932,6 +933,7 @@ OF_CLUSTER: Final = frozenset((CLUSTER_OVERUSED, CLUSTER_INSUFFICIENT))
 """What is short in the whole cluster, whatever queues may have."""
 
 
+@lru_cache(maxsize=4096)  # thousands of pods are refused for the same counts
 def shown_cause(counted: tuple[tuple[str, int], ...]) -> str:
     """The same for people: nodes that the pod itself excludes are no cause while another node that
     it accepts lacks something. (`main_cause` is in decisions, so it stays as it is.)

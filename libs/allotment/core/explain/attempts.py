@@ -34,19 +34,21 @@ class Waiting(NamedTuple):
 
 def waiting(state: ClusterState) -> dict[tuple[str, str], Waiting]:
     """The pods that wait for a place, by reason and by what ends it (a name of `Cure`)."""
-    found: dict[tuple[str, str], Waiting] = {}
+    pods: Counter[str] = Counter()
+    oldest_ms: dict[str, int] = {}
     for uid in state.pending:
         pod = state.pods[uid]
-        code = _known(pod_status(state, pod)[1])
+        code = pod_status(state, pod)[1]
+        pods[code] += 1
+        created_ms = pod.fact.created_ms
+        if created_ms < oldest_ms.get(code, created_ms + 1):
+            oldest_ms[code] = created_ms
+    found: dict[tuple[str, str], Waiting] = {}
+    for code, number in pods.items():
         row = reasons.REASONS.get(code)
-        key = code, "" if row is None else row.cured_by.name.lower()
-        before = found.get(key)
-        since_ms = pod.fact.created_ms
-        found[key] = (
-            Waiting(1, since_ms)
-            if before is None
-            else Waiting(before.pods + 1, min(before.oldest_ms, since_ms))
-        )
+        key = (OTHER, "") if row is None else (code, row.cured_by.name.lower())
+        known = found.get(key, Waiting(0, oldest_ms[code]))
+        found[key] = Waiting(known.pods + number, min(known.oldest_ms, oldest_ms[code]))
     return found
 
 
