@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -201,6 +202,37 @@ def test_the_component_adds_to_an_overlay(tmp_path: Path) -> None:
     service = yaml.safe_load((ROOT / "deploy/base/service.patch.yaml").read_text())
     (container,) = service["spec"]["template"]["spec"]["containers"]
     assert endpoint["port"] in [port["name"] for port in container["ports"]]
+
+
+@needs_kubectl
+def test_the_traces_component_tells_the_inspector_alone_where_to_send_them(tmp_path: Path) -> None:
+    """With the base beneath it: the patch has to find what it is about."""
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    overlay = tmp_path / "deploy/overlays/traced"
+    overlay.mkdir()
+    kinds = {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1beta1"}
+    parts = {"resources": ["../../base"], "components": ["../../components/traces"]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({**kinds, **parts}))
+    found = list(yaml.safe_load_all(run(["kubectl", "kustomize", str(overlay)])))
+    receivers = {
+        each["metadata"]["name"]: urlsplit(variable["value"])
+        for each in found
+        if each["kind"] == "Deployment"
+        for container in each["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env", ())
+        if variable["name"] == "OTEL_EXPORTER_OTLP_ENDPOINT"
+    }
+    assert receivers.keys() == {"allotment-inspector"}
+    (policy,) = [each for each in found if each["metadata"]["name"] == "allotment-traces"]
+    (rule,) = policy["spec"]["egress"]
+    assert [port["port"] for port in rule["ports"]] == [receivers["allotment-inspector"].port]
+    (inspector,) = [
+        each
+        for each in found
+        if each["kind"] == "Deployment" and each["metadata"]["name"] == "allotment-inspector"
+    ]
+    labels = inspector["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def run(words: list[str]) -> str:
