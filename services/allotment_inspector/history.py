@@ -14,12 +14,13 @@ A start from a snapshot knows nothing of what was before; that is read then, bes
 States are looked at in worker threads, one at a time each; nobody else touches a state meanwhile.
 """
 
+import threading
 import time
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import anyio
 import anyio.from_thread
@@ -42,6 +43,9 @@ CHECKPOINT_EVENTS = 1_000
 """At least so many events between two checkpoints, and half as many as there are pods: then a
 checkpoint costs less than the fold before it.
 """
+EVENT_NS, IMAGE_BYTE_NS, POD_BYTES = 9_000, 14, 1_000
+"""About what folding an event takes, decoding a byte of a checkpoint, and a pod in one."""
+MEMO_MAX = 256
 RECENT_BYTES = 32 << 20
 RECENT_RECORDS = 50_000
 ENTRIES_MAX = 5_000
@@ -54,6 +58,8 @@ STONE_WORTH = 4
 """After folding so many times the events between two checkpoints for a look at the past, a state a
 few steps before it is kept: who looks there is likely to step back.
 """
+
+T = TypeVar("T")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -80,6 +86,29 @@ class States(Protocol):
     def __call__(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]: ...
 
 
+class Memo:
+    """What views found out of the log and will be asked again. It must follow from the key and the
+    log alone; the oldest is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, object] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is kept under a key, else what `make` makes."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return cast(T, self._kept[key])
+        made = make()
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > MEMO_MAX:
+                self._kept.popitem(last=False)
+        return made
+
+
 class Moment:
     """One moment of the log, for a view to draw. Look at `state`, never change it.
 
@@ -96,6 +125,7 @@ class Moment:
         index: Index,
         records: Records,
         states: States,
+        memo: "Memo",
         *,
         is_now: bool,
     ) -> None:
@@ -109,6 +139,7 @@ class Moment:
         self.index = index
         self._records = records
         self._states = states
+        self.memo = memo
 
     def entry(self, seq: int) -> Entry | None:
         """The record at a sequence, None if the log has none there."""
@@ -141,7 +172,12 @@ class Moment:
         until the next one is asked for. Between records that are far apart nothing is folded where
         a checkpoint is nearer.
         """
-        return self._states(seqs)
+        seqs = list(seqs)
+        is_own = bool(seqs) and seqs[-1] == self.seq
+        yield from self._states(seqs[:-1] if is_own else seqs)
+        entry = self.entry(self.seq) if is_own else None
+        if entry is not None:
+            yield entry, self.state
 
     def pods_named(self, namespace: str, name: str) -> tuple[str, ...]:
         """The uids of the pods that ever had this name, the oldest first."""
@@ -192,6 +228,7 @@ class History:
         self._recent: deque[Record] = deque()
         self._recent_bytes = 0
         self._near, self._far = _Look(), _Look()
+        self.memo = Memo()
         self._changed = anyio.Event()
         self._fold: Fold | None = None
         self._log: ReadableLog | None = None
@@ -319,6 +356,7 @@ class History:
                 self.index,
                 self._records_from_thread,
                 self._states_from_thread,
+                self.memo,
                 is_now=is_now,
             )
 
@@ -378,19 +416,29 @@ class History:
         for seq in seqs:
             if not 1 <= seq <= self.head_seq:
                 continue
-            start = anyio.from_thread.run_sync(self._start, state.seq, seq)
-            if start.image:
-                state = snapshot.decode(start.image)
-            elif state.seq != start.seq:
-                state = ClusterState()
-            records = anyio.from_thread.run(self._read, start.seq + 1, seq)
-            if not records:  # a checkpoint stands right at it
-                records = anyio.from_thread.run(self._read, seq, seq)
+            nearer = anyio.from_thread.run_sync(self._nearer, state.seq, seq)
+            if nearer is not None:
+                state = snapshot.decode(nearer.image)
+            first = min(state.seq + 1, seq)  # right at a checkpoint the record itself is wanted
+            records = anyio.from_thread.run(self._read, first, seq)
             for record in records:
                 if record.seq > state.seq:
                     _apply(state, record)
             if records and records[-1].seq == seq:
                 yield entry_of(records[-1]), state
+
+    def _nearer(self, at_seq: int, seq: int) -> _Checkpoint | None:
+        """The last checkpoint up to a sequence, if decoding it takes less time than folding on from
+        the state at `at_seq`. Between two checkpoints lie as many events as their size tells.
+        """
+        place = bisect_right(self._checkpoints, seq, key=lambda c: c.seq)
+        passed = place - bisect_right(self._checkpoints, at_seq, key=lambda c: c.seq)
+        if not passed:
+            return None
+        found = self._checkpoints[place - 1]
+        size = len(found.image)
+        events = passed * max(CHECKPOINT_EVENTS, size // (2 * POD_BYTES)) * self._spacing
+        return found if events * EVENT_NS > size * IMAGE_BYTE_NS else None
 
     async def entries(self, seqs: Iterable[int]) -> tuple[Entry, ...]:
         """Records, read; of more than `ENTRIES_MAX` the last. Raises LogUnavailable."""

@@ -78,7 +78,7 @@ def _attributes(attributes: Mapping[str, object]) -> Markup:
 
 
 @jinja2.pass_context
-def _link(context: Context, to: str, **query: object) -> str:
+def _link(context: Context, to: str, /, **query: object) -> str:
     """An address of ours, at the moment of this page."""
     frame = context.get("frame")
     asked = {name: str(value) for name, value in query.items() if value not in (None, "")}

@@ -4,14 +4,17 @@ A story follows every record (`PodStory`); here it is given only those that can 
 the pods of one name, so that a pod of a long log is told as fast as one of a short one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from typing import NamedTuple
+
+import msgspec
 
 from allotment.core.explain.life import Life, PodExplanation
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodLife, PodStory, generated_base
 from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.ledger.model import SINGLE
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import GONE, GROUP, NODE, POD
 from allotment_proto.events import Decided, Envelope, PodObserved
@@ -46,10 +49,7 @@ def tell(moment: Moment, namespace: str, name: str, uid: str = "") -> Told | Non
         return None
     kin = _life_of_kin(moment, story, told)
     if wanted == uids[-1]:
-        before = None
-        if told.placed is not None:
-            before = next((s for _, s in moment.states((told.placed.decided.basis,))), None)
-        found = explain(moment.state, story, moment.now_ms, before=before, kin=kin, advised=False)
+        found = _explained(moment, story, told, kin)
         assert found.life is not None
         return Told(wanted, uids, found.life, found)
     earlier, later = neighbours(moment.state, story, told, kin)
@@ -57,65 +57,116 @@ def tell(moment: Moment, namespace: str, name: str, uid: str = "") -> Told | Non
     return Told(wanted, uids, life, None)
 
 
+def _explained(
+    moment: Moment, story: PodStory, told: PodLife, kin: PodLife | None
+) -> PodExplanation:
+    """The explanation of the newest pod. Why it got its place stays as it was decided, so that is
+    worked out once; all else is asked of the state.
+    """
+    now_ms, placed = moment.now_ms, told.placed
+    if placed is None:
+        return explain(moment.state, story, now_ms, kin=kin, advised=False)
+
+    def ranked() -> PodExplanation:
+        before = next((state for _, state in moment.states((placed.decided.basis,))), None)
+        return explain(moment.state, story, now_ms, before=before, advised=False)
+
+    known = moment.memo.get(("ranked", told.uid, placed.seq), ranked)
+    found = explain(moment.state, story, now_ms, kin=kin, advised=False)
+    return msgspec.structs.replace(
+        found,
+        funnel=known.funnel,
+        candidates=known.candidates,
+        candidates_total=known.candidates_total,
+        decided_by=known.decided_by,
+        decision=known.decision,
+    )
+
+
 def _is_seen(moment: Moment, uid: str) -> bool:
     return next(iter(moment.index.seqs(POD, uid)), moment.seq + 1) <= moment.seq
 
 
-def _followed(moment: Moment, namespace: str, name: str, uids: Iterable[str]) -> PodStory:
-    """The story of these pods of a name, up to the moment."""
-    story = PodStory(namespace, name)
-    own = records_of(moment, uids)
-    state = moment.state
-    kin = iter(moment.records(sorted(_kin_seqs(moment, namespace, name) - own)))
-    steps = merge(
-        ((entry.seq, entry, found) for entry, found in moment.states(sorted(own))),
-        ((entry.seq, entry, None) for entry in kin),
-        key=lambda step: step[0],
-    )
-    for seq, entry, found in steps:
-        state = state if found is None else found
-        story.follow(seq, entry.time_ms, _envelope(entry), state)
-    return story
+def _followed(moment: Moment, namespace: str, name: str, uids: Sequence[str]) -> PodStory:
+    """The story of these pods of a name, up to the moment. While no record that belongs to it comes
+    it is the same one: look at it, never follow it on.
+    """
+    own = sorted(records_of(moment, uids))
+    kin = sorted(_kin_seqs(moment, namespace, name).difference(own))
+
+    def follow() -> PodStory:
+        story = PodStory(namespace, name)
+        state = moment.state
+        steps = merge(
+            ((entry.seq, entry, found) for entry, found in moment.states(own)),
+            ((entry.seq, entry, None) for entry in moment.records(kin)),
+            key=lambda step: step[0],
+        )
+        for seq, entry, found in steps:
+            state = state if found is None else found
+            story.follow(seq, entry.time_ms, _envelope(entry), state)
+        return story
+
+    return moment.memo.get(("story", namespace, name, *uids, "", *own, 0, *kin), follow)
 
 
 def _envelope(entry: Entry) -> Envelope:
     return Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
 
 
-def records_of(moment: Moment, uids: Iterable[str]) -> set[int]:
+class _Around(NamedTuple):
+    """What else the story of some pods is about."""
+
+    groups: frozenset[str]
+    nodes: frozenset[str]
+    others: frozenset[str]
+
+
+def records_of(moment: Moment, uids: Sequence[str]) -> set[int]:
     """The records that can say something about these pods: about them, about their group, about
     whom they displace or make room for, and about nodes of theirs that went.
     """
     index, last = moment.index, moment.seq
-    found = {seq for uid in uids for seq in index.seqs(POD, uid)}
-    groups: set[str] = set()
-    nodes: set[str] = set()
-    others: set[str] = set()
-    for entry in moment.records(sorted(seq for seq in found if seq <= last)):
-        for event in entry.events:
-            if isinstance(event, PodObserved):
-                groups.add(event.group)
-                nodes.add(event.node)
-            elif isinstance(event, Decided):
-                nodes.update(p.node for p in event.placements if p.uid in uids)
-                others.update(_concerned(event, uids, groups))
-    found.update(seq for group in groups if group for seq in index.seqs(GROUP, group))
-    found.update(seq for uid in others for seq in index.seqs(POD, uid))
+    found = {seq for uid in uids for seq in index.seqs(POD, uid) if seq <= last}
+    if not found:
+        return found
+    newest = max(found)
+    around = moment.memo.get(
+        ("around", *uids, newest), lambda: _around(moment, uids, sorted(found))
+    )
+    found.update(seq for group in around.groups if group for seq in index.seqs(GROUP, group))
+    found.update(seq for uid in around.others for seq in index.seqs(POD, uid))
     gone = {mark.seq for mark in moment.marks() if mark.kind == GONE}
-    for node in nodes:
+    for node in around.nodes if gone else ():
         seqs = index.seqs(NODE, node) if node else ()
         lost = min(gone.intersection(seqs), default=None)
         found.update(seq for seq in seqs if lost is not None and seq >= lost)
     return {seq for seq in found if seq <= last}
 
 
-def _concerned(event: Decided, uids: Iterable[str], groups: set[str]) -> Iterator[str]:
+def _around(moment: Moment, uids: Sequence[str], seqs: Sequence[int]) -> _Around:
+    groups: set[str] = set()
+    nodes: set[str] = set()
+    others: set[str] = set()
+    for entry in moment.records(seqs):
+        for event in entry.events:
+            if isinstance(event, PodObserved):
+                if event.uid in uids:
+                    groups.add(event.group)
+                    nodes.add(event.node)
+            elif isinstance(event, Decided):
+                nodes.update(p.node for p in event.placements if p.uid in uids)
+                others.update(_concerned(event, uids, groups))
+    return _Around(frozenset(groups), frozenset(nodes), frozenset(others))
+
+
+def _concerned(event: Decided, uids: Sequence[str], groups: set[str]) -> Iterator[str]:
     """Who is evicted for these pods, and who gains when they are evicted themselves."""
-    mine = {f"{uid}" for uid in uids}
+    mine = groups.union(SINGLE + uid for uid in uids)
     for eviction in event.evictions:
-        if eviction.uid in mine:
+        if eviction.uid in uids:
             yield from (n.uid for n in event.nominations if n.preemptor == eviction.preemptor)
-        elif eviction.preemptor in groups or any(eviction.preemptor.endswith(u) for u in mine):
+        elif eviction.preemptor in mine:
             yield eviction.uid
 
 

@@ -30,7 +30,7 @@ from allotment_proto.events import Decided, Envelope, Placement
 
 _ROWS_SHOWN = 300
 _EFFECTS_SHOWN = 40
-_RECORDS_LOOKED_AT = 2_000
+_RECORDS_LOOKED_AT = 200
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -132,9 +132,9 @@ class DecisionPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     refused: tuple[Refused, ...]
     work: tuple[Work, ...]
     took_us: int
-    before_and_after: tuple[Led, ...]
-    earlier: int
-    later: int
+    before_and_after: tuple[Led, ...] = ()
+    earlier: int = 0
+    later: int = 0
 
 
 def view(
@@ -145,16 +145,28 @@ def view(
     if found is None:
         return no_decision(moment, match["seq"])
     entry, event = found
-    seq = entry.seq
-    state = next((state for _, state in moment.states((seq,))), moment.state)
-    outcomes = tuple(_outcomes(event, seq, state))
+    uid = query.get("pod", "")
+    page = moment.memo.get(
+        ("decision", entry.seq, uid), lambda: _as_decided(moment, entry, event, uid)
+    )
+    earlier, later = _neighbours(moment, entry.seq)
+    return msgspec.structs.replace(
+        page,
+        before_and_after=tuple(_related(moment, entry, event)),
+        earlier=earlier,
+        later=later,
+    )
+
+
+def _as_decided(moment: Moment, entry: Entry, event: Decided, uid: str) -> DecisionPage:
+    """What no later record changes."""
+    state = next((state for _, state in moment.states((entry.seq,))), moment.state)
+    outcomes = tuple(_outcomes(event, entry.seq, state))
     counts: dict[str, int] = {}
     for outcome in outcomes:
         counts[outcome.word] = counts.get(outcome.word, 0) + 1
-    stages = tuple(_work(event))
-    earlier, later = _neighbours(moment, seq)
     return DecisionPage(
-        seq=seq,
+        seq=entry.seq,
         time_ms=entry.time_ms,
         cycle=event.cycle,
         counts=counts,
@@ -163,13 +175,10 @@ def view(
         facts=tuple(_facts(entry, event, state)),
         outcomes=outcomes[:_ROWS_SHOWN],
         more=max(len(outcomes) - _ROWS_SHOWN, 0),
-        score=_score_table(moment, entry, event, query.get("pod", ""), state),
+        score=_score_table(moment, entry, event, uid, state),
         refused=tuple(_refused(event)),
-        work=stages,
+        work=tuple(_work(event)),
         took_us=_took_us(event),
-        before_and_after=tuple(_related(moment, entry, event)),
-        earlier=earlier,
-        later=later,
     )
 
 

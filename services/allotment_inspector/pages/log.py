@@ -16,14 +16,20 @@ from allotment_proto.events import Decided, Envelope
 from allotment_proto.registry import KINDS
 
 _PAGE = 150
-"""So many records are on a page, at least as far as there are any."""
-_LOOKED_AT_MAX = 3_000
-"""So many records are read to find those of a type or with a text."""
+"""So many rows are on a page, more only to end with a whole record."""
+_OF_RECORD = 6
+"""So many events of one record are shown: one with many facts has hundreds."""
+_CHUNK = 30
+"""So many records are read at once."""
+_LOOKED_AT_MAX = 20_000
+"""So many events are read to find those of a type or with a text."""
 TYPES = tuple(sorted(kind.struct.__name__ for kind in KINDS))
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One event of a record. `is_decision`: there is a page about it."""
+    """One event of a record. `is_decision`: there is a page about it. `more`: so many events of the
+    record that were asked for are not shown.
+    """
 
     seq: int
     time_ms: int
@@ -32,6 +38,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     text: str
     is_first: bool
     is_decision: bool
+    more: int = 0
 
 
 class LogPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -90,10 +97,15 @@ def _read_back(moment: Moment, wanted: Wanted, q: str, last: int) -> tuple[list[
     rows: list[Row] = []
     looked_at = 0
     while last > 0 and len(rows) < _PAGE and looked_at < _LOOKED_AT_MAX:
-        first = max(last - _PAGE + 1, 1)
-        rows += _rows(moment.records(range(first, last + 1)), wanted, q)
-        looked_at += last - first + 1
-        last = first - 1
+        first = max(last - _CHUNK + 1, 1)
+        for entry in reversed(moment.records(range(first, last + 1))):
+            rows += _rows((entry,), wanted, q)
+            looked_at += len(entry.events)
+            last = entry.seq - 1
+            if len(rows) >= _PAGE or looked_at >= _LOOKED_AT_MAX:
+                break
+        else:
+            last = first - 1
     return rows, last
 
 
@@ -133,6 +145,7 @@ def _rows(entries: Iterable[Entry], wanted: Wanted, q: str) -> list[Row]:
     for entry in entries:
         lines = _lines(entry, wanted)
         decisions = any(isinstance(event, Decided) for event in entry.events)
+        shown = [each for each in lines if not q or q in each.text]
         block = [
             Row(
                 seq=entry.seq,
@@ -142,8 +155,9 @@ def _rows(entries: Iterable[Entry], wanted: Wanted, q: str) -> list[Row]:
                 text=line.text,
                 is_first=number == 0,
                 is_decision=decisions and line.type == Decided.__name__,
+                more=max(len(shown) - _OF_RECORD, 0) if number == _OF_RECORD - 1 else 0,
             )
-            for number, line in enumerate(each for each in lines if not q or q in each.text)
+            for number, line in enumerate(shown[:_OF_RECORD])
         ]
         blocks.append(block)
     return [row for block in reversed(blocks) for row in block]

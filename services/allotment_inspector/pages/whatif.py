@@ -9,7 +9,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.learning import LEARNERS
 from allotment.core.replay.otherwise import Alternative, otherwise
-from allotment_inspector.history import Moment
+from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.decision import decided_at, no_decision
 from allotment_inspector.pages.found import NotFound
 from allotment_inspector.said import Bit, node_link, pod_link, typed
@@ -73,15 +73,23 @@ def view(
     if found is None:
         return no_decision(moment, match["seq"])
     entry, event = found
+    asked = query.get("policy", "")
+    return moment.memo.get(
+        ("whatif", entry.seq, asked if asked in POLICIES else ""),
+        lambda: _made_again(moment, entry, event, asked),
+    )
+
+
+def _made_again(moment: Moment, entry: Entry, event: Decided, asked: str) -> WhatIfPage | NotFound:
     before = next((state for _, state in moment.states((event.basis,))), None)
     if before is None:
-        return no_decision(moment, match["seq"])
+        return no_decision(moment, str(entry.seq))
     recorded = before.policy.device_policy
-    names = _names(event, before, recorded, query.get("policy", ""))
+    names = _names(event, before, recorded, asked)
     policies = list(otherwise(before, event, names))
     own = next((each for each in policies if each.policy == recorded), None)
-    uids = list(dict.fromkeys(p.uid for each in policies for p in each.placements))
-    uids += [uid for uid in event.batch if uid not in set(uids)]
+    placed = (placement.uid for each in policies for placement in each.placements)
+    uids = list(dict.fromkeys((*placed, *event.batch)))
     return WhatIfPage(
         seq=entry.seq,
         basis=event.basis,
