@@ -37,9 +37,10 @@ class RecordedLog:
 
 
 class RecordedFold:
-    """A fold that is fed by hand."""
+    """A fold that is fed by hand; `log` is where records are read again."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: RecordedLog) -> None:
+        self.log = log
         self.state = ClusterState()
         self.listeners: list[Callable[[Record, Envelope], None]] = []
         self.passed_over: list[Callable[[Record], None]] = []
@@ -58,12 +59,12 @@ class RecordedFold:
             listener(record, envelope)
 
 
-def history_of(records: Sequence[Record], *, feed: bool = True) -> tuple[History, RecordedFold]:
+def history_of(records: Sequence[Record]) -> tuple[History, RecordedFold]:
     """A history that has followed these records; "now" is the time of the last one."""
     last_ms = records[-1].time_ns // 1_000_000 if records else 0
-    history, fold = History(HISTORY_BYTES, lambda: last_ms), RecordedFold()
-    history.attach(fold, RecordedLog(records))  # type: ignore[arg-type]
-    for record in records if feed else ():
+    history, fold = History(HISTORY_BYTES, lambda: last_ms), RecordedFold(RecordedLog(records))
+    history.attach(fold, fold.log)  # type: ignore[arg-type]
+    for record in records:
         fold.feed(record)
     return history, fold
 

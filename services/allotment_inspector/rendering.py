@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,7 @@ def _environment_of(directories: Iterable[Path]) -> jinja2.Environment:
         zone=zone_text,
         number=number_text,
         rfc3339=rfc3339,
+        shell=shlex.quote,
     )
     return found
 

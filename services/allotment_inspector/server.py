@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import NamedTuple
@@ -83,7 +84,8 @@ class Pages:
         app.router.add_get("/token", self._greet)
         app.router.add_static("/static/", HERE / "static", append_version=False)
         for page in PAGES:
-            app.router.add_get(page.pattern, self._handler(page))
+            pattern = re.sub(r"{(\w+)}", r"{\1:[^/]+}", page.pattern)  # braces in names, too
+            app.router.add_get(pattern, self._handler(page))
         return app
 
     def stop(self) -> None:
@@ -219,6 +221,8 @@ class Pages:
                 news = {"head": told, "trouble": self._trouble()}
                 await response.write(b"data: " + _encoder.encode(news) + b"\n\n")
                 await self._news(told)
+        except ConnectionError:
+            pass  # the browser went
         finally:
             self.streams -= 1
         return response

@@ -3,16 +3,15 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
 from allotment_cli import export
 from allotment_cli.main import main
 from tests.golden.commands import BATCH_COMMANDS, COMMANDS, PREEMPTION_COMMANDS
-from tests.recording import Recorder, busy_cluster
+from tests.hostile import poisoned
+from tests.recording import busy_cluster
 from tests.recording_batch import busy_queues, preempted
 
 POISON = "\x1b[31m\x1b[2J\nFORGED\r\x07\x9b\u202e"
@@ -21,48 +20,14 @@ LOGS = {
     "queues": (busy_queues, BATCH_COMMANDS),
     "preempted": (preempted, PREEMPTION_COMMANDS),
 }
-NAMED = ("name", "namespace", "scheduler", "message", "source", "group", "queue", "reason")
-
-
-def poisoned(recorder: Recorder, path: Path) -> dict[str, str]:
-    """Write the log with poison in every name and message; name → poisoned name."""
-    documents = [json.loads(record.payload) for record in recorder.records]
-    words = {
-        part
-        for document in documents
-        for event in document["events"]
-        for key in NAMED
-        if isinstance(text := event.get(key), str)
-        for part in text.split("/")
-        if part
-    }
-    swaps = {word: word + POISON for word in words}
-
-    def swap(value: Any) -> Any:
-        if isinstance(value, str):
-            if value in swaps or "/" in value:
-                return "/".join(swaps.get(part, part) for part in value.split("/"))
-            return value + POISON if " " in value else value
-        if isinstance(value, list):
-            return [swap(item) for item in value]
-        if isinstance(value, dict):
-            return {key: value[key] if key == "type" else swap(value[key]) for key in value}
-        return value
-
-    lines = []
-    for record, document in zip(recorder.records, documents, strict=True):
-        document["events"] = swap(document["events"])
-        payload = json.dumps(document).encode()
-        lines.append(export.encode(msgspec.structs.replace(record, payload=payload)))
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return swaps
 
 
 @pytest.mark.parametrize("log", LOGS)
 def test_nothing_but_printed_lines_reaches_the_terminal(log: str, tmp_path: Path) -> None:
     made, commands = LOGS[log]
     file = tmp_path / "hostile.jsonl"
-    swaps = poisoned(made(), file)
+    records, swaps = poisoned(made(), POISON)
+    file.write_text("".join(f"{export.encode(record)}\n" for record in records))
     told = 0
     for command in commands.values():
         words = shlex.split(command)

@@ -1,0 +1,196 @@
+"""Every page over HTTP: as HTML, as JSON and in parts, at several moments, with hostile names."""
+
+import json
+from collections.abc import Iterable, Sequence
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+from tests.golden.record import LOGS, read_log
+from tests.hostile import poisoned
+from tests.inspecting import RecordedFold, history_of, served
+from tests.recording import busy_cluster
+from tests.recording_batch import busy_queues, preempted
+from yarl import URL
+
+from allotment.core.logport import Record
+from allotment_inspector.pages import PAGES
+from allotment_proto import subjects
+
+pytestmark = pytest.mark.anyio
+
+POISON = "<img src=x onerror=window.hacked=1>\"'&{{7*7}}{at}\u202e" + "x" * 200
+THINGS = 6
+"""Of each kind so many are asked for."""
+MADE = {"busy": busy_cluster, "queues": busy_queues, "preempted": preempted}
+
+
+def paths_of(records: Sequence[Record], names: Iterable[str], fold: RecordedFold) -> list[str]:
+    """An address for each thing that the log tells of, and one for each list."""
+
+    def path(*steps: str) -> str:
+        return "/" + "/".join(quote(step, safe="") for step in steps)
+
+    state = fold.state
+    decisions = [record.seq for record in records if record.subject == subjects.DECISION]
+    found = ["/pods", "/pods?state=waiting", "/queues", "/log", "/compare", "/search?q=e"]
+    found += [f"/search?q={quote(name)}" for name in list(names)[:2]]
+    for name in list(names)[:THINGS]:
+        namespace, _, bare = name.partition("/")
+        found += [path("pods", namespace, bare), path("pods", namespace, bare, "advice")]
+        found.append(f"/log?pod={quote(name)}")
+    for key in list(state.groups)[:THINGS]:
+        found += [path("gangs", *key.split("/", 1)), f"/log?gang={quote(key)}"]
+    found += [path("queues", name) for name in list(state.queues)[:THINGS]]
+    found += [f"/log?node={quote(name)}" for name in list(state.nodes)[:2]]
+    for seq in decisions[-3:]:
+        found += [f"/decisions/{seq}", f"/decisions/{seq}/otherwise"]
+    found += [f"/log/{record.seq}" for record in records[-3:]]
+    return found
+
+
+class Tags(HTMLParser):
+    """Notes tags that no template has, and attributes that would run something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.strange: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        links = [value or "" for name, value in attrs if name == "href"]
+        is_strange = tag == "img" or any(name.startswith("on") for name in names)
+        if is_strange or any(not link.startswith(("/", "#", "data:,")) for link in links):
+            self.strange.append(f"{tag} {attrs}")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+async def ask_all(records: Sequence[Record], moments: Iterable[int | None]) -> int:
+    """Ask for every page in every form; how many answers there were."""
+    history, fold = history_of(records)
+    asked = 0
+    async with served(history) as address, aiohttp.ClientSession() as session:
+        for at in moments:
+            for path in paths_of(records, list(history.index.pod_names()), fold):
+                for form in ("", "format=json", "parts=1"):
+                    query = "&".join(
+                        part for part in ("" if at is None else f"at={at}", form) if part
+                    )
+                    joint = ("&" if "?" in path else "?") if query else ""
+                    url = f"{address}{path}{joint}{query}"
+                    async with session.get(URL(url, encoded=True)) as response:
+                        text = await response.text()
+                    assert response.status in (200, 404), (
+                        f"{response.status} for {url}: {text[:300]}"
+                    )
+                    if at is None and "/advice" not in path and "gone" not in path:
+                        assert response.status == 200, url
+                    if form:
+                        assert json.loads(text)
+                    else:
+                        tags = Tags()
+                        tags.feed(text)
+                        assert not tags.strange, url
+                    asked += 1
+    return asked
+
+
+@pytest.mark.parametrize("log", MADE)
+async def test_every_page_answers_in_every_form(log: str) -> None:
+    records = MADE[log]().records
+    assert await ask_all(records, (None, len(records) // 2)) > 100
+
+
+@pytest.mark.parametrize("log", sorted(path.stem for path in LOGS.glob("*.jsonl")))
+async def test_every_recorded_log_has_its_pages(log: str) -> None:
+    records = read_log(LOGS / f"{log}.jsonl")
+    assert await ask_all(records, (None,)) > 20
+
+
+@pytest.mark.parametrize("log", MADE)
+async def test_hostile_names_are_text_and_nothing_else(log: str) -> None:
+    records, swaps = poisoned(MADE[log](), POISON)
+    assert len(swaps) > 10
+    assert await ask_all(records, (None,)) > 50
+
+
+async def test_the_template_language_is_not_read_out_of_names() -> None:
+    records, swaps = poisoned(busy_cluster(), POISON)
+    history, _ = history_of(records)
+    name = quote(swaps["big"], safe="")
+    async with served(history) as address, aiohttp.ClientSession() as session:
+        url = f"{address}/pods/{quote(swaps['default'], safe='')}/{name}"
+        async with session.get(URL(url, encoded=True)) as response:
+            text = await response.text()
+            policy = response.headers["Content-Security-Policy"]
+    assert response.status == 200
+    tags = Tags()
+    tags.feed(text)
+    assert swaps["big"] in tags.text
+    assert "script-src 'self'" in policy
+
+
+@pytest.mark.parametrize("name", ["to", "context", "self", "caller", "q", "page", "frame"])
+async def test_no_word_of_a_query_fails_a_page(name: str) -> None:
+    history, _ = history_of(busy_cluster().records)
+    async with served(history) as address, aiohttp.ClientSession() as session:
+        for path in ("/", "/pods", "/log", "/compare", "/queues", "/pods/default/big"):
+            for value in ("1", "", "x" * 300, "<b>", "-1", "9" * 30):
+                async with session.get(f"{address}{path}", params={name: value}) as response:
+                    assert response.status == 200, (path, name, value)
+
+
+async def test_what_does_not_exist_is_404_with_names_like_it() -> None:
+    history, _ = history_of(busy_cluster().records)
+    wanted = {
+        "/pods/research/lama": "research/llama",
+        "/pods/research/lama/advice": "research/llama",
+        "/queues/nothing": "No queue nothing",
+        "/gangs/a/b": "No gang a/b",
+        "/decisions/1": "No decision 1",
+        "/decisions/1/otherwise": "No decision 1",
+        "/log/99999": "No record 99999",
+        "/log/x": "No record x",
+    }
+    async with served(history) as address, aiohttp.ClientSession() as session:
+        for path, text in wanted.items():
+            async with session.get(f"{address}{path}") as response:
+                assert response.status == 404
+                assert text in await response.text()
+
+
+async def test_every_page_has_its_command_and_its_json() -> None:
+    log = busy_queues()
+    history, fold = history_of(log.records)
+    group = next(iter(fold.state.groups))
+    pod = next(iter(history.index.pod_names()))
+    decision = next(r.seq for r in log.records if r.subject == subjects.DECISION)
+    match = {
+        "pods": "/pods",
+        "pod": f"/pods/{pod}",
+        "advice": f"/pods/{pod}/advice",
+        "queues": "/queues",
+        "queue": f"/queues/{next(iter(fold.state.queues))}",
+        "gang": f"/gangs/{group}",
+        "log": "/log",
+        "record": "/log/1",
+        "decision": f"/decisions/{decision}",
+        "whatif": f"/decisions/{decision}/otherwise",
+        "compare": "/compare",
+        "search": "/search?q=a",
+    }
+    assert {page.name for page in PAGES} - {"cards", "node"} == set(match)
+    async with served(history) as address, aiohttp.ClientSession() as session:
+        for name, path in match.items():
+            async with session.get(f"{address}{path}") as response:
+                html = await response.text()
+            assert "<code>allot " in html, name
+            async with session.get(
+                f"{address}{path}", headers={"Accept": "application/json"}
+            ) as response:
+                document = await response.json()
+            assert name in document, name

@@ -1,0 +1,208 @@
+"""The pages beside the map in a real browser: names, links between them at one moment, keyboard,
+what is asked for later, and an accessibility check. Skipped where there is no Chromium.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
+from playwright.async_api import Page, async_playwright, expect
+from tests.contract.test_inspector_pages import POISON
+from tests.hostile import poisoned
+from tests.inspecting import RecordedFold, history_of, served
+from tests.recording import Recorder, busy_cluster, uid_of
+from tests.recording_batch import busy_queues, preempted
+
+from allotment.core.logport import Record
+from allotment_proto import subjects
+
+CHROMIUM = Path("/usr/bin/chromium")
+PATIENCE_MS = 30_000
+SERIOUS = ("serious", "critical")
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no browser at {CHROMIUM}"),
+]
+
+
+@asynccontextmanager
+async def browsing(
+    records: Sequence[Record], *, width: int = 1280, theme: Any = "light"
+) -> AsyncIterator[tuple[Page, str, RecordedFold]]:
+    """A page of a browser, the address of the inspector, and what feeds it. Whatever the page says
+    to its console, and every error, fails the test.
+    """
+    history, fold = history_of(records)
+    complaints: list[str] = []
+    async with served(history) as address, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox"]
+        )
+        page = await browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text))
+        try:
+            yield page, address, fold
+        finally:
+            await browser.close()
+    assert not complaints
+
+
+async def follow(page: Page, text: str, *, within: str = "main") -> None:
+    """Click the first link of that text."""
+    await page.locator(f"{within} a", has_text=text).first.click()
+    await page.wait_for_load_state()
+
+
+async def test_from_the_map_to_pod_and_decision_and_back_at_one_moment() -> None:
+    async with browsing(busy_cluster().records) as (page, address, _):
+        await page.goto(f"{address}/?at=20")
+        await follow(page, "big", within="#map")
+        assert page.url == f"{address}/pods/default/big?uid={uid_of('default/big')}&at=20" or (
+            page.url.startswith(f"{address}/pods/default/big?") and "at=20" in page.url
+        )
+        await expect(page.locator("h1")).to_contain_text("big")
+        await follow(page, "record 11")
+        assert page.url.startswith(f"{address}/decisions/11?")
+        assert "at=20" in page.url
+        await expect(page.locator("#then")).to_contain_text("not now")
+        await follow(page, "big")
+        assert "at=20" in page.url
+        await page.go_back()
+        await expect(page.locator("h1")).to_contain_text("Decision 11")
+        await follow(page, "Map")
+        assert page.url == f"{address}/?at=20"
+
+
+async def test_a_step_back_shows_the_pod_as_it_was() -> None:
+    async with browsing(busy_cluster().records) as (page, address, _):
+        await page.goto(f"{address}/pods/default/big?at=17")
+        await expect(page.locator("h1")).to_contain_text("Running")
+        await page.keyboard.press("[")
+        await expect(page.locator("#seq")).to_have_text("seq 16")
+        await expect(page.locator("h1")).to_contain_text("Bound")
+        await expect(page.locator(".fall .row", has_text="runs")).to_have_count(0)
+        for _ in range(6):
+            await page.keyboard.press("[")
+        await expect(page.locator("#seq")).to_have_text("seq 10")
+        await expect(page.locator("h1")).to_contain_text("Waiting")
+        for _ in range(7):
+            await page.keyboard.press("]")
+        await expect(page.locator("#seq")).to_have_text("seq 17")
+        await expect(page.locator("h1")).to_contain_text("Running")
+        await expect(page.locator(".fall .row", has_text="runs")).to_have_count(1)
+
+
+async def test_advice_comes_after_the_page_and_is_there_without_script() -> None:
+    async with browsing(busy_cluster().records) as (page, address, _):
+        await page.goto(f"{address}/pods/research/llama")
+        await expect(page.locator(".advice td").first).to_have_text(
+            "also accept the model NVIDIA-GeForce-RTX-4090"
+        )
+        await page.goto(f"{address}/pods/research/llama/advice")
+        await expect(page.locator(".advice")).to_contain_text("uncordon node gpu-03")
+
+
+async def test_a_pod_that_is_placed_while_one_looks_is_shown_so() -> None:
+    log = busy_cluster()
+    uid = log.pod("late")
+    before = list(log.records)
+    log.decide(uid)
+    log.bind(uid)
+    async with browsing(before) as (page, address, fold):
+        await page.goto(f"{address}/pods/default/late")
+        await expect(page.locator("h1")).to_contain_text("Waiting")
+        fold.log.records = list(log.records)
+        for record in log.records[len(before) :]:
+            fold.feed(record)
+        await expect(page.locator("h1")).to_contain_text("Running")
+        await expect(page.locator(".said")).to_contain_text("Runs on")
+        await expect(page.locator("[data-key=why]")).to_be_visible()
+        await expect(page.locator(".advice")).to_have_count(0)
+
+
+async def test_search_finds_and_leads_on() -> None:
+    async with browsing(busy_cluster().records) as (page, address, _):
+        await page.goto(f"{address}/?at=28")
+        await page.keyboard.press("/")
+        await page.keyboard.type("llama")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/search?*")
+        await follow(page, "research/llama")
+        await expect(page.locator("h1")).to_contain_text("llama")
+        assert "at=28" in page.url
+
+
+async def test_filters_stay_in_the_address() -> None:
+    async with browsing(busy_cluster().records) as (page, address, _):
+        await page.goto(f"{address}/pods?at=30")
+        await page.get_by_label("state").select_option("waiting")
+        await page.get_by_role("button", name="Show").click()
+        await page.wait_for_url("**/pods?*state=waiting*")
+        assert "at=30" in page.url
+        await page.keyboard.press("[")
+        await expect(page.locator("#seq")).to_have_text("seq 29")
+        assert "state=waiting" in page.url
+
+
+@pytest.mark.parametrize("width", [800, 1280])
+async def test_hostile_names_do_nothing_and_break_nothing(width: int) -> None:
+    records, swaps = poisoned(busy_cluster(), POISON)
+    space, pod = (quote(swaps[name], safe="") for name in ("research", "llama"))
+    async with browsing(records, width=width) as (page, address, _):
+        paths = (
+            *("/pods", "/log", "/compare?from=5", f"/pods/{space}/{pod}"),
+            *(f"/log?pod={space}/{pod}", f"/search?q={pod[:40]}", "/decisions/29", "/log/29"),
+        )
+        for path in paths:
+            await page.goto(address + path)
+            assert not await page.evaluate("window.hacked")
+            assert await page.locator("main img").count() == 0
+            too_wide = await page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            assert too_wide <= 0, f"{path} scrolls sideways by {too_wide} px"
+        await page.goto(f"{address}/pods/{space}/{pod}")
+        await expect(page.locator(".advice table")).to_be_visible()
+        assert not await page.evaluate("window.hacked")
+
+
+def every_page(records: Sequence[Record], fold: RecordedFold, pods: Sequence[str]) -> list[str]:
+    """An address of each kind."""
+    decision = next(r.seq for r in reversed(records) if r.subject == subjects.DECISION)
+    found = [
+        *("/pods", "/queues", "/log", "/compare", "/search?q=e", "/log/4"),
+        *(f"/decisions/{decision}", f"/decisions/{decision}/otherwise"),
+        *(f"/pods/{pod}" for pod in pods),
+    ]
+    found += [f"/gangs/{key}" for key in list(fold.state.groups)[:1]]
+    return found + [f"/queues/{name}" for name in list(fold.state.queues)[:1]]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_has_a_serious_finding(theme: str) -> None:
+    cases: tuple[tuple[Recorder, list[str]], ...] = (
+        (busy_cluster(), ["default/big", "research/llama", "default/wrong", "default/half"]),
+        (busy_queues(), []),
+        (preempted(), ["default/background-worker-2"]),
+    )
+    axe = Axe()
+    for log, pods in cases:
+        async with browsing(log.records, theme=theme) as (page, address, fold):
+            for path in every_page(log.records, fold, pods):
+                await page.goto(address + path)
+                if await page.locator("[data-later]").count():
+                    await expect(page.locator("[data-later] h2 ~ *").first).to_be_visible()
+                found = await axe.run(page)
+                worse = [
+                    (each["id"], each["nodes"][0]["html"])
+                    for each in found.response["violations"]
+                    if each["impact"] in SERIOUS
+                ]
+                assert not worse, (path, worse)
