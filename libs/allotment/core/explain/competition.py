@@ -7,7 +7,7 @@ from allotment.core.explain.pod_story import Attempt
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
 from allotment.core.explain.views import MIB, device_name
 from allotment.core.ledger.model import ClusterState, Node
-from allotment.core.placement.cycle import proposed, tries
+from allotment.core.placement.cycle import least_busy, proposed
 from allotment.core.placement.evaluator import Evaluator, Place, Trial
 from allotment.core.placement.instances import smallest
 from allotment.core.placement.rules.interpod import situated
@@ -28,10 +28,18 @@ def competition(
     for placement in proposed(placed.decided):
         if placement.uid in earlier and placement.node in before.nodes:
             trial.assume(placement)
-    for request in (r for asked in verdict(before, fact).tries for r in tries(asked, before)):
-        verdicts = evaluator.verdicts(request, trial)
-        if any(isinstance(v, Place) for v in verdicts.values()):
-            break
+
+    def find(request: PodRequest) -> tuple[PodRequest, Mapping[int, Place | str]] | None:
+        verdicts = dict(evaluator.verdicts(request, trial))
+        is_taken = any(isinstance(v, Place) for v in verdicts.values())
+        return (request, verdicts) if is_taken else None
+
+    ways = verdict(before, fact).tries
+    found = next((f for asked in ways if (f := least_busy(asked, before, find)) is not None), None)
+    request = situated(ways[-1], before)
+    verdicts: Mapping[int, Place | str] = evaluator.verdicts(request, trial)
+    if found is not None:
+        request, verdicts = found
     winning = smallest(
         before,
         request,

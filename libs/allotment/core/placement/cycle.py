@@ -6,8 +6,8 @@ equals to the one whose chosen cards keep the least free memory (best fit); of t
 name. Later pods of a batch see what earlier ones took.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from allotment.core.ledger.state import covers
 from allotment.core.ledger.volumes import Pairs, taken
 from allotment.core.placement.evaluator import (
     Ranker,
+    Ranking,
     Trial,
 )
 from allotment.core.placement.instances import smallest
@@ -41,6 +42,10 @@ from allotment_proto.events import (
 from allotment_proto.facts import ALONE, Holding, PodRequest
 
 BATCH_MAX = 256
+_MORE_TIMES = (4, 16)
+"""Where as many pods wait on all nodes as the policy allows, those are asked next on which fewer
+than so many times as many wait."""
+_T = TypeVar("_T")
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -99,13 +104,18 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
     state = ranker.state
     given = taken(state, ranker.assumed) if pod.local_claims else {}
-    for asked in tries(pod, state):
+
+    def find(asked: PodRequest) -> tuple[PodRequest, Ranking] | None:
         request = within(asked, pod, state, given)
         ranking = ranker.rank(request)
-        if ranking.best is not None:
-            break
-    if ranking.best is None:
-        return refuse(state, pod, request, ranking.nodes, ranker.reasons(request))
+        return None if ranking.best is None else (request, ranking)
+
+    found = least_busy(pod, state, find)
+    if found is None:
+        request = within(situated(pod, state), pod, state, given)
+        nodes = ranker.rank(request).nodes
+        return refuse(state, pod, request, nodes, ranker.reasons(request))
+    request, ranking = found
     feasible = ranking.feasible
     ranking = smallest(state, request, ranking, lambda found: found.best, ranker.rank)
     best = ranking.best
@@ -134,28 +144,45 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     )
 
 
-def tries(pod: PodObserved, state: ClusterState) -> Iterator[PodRequest]:
-    """What is asked of the nodes for a pod, one after the other until some node takes it; the last
-    is what the pod itself asks for, so that nothing before it can cost the pod its place.
+def least_busy(
+    pod: PodObserved, state: ClusterState, find: Callable[[PodRequest], _T | None]
+) -> _T | None:
+    """What `find` finds for the request of a pod: nodes that take it, or None if none does. It is
+    asked for fewer nodes first, and last for what the pod itself asks for, so that nothing can cost
+    the pod its place.
 
     Cards on which pods of its owner could not start come last. Before them come nodes whose device
     plugin has so many pods to serve already that the pod would start sooner elsewhere: kubelet asks
     for one after the other.
     """
-    request, most = careful(pod, state), state.policy.plugin_backlog
-    if most is msgspec.UNSET or not request.devices:
-        most = 0
-    if most:
-        yield _at_once(request, most)
-    yield request
-    if request.selection.avoided:
-        request = situated(pod, state)
-        if most:
-            yield _at_once(request, most)
-        yield request
+    request = careful(pod, state)
+    found = _least_busy(request, state, find)
+    if found is None and request.selection.avoided:
+        found = _least_busy(situated(pod, state), state, find)
+    return found
 
 
-def _at_once(request: PodRequest, most: int) -> PodRequest:
+def _least_busy(
+    request: PodRequest, state: ClusterState, find: Callable[[PodRequest], _T | None]
+) -> _T | None:
+    most = state.policy.plugin_backlog
+    if most is msgspec.UNSET or not most or not request.devices:
+        return find(request)
+    found = find(_waiting_below(most, request))
+    if found is not None:
+        return found
+    found = find(request)
+    if found is None:
+        return None
+    # Where so many wait everywhere, the policy alone would send all that come now to one node.
+    for times in _MORE_TIMES:
+        elsewhere = find(_waiting_below(most * times, request))
+        if elsewhere is not None:
+            return elsewhere
+    return found
+
+
+def _waiting_below(most: int, request: PodRequest) -> PodRequest:
     """The request for nodes on which fewer pods than that wait for device plugins."""
     selection = msgspec.structs.replace(request.selection, backlog_below=most)
     return msgspec.structs.replace(request, selection=selection)
