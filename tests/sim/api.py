@@ -90,29 +90,26 @@ class Api:
         self.put_pod(msgspec.structs.replace(pod, node=node, holdings=holdings, bind_phase=phase))
         return "ok"
 
-    def admit(self, uid: str, *, refuse: bool) -> str | None:
-        """A kubelet comes to a pod: it asks the device plugin, or refuses before. The pod whose
-        record it is served with: the plugin takes the smallest stamp with the right count.
-
-        A pod that was deleted or has ended by then is passed over: what a plugin does for one that
-        was deleted by force is played elsewhere (`tests/property/test_deliveries.py`).
+    def allocate(self, uid: str, node: str) -> str:
+        """A node's device plugin is asked for a pod: it takes the smallest stamp with the right
+        number of devices, whatever became of that pod. Whose record that was; empty for none.
         """
-        pod, mine = self.pods.get(uid), self.records.get(uid)
-        if pod is None or pod.phase in ENDED:
-            return None
-        if refuse:
-            self.put_pod(msgspec.structs.replace(pod, phase="Failed"))
-            return None
         standing = [
             (record.stamp_s, other)
             for other, record in self.records.items()
-            if (record.node, record.devices) == (pod.node, len(self.given[uid]))
+            if (record.node, record.devices) == (node, len(self.given[uid]))
         ]
         taken = min(standing)[1] if standing else ""
-        if mine is not None and taken == uid:
-            del self.records[uid]
-            self.put_pod(msgspec.structs.replace(pod, bind_phase=keys.PHASE_SUCCESS))
+        if taken:
+            del self.records[taken]
+            self.put_pod(msgspec.structs.replace(self.pods[taken], bind_phase=keys.PHASE_SUCCESS))
         return taken
+
+    def fail(self, uid: str) -> None:
+        """A pod's kubelet does not admit it; its record stays unless it was served."""
+        pod = self.pods.get(uid)
+        if pod is not None and pod.phase not in ENDED:
+            self.put_pod(msgspec.structs.replace(pod, phase="Failed"))
 
     def erase(self, uid: str) -> int:
         """Make plugins pass over a pod's record; the pod's version then, 0 if it is gone."""

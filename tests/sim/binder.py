@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from allotment.core import reasons
-from allotment.core.explain.acknowledgement import Place, is_awaited
+from allotment.core.explain.acknowledgement import Place, age, is_awaited, plugin_question
 from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.logport import Landed, Refused
 from allotment.core.placement.cycle import recheck, stamped
@@ -20,7 +20,7 @@ from allotment.core.placement.evaluator import Trial
 from allotment.testing.memory_log import Append
 from allotment_binder.bindings import obstacle_to
 from allotment_binder.pacing import bindable
-from allotment_binder.records import Erased, Unserved
+from allotment_binder.records import Deleted, Erased, Unserved
 from allotment_proto import codec, subjects
 from allotment_proto.events import (
     BindFailed,
@@ -58,12 +58,13 @@ class Binder(Actor):
         """Pods whose Binding is mine to see through → the decision that placed them."""
         self.in_doubt: set[str] = set()
         """Those of them of which a Binding may be under way that nobody has an answer to."""
-        self.sent: set[str] = set()
+        self.sent: dict[str, Allocation] = {}
         """Pods whose Binding was sent, until the log says how it ended."""
         self.awaited: dict[str, Allocation] = {}
         """What bound pods hold that their plugin still has to serve, as far as was seen."""
         self.unserved = Unserved(lambda: self.world.now_ms / 1000)
         self.unserved.begin(self.follower.state)
+        self.deleted = Deleted(lambda: self.world.now_ms / 1000)
         self.outcomes: list[Event] = []
         self.written_off: set[str] = set()
         """Appends that a planted bug took for refused: what they did is nobody's."""
@@ -78,6 +79,8 @@ class Binder(Actor):
         self.inbox.append(codec.decode_message(Proposal, payload))
 
     def seen(self, seq: int, event: Event) -> None:
+        if isinstance(event, PodGone):
+            self._hold(event.uid)
         if isinstance(event, PodObserved | PodGone | Bound | BindFailed):
             self._look(event.uid)
         if not isinstance(event, Decided):
@@ -94,6 +97,18 @@ class Binder(Actor):
             elif held is not None and held.seq == seq:
                 self.to_bind[placement.uid] = seq
 
+    def _hold(self, uid: str) -> None:
+        """A pod is gone. If its kubelet may still come to it, nobody takes its place before."""
+        served = {**self.awaited, **self.sent}
+        mine = served.get(uid)
+        question = None if mine is None else plugin_question(mine.holdings)
+        if mine is None or question is None or self.world.has("forgets the deleted in the line"):
+            return
+        ahead = (
+            o for o, held in served.items() if held.node == mine.node and age(held) < age(mine)
+        )
+        self.deleted.hold((mine.node, question), frozenset(ahead))
+
     def _look(self, uid: str) -> None:
         """Note whether the plugin of a pod's node still has to serve it, and records that stand."""
         state, held = self.follower.state, self.awaited.pop(uid, None)
@@ -101,7 +116,7 @@ class Binder(Actor):
         pod = state.pods.get(uid)
         now = None if pod is None else pod.allocation
         if uid not in state.reserved:
-            self.sent.discard(uid)
+            self.sent.pop(uid, None)
             if pod is not None and now is not None and is_awaited(pod, state.nodes[now.node]):
                 self.awaited[uid] = now
 
@@ -125,7 +140,11 @@ class Binder(Actor):
         forgets = self.world.has("forgets to erase records")
         if self.world.dice.random() < 0.5 and not forgets and self._erase():
             return True
-        ready = self._ready(() if forgets else self.unserved.places())
+        held = self.deleted.places(lambda uid: uid in self.awaited or uid in self.sent)
+        blocked = held if forgets else held | self.unserved.places()
+        if self.world.has("binds before records are erased"):
+            blocked = held
+        ready = self._ready(blocked)
         if ready and self.world.dice.random() < 0.7:
             self._bind(ready)
         elif self.outcomes:
@@ -134,7 +153,7 @@ class Binder(Actor):
         elif self.inbox and self.inbox[0].basis <= self.follower.state.seq:
             self._decide(self.inbox.pop(0))
         else:
-            return moved
+            return moved or bool(held)  # nothing comes to rest before a kubelet is past the deleted
         return True
 
     def _take_over(self) -> None:
@@ -210,8 +229,10 @@ class Binder(Actor):
         """The pods of `to_bind` whose Binding may be sent now: a plugin can tell them apart."""
         if not self.to_bind:
             return []
+        if self.world.has("binds two of one question at once"):
+            return list(self.to_bind)
         state = self.follower.state
-        ready = {held.uid for held in bindable(state, self.sent, blocked)} | self.sent
+        ready = {held.uid for held in bindable(state, self.sent, blocked)} | self.sent.keys()
         return [uid for uid in self.to_bind if uid in ready or uid not in state.reserved]
 
     def _bind(self, ready: list[str]) -> None:
@@ -275,7 +296,9 @@ class Binder(Actor):
     ) -> str | None:
         """How a Binding ended, as far as that is known now; None: it is to be sent again."""
         is_sure = uid not in self.in_doubt
-        self.sent.add(uid)
+        allocation = self.follower.state.pods[uid].allocation
+        if allocation is not None:
+            self.sent[uid] = allocation
         answer = self.world.post_binding(uid, node, as_annotated(holdings), decision, stamp_s)
         if answer is None and self.world.has("takes an unanswered Binding for refused"):
             return "denied"

@@ -37,6 +37,14 @@ class Faults:
     card_ill: float = 0.15
     refused: float = 0.3
     """A kubelet does not admit a pod, before it asks the device plugin."""
+    refused_late: float = 0.1
+    """The same after the device plugin has served the pod."""
+    plugin_restarted: float = 0.03
+    watch_lost: float = 0.03
+    """A kubelet hears of no pod for a while, and then lists them all."""
+    forced: float = 0.5
+    """Kubelets admit pods all the same that were deleted while they waited for their turn. Only
+    that binder knows of them which bound them, so there is one, and it does not crash."""
 
     def heal(self) -> None:
         for field in fields(self):
@@ -49,4 +57,6 @@ def draw(dice: random.Random) -> Faults:
     for field in fields(Faults):
         worst = getattr(mix, field.name)
         setattr(mix, field.name, dice.random() * worst if dice.random() < 0.5 else 0.0)
+    if mix.forced:
+        mix.crash = 0.0
     return mix

@@ -50,6 +50,8 @@ def happen(world: "World") -> None:
         (faults.intruded, _intruder_appears),
         (faults.unreadable, _unreadable_pod_appears),
         (faults.card_ill, _card_flaps),
+        (faults.plugin_restarted, _plugin_restarts),
+        (faults.watch_lost, _watch_breaks),
     )
     for probability, action in chances:
         if dice.random() < probability:
@@ -144,7 +146,7 @@ def _pod_deleted(world: "World") -> None:
 
 def _pod_ends(world: "World") -> None:
     pod = _some_pod(world, bound=True)
-    if pod is not None:
+    if pod is not None and not world.kubelets.is_waiting(pod.uid):
         world.say(f"api: {pod.uid} ends")
         world.api.put_pod(msgspec.structs.replace(pod, phase="Succeeded"))
 
@@ -331,3 +333,17 @@ def _card_flaps(world: "World") -> None:
     )
     world.say(f"api: cards of {fact.name} fall ill or recover")
     world.api.put_node(msgspec.structs.replace(fact, inventories=inventories))
+
+
+def _plugin_restarts(world: "World") -> None:
+    if world.api.nodes:
+        node = world.dice.choice(sorted(world.api.nodes))
+        world.say(f"plugin: that of {node} restarts")
+        world.kubelets.restart_plugin(node)
+
+
+def _watch_breaks(world: "World") -> None:
+    if world.api.nodes:
+        node = world.dice.choice(sorted(world.api.nodes))
+        world.say(f"kubelet: that of {node} loses its watch")
+        world.kubelets.lose_watch(node)

@@ -23,6 +23,7 @@ from tests.sim.auditor import Auditor, Broken, require
 from tests.sim.binder import Binder
 from tests.sim.faults import draw
 from tests.sim.follower import Follower
+from tests.sim.kubelets import Kubelets
 from tests.sim.replay import verify
 
 STEPS = 500
@@ -55,6 +56,7 @@ class World:
         self.say: Callable[[str], None] = say or (lambda text: None)
         self.log = HeedlessLog() if self.has("log takes any append") else MemoryLogCore()
         self.api = Api(refuses_second_binding=not self.has("second Binding is accepted"))
+        self.kubelets = Kubelets(self)
         self.auditor = Auditor(trusting=self.has("fold does not void"))
         self.void_anyway: dict[str, Placement] = {}
         self.gone_nodes: list[NodeObserved] = []
@@ -63,7 +65,8 @@ class World:
         names = ("filter-a", "filter-b")[: self.dice.choice((1, 2, 2))]
         self.filters: list[Actor] = [Filter(self, name) for name in names]
         self.scorers: list[Actor] = [Scorer(self, "scorer")]
-        self.binders: list[Actor] = [Binder(self, "binder-a"), Binder(self, "binder-b")]
+        binders = ("binder-a", "binder-b")[: 1 if self.faults.forced else 2]
+        self.binders: list[Actor] = [Binder(self, name) for name in binders]
         self.watcher = Watcher(self, "watcher")
         self.actors: list[Actor] = [self.watcher, *self.filters, *self.scorers, *self.binders]
 
@@ -128,7 +131,7 @@ class World:
         if self.dice.random() < self.faults.bind_lost:
             return None
         if self.dice.random() < self.faults.bind_late:
-            self._later(self.dice.randint(20, self.dice.choice((100, 400, 1_500))), take)
+            self.later(self.dice.randint(20, self.dice.choice((100, 400, 1_500))), take)
             return None
         answer = take()
         return None if self.dice.random() < self.faults.bind_answer_lost else answer
@@ -142,7 +145,7 @@ class World:
                     continue
                 late = self.dice.random() < self.faults.message_late
                 delay_ms = self.dice.randint(50, 500) if late else 1
-                self._later(delay_ms, partial(actor.receive, payload))
+                self.later(delay_ms, partial(actor.receive, payload))
 
     # the world's own course
 
@@ -154,21 +157,12 @@ class World:
         self.say(f"api: the record of {uid} is erased")
         return version
 
-    def _admit(self, uid: str) -> None:
-        """A node's kubelet comes to a pod, which has to be served with its own record."""
-        refuse = self.dice.random() < self.faults.refused
-        taken = self.api.admit(uid, refuse=refuse)
-        if taken is None:
-            self.say(f"kubelet: {uid} is not served")
-            return
-        require(taken == uid, f"{uid} is served with the record of {taken or 'nobody'}")
-
     def _take(
         self, uid: str, node: str, holdings: tuple[Holding, ...], decision: int, stamp_s: int
     ) -> str:
         answer = self.api.bind(uid, node, holdings, stamp_s)
         if answer == "ok" and uid in self.api.records:
-            self._later(self.dice.randint(1, 60), partial(self._admit, uid))
+            self.kubelets.hear(uid, node)
         self.say(f"api: bind {uid} to {node} {[h.card for h in holdings]}: {answer}")
         doubled, oversold = self.api.doubled(), self.api.oversold()
         require(not doubled, f"{doubled} run on two nodes")
@@ -177,7 +171,7 @@ class World:
             raise Broken(f"{uid} is bound as @{decision} says, which the log says cannot be")
         return answer
 
-    def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
+    def later(self, delay_ms: int, action: Callable[[], object]) -> None:
         heapq.heappush(self._post, (self.now_ms + delay_ms, self.next_id(), action))
 
     def _tick(self, elapsed_ms: int) -> None:
@@ -224,6 +218,8 @@ class World:
         left = sorted(self.api.records)
         require(not left, f"the records of {left} would be served to others for ever")
         for uid in state.pending:
+            if self.auditor.behind_dropped.get(uid):
+                continue
             pod = model.pods[uid]
             answer = oracle.decide(model, state.policy, pod) if pod.problem is None else None
             require(not (answer and answer.node), f"{uid} would fit on {answer and answer.node}")
