@@ -1,67 +1,112 @@
-"""`allot bench e2e`: pods created to pods bound, through an API server.
+"""`allot bench e2e`: pods created, decided, bound and running, through an API server.
 
 With local mode (the default) everything is private to the run. Beside a cluster that is there, the
-bench also asks what a bare client, which does nothing but POST Bindings, reaches on it: before and
-after, so that a machine that is busy in between does not flatter us.
+bench plays the kubelets and device plugins of nodes of its own.
+
+What it measures is held against a bare client in the same run, before and after: a client that
+decides nothing and paces nothing, only creates the same pods and binds them, on the same kind of
+API server with the same device plugins.
 """
 
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import click
-import msgspec
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.config import KubeConfigError
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
-from allotment_lab.bench import e2e_cluster, e2e_pods
-from allotment_lab.bench.e2e_load import SENDERS, Eyes, bare_client
-from allotment_lab.bench.e2e_phases import Burst, Phases
-from allotment_lab.bench.e2e_stack import Services, Stack, local_mode
+from allotment_cli.source import Origin
+from allotment_lab.bench import e2e_cluster, e2e_counts, e2e_pods, policies
+from allotment_lab.bench.e2e_kubelets import Kubelets
+from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client
+from allotment_lab.bench.e2e_phases import Done, Load, Phases
+from allotment_lab.bench.e2e_stack import HOME, Services, Stack, local_mode
 from allotment_lab.bench.report import Report, publish, reporting, versions
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import run, scores_compiled
 from allotment_local.home import Home
+from allotment_local.nodes.books import MISDELIVERED, OVERSOLD
+from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
 
 LOCAL = "local"
 LOCAL_SCHEDULER = "allotment"
+DEFAULT_POLICY = "binpack"
+QUEUE = "default"
+NOT_SERVICES = ("apiserver", "load")
 
 
 class E2eReport(Report, frozen=True, kw_only=True):
-    """One run of `allot bench e2e`. `p50_us` and `p99_us` are wall times at the steady rate."""
+    """One run of `allot bench e2e`. `p50_us` and `p99_us` are wall times at the steady rate, from
+    sent until seen bound; rates count from the first pod sent to the last.
+    """
 
     server: str
+    ask: str
+    policy: str
+    queue: str
+    """The queue of the pods; empty where the cluster has none."""
+    allocate_ms: int
     pods: int
     replicas: int
     pods_per_second_wall: float
-    """The burst: from the first pod sent to the last one seen bound."""
+    """The burst, until bound."""
+    running_per_second_wall: float
+    """The burst, until running."""
     created_per_second_wall: float
     """The burst: what the load reached with creating alone."""
-    burst_p50_us: float
-    burst_p99_us: float
+    burst_us: dict[str, float]
+    """Wall times from sent until decided, bound, running: `bound_p50` and the like."""
     steady_per_second: int
     steady_pods: int
-    binds_per_second: float | None = None
-    """Pods with cards that were pending: Bindings a second, acknowledgements beside them."""
-    plain_binds_per_second: float | None = None
-    """The same with pods that ask for no cards: nothing but Bindings, as the bare client's."""
-    bare_binds_per_second: float | None = None
-    ratio_to_bare_client: float | None = None
-    plain_cpu_us: dict[str, float] | None = None
-    """CPU time per Binding of `plain_binds_per_second`, by process; the filter's start left out."""
+    steady_us: dict[str, float]
+    services_cpu_us: float
+    """CPU time per pod of all services and NATS, with what was put off until after the burst."""
+    requests_per_pod: float | None
+    """Of everybody but the load and the plugins, of the burst, with what was put off."""
+    requests: dict[str, float]
+    """The same by verb and resource."""
+    oversold: int
+    """Cards, by the books of the device plugins."""
+    misdelivered: int
+    """Containers that got another pod's devices, by the same books."""
+    bare_per_second_wall: float
+    """What the bare client creates and binds."""
+    bare_running_per_second_wall: float
+    """Until the device plugins have served what the bare client bound."""
+    bare_p50_us: float
+    ratio_to_bare_client: float
 
 
 @click.command()
 @click.option("--nodes", default=100, show_default=True, type=click.IntRange(1, 5000))
 @click.option("--pods", default=2000, show_default=True, type=click.IntRange(2, 100_000))
+@click.option(
+    "--ask",
+    type=click.Choice(e2e_pods.ASKS),
+    default=e2e_pods.SHARES,
+    show_default=True,
+    help="Pods ask for a part of a card, for a counted card, or for CPU and memory alone.",
+)
+@click.option("--policy", type=policies.PolicyWord(), default=DEFAULT_POLICY, show_default=True)
+@click.option(
+    "--allocate-ms",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, ALLOCATE_MS_MAX),
+    help="How long a node's device plugin takes to serve a container.",
+)
 @click.option(
     "--rate",
     default=50,
@@ -93,184 +138,318 @@ class E2eReport(Report, frozen=True, kw_only=True):
 )
 @reporting
 def e2e(
-    nodes: int,
-    pods: int,
-    rate: int,
-    seconds: float,
-    replicas: int,
     server: str,
     kubeconfig: Path | None,
-    **out: Any,
+    as_json: bool,
+    save: Path | None,
+    compare: Path | None,
+    **plan: Any,
 ) -> None:
-    """Create pods, wait until all are bound: a burst, then a steady trickle for latencies."""
-    wanted = pods + round(rate * seconds)
-    if wanted > e2e_pods.PODS_PER_NODE * nodes:
+    """Create pods, wait until all run: a burst, then a steady trickle for latencies."""
+    planned = Plan(**plan)
+    wanted = planned.pods + round(planned.rate * planned.seconds)
+    room = e2e_pods.PODS_PER_NODE[planned.ask] * planned.nodes
+    if wanted > room:
         raise CliError(
-            f"{nodes} nodes hold {e2e_pods.PODS_PER_NODE * nodes} pods, not {wanted}",
+            f"{planned.nodes} nodes hold {room} pods, not {wanted}",
             "take more nodes, fewer pods, or a shorter steady phase",
         )
     directory = Path(tempfile.mkdtemp(prefix="allotment-bench-"))
-    measuring = _Run(directory, nodes, pods, replicas, rate, seconds)
+    measuring = _Run(directory, planned)
     try:
         report = run(measuring.measure, server, kubeconfig, expected=(CliError, KubeConfigError))
     finally:
         shutil.rmtree(directory)
-    publish(report, f"e2e: {pods} pods on {nodes} nodes, {report.server}", _rows(report), **out)
+    title = (
+        f"e2e: {report.pods} pods ({report.ask}) on {report.nodes} nodes, {report.server}, "
+        f"policy {report.policy}, queue {report.queue or 'none'}, Allocate {report.allocate_ms} ms"
+    )
+    publish(report, title, _rows(report), as_json=as_json, save=save, compare=compare)
+
+
+class Plan(NamedTuple):
+    """What to run."""
+
+    nodes: int
+    pods: int
+    ask: str
+    policy: str
+    allocate_ms: int
+    rate: int
+    seconds: float
+    replicas: int
+
+
+class _Measured(NamedTuple):
+    """What the services showed."""
+
+    burst: Done
+    steady: Done
+    burst_us: dict[str, float]
+    steady_us: dict[str, float]
+    cpu_us: dict[str, float]
+    requests: Counter[str] | None
+    rss_mib: dict[str, int]
+    is_compiled: bool
 
 
 class _Run:
     """One run in a directory of its own."""
 
-    def __init__(
-        self, directory: Path, nodes: int, pods: int, replicas: int, rate: int, seconds: float
-    ) -> None:
+    def __init__(self, directory: Path, plan: Plan) -> None:
         self._directory = directory
-        self._nodes = nodes
-        self._pods = pods
-        self._replicas = replicas
-        self._rate = rate
-        self._seconds = seconds
+        self._plan = plan
         self._name = f"allot-bench-{secrets.token_hex(4)}"
 
     async def measure(self, server: str, kubeconfig: Path | None) -> E2eReport:
         if kubeconfig is None and server == LOCAL:
-            async with (
-                local_mode(self._directory, self._nodes, self._name) as (stack, found),
-                self._phases(found, LOCAL_SCHEDULER, acknowledge=False) as phases,
-            ):
-                return await self._created_to_bound(phases, stack, LOCAL)
-        if kubeconfig is None:
-            place = Home(self._directory / "cluster")
-            place.create()
-            place.write_kubeconfig(server)
-            kubeconfig = place.kubeconfig
-        services = Services(self._directory, kubeconfig, self._name)
+            return await self._in_local_mode()
+        if kubeconfig is not None:
+            return await self._beside(kubeconfig, str(kubeconfig))
+        place = Home(self._directory / "cluster")
+        place.create()
+        place.write_kubeconfig(server)
+        return await self._beside(place.kubeconfig, server)
+
+    # In local mode, whose API server is the same with and without services
+
+    async def _in_local_mode(self) -> E2eReport:
+        before = await self._bare_alone("bare-a")
+        async with (
+            self._local("measured", None) as (stack, kubeconfig),
+            self._phases(kubeconfig, LOCAL_SCHEDULER, None) as (phases, bare),
+        ):
+            origin = e2e_counts.local(self._directory / "measured" / HOME)
+            measured = await self._created_to_running(phases, bare, stack, origin)
+            books = await e2e_counts.books(bare)
+        after = await self._bare_alone("bare-b")
+        return self._report(LOCAL, QUEUE, measured, books, (before, after))
+
+    async def _bare_alone(self, name: str) -> "_Bare":
+        note(f"the bare client: {self._plan.pods} pods …")
+        async with (
+            self._local(name, ()) as (_, kubeconfig),
+            self._phases(kubeconfig, LOCAL_SCHEDULER, None) as (phases, _),
+        ):
+            return await self._bare(phases, name)
+
+    def _local(self, name: str, services: tuple[()] | None) -> Any:
+        plan, directory = self._plan, self._directory
+        nodes = e2e_pods.nodes_yaml(plan.nodes, self._name, plan.ask)
+        policy = policies.file_of(plan.policy, directory)
+        return local_mode(directory / name, nodes, policy, plan.allocate_ms, services)
+
+    # Beside a cluster
+
+    async def _beside(self, kubeconfig: Path, server: str) -> E2eReport:
+        plan = self._plan
+        policy = policies.file_of(plan.policy, self._directory)
+        services = Services(self._directory, kubeconfig, self._name, policy)
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        objects = e2e_pods.node_bodies(plan.nodes, self._name, plan.ask, now)
         async with (
             services.running(),
             bare_client(kubeconfig) as bare,
-            e2e_cluster.nodes(bare, self._nodes, self._name) as nodes,
-            self._phases(kubeconfig, self._name, acknowledge=True) as phases,
+            e2e_cluster.nodes(bare, objects),
+            anyio.create_task_group() as plugins,
         ):
-            return await self._beside(phases, services, list(nodes), str(kubeconfig))
+            bares: list[_Bare] = []
+            queue = await e2e_cluster.ensure_queue(bare, QUEUE)
+            books: dict[str, int] = {}
+            for number, name in enumerate(("bare-a", "measured", "bare-b")):
+                run_of = f"{self._name}-{number}"
+                async with self._phases(
+                    kubeconfig, self._name, (objects, plugins), namespace=run_of
+                ) as (phases, own):
+                    if name != "measured":
+                        note(f"the bare client: {plan.pods} pods …")
+                        bares.append(await self._bare(phases, name))
+                        continue
+                    await services.start(
+                        ("watcher", "scorer", "binder", "filter", *["controller"] * bool(queue))
+                    )
+                    origin = Origin(self._directory, nats=services.nats_url)
+                    measured = await self._created_to_running(phases, own, services.stack, origin)
+                    books = dict(phases.books())
+                    if restarts := services.restarts():
+                        raise CliError(f"services died while they were measured: {restarts}")
+                    await services.stop_all()
+            plugins.cancel_scope.cancel()
+        return self._report(server, queue, measured, books, bares)
+
+    # Both
 
     @asynccontextmanager
     async def _phases(
-        self, kubeconfig: Path, scheduler: str, *, acknowledge: bool
-    ) -> AsyncIterator[Phases]:
+        self,
+        kubeconfig: Path,
+        scheduler: str,
+        played: tuple[list[dict[str, Any]], anyio.abc.TaskGroup] | None,
+        namespace: str = "",
+    ) -> AsyncIterator[tuple[Phases, BareClient]]:
+        """Phases in a namespace of their own; `played`: nodes whose kubelets are played here."""
+        plan = self._plan
+        allocate_s = plan.allocate_ms / 1000
+        nodes = e2e_pods.node_names(plan.nodes, self._name)
+        load = Load(self._name, scheduler, plan.ask, plan.replicas, allocate_s, nodes)
         async with (
             kube.connect(kubeconfig) as client,
             bare_client(kubeconfig) as bare,
-            e2e_cluster.namespace(client, self._name) as pods,
+            e2e_cluster.namespace(client, namespace or self._name) as pods,
             anyio.create_task_group() as watching,
         ):
-            eyes = Eyes(client, bare, pods, acknowledge=acknowledge)
+            eyes = Eyes(client, pods)
+            kubelets = None
+            if played is not None:
+                objects, tasks = played
+                kubelets = Kubelets(bare, pods, tasks, objects, allocate_s)
+                eyes.heard = kubelets.observe
             await watching.start(eyes.look)
-            yield Phases(bare, eyes, pods, self._name, scheduler, self._replicas)
-            if eyes.double:
-                raise CliError(f"{eyes.double} pods were bound to one node and then to another")
+            yield Phases(bare, eyes, pods, load, kubelets), bare
             watching.cancel_scope.cancel()
 
-    async def _created_to_bound(self, phases: Phases, stack: Stack, server: str) -> E2eReport:
-        passed_us = stack.clock()
-        note(f"burst: {self._pods} pods, {SENDERS} at a time …")
-        burst = await phases.burst("burst", self._pods)
-        cpu_us = _per_pod(passed_us(), self._pods)
-        await stack.quiet()
-        note(f"steady: {self._rate} pods a second for {self._seconds:g} s …")
-        steady = await phases.steady("steady", self._rate, self._seconds)
-        is_compiled = await scores_compiled(stack.scorer_http)
-        return self._report(server, burst, steady, cpu_us, stack.rss_mib(), is_compiled)
+    async def _bare(self, phases: Phases, prefix: str) -> "_Bare":
+        done = await phases.bare(prefix, self._plan.pods, int(time.time()))
+        eyes = phases.eyes
+        latencies = eyes.latencies_us(done.names, eyes.bound_s)
+        return _Bare(done.bound_per_second, done.running_per_second, percentile(latencies, 50))
 
-    async def _beside(
-        self, phases: Phases, services: Services, nodes: list[str], server: str
-    ) -> E2eReport:
-        note(f"the bare client: {self._pods} Bindings …")
-        bare = [await phases.bare("bare-a", self._pods, nodes)]
-        await phases.delete(list(e2e_pods.names("bare-a", self._pods)))
-        await services.start(("watcher", "scorer", "binder"))
-        rates, cpu_us = {}, {}
-        for kind in ("plain", "cards"):
-            names = await phases.create(kind, self._pods, plain=kind == "plain")
-            note(f"{self._pods} pending pods ({kind}) …")
-            await services.start(("filter",))
-            passed_us = services.stack.clock()
-            rates[kind] = await phases.bound(names)
-            cpu_us[kind] = _per_pod(passed_us(), self._pods)
-            await services.stop("filter")
-            await phases.delete(names)
-        await services.start(("filter",))
-        report = await self._created_to_bound(phases, services.stack, server)
-        if restarts := services.restarts():
-            raise CliError(f"services died while they were measured: {restarts}")
-        await services.stop_all()
-        note(f"the bare client again: {self._pods} Bindings …")
-        bare.append(await phases.bare("bare-b", self._pods, nodes))
-        reached = sum(bare) / len(bare)
-        return msgspec.structs.replace(
-            report,
-            binds_per_second=round(rates["cards"], 1),
-            plain_binds_per_second=round(rates["plain"], 1),
-            bare_binds_per_second=round(reached, 1),
-            ratio_to_bare_client=round(rates["plain"] / reached, 3),
-            plain_cpu_us=cpu_us["plain"],
+    async def _created_to_running(
+        self, phases: Phases, bare: BareClient, stack: Stack, origin: Origin
+    ) -> _Measured:
+        plan = self._plan
+        begun_seq = await e2e_counts.log_end(origin)
+        asked = await e2e_counts.requests(bare)
+        passed_us = stack.clock()
+        note(f"burst: {plan.pods} pods, {SENDERS} at a time …")
+        burst = await phases.burst("burst", plan.pods)
+        await stack.quiet()
+        cpu_us = {name: round(us / plan.pods, 1) for name, us in sorted(passed_us().items())}
+        now_asked = await e2e_counts.requests(bare)
+        note(f"steady: {plan.rate} pods a second for {plan.seconds:g} s …")
+        steady = await phases.steady("steady", plan.rate, plan.seconds)
+        eyes = phases.eyes
+        decided = await e2e_counts.decided_s(origin, eyes.uids.values(), begun_seq)
+        return _Measured(
+            burst,
+            steady,
+            _times(eyes, burst.names, decided),
+            _times(eyes, steady.names, decided),
+            cpu_us,
+            None if asked is None or now_asked is None else now_asked - asked,
+            stack.rss_mib(),
+            await scores_compiled(stack.scorer_http),
         )
 
     def _report(
         self,
         server: str,
-        burst: Burst,
-        steady: list[int],
-        cpu_us: dict[str, float],
-        rss_mib: dict[str, int],
-        is_compiled: bool,
+        queue: str,
+        found: _Measured,
+        books: Mapping[str, int],
+        bares: Sequence["_Bare"],
     ) -> E2eReport:
+        plan = self._plan
+        if books[OVERSOLD] or books[MISDELIVERED]:
+            raise CliError(
+                f"the device plugins' books say that {books[OVERSOLD]} cards were oversold and "
+                f"{books[MISDELIVERED]} containers were misdelivered: this measured no success"
+            )
+        per_pod = {kind: n / plan.pods for kind, n in sorted((found.requests or {}).items())}
+        bare = sum(each.per_second for each in bares) / len(bares)
+        services_us = sum(us for name, us in found.cpu_us.items() if name not in NOT_SERVICES)
         return E2eReport(
-            versions=versions(is_compiled=is_compiled),
+            versions=versions(is_compiled=found.is_compiled),
             bench="e2e",
-            nodes=self._nodes,
-            shapes=e2e_pods.SHAPES,
+            nodes=plan.nodes,
+            shapes=e2e_pods.SHAPES if plan.ask == e2e_pods.SHARES else 1,
             server=server,
-            pods=self._pods,
-            replicas=self._replicas,
-            rate_per_cpu_second=round(1e6 / sum(cpu_us.values()), 1),
-            pods_per_second_wall=round(burst.bound_per_second, 1),
-            created_per_second_wall=round(burst.created_per_second, 1),
-            burst_p50_us=percentile(burst.latencies_us, 50),
-            burst_p99_us=percentile(burst.latencies_us, 99),
-            steady_per_second=self._rate,
-            steady_pods=len(steady),
-            p50_us=percentile(steady, 50),
-            p99_us=percentile(steady, 99),
-            cpu_us=cpu_us,
-            rss_mib=rss_mib,
+            ask=plan.ask,
+            policy=plan.policy,
+            queue=queue,
+            allocate_ms=plan.allocate_ms,
+            pods=plan.pods,
+            replicas=plan.replicas,
+            rate_per_cpu_second=round(1e6 / max(1, sum(found.cpu_us.values())), 1),
+            pods_per_second_wall=round(found.burst.bound_per_second, 1),
+            running_per_second_wall=round(found.burst.running_per_second, 1),
+            created_per_second_wall=round(found.burst.created_per_second, 1),
+            burst_us=found.burst_us,
+            steady_per_second=plan.rate,
+            steady_pods=len(found.steady.names),
+            steady_us=found.steady_us,
+            p50_us=found.steady_us["bound_p50"],
+            p99_us=found.steady_us["bound_p99"],
+            cpu_us=found.cpu_us,
+            services_cpu_us=round(services_us, 1),
+            requests_per_pod=None if found.requests is None else round(sum(per_pod.values()), 2),
+            requests={kind: round(n, 2) for kind, n in per_pod.items() if n >= 0.01},
+            rss_mib=found.rss_mib,
+            oversold=books[OVERSOLD],
+            misdelivered=books[MISDELIVERED],
+            bare_per_second_wall=round(bare, 1),
+            bare_running_per_second_wall=round(
+                sum(each.running_per_second for each in bares) / len(bares), 1
+            ),
+            bare_p50_us=max(each.p50_us for each in bares),
+            ratio_to_bare_client=round(found.burst.bound_per_second / bare, 3),
         )
 
 
-def _per_pod(cpu_us: dict[str, int], pods: int) -> dict[str, float]:
-    return {name: round(us / pods) for name, us in sorted(cpu_us.items())}
+class _Bare(NamedTuple):
+    """What the bare client reached."""
+
+    per_second: float
+    running_per_second: float
+    p50_us: float
+
+
+def _times(eyes: Eyes, names: Sequence[str], decided: Mapping[str, float]) -> dict[str, float]:
+    """Percentiles from sent until decided, bound and running, µs."""
+    times: dict[str, float] = {}
+    by_name = {name: decided[eyes.uids[name]] for name in names}
+    for what, until_s in (
+        ("decided", by_name),
+        ("bound", eyes.bound_s),
+        ("running", eyes.running_s),
+    ):
+        latencies = eyes.latencies_us(names, until_s)
+        times[f"{what}_p50"] = percentile(latencies, 50)
+        times[f"{what}_p99"] = percentile(latencies, 99)
+    return times
 
 
 def _rows(report: E2eReport) -> list[tuple[str, str]]:
     rows = [
         ("created → bound, pods per second (wall)", f"{report.pods_per_second_wall:,}"),
+        ("created → running, pods per second (wall)", f"{report.running_per_second_wall:,}"),
         ("created alone, pods per second (wall)", f"{report.created_per_second_wall:,}"),
+        ("bare client: created → bound", f"{report.bare_per_second_wall:,}"),
+        ("bare client: created → running", f"{report.bare_running_per_second_wall:,}"),
+        ("bound, to the bare client", f"{report.ratio_to_bare_client:.0%}"),
         ("pods per CPU-second, all processes", f"{report.rate_per_cpu_second:,}"),
-        ("burst p50, p99 (wall)", _times(report.burst_p50_us, report.burst_p99_us)),
-        (f"at {report.steady_per_second}/s p50, p99 (wall)", _times(report.p50_us, report.p99_us)),
+        ("CPU per pod, all services", f"{report.services_cpu_us:,} µs"),
     ]
-    if report.ratio_to_bare_client is not None:
-        rows += [
-            ("Bindings per second, bare client", f"{report.bare_binds_per_second:,}"),
-            ("Bindings per second, plain pods", f"{report.plain_binds_per_second:,}"),
-            ("Bindings per second, pods with cards", f"{report.binds_per_second:,}"),
-            ("plain pods to bare client", f"{report.ratio_to_bare_client:.0%}"),
-        ]
-        spent = report.plain_cpu_us or {}
-        rows += [(f"CPU per plain pod, {name}", f"{us:,} µs") for name, us in spent.items()]
+    for phase, times in (
+        ("burst", report.burst_us),
+        (f"at {report.steady_per_second}/s", report.steady_us),
+    ):
+        for what in ("decided", "bound", "running"):
+            shown = _ms(times[f"{what}_p50"], times[f"{what}_p99"])
+            rows.append((f"{phase}: created → {what} p50, p99 (wall)", shown))
+    rows.append(("bare client: created → bound p50", f"{report.bare_p50_us / 1000:.1f} ms"))
+    if report.requests_per_pod is None:
+        rows.append(("requests to the API server per pod", "not counted"))
+    else:
+        rows.append(("requests to the API server per pod", f"{report.requests_per_pod:,}"))
+        rows += [(f"  {kind}", f"{n:,}") for kind, n in report.requests.items()]
+    rows += [
+        ("oversold cards, by the plugins' books", str(report.oversold)),
+        ("misdelivered containers, by the same", str(report.misdelivered)),
+    ]
     rows += [(f"CPU per pod, {name}", f"{us:,} µs") for name, us in report.cpu_us.items()]
-    rows += [(f"memory, peak, {name}", f"{mib} MiB") for name, mib in report.rss_mib.items()]
-    return [*rows, ("one turn of an empty loop", f"{report.calibration_ns} ns")]
+    return rows + [(f"memory, peak, {name}", f"{mib} MiB") for name, mib in report.rss_mib.items()]
 
 
-def _times(p50_us: float, p99_us: float) -> str:
+def _ms(p50_us: float, p99_us: float) -> str:
     return f"{p50_us / 1000:.1f} ms, {p99_us / 1000:.1f} ms"

@@ -1,8 +1,8 @@
 """A namespace and nodes for one run of `allot bench e2e`, and their end."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import msgspec
@@ -11,11 +11,12 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.result import Ok, Refused
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
-from allotment_lab.bench import e2e_pods
 from allotment_lab.bench.e2e_load import BareClient
+from allotment_lab.bench.e2e_pods import Body
 
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 GONE_WITHIN_S = 30.0
 _DELETE_NOW = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
 _ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
@@ -54,15 +55,31 @@ async def _empty(client: KubeClient, name: str) -> None:
     note(f"namespace {name} is still being deleted")
 
 
+async def ensure_queue(bare: BareClient, name: str) -> str:
+    """The name of a queue that is there from now on; empty where the cluster knows no queues."""
+    try:
+        await bare.send("GET", QUEUES, None, (200,))
+    except CliError:
+        note("the cluster has no queues: its pods are decided without one")
+        return ""
+    body = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": 1},
+    }
+    await bare.send("POST", QUEUES, msgspec.json.encode(body), (201, 409))
+    return name
+
+
 @asynccontextmanager
-async def nodes(bare: BareClient, count: int, run: str) -> AsyncIterator[Sequence[str]]:
-    """Node objects with cards on a cluster that has none of ours; deleted at the end."""
-    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    bodies = e2e_pods.node_bodies(count, run, now)
-    names = [body.name for body in bodies]
+async def nodes(bare: BareClient, objects: list[dict[str, Any]]) -> AsyncIterator[None]:
+    """These Node objects on a cluster that has none of ours; deleted at the end."""
+    names = [node["metadata"]["name"] for node in objects]
+    bodies = [Body(node["metadata"]["name"], msgspec.json.encode(node)) for node in objects]
     try:
         await bare.create_all(NODES, bodies)
-        yield names
+        yield
     finally:
         with anyio.CancelScope(shield=True):
             try:

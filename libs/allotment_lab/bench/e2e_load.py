@@ -5,10 +5,11 @@ it reaches with Bindings alone is what the API server can do on this machine.
 """
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import anyio
@@ -30,7 +31,7 @@ SENDERS = 32
 READ_BUFFER_BYTES = 1 << 20
 REQUEST_TIMEOUT_S = 60.0
 WATCH_IDLE_S = 600.0
-_ACKNOWLEDGED = msgspec.json.encode(
+ACKNOWLEDGEMENT = msgspec.json.encode(
     {
         "metadata": {
             "annotations": {
@@ -41,12 +42,15 @@ _ACKNOWLEDGED = msgspec.json.encode(
         }
     }
 )
+"""What a vGPU device plugin writes when it has handed out a pod's devices."""
 
 
 class BareClient:
     """POSTs, PATCHes and DELETEs, `SENDERS` at a time. Any answer but a good one is a CliError."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.sent: Counter[str] = Counter()
+        """How often it asked for what, as `POST pods/binding`."""
         self._session = session
         self._url = url
 
@@ -60,6 +64,7 @@ class BareClient:
     ) -> bytes:
         """One request; the body of the answer."""
         url = URL(self._url + path, encoded=True)
+        self.sent[_kind(method, path)] += 1
         try:
             sending = self._session.request(method, url, data=data, headers=headers)
             async with sending as response:
@@ -85,17 +90,22 @@ class BareClient:
 
         return await self._all(bodies, create)
 
-    async def bind_all(self, pods: str, bindings: Sequence[Body]) -> float:
-        """Bind everything; wall seconds."""
+    async def create_and_bind_all(
+        self, pods: str, pairs: Sequence[tuple[Body, bytes]], sent: Callable[[str], None]
+    ) -> None:
+        """Create pods and bind each as soon as it is there, with the Binding beside it."""
 
-        async def bind(body: Body) -> None:
-            await self.send("POST", f"{pods}/{body.name}/binding", body.data, (201,))
+        async def place(pair: tuple[Body, bytes]) -> None:
+            body, binding = pair
+            sent(body.name)
+            await self.send("POST", pods, body.data, (201,))
+            await self.send("POST", f"{pods}/{body.name}/binding", binding, (201,))
 
-        return await self._all(bindings, bind)
+        await self._all(pairs, place)
 
-    async def acknowledge(self, pod: str) -> None:
-        """What a device plugin writes when it has handed out a pod's devices."""
-        await self.send("PATCH", pod, _ACKNOWLEDGED, (200, 404), {"Content-Type": MERGE_PATCH})
+    async def merge(self, path: str, patch: bytes) -> None:
+        """A merge patch of what may be gone by now."""
+        await self.send("PATCH", path, patch, (200, 404), {"Content-Type": MERGE_PATCH})
 
     async def delete_all(self, path: str, names: Sequence[str]) -> None:
         async def delete(name: str) -> None:
@@ -133,35 +143,53 @@ async def bare_client(kubeconfig: Path) -> AsyncIterator[BareClient]:
         yield BareClient(session, address.url)
 
 
+def _kind(method: str, path: str) -> str:
+    """What a request of this client is counted as by the API server."""
+    parts = path.partition("?")[0].strip("/").split("/")
+    after = parts[4:] if parts[:3:2] == ["api", "namespaces"] and len(parts) > 4 else parts[2:]
+    return f"{method} {'/'.join((*after[:1], *after[2:]))}"
+
+
+class _Status(msgspec.Struct):
+    phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class _SeenPod(PlacedPod):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
 class _Line(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
-_decode_pod = msgspec.json.Decoder(PlacedPod).decode
+_decode_pod = msgspec.json.Decoder(_SeenPod).decode
+_STARTED = ("Running", "Succeeded")
 
 
 class Eyes:
-    """Sees pods being bound. Times are of the monotonic clock, in seconds.
+    """Sees pods being bound and started. Times are of the monotonic clock, in seconds.
 
-    `acknowledge`: also play the device plugins of nodes that have none, so that pods which wait for
-    another one's devices to be handed out are not held up for ever.
+    `heard`, where there is one, is given every event of the watch with its whole pod.
     """
 
-    def __init__(
-        self, client: KubeClient, bare: BareClient, pods: str, *, acknowledge: bool
-    ) -> None:
+    def __init__(self, client: KubeClient, pods: str) -> None:
         self.sent_s: dict[str, float] = {}
         self.bound_s: dict[str, float] = {}
+        self.running_s: dict[str, float] = {}
+        self.uids: dict[str, str] = {}
+        """By name, of pods that were bound."""
+        self.failed: dict[str, str] = {}
+        """Pods that their node refused, with the reason: nothing that is measured may be."""
         self.double = 0
         """Pods that changed their node: there must be none."""
+        self.heard: Callable[[str, dict[str, Any]], None] | None = None
         self._nodes: dict[str, str] = {}
         self._client = client
-        self._bare = bare
         self._pods = pods
-        self._acknowledge = acknowledge
-        self._acknowledged: set[str] = set()
         self._stirred = anyio.Event()
 
     def sent(self, name: str) -> None:
@@ -169,23 +197,34 @@ class Eyes:
 
     async def wait_bound(self, names: Sequence[str], within_s: float) -> None:
         """Until all of these are bound. Raises CliError when that takes longer than `within_s`."""
+        await self._wait(names, self.bound_s, "bound", within_s)
+
+    async def wait_running(self, names: Sequence[str], within_s: float) -> None:
+        """Until all of these run. Raises CliError as `wait_bound` does, and if one was refused."""
+        await self._wait(names, self.running_s, "running", within_s)
+
+    async def _wait(
+        self, names: Sequence[str], when: Mapping[str, float], what: str, within_s: float
+    ) -> None:
         with anyio.move_on_after(within_s):
             for name in names:
-                while name not in self.bound_s:
+                while name not in when:
+                    if name in self.failed:
+                        raise CliError(f"pod {name} was refused by its node: {self.failed[name]}")
                     self._stirred = anyio.Event()
                     await self._stirred.wait()
             return
-        bound = sum(name in self.bound_s for name in names)
-        raise CliError(f"only {bound} of {len(names)} pods were bound within {within_s:.0f} s")
+        done = sum(name in when for name in names)
+        raise CliError(f"only {done} of {len(names)} pods were {what} within {within_s:.0f} s")
 
-    def latencies_us(self, names: Sequence[str]) -> list[int]:
-        """From sent to seen bound, in order of size."""
-        return sorted(round(1e6 * (self.bound_s[name] - self.sent_s[name])) for name in names)
+    def latencies_us(self, names: Sequence[str], until_s: Mapping[str, float]) -> list[int]:
+        """From sent until then, in order of size."""
+        return sorted(round(1e6 * (until_s[name] - self.sent_s[name])) for name in names)
 
-    def bound_per_second(self, names: Sequence[str]) -> float:
-        """From the first one seen bound to the last."""
-        times = sorted(self.bound_s[name] for name in names)
-        return (len(times) - 1) / (times[-1] - times[0])
+    def per_second(self, names: Sequence[str], until_s: Mapping[str, float]) -> float:
+        """Pods a second from the first one sent to the last one until then."""
+        begun_s = min(self.sent_s[name] for name in names)
+        return len(names) / (max(until_s[name] for name in names) - begun_s)
 
     async def look(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Watch until cancelled; started when nothing that happens from now on is missed."""
@@ -194,10 +233,7 @@ class Eyes:
             raise CliError(f"{self._pods}: {answer.message}")
         version = msgspec.json.decode(answer.body)["metadata"]["resourceVersion"]
         params = {"watch": "1", "resourceVersion": version}
-        async with (
-            anyio.create_task_group() as plugins,
-            self._client.watch(self._pods, params, WATCH_IDLE_S) as stream,
-        ):
+        async with self._client.watch(self._pods, params, WATCH_IDLE_S) as stream:
             if not isinstance(stream, ByteStream):
                 raise CliError(f"{self._pods} cannot be watched: {stream.message}")
             task_status.started()
@@ -205,34 +241,28 @@ class Eyes:
                 async for lines in stream.lines():
                     now_s = time.monotonic()
                     for line in lines:
-                        pod = self._see(line, now_s)
-                        if pod is not None:
-                            plugins.start_soon(self._mark, pod)
+                        self._see(line, now_s)
                     self._stirred.set()
             except StreamBroken as error:
                 raise CliError(f"the watch of {self._pods} broke: {error}") from error
         raise CliError("the API server ended the watch before the bench was through")
 
-    def _see(self, line: bytes, now_s: float) -> str | None:
-        """Take a watch line in; the name of a pod that its device plugin has to acknowledge."""
+    def _see(self, line: bytes, now_s: float) -> None:
         event = _decode_line(line)
-        if event.type not in ("ADDED", "MODIFIED"):
-            if event.type == "ERROR":
-                raise CliError(f"the watch broke: {bytes(event.object).decode()}")
-            return None
+        if event.type == "ERROR":
+            raise CliError(f"the watch broke: {bytes(event.object).decode()}")
+        if event.type not in ("ADDED", "MODIFIED", "DELETED"):
+            return
+        if self.heard is not None:
+            self.heard(event.type, msgspec.json.decode(event.object))
         pod = _decode_pod(event.object)
         name, node = pod.metadata.name, pod.spec.node_name
-        if not node:
-            return None
+        if not node or event.type == "DELETED":
+            return
         self.double += self._nodes.setdefault(name, node) != node
         self.bound_s.setdefault(name, now_s)
-        if not self._acknowledge or name in self._acknowledged:
-            return None
-        phase = (pod.metadata.annotations or {}).get(keys.BIND_PHASE)
-        if phase != keys.PHASE_ALLOCATING:
-            return None
-        self._acknowledged.add(name)
-        return name
-
-    async def _mark(self, name: str) -> None:
-        await self._bare.acknowledge(f"{self._pods}/{name}")
+        self.uids[name] = pod.metadata.uid
+        if pod.status.phase in _STARTED:
+            self.running_s.setdefault(name, now_s)
+        elif pod.status.phase == "Failed":
+            self.failed[name] = f"{pod.status.reason}: {pod.status.message}"

@@ -1,117 +1,106 @@
-"""The phases of `allot bench e2e`: a burst, a steady trickle, pending pods, the bare client."""
+"""The phases of `allot bench e2e`: a burst, a steady trickle, and the bare client."""
 
 from typing import NamedTuple
 
 import anyio
-import msgspec
 
 from allotment_cli.errors import CliError
 from allotment_lab.bench import e2e_pods
+from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import BareClient, Eyes
 from allotment_lab.bench.e2e_pods import Body
 
 WITHIN_S = 60.0
 SLOWEST_PER_S = 20
 """Slower than this is not slow but stuck."""
+NOBODY = "nobody"
+"""The scheduler of pods that the bare client binds."""
 
 
-class Burst(NamedTuple):
-    """Pods created as fast as the load can, and bound as fast as the services can."""
+class Load(NamedTuple):
+    """What the pods of a run are, and on which nodes."""
 
+    run: str
+    scheduler: str
+    ask: str
+    replicas: int
+    allocate_s: float
+    nodes: list[str]
+
+    def within_s(self, pods: int) -> float:
+        """After so long pods are stuck: as if one device plugin had to serve them all."""
+        return WITHIN_S + pods / SLOWEST_PER_S + pods * self.allocate_s
+
+
+class Done(NamedTuple):
+    """A phase whose pods all run. Rates count from the first that was sent to the last."""
+
+    names: list[str]
     created_per_second: float
     bound_per_second: float
-    """From the first that was sent to the last that was seen bound."""
-    latencies_us: list[int]
+    running_per_second: float
 
 
 class Phases:
-    """One namespace of one run. Every phase raises CliError unless all its pods were bound."""
+    """One namespace of one run. Every phase raises CliError unless all its pods run."""
 
     def __init__(
-        self,
-        bare: BareClient,
-        eyes: Eyes,
-        pods: str,
-        run: str,
-        scheduler: str,
-        replicas: int,
+        self, bare: BareClient, eyes: Eyes, pods: str, load: Load, kubelets: Kubelets | None
     ) -> None:
+        """`kubelets` are those that are played here, if any are."""
+        self.eyes = eyes
+        self._kubelets = kubelets
         self._bare = bare
-        self._eyes = eyes
         self._pods = pods
-        self._run = run
-        self._scheduler = scheduler
-        self._replicas = replicas
+        self._load = load
 
-    async def burst(self, prefix: str, count: int) -> Burst:
-        bodies, names = self._bodies(prefix, count)
-        took_s = await self._bare.create_all(self._pods, bodies, self._eyes.sent)
-        await self._eyes.wait_bound(names, _within_s(count))
-        begun_s = min(self._eyes.sent_s[name] for name in names)
-        ended_s = max(self._eyes.bound_s[name] for name in names)
-        latencies = self._eyes.latencies_us(names)
-        return Burst(count / took_s, count / (ended_s - begun_s), latencies)
+    async def burst(self, prefix: str, count: int) -> Done:
+        """All pods at once."""
+        bodies, names = self._bodies(prefix, count, self._load.scheduler)
+        took_s = await self._bare.create_all(self._pods, bodies, self.eyes.sent)
+        return await self._done(names, count / took_s)
 
-    async def steady(self, prefix: str, rate: int, seconds: float) -> list[int]:
-        """`rate` pods a second, evenly; latencies from sent to seen bound, µs, in order."""
-        bodies, names = self._bodies(prefix, max(1, round(rate * seconds)))
+    async def steady(self, prefix: str, rate: int, seconds: float) -> Done:
+        """`rate` pods a second, evenly."""
+        count = max(1, round(rate * seconds))
+        bodies, names = self._bodies(prefix, count, self._load.scheduler)
         begun_s = anyio.current_time()
         async with anyio.create_task_group() as sending:
             for number, body in enumerate(bodies):
                 await anyio.sleep_until(begun_s + number / rate)
                 sending.start_soon(self._create, body)
-        await self._eyes.wait_bound(names, _within_s(len(names)))
-        return self._eyes.latencies_us(names)
+        return await self._done(names, rate)
 
-    async def create(self, prefix: str, count: int, *, plain: bool) -> list[str]:
-        """Create pods and leave them pending; their names."""
-        bodies, names = self._bodies(prefix, count, plain=plain)
-        await self._bare.create_all(self._pods, bodies, self._eyes.sent)
-        early = sum(name in self._eyes.bound_s for name in names)
-        if early:
-            raise CliError(f"{early} pods were bound while nobody was to bind them")
-        return names
+    async def bare(self, prefix: str, count: int, first_stamp: int) -> Done:
+        """A client that decides nothing: it creates each pod and binds it, node after node."""
+        bodies, names = self._bodies(prefix, count, NOBODY)
+        load = self._load
+        bindings = e2e_pods.bindings(names, load.nodes, load.ask, load.replicas, first_stamp)
+        pairs = list(zip(bodies, bindings, strict=True))
+        await self._bare.create_and_bind_all(self._pods, pairs, self.eyes.sent)
+        return await self._done(names, 0.0)
 
-    async def bound(self, names: list[str]) -> float:
-        """Wait until pods that were left pending are bound; Bindings a second while they were."""
-        await self._eyes.wait_bound(names, _within_s(len(names)))
-        return self._eyes.bound_per_second(names)
+    def books(self) -> dict[str, int]:
+        """What went wrong by the books of the device plugins that are played here."""
+        return {} if self._kubelets is None else self._kubelets.counts()
 
-    async def bare(self, prefix: str, count: int, nodes: list[str]) -> float:
-        """Bindings a second that a client reaches which does nothing else."""
-        bodies, names = self._bodies(prefix, count, plain=True, scheduler="nobody")
-        await self._bare.create_all(self._pods, bodies)
-        bindings = [_binding(name, nodes[i % len(nodes)]) for i, name in enumerate(names)]
-        await self._bare.bind_all(self._pods, bindings)
-        await self._eyes.wait_bound(names, _within_s(count))
-        return self._eyes.bound_per_second(names)
-
-    async def delete(self, names: list[str]) -> None:
-        await self._bare.delete_all(self._pods, names)
+    async def _done(self, names: list[str], created_per_second: float) -> Done:
+        eyes = self.eyes
+        await eyes.wait_running(names, self._load.within_s(len(names)))
+        if eyes.double:
+            raise CliError(f"{eyes.double} pods were bound to one node and then to another")
+        return Done(
+            names,
+            created_per_second,
+            eyes.per_second(names, eyes.bound_s),
+            eyes.per_second(names, eyes.running_s),
+        )
 
     async def _create(self, body: Body) -> None:
-        self._eyes.sent(body.name)
+        self.eyes.sent(body.name)
         await self._bare.send("POST", self._pods, body.data, (201,))
 
-    def _bodies(
-        self, prefix: str, count: int, *, plain: bool = False, scheduler: str = ""
-    ) -> tuple[list[Body], list[str]]:
-        names = list(e2e_pods.names(prefix, count))
-        bodies = e2e_pods.pod_bodies(
-            names,
-            scheduler or self._scheduler,
-            self._run,
-            plain=plain,
-            replicas=self._replicas,
-        )
+    def _bodies(self, prefix: str, count: int, scheduler: str) -> tuple[list[Body], list[str]]:
+        load, names = self._load, list(e2e_pods.names(prefix, count))
+        bodies = e2e_pods.pod_bodies(names, scheduler, load.run, load.ask, load.replicas)
         return bodies, names
-
-
-def _binding(pod: str, node: str) -> Body:
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-    return Body(pod, msgspec.json.encode(body))
-
-
-def _within_s(count: int) -> float:
-    return WITHIN_S + count / SLOWEST_PER_S

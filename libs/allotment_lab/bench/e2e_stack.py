@@ -14,7 +14,6 @@ import anyio.to_thread
 from allotment.adapters.log.nats_server import NatsServer, NatsServerError
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
-from allotment_lab.bench import e2e_pods
 from allotment_lab.processes import CpuClock, peak_rss_mib
 from allotment_local.child import Child
 from allotment_local.home import tail
@@ -24,6 +23,7 @@ from allotment_local.specs import (
     KUBECONFIG,
     NATS,
     NATS_MONITOR,
+    NATS_NKEY,
     SCHEDULER_NAMES,
     ServiceSpec,
     default_services,
@@ -32,6 +32,8 @@ from allotment_local.state import ServiceState
 
 READY_WITHIN_S = 60.0
 STOP_S = 15.0
+HOME = "home"
+"""Where in its directory a local mode is."""
 QUIET_S = 0.5
 QUIET_PART = 0.25
 """Of one core, all processes together."""
@@ -80,19 +82,36 @@ class Stack:
 
 
 @asynccontextmanager
-async def local_mode(directory: Path, nodes: int, run: str) -> AsyncIterator[tuple[Stack, Path]]:
-    """Local mode with `nodes` fake nodes, as `allot up -d --no-inspector` starts it; and the
-    kubeconfig.
+async def local_mode(
+    directory: Path,
+    nodes_yaml: str,
+    policy_file: Path | None,
+    allocate_ms: int,
+    services: Sequence[ServiceSpec] | None = None,
+) -> AsyncIterator[tuple[Stack, Path]]:
+    """Local mode with these fake nodes, as `allot up -d --no-inspector` starts it, in a directory
+    of its own; its kubeconfig. With `services` it runs those and no others.
     """
-    home, file = directory / "home", anyio.Path(directory / "nodes.yaml")
-    await file.write_text(e2e_pods.nodes_yaml(nodes, run))
+    file = anyio.Path(directory / "nodes.yaml")
+    await file.parent.mkdir()
+    await file.write_text(nodes_yaml)
+    home = directory / HOME
     try:
         try:
-            found = await up(home, nodes_file=Path(file), detach=True, inspector=False, say=note)
+            found = await up(
+                home,
+                nodes_file=Path(file),
+                policy_file=policy_file,
+                allocate_ms=allocate_ms,
+                detach=True,
+                inspector=False,
+                services=services,
+                say=note,
+            )
             stack = Stack()
             stack.pids = {row["name"]: row["pid"] for row in found["services"]}
             addresses = {row["name"]: row["http"] for row in found["services"]}
-            stack.scorer_http = addresses["scorer"].removeprefix("http://")
+            stack.scorer_http = addresses.get("scorer", "").removeprefix("http://")
             yield stack, Path(found["kubeconfig"])
         finally:
             with anyio.CancelScope(shield=True):
@@ -102,16 +121,20 @@ async def local_mode(directory: Path, nodes: int, run: str) -> AsyncIterator[tup
 
 
 class Services:
-    """NATS and the four services beside an API server; a service starts when it is asked to."""
+    """NATS and the services beside an API server; a service starts when it is asked to."""
 
-    def __init__(self, directory: Path, kubeconfig: Path, scheduler: str) -> None:
+    def __init__(
+        self, directory: Path, kubeconfig: Path, scheduler: str, policy_file: Path | None
+    ) -> None:
         self.stack = Stack()
         self._directory = directory
         self._kubeconfig = kubeconfig
-        self._specs = {spec.name: spec for spec in default_services(None)}
-        watcher = self._specs["watcher"]
-        argv = (scheduler if word == SCHEDULER_NAMES else word for word in watcher.argv)
-        self._specs["watcher"] = ServiceSpec("watcher", tuple(argv))
+        self._specs = {spec.name: spec for spec in default_services(policy_file)}
+        for name, spec in self._specs.items():
+            named = (scheduler if word == SCHEDULER_NAMES else word for word in spec.argv)
+            # this nats-server lets everybody in: there are no keys
+            keyless = (word for word in named if word not in ("--nats-nkey", NATS_NKEY))
+            self._specs[name] = ServiceSpec(name, tuple(keyless))
         self._children: dict[str, Child] = {}
         self._nats = NatsServer(directory / "nats")
 
@@ -171,10 +194,9 @@ class Services:
         last = "\n".join(tail(Path(child.state.log)))
         raise CliError(f"{child.state.name} is not ready: {detail}\n{last}")
 
-    async def stop(self, name: str) -> None:
-        """End one service in order; it can be started again."""
-        await self._children.pop(name).stop(STOP_S)
-        del self.stack.pids[name]
+    @property
+    def nats_url(self) -> str:
+        return self._nats.url
 
     async def stop_all(self) -> None:
         """End all services; NATS stays."""

@@ -55,7 +55,7 @@ class _Facts(msgspec.Struct):
     events: tuple[_Seen | _Ended, ...]
 
 
-_decision = msgspec.json.Decoder(_Decision)
+decode_decision = msgspec.json.Decoder(_Decision).decode
 _facts = msgspec.json.Decoder(_Facts)
 
 
@@ -169,7 +169,7 @@ class Load:
         self._fact_records.clear()
 
     def _take(self, record: Record) -> None:
-        for cycle in _decision.decode(record.payload).events:
+        for cycle in decode_decision(record.payload).events:
             self.decisions.append(Landed(record.time_ns, cycle))
             self.placed += len(cycle.placements)
             self.refused += len(cycle.refusals)

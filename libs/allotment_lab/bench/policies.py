@@ -5,10 +5,14 @@ from pathlib import Path
 
 import click
 import msgspec
+import yaml
 
 from allotment.core.config.policy import PolicyError, parse
 from allotment.core.placement.policies import POLICIES
+from allotment_local.specs import DEFAULT_POLICY
 from allotment_proto.facts import Policy
+
+DEVICE_POLICY = "deviceshare.SchedulePolicy"
 
 
 class PolicyWord(click.ParamType[str]):
@@ -40,3 +44,18 @@ def policy_of(word: str, fail: Callable[[str], object] | None = None) -> Policy:
     if fail is not None:
         fail(message)
     raise ValueError(message)
+
+
+def file_of(word: str, directory: Path) -> Path:
+    """A scheduler configuration for services, of a word that was accepted: the file, or local
+    mode's own in which the device policy is that one, written into `directory`.
+    """
+    if word not in POLICIES:
+        return Path(word)
+    found = yaml.safe_load(DEFAULT_POLICY.read_text(encoding="utf-8"))
+    plugins = [plugin for tier in found["tiers"] for plugin in tier["plugins"]]
+    (deviceshare,) = (plugin for plugin in plugins if plugin["name"] == "deviceshare")
+    deviceshare["arguments"][DEVICE_POLICY] = word
+    written = directory / f"{word}.conf"
+    written.write_text(yaml.safe_dump(found, sort_keys=False), encoding="utf-8")
+    return written

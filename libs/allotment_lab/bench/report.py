@@ -43,6 +43,9 @@ SAME: dict[str, object] = {
     "groups": None,
     "pending": None,
     "queues": None,
+    "queue": "",
+    "ask": None,
+    "allocate_ms": None,
 }
 """Reports are of the same thing when these fields agree: what a field is where a line lacks it."""
 
