@@ -52,6 +52,7 @@ def happen(world: "World") -> None:
         (faults.card_ill, _card_flaps),
         (faults.plugin_restarted, _plugin_restarts),
         (faults.watch_lost, _watch_breaks),
+        (faults.forced * 0.2, _deleted_in_the_line),
     )
     for probability, action in chances:
         if dice.random() < probability:
@@ -333,6 +334,15 @@ def _card_flaps(world: "World") -> None:
     )
     world.say(f"api: cards of {fact.name} fall ill or recover")
     world.api.put_node(msgspec.structs.replace(fact, inventories=inventories))
+
+
+def _deleted_in_the_line(world: "World") -> None:
+    """By force, while its kubelet has not come to it: it is admitted all the same."""
+    waiting = [uid for uid in world.api.records if world.kubelets.is_waiting(uid)]
+    if waiting:
+        uid = world.dice.choice(waiting)
+        world.say(f"api: {uid} is deleted by force in the line")
+        world.api.delete_pod(uid)
 
 
 def _plugin_restarts(world: "World") -> None:

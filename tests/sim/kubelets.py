@@ -19,7 +19,9 @@ from tests.sim.auditor import require
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-ALLOCATE_MS = (0, 5, 40, 120)
+ALLOCATE_MS = (0, 5, 40, 150)
+LONG_MS = (150, 400, 1_000)
+"""Where pods are deleted by force: as long as it takes to bind another one meanwhile."""
 
 
 class Kubelets:
@@ -27,7 +29,7 @@ class Kubelets:
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self._allocate_ms = world.dice.choice(ALLOCATE_MS)
+        self._allocate_ms = world.dice.choice(LONG_MS if world.faults.forced else ALLOCATE_MS)
         self._lines: dict[str, deque[str]] = {}
         """The first one is being admitted."""
         self._missed: dict[str, list[str]] = {}

@@ -200,7 +200,7 @@ class World:
             self._tick(10)
             worked = [actor.step() for actor in self.actors]
             still = before == (self.log.last_seq, self.api.rv, len(self._post))
-            quiet = quiet + 1 if still and not any(worked) else 0
+            quiet = quiet + 1 if still and not self._post and not any(worked) else 0
             if quiet >= QUIET_ROUNDS:
                 return
         raise Broken("the world does not come to rest")
