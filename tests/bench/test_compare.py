@@ -1,5 +1,7 @@
 """Two runs are compared if they are of the same thing, and if the machine kept its speed."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -8,18 +10,20 @@ import msgspec
 import pytest
 
 from allotment_cli.errors import CliError
-from allotment_lab.bench import speed
 from allotment_lab.bench.core import CoreReport
 from allotment_lab.bench.gang import GangReport
 from allotment_lab.bench.report import UnsteadyError, find, holds_up, keep, publish, read
+from allotment_lab.bench.yardstick import LOOK_S, Looks, Yardstick, placements, records
 from allotment_lab.percentiles import percentile
 
+YARDSTICK = Yardstick("bare work", 2000.0)
 CORE = CoreReport(
     bench="core",
     nodes=10_000,
     shapes=16,
     cards_per_node=8,
     policy="binpack",
+    queue="default",
     seed=1,
     decisions=1,
     placed_percent=100,
@@ -27,7 +31,8 @@ CORE = CoreReport(
     rate_per_cpu_second=1000,
     p50_us=1,
     p99_us=1,
-    calibration_ns=100,
+    yardstick=YARDSTICK,
+    ratio_to_yardstick=0.5,
     versions={"numba": "none"},
 )
 GANG = GangReport(
@@ -44,7 +49,8 @@ GANG = GangReport(
     rate_per_cpu_second=1000,
     p50_us=1,
     p99_us=1,
-    calibration_ns=100,
+    yardstick=YARDSTICK,
+    ratio_to_yardstick=0.5,
 )
 
 
@@ -54,13 +60,6 @@ def kept(path: Path, report: CoreReport | GangReport, *without: str) -> Path:
         del facts[name]
     path.write_bytes(msgspec.json.encode(facts) + b"\n")
     return path
-
-
-@pytest.fixture(autouse=True)
-def _steady_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither this machine's speed nor what benches before this test saw of it decides here."""
-    monkeypatch.setattr(speed, "_turn_ns", lambda: 40.0)
-    speed.begin()
 
 
 @pytest.fixture
@@ -97,21 +96,32 @@ def test_that_one_run_had_compiled_loops_is_said(
 
 
 def test_no_verdict_where_the_machine_changed_its_speed(file: Path) -> None:
-    unsteady = msgspec.structs.replace(CORE, calibration_change_percent=200)
+    unsteady = msgspec.structs.replace(CORE, yardstick=YARDSTICK._replace(change_percent=200))
     with pytest.raises(UnsteadyError, match=r"speed changed during the run: .* 200 %"):
         holds_up(unsteady, kept(file, CORE))
     with pytest.raises(UnsteadyError, match="during the run kept in"):
         holds_up(CORE, kept(file, unsteady))
-    slow = msgspec.structs.replace(CORE, rate_per_cpu_second=500)
+
+
+def test_a_release_is_slower_by_its_ratio_to_the_yardstick_of_its_own_run(file: Path) -> None:
+    slow = msgspec.structs.replace(CORE, ratio_to_yardstick=0.25)
     assert not holds_up(slow, kept(file, CORE))
+    busy = msgspec.structs.replace(CORE, rate_per_cpu_second=500)
+    assert holds_up(busy, file), "the yardstick was as much slower as the work"
 
 
-def test_no_verdict_where_only_the_empty_loop_was_quicker(file: Path) -> None:
-    quick = msgspec.structs.replace(CORE, calibration_ns=CORE.calibration_ns / 3)
-    with pytest.raises(UnsteadyError, match="67 % slower by the empty loop"):
-        holds_up(quick, kept(file, CORE))
-    both = msgspec.structs.replace(quick, rate_per_cpu_second=CORE.rate_per_cpu_second * 0.9)
-    assert not holds_up(both, file)
+def test_reports_of_different_machines_are_not_compared(file: Path) -> None:
+    other = msgspec.structs.replace(CORE, machine={"cpu": "Z80", "cores": "1", "id": "abc"})
+    with pytest.raises(CliError, match=r"was measured on 1 × Z80 \(abc\), this run on "):
+        holds_up(CORE, kept(file, other))
+    with pytest.raises(CliError, match="a machine that the report does not name"):
+        holds_up(CORE, kept(file, CORE, "machine"))
+
+
+def test_what_was_measured_under_another_queue_or_policy_is_another_thing(file: Path) -> None:
+    for other in ({"queue": ""}, {"policy": "spread"}):
+        with pytest.raises(CliError, match="no report with"):
+            find(CORE, kept(file, msgspec.structs.replace(CORE, **other)))
 
 
 def test_other_versions_are_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +142,7 @@ def test_a_report_is_kept_on_a_line_of_its_own(file: Path) -> None:
 
 
 def test_a_run_is_not_compared_with_itself(file: Path) -> None:
-    fast = msgspec.structs.replace(CORE, rate_per_cpu_second=4000)
+    fast = msgspec.structs.replace(CORE, ratio_to_yardstick=2.0)
     out: dict[str, Any] = {"as_json": True, "save": file, "compare": kept(file, fast)}
     with pytest.raises(SystemExit) as raised:
         publish(CORE, "core", [], **out)
@@ -145,21 +155,26 @@ def test_a_report_that_cannot_be_kept_is_told(tmp_path: Path) -> None:
         keep(CORE, tmp_path)
 
 
-def test_a_quick_moment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of the short loops find the machine three times as fast."""
-    turns = iter([130.0, 40.0, 131.0, 129.0] * speed.LOOPS)
-    monkeypatch.setattr(speed, "_turn_ns", lambda: next(turns))
-    speed.begin()
-    assert 129 <= speed.calibrate_ns() <= 130
-    assert speed.change_percent() < 2
+def test_looks_are_held_against_each_other() -> None:
+    amounts = iter([10**9, 10**9, 10**10, 10**9])
+
+    def work() -> int:
+        spend_s = time.thread_time() + LOOK_S
+        while time.thread_time() < spend_s:
+            pass
+        return next(amounts)
+
+    looks = Looks("work", work)
+    looks.look()
+    taken = looks.taken()
+    assert taken.what == "work"
+    assert taken.change_percent > 500
+    assert taken.rate < 2 * 10**9 / LOOK_S, "the median, not the quickest"
 
 
-def test_looks_around_a_bench_are_held_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "_turn_ns", lambda: 40.0)
-    speed.begin()
-    monkeypatch.setattr(speed, "_turn_ns", lambda: 130.0)
-    assert speed.calibrate_ns() == 85
-    assert speed.change_percent() == 225
+@pytest.mark.parametrize("looks", [lambda: placements(20, 8, 4), records])
+def test_plain_work_has_a_rate(looks: Callable[[], Looks]) -> None:
+    assert looks().taken().rate > 0
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 99, 100, 101])

@@ -42,7 +42,8 @@ def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     assert (found["oversold"], found["misdelivered"]) == (0, 0)
     assert found["rate_per_cpu_second"] > 0
     assert found["pods_per_second_wall"] >= found["running_per_second_wall"] > 0
-    assert found["bare_per_second_wall"] > 0
+    assert found["yardstick"][1] > 0
+    assert found["ratio_to_yardstick"] > 0
     assert found["requests"]["POST pods/binding"] == 1
     assert found["requests_per_pod"] >= 1
     return found

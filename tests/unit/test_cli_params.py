@@ -34,8 +34,12 @@ def test_refused(arguments: list[str], why: str) -> None:
     [
         ("{", "truncated"),
         ('{"bench":"core"}', "missing required field `rate_per_cpu_second`"),
-        ('{"bench":"core","rate_per_cpu_second":"x","calibration_ns":1}', "got `str`"),
-        ('{"bench":"core","rate_per_cpu_second":0,"calibration_ns":1}', "must be above 0"),
+        ('{"bench":"core","rate_per_cpu_second":"x"}', "got `str`"),
+        ('{"bench":"core","rate_per_cpu_second":1}', "missing required field `yardstick`"),
+        (
+            '{"bench":"core","rate_per_cpu_second":0,"yardstick":["x",1],"ratio_to_yardstick":1}',
+            "must be above 0",
+        ),
     ],
 )
 def test_a_file_that_holds_no_reports(line: str, why: str, tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ import msgspec
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import Outcome, run_cycle
-from allotment.core.placement.evaluator import Ranker
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.valued import Valued
 from allotment.core.placement.rules.predicates import fits
+from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import (
     Decided,
     Event,
@@ -29,6 +30,7 @@ from allotment_proto.events import (
     PodGone,
     PodObserved,
     PolicyLoaded,
+    QueueObserved,
 )
 from allotment_proto.facts import (
     CardFact,
@@ -51,6 +53,7 @@ MODELS = (
 WORDS = ("A100", "L40S", "T4", "H100")
 FILL = 0.66
 CARDS = 8
+DEFAULT_QUEUE = "default"
 MISSES_MAX = 10_000
 DRAWN_AT_A_TIME = 256
 DEVICES = ("hami-core", "mig", "ascend")
@@ -147,6 +150,11 @@ def node_fact(
     )
 
 
+def queue_fact() -> QueueObserved:
+    """The queue that pods without one are in."""
+    return QueueObserved(uid="queue-default", name=DEFAULT_QUEUE, rv=1)
+
+
 class Churn:
     """A filled cluster, and the steps that follow."""
 
@@ -160,9 +168,11 @@ class Churn:
         cards_per_node: int = CARDS,
         devices: str = DEVICES[0],
         is_each_its_own: bool = False,
+        has_queue: bool = False,
     ) -> None:
         """The policy's mix is told as an event, as services learn it. With `is_each_its_own` no two
-        pods have an equal request.
+        pods have an equal request. With `has_queue` there is a queue `default`, so that decisions
+        are made by rounds over queues.
         """
         self.state = ClusterState()
         self._is_each_its_own = is_each_its_own
@@ -178,6 +188,8 @@ class Churn:
         self._apply(PolicyLoaded(policy=filling, source="bench", text_sha256=""))
         for number in range(nodes):
             self._apply(node_fact(number, random, cards_per_node, devices))
+        if has_queue:
+            self._apply(queue_fact())
         self._fill()
         if filling != policy:
             self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))
@@ -211,9 +223,12 @@ class Churn:
         self._running.append(uid)
         return True
 
-    def decider(self, ranker: Ranker) -> Callable[[str], Outcome]:
-        """One cycle for one pod."""
-        return lambda uid: run_cycle(self.state, (uid,), ranker)
+    def decider(self, ranker: WholeRanker) -> Callable[[str], Outcome]:
+        """One cycle for one pod; while there are queues, one round."""
+        if not self.state.is_batched:
+            return lambda uid: run_cycle(self.state, (uid,), ranker)
+        rounds = Rounds(self.state)
+        return lambda uid: rounds.run((uid,), ranker)
 
     def _apply(self, event: Event) -> None:
         apply(self.state, event, self.state.seq + 1)

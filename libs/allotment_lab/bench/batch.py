@@ -14,6 +14,7 @@ from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_filter.groups import Groups
 from allotment_lab.bench.report import Report, peak_rss_mib, publish, reporting
+from allotment_lab.bench.yardstick import placements
 from allotment_lab.percentiles import percentile
 
 PLAIN_CYCLES_MAX = 5
@@ -117,6 +118,7 @@ def batch(
     turn_over(crowd, readers)
     freeze_heap()
     before = readers.opened
+    looks = placements(nodes, CARDS, shapes=1)
     measured = [turn_over(crowd, readers) for _ in range(cycles)]
     opened = (readers.opened - before) / cycles
     plain = [
@@ -126,6 +128,7 @@ def batch(
     hopeless = [in_vain(crowd, readers) for _ in range(cycles)]
     ordered = sorted(cycle.us for cycle in measured)
     mean_us = sum(ordered) / cycles
+    yardstick = looks.taken()
     report = BatchReport(
         bench="batch",
         nodes=nodes,
@@ -147,6 +150,8 @@ def batch(
         opened=round(opened, 1),
         hopeless_us=percentile(sorted(hopeless), 50),
         rss_mib={"core": peak_rss_mib()},
+        yardstick=yardstick,
+        ratio_to_yardstick=round(1e6 / mean_us / yardstick.rate, 5),
     )
     title = f"batch: {groups} groups of {size} run, {pending} wait, {queues} queues, {nodes} nodes"
     publish(report, title, _rows(report), **out)
@@ -186,7 +191,6 @@ def _rows(report: BatchReport) -> list[tuple[str, str]]:
         ("groups looked at a cycle", f"{report.opened:,}"),
         ("hopeless gang, arrival to refusal", _ms(report.hopeless_us)),
         ("memory, peak", f"{report.rss_mib['core']} MiB"),
-        ("one turn of an empty loop", f"{report.calibration_ns} ns"),
     ]
 
 

@@ -13,11 +13,10 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.placement.evaluator import REQUESTS_MAX, Evaluator
 from allotment.core.placement.policies.learning import learn
-from allotment.testing.churn import DEVICES, Churn, shapes
+from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, Churn, shapes
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
-from allotment_lab.bench import speed
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.report import (
     Report,
@@ -26,6 +25,7 @@ from allotment_lab.bench.report import (
     reporting,
     settle,
 )
+from allotment_lab.bench.yardstick import Yardstick, placements
 from allotment_lab.percentiles import percentile
 from allotment_proto.facts import PodRequest, Policy
 
@@ -34,7 +34,8 @@ WARM_UP_PER_SHAPE = 20
 """So many decisions a shape go before: the first of each looks at every node, once."""
 DEFAULT_SHAPES = 16
 STEPS_AT_A_TIME = 8
-"""One decision of so many is timed by itself: the clocks cost a twentieth of a decision."""
+"""One decision of so many is timed by itself: the clocks cost a twentieth of a decision that is no
+round over queues."""
 CARD_MIB = 81_920
 """The usual card of the bench's clusters, for what a request is worth."""
 
@@ -45,6 +46,8 @@ class CoreReport(Report, frozen=True, kw_only=True):
     cards_per_node: int
     devices: str = DEVICES[0]
     policy: str
+    queue: str
+    """The queue of all pods; empty: there are no queues."""
     seed: int
     decisions: int
     placed_percent: float
@@ -80,6 +83,12 @@ class _Run(msgspec.Struct, frozen=True):
     help="Shares, MIG instances cut on demand, or Ascend templates.",
 )
 @click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
+@click.option(
+    "--queue/--no-queue",
+    default=True,
+    show_default=True,
+    help="All pods are in a queue `default`, as in every cluster with Volcano's definitions.",
+)
 @click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 600))
 @click.option("--seed", default=1, show_default=True)
 @reporting
@@ -89,6 +98,7 @@ def core(
     cards: int,
     devices: str,
     policy: str,
+    queue: bool,
     seconds: float,
     seed: int,
     **out: Any,
@@ -108,15 +118,16 @@ def core(
         cards_per_node=cards,
         devices=devices,
         is_each_its_own=shape_count == 0,
+        has_queue=queue,
     )
     settle()
     board = Board(churn.state)
     cold_us = _first_rankings_us(board, wanted)
     decide = churn.decider(board)
     _run(churn, decide, seconds / 5, WARM_UP_PER_SHAPE * shape_count)
-    speed.look()
-    measured = _run(churn, decide, seconds)
-    speed.look()
+    looks = placements(nodes, cards, shape_count or DEFAULT_SHAPES)
+    measured = _run(churn, decide, seconds, at_a_time=1 if queue else STEPS_AT_A_TIME)
+    yardstick = looks.taken()
     note("asking every node …")
     oracle = _run(churn, _every_node(churn), seconds / 5, at_a_time=1)
     if measured.placed < PLACED_MIN * measured.decisions:
@@ -124,10 +135,22 @@ def core(
             f"only {measured.placed} of {measured.decisions} pods found a place: this would "
             "measure refusals; take fewer shapes or more nodes"
         )
-    report = _report(measured, oracle, cold_us, nodes, shape_count, cards, devices, policy, seed)
+    report = _report(
+        measured,
+        oracle,
+        yardstick,
+        cold_us,
+        nodes=nodes,
+        shapes=shape_count,
+        cards_per_node=cards,
+        devices=devices,
+        policy=policy,
+        queue=DEFAULT_QUEUE if queue else "",
+        seed=seed,
+    )
     title = (
         f"core: {nodes} nodes × {cards} cards ({devices}), "
-        f"{shape_count or 'all different'} shapes, {policy}"
+        f"{shape_count or 'all different'} shapes, {policy}, queue {report.queue or 'none'}"
     )
     publish(report, title, _rows(report), **out)
 
@@ -182,25 +205,13 @@ def _run(
 
 
 def _report(
-    run: _Run,
-    oracle: _Run,
-    cold_us: float,
-    nodes: int,
-    shape_count: int,
-    cards: int,
-    devices: str,
-    policy: str,
-    seed: int,
+    run: _Run, oracle: _Run, yardstick: Yardstick, cold_us: float, **plan: Any
 ) -> CoreReport:
     decide_us = sum(run.latencies_us) / len(run.latencies_us)
     rate, oracle_rate = run.decisions / run.seconds, oracle.decisions / oracle.seconds
     return CoreReport(
         bench="core",
-        nodes=nodes,
-        shapes=shape_count,
-        cards_per_node=cards,
-        devices=devices,
-        policy=policy,
+        **plan,
         decisions=run.decisions,
         placed_percent=round(100 * run.placed / run.decisions, 1),
         rate_per_cpu_second=round(rate),
@@ -214,7 +225,8 @@ def _report(
             "fold and load": round(1e6 * run.seconds / run.decisions - decide_us, 1),
         },
         rss_mib={"core": peak_rss_mib()},
-        seed=seed,
+        yardstick=yardstick,
+        ratio_to_yardstick=round(rate / yardstick.rate, 3),
     )
 
 
@@ -228,5 +240,4 @@ def _rows(report: CoreReport) -> list[tuple[str, str]]:
         ("of this: decide, fold and load", " µs, ".join(map(str, report.cpu_us.values())) + " µs"),
         ("placed", f"{report.placed_percent} % of {report.decisions:,}"),
         ("memory, peak", f"{report.rss_mib['core']} MiB"),
-        ("one turn of an empty loop", f"{report.calibration_ns} ns"),
     ]

@@ -21,6 +21,7 @@ from allotment_lab.bench.report import (
     reporting,
     settle,
 )
+from allotment_lab.bench.yardstick import placements
 from allotment_lab.percentiles import percentile
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import DeviceRequest, PodRequest, Selection
@@ -73,6 +74,7 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
         raise CliError(f"only {first.together} of {size} pods fit together: take more nodes")
     board.undo(0)
     late = [*pods[:-1], *_pods(1, _taken_by_then(churn, first.placements[0]), "last")]
+    looks = placements(nodes, cards=8, shapes=1)
     placed, undone = [], []
     for _ in range(gangs):
         placed.append(_timed(lambda: _expect(Whole, pods, board)))
@@ -82,6 +84,7 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
     board.end()
     oracle_us = _oracle_us(churn, pods[:ORACLE_PODS_MAX])
     per_pod_us = sum(placed) / gangs / size
+    yardstick = looks.taken()
     report = GangReport(
         bench="gang",
         nodes=nodes,
@@ -99,6 +102,8 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
         failed_us=percentile(sorted(failed), 50),
         hopeless_us=percentile(sorted(refused), 50),
         rss_mib={"core": peak_rss_mib()},
+        yardstick=yardstick,
+        ratio_to_yardstick=round(1e6 / per_pod_us / yardstick.rate, 3),
     )
     publish(report, f"gang: {size} pods × {cards} cards, {nodes} nodes", _rows(report), **out)
 
@@ -178,7 +183,6 @@ def _rows(report: GangReport) -> list[tuple[str, str]]:
         ("tried, failed at the last pod, given back", _ms(report.failed_us)),
         ("hopeless, refused without a trial", _ms(report.hopeless_us)),
         ("memory, peak", f"{report.rss_mib['core']} MiB"),
-        ("one turn of an empty loop", f"{report.calibration_ns} ns"),
     ]
 
 

@@ -16,16 +16,19 @@ from typing import Any, NamedTuple
 import anyio
 import anyio.abc
 import click
+import msgspec
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
-from allotment.testing.churn import node_fact, shapes
+from allotment.testing.churn import DEFAULT_QUEUE, node_fact, queue_fact, shapes
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
 from allotment_lab.bench.pipeline_load import Landed, Load, write_at_once
+from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.report import Report, publish, reporting, versions
+from allotment_lab.bench.yardstick import Yardstick
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,
@@ -37,13 +40,13 @@ from allotment_lab.processes import (
     services,
 )
 from allotment_proto.events import Event, PolicyLoaded
-from allotment_proto.facts import Policy
 
 PLACED_MIN = 0.95
 SILENCE_S = 60.0
 SINGLES_GAP_S = 0.02
 TICK_S = 0.01
 WARM_UP_ROUNDS = 4
+BARE_CLIENT = "a bare client that writes pods into a log and reads them back"
 STAGES = ("filter", "scorer", "binder")
 
 
@@ -55,6 +58,9 @@ class PipelineReport(Report, frozen=True, kw_only=True):
     """
 
     cards_per_node: int
+    policy: str
+    queue: str
+    """The queue of all pods; empty: there are no queues."""
     pods: int
     seed: int
     placed_percent: float
@@ -86,6 +92,8 @@ class Plan(NamedTuple):
     seconds: float
     live: int | None
     batch_max: int | None
+    policy: str
+    queue: bool
     seed: int
 
 
@@ -116,6 +124,13 @@ class _Burst(NamedTuple):
     help="Pods that run; the oldest end as others are placed. By default one a node.",
 )
 @click.option("--batch-max", type=click.IntRange(1), help="The filter's setting.")
+@click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
+@click.option(
+    "--queue/--no-queue",
+    default=True,
+    show_default=True,
+    help="All pods are in a queue `default`, as in every cluster with Volcano's definitions.",
+)
 @click.option("--seed", default=1, show_default=True)
 @reporting
 def pipeline(as_json: bool, save: Path | None, compare: Path | None, **plan: Any) -> None:
@@ -123,13 +138,49 @@ def pipeline(as_json: bool, save: Path | None, compare: Path | None, **plan: Any
     planned = Plan(**plan)
     with tempfile.TemporaryDirectory(prefix="allot-bench-") as directory:
         report = run(_measure, planned, Path(directory))
-    title = f"pipeline: {report.nodes} nodes × 8 cards, {report.shapes} shapes, {report.pods} pods"
+    title = (
+        f"pipeline: {report.nodes} nodes × 8 cards, {report.shapes} shapes, {report.pods} pods, "
+        f"policy {report.policy}, queue {report.queue or 'none'}"
+    )
     publish(report, title, _rows(report), as_json=as_json, save=save, compare=compare)
 
 
 async def _measure(plan: Plan, directory: Path) -> PipelineReport:
+    note(f"the bare client of a log: {plan.pods} pods …")
+    before = await _bare(plan, directory / "bare-a")
     async with nats_server(directory / "nats") as server:
-        return await _with_server(plan, directory, server)
+        report = await _with_server(plan, directory, server)
+    rates = (before, await _bare(plan, directory / "bare-b"))
+    bare = sum(rates) / len(rates)
+    apart = round(100 * (max(rates) / min(rates) - 1), 1)
+    return msgspec.structs.replace(
+        report,
+        yardstick=Yardstick(BARE_CLIENT, round(bare, 1), apart),
+        ratio_to_yardstick=round(report.pods_per_second_wall / bare, 3),
+    )
+
+
+async def _bare(plan: Plan, directory: Path) -> float:
+    """Pods a second (wall) of a client that decides nothing: their facts are put into a log of its
+    own as the load puts them, and read back.
+    """
+    random = Random(plan.seed)
+    async with (
+        nats_server(directory) as server,
+        connect(server.url, "bench") as connection,
+        anyio.create_task_group() as group,
+    ):
+        log = await JetStreamLog.open(connection, monitor_url=server.monitor_url)
+        load = Load(log, shapes(plan.shapes, random), plan.live or plan.nodes, random)
+        group.start_soon(load.write)
+        group.start_soon(load.follow, await log.last_seq())
+        requests = load.pick(plan.pods)
+        start = anyio.current_time()
+        load.arrive(requests)
+        await load.written(SILENCE_S)
+        took_s = anyio.current_time() - start
+        group.cancel_scope.cancel()
+    return plan.pods / took_s
 
 
 async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> PipelineReport:
@@ -151,7 +202,9 @@ async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> Pipel
 
 
 def _cluster(plan: Plan, random: Random) -> Iterator[Event]:
-    yield PolicyLoaded(policy=Policy(), source="bench", text_sha256="")
+    yield PolicyLoaded(policy=policy_of(plan.policy), source="bench", text_sha256="")
+    if plan.queue:
+        yield queue_fact()
     for number in range(plan.nodes):
         yield node_fact(number, random)
 
@@ -206,6 +259,10 @@ async def _run(
         nodes=plan.nodes,
         shapes=plan.shapes,
         cards_per_node=8,
+        policy=plan.policy,
+        queue=DEFAULT_QUEUE if plan.queue else "",
+        yardstick=Yardstick(BARE_CLIENT, 0.0),
+        ratio_to_yardstick=0.0,
         pods=plan.pods,
         seed=plan.seed,
         placed_percent=round(100 * load.placed / (load.placed + load.refused), 2),
@@ -273,7 +330,6 @@ def _rows(report: PipelineReport) -> list[tuple[str, str]]:
         (f"at {report.steady_rate}/s: batch p50", str(report.steady_batch_p50)),
         ("placed", f"{report.placed_percent} %"),
         ("memory, peak, MiB", _shown(report.rss_mib)),
-        ("one turn of an empty loop", f"{report.calibration_ns} ns"),
     ]
 
 

@@ -135,6 +135,20 @@ class Load:
                     f"no decision for {timeout_s:.0f} s: {answered} of {self._pods} pods decided"
                 )
 
+    async def written(self, timeout_s: float) -> None:
+        """Wait until every pod so far was read back. Raises CliError if nothing moves any more."""
+        known = looked_at = 0
+        while True:
+            for record in self._fact_records[looked_at:]:
+                known += len(_facts.decode(record.payload).events)
+            looked_at = len(self._fact_records)
+            if known >= self._pods:
+                return
+            with anyio.move_on_after(timeout_s) as silence:
+                await self._turn.wait()
+            if silence.cancelled_caught:
+                raise CliError(f"only {known} of {self._pods} pods came back from the log")
+
     def latencies_us(self) -> list[float]:
         """Each decided pod's time from its fact to its decision, both as the log dates them."""
         seen_ns = self._fact_times_ns()

@@ -29,12 +29,12 @@ from allotment_lab.bench.replay_roads import (
     timed,
 )
 from allotment_lab.bench.report import (
-    REFERENCE_NS,
     Report,
     peak_rss_mib,
     publish,
     reporting,
 )
+from allotment_lab.bench.yardstick import records
 from allotment_lab.percentiles import percentile
 
 MIB = 1 << 20
@@ -63,16 +63,13 @@ class ReplayReport(Report, frozen=True, kw_only=True):
     allocations_per_cpu_second: int
     fold_events_per_cpu_second: int
     journal_allocations_per_cpu_second: int
-    journal_allocations_per_cpu_second_at_reference: int
     journal_objects_allocations_per_cpu_second: int
-    journal_objects_allocations_per_cpu_second_at_reference: int
     journal_segments: int
     journal_mib: float
     journal_write_percent: float
     tail_events: int
     start_seconds: float
     start_with_snapshot_seconds: float
-    start_with_snapshot_seconds_at_reference: float
     snapshot_mib: float
     snapshot_write_seconds: float
     state_sha256: str
@@ -102,7 +99,9 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
     note("folding …")
     reading_s = decoded(entries)
     latencies_us: list[float] = []
-    fold, state = timed(lambda: folded(None, entries, 0, latencies_us))
+    looks = records()
+    fold_s, state = timed(lambda: folded(None, entries, 0, latencies_us))
+    looks.look()
     latencies_us.sort()
     if wrong := check(state):
         raise CliError(f"the fold's books do not balance: {wrong[0]}")
@@ -124,23 +123,23 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
         restart = anyio.run(restarted, Path(directory), entries, len(before), kept.image)
     if not restart.digest == digest == kept.digest:
         raise CliError("a start from a snapshot and one from nothing ended in different states")
-    journal_s = journal.books.seconds
-    objects_s = journal_s + journal.objects.seconds
-    slow = (fold.loop_ns + restart.start.loop_ns) / 2 / REFERENCE_NS
-    slow_journal = (journal.books.loop_ns + journal.objects.loop_ns) / 2 / REFERENCE_NS
+    journal_s = journal.books
+    objects_s = journal_s + journal.objects
+    yardstick = looks.taken()
+    rate = changes / fold_s
     report = ReplayReport(
         bench="replay",
         nodes=nodes,
         shapes=16,
         seed=seed,
-        rate_per_cpu_second=round(changes / fold.seconds),
-        ratio_to_oracle=round(fold.seconds / journal_s, 2),
+        rate_per_cpu_second=round(rate),
+        ratio_to_oracle=round(fold_s / journal_s, 2),
         p50_us=percentile(latencies_us, 50),
         p99_us=percentile(latencies_us, 99),
         cpu_us={
             name: round(seconds * 1e6 / made.events, 2)
             for name, seconds in (
-                ("fold per event", fold.seconds),
+                ("fold per event", fold_s),
                 ("fold decode per event", reading_s),
                 ("journal per event", journal_s),
                 ("journal with objects per event", objects_s),
@@ -148,32 +147,24 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
             )
         },
         rss_mib={"bench": peak_rss_mib()},
-        calibration_ns=round(slow * REFERENCE_NS, 1),
+        yardstick=yardstick,
+        ratio_to_yardstick=round(rate / yardstick.rate, 3),
         events=made.events,
         records=len(entries),
         log_mib=sum(len(entry.payload) for entry in entries) // MIB,
         live_pods=made.placed - made.gone,
         allocations=made.placed,
         releases=made.gone,
-        allocations_per_cpu_second=round(made.placed / fold.seconds),
-        fold_events_per_cpu_second=round(made.events / fold.seconds),
+        allocations_per_cpu_second=round(made.placed / fold_s),
+        fold_events_per_cpu_second=round(made.events / fold_s),
         journal_allocations_per_cpu_second=round(made.placed / journal_s),
-        journal_allocations_per_cpu_second_at_reference=round(
-            made.placed / journal_s * slow_journal
-        ),
         journal_objects_allocations_per_cpu_second=round(made.placed / objects_s),
-        journal_objects_allocations_per_cpu_second_at_reference=round(
-            made.placed / objects_s * slow_journal
-        ),
         journal_segments=len(kept.segments),
         journal_mib=round(sum(map(len, kept.segments)) / MIB, 1),
-        journal_write_percent=round(100 * kept.journal_seconds / fold.seconds, 1),
+        journal_write_percent=round(100 * kept.journal_seconds / fold_s, 1),
         tail_events=sum(entry.events for entry in entries[len(before) :]),
-        start_seconds=round(fold.seconds, 2),
-        start_with_snapshot_seconds=round(restart.start.seconds, 2),
-        start_with_snapshot_seconds_at_reference=round(
-            restart.start.seconds * REFERENCE_NS / restart.start.loop_ns, 2
-        ),
+        start_seconds=round(fold_s, 2),
+        start_with_snapshot_seconds=round(restart.start, 2),
         snapshot_mib=round(len(kept.image) / MIB, 1),
         snapshot_write_seconds=round(kept.image_seconds, 2),
         state_sha256=digest,
@@ -183,21 +174,12 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
 
 
 def _rows(report: ReplayReport) -> list[tuple[str, str]]:
-    reference = f"where a loop's turn takes {REFERENCE_NS:.0f} ns"
     return [
         ("log", f"{report.records:,} records, {report.log_mib:,} MiB"),
         ("journal: allocations per CPU-second", f"{report.journal_allocations_per_cpu_second:,}"),
         (
-            f"the same {reference}",
-            f"{report.journal_allocations_per_cpu_second_at_reference:,}",
-        ),
-        (
             "journal, holders and cards as objects",
             f"{report.journal_objects_allocations_per_cpu_second:,}",
-        ),
-        (
-            f"the same {reference}",
-            f"{report.journal_objects_allocations_per_cpu_second_at_reference:,}",
         ),
         (
             "journal on disk",
@@ -217,8 +199,6 @@ def _rows(report: ReplayReport) -> list[tuple[str, str]]:
             f"start with one, {report.tail_events:,} events behind",
             f"{report.start_with_snapshot_seconds} CPU-s",
         ),
-        (f"the same {reference}", f"{report.start_with_snapshot_seconds_at_reference} CPU-s"),
         ("snapshot", f"{report.snapshot_mib} MiB, {report.snapshot_write_seconds} CPU-s to encode"),
         ("memory, peak", f"{report.rss_mib['bench']:,} MiB"),
-        ("one turn of an empty loop, meanwhile", f"{report.calibration_ns} ns"),
     ]

@@ -21,7 +21,6 @@ from allotment.core.replay import journal
 from allotment.core.replay.picture import Picture
 from allotment.testing.long_log import Entry
 from allotment_cli.errors import CliError
-from allotment_lab.bench.speed import look
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 
@@ -31,21 +30,15 @@ SEGMENT_EVENTS = 200_000
 T = TypeVar("T")
 
 
-class Timed(NamedTuple):
-    """CPU seconds, and the time of an empty loop's turn just before and after."""
-
-    seconds: float
-    loop_ns: float
-
-
-def timed(work: Callable[[], T]) -> tuple[Timed, T]:
-    loop, start = look(), time.process_time()
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """CPU seconds of some work without the garbage collector, and what came out."""
+    start = time.process_time()
     gc.disable()
     try:
         result = work()
     finally:
         gc.enable()
-    return Timed(time.process_time() - start, (loop + look()) / 2), result
+    return time.process_time() - start, result
 
 
 def decoded(entries: Sequence[Entry]) -> float:
@@ -115,8 +108,8 @@ class FromJournal(NamedTuple):
     """The journal's road, in two parts: every amount in arrays; then every holder and card as an
     object with its name."""
 
-    books: Timed
-    objects: Timed
+    books: float
+    objects: float
     picture: Picture
 
 
@@ -125,12 +118,12 @@ async def from_journal(directory: Path, segments: Sequence[bytes], changes: int)
     store = SegmentDirectory(directory, log_identity=LOG)
     for segment in segments:
         await store.save(journal.decode(segment))
-    loop, start = look(), time.process_time()
+    start = time.process_time()
     gc.disable()
     whole = await store.load(sys.maxsize)
     balance = whole.books()
     gc.enable()
-    took = Timed(time.process_time() - start, (loop + look()) / 2)
+    took = time.process_time() - start
     if len(whole.entries) != changes:
         raise CliError(
             f"{changes} bookings and releases, but {len(whole.entries)} in the journal: "
@@ -141,7 +134,7 @@ async def from_journal(directory: Path, segments: Sequence[bytes], changes: int)
 
 
 class Restart(NamedTuple):
-    start: Timed
+    start: float
     digest: str
 
 
@@ -153,7 +146,7 @@ async def restarted(directory: Path, entries: Sequence[Entry], cut: int, image: 
         return hashlib.sha256(entries[seq - 1].payload).hexdigest()
 
     await store.save(cut, image, await digest_at(cut))
-    loop, start = look(), time.process_time()
+    start = time.process_time()
     gc.disable()
     found = await store.load(len(entries), digest_at)
     if found is None:
@@ -161,7 +154,7 @@ async def restarted(directory: Path, entries: Sequence[Entry], cut: int, image: 
     started = folded(snapshot.decode(found[1]), entries, found[0])
     wrong = check(started)
     gc.enable()
-    took = Timed(time.process_time() - start, (loop + look()) / 2)
+    took = time.process_time() - start
     if wrong:
         raise CliError(f"the books of a start from a snapshot do not balance: {wrong[0]}")
     digest = hashlib.sha256(snapshot.encode(started)).hexdigest()

@@ -1,12 +1,11 @@
 """What every bench reports, how it is printed, and how it is compared with an earlier run.
 
 A report is one flat JSON object on one line. Times are CPU time unless a field says `wall`, since a
-busy machine stretches the wall clock. `calibration_ns` is the time of one turn of an empty loop on
-this machine in this run: two reports are compared by rate × calibration, so that a slow or a busy
-machine does not look like a slow release.
+busy machine stretches the wall clock. Two reports of one machine are compared by the ratio to the
+yardstick of their own run, so that a busy machine does not look like a slow release; reports of
+different machines are not compared.
 """
 
-import functools
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +22,9 @@ from allotment.testing.churn import DEVICES
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
 from allotment_cli.params import can_be_written
-from allotment_lab.bench import speed
+from allotment_lab.bench.machine import this_machine, words
+from allotment_lab.bench.yardstick import CHANGE_PERCENT_MAX, Yardstick
 
-REFERENCE_NS = 30.0
-"""An empty loop's turn on the machine that the goals are stated for."""
 NO_NUMBA = "none"
 SLOWER_PERCENT = 20
 SAME: dict[str, object] = {
@@ -95,9 +93,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time per unit of work by stage or process, µs."""
     rss_mib: dict[str, int] = {}
     """Peak resident memory by process, MiB."""
-    calibration_ns: float = msgspec.field(default_factory=speed.calibrate_ns)
-    calibration_change_percent: float = 0.0
-    """How far apart the looks at the machine's speed are that were taken around the bench."""
+    yardstick: Yardstick
+    """Plain work of the same kind in the same run."""
+    ratio_to_yardstick: float
+    machine: dict[str, str] = msgspec.field(default_factory=this_machine)
     versions: dict[str, str] = msgspec.field(default_factory=versions)
 
 
@@ -114,22 +113,14 @@ def peak_rss_mib() -> int:
 
 
 def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--json`, `--save` and `--compare` to a bench, which then passes them to `publish`.
-
-    The first look at the machine's speed is taken before the bench begins.
-    """
-
-    @functools.wraps(command)
-    def begun(*args: Any, **options: Any) -> Any:
-        speed.begin()
-        return command(*args, **options)
-
+    """Add `--json`, `--save` and `--compare` to a bench, which then passes them to `publish`."""
     for option in (
         click.option(
             "--compare",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             callback=_can_be_compared,
-            help="Compare with the same bench in FILE; exit 1 if it was over 20 % faster there.",
+            help="Compare with the same bench in FILE, measured on this machine; exit 1 if it was"
+            " over 20 % faster there.",
         ),
         click.option(
             "--save",
@@ -139,8 +130,8 @@ def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--json", "as_json", is_flag=True, help="One JSON object on one line."),
     ):
-        begun = option(begun)
-    return begun
+        command = option(command)
+    return command
 
 
 def publish(
@@ -157,13 +148,19 @@ def publish(
     Exits with 1 if the earlier one was more than `SLOWER_PERCENT` faster. Raises CliError if that
     cannot be told.
     """
-    change_percent = speed.change_percent()
-    report = msgspec.structs.replace(report, calibration_change_percent=change_percent)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())
     else:
         said = msgspec.to_builtins(report)
-        shown = [*rows, ("compiled loops", compiler(said)), ("versions", made_of(said))]
+        yardstick = report.yardstick
+        shown = [
+            *rows,
+            (f"yardstick: {yardstick.what}", f"{yardstick.rate:,} a second"),
+            ("ratio to the yardstick", f"{report.ratio_to_yardstick:,}"),
+            ("compiled loops", compiler(said)),
+            ("versions", made_of(said)),
+            ("machine", words(report.machine)),
+        ]
         emit([title, *table(["FIGURE", "VALUE"], [list(row) for row in shown], right=["VALUE"])])
     try:
         is_held_up = compare is None or holds_up(report, compare)
@@ -197,35 +194,34 @@ def holds_up(report: Report, path: Path) -> bool:
     """
     earlier = find(report, path)
     mine = msgspec.to_builtins(report)
-    for said, run in ((mine, "the run"), (earlier, f"the run kept in {path}")):
-        if (percent := said.get("calibration_change_percent", 0)) > speed.CHANGE_PERCENT_MAX:
+    if (theirs := earlier.get("machine", {})) != report.machine:
+        raise CliError(
+            f"{path} was measured on {words(theirs)}, this run on {words(report.machine)}",
+            "compare with a run of this machine: --save FILE makes one",
+        )
+    then_yardstick = msgspec.convert(earlier["yardstick"], Yardstick)
+    for yardstick, run in (
+        (report.yardstick, "the run"),
+        (then_yardstick, f"the run kept in {path}"),
+    ):
+        if yardstick.change_percent > CHANGE_PERCENT_MAX:
             raise UnsteadyError(
-                f"the machine's speed changed during {run}: an empty loop's turn took "
-                f"{percent:.0f} % longer at one time than at another",
+                f"the machine's speed changed during {run}: its yardstick was "
+                f"{yardstick.change_percent:.0f} % faster at one time than at another",
                 "measure again, when the machine is steady",
             )
     if compiler(mine) != compiler(earlier):
         note(f"compiled loops differ: {compiler(mine)} now, {compiler(earlier)} then")
     if made_of(mine) != made_of(earlier):
         note(f"versions differ: {made_of(mine)} now, {made_of(earlier)} then")
-    now = report.rate_per_cpu_second * report.calibration_ns
-    then: float = earlier["rate_per_cpu_second"] * earlier["calibration_ns"]
+    then: float = earlier["ratio_to_yardstick"]
+    now = report.ratio_to_yardstick
     change = 100 * (now / then - 1)
-    is_slower = change <= -SLOWER_PERCENT
-    if is_slower and report.rate_per_cpu_second >= earlier["rate_per_cpu_second"]:
-        raise UnsteadyError(
-            f"{report.rate_per_cpu_second:,.0f} /CPU-s now and "
-            f"{earlier['rate_per_cpu_second']:,.0f} in {path} would be {-change:.0f} % slower by "
-            f"the empty loop, which alone was quicker now: {report.calibration_ns} ns a turn, "
-            f"{earlier['calibration_ns']} then",
-            "measure again, or compare with a run of a machine that is more like this one",
-        )
     note(
-        f"against {path}: {report.rate_per_cpu_second:,.0f} /CPU-s now "
-        f"(loop {report.calibration_ns} ns), {earlier['rate_per_cpu_second']:,.0f} then "
-        f"(loop {earlier['calibration_ns']} ns): {change:+.0f} % at equal speed of the machine"
+        f"against {path}: {now:,} of the yardstick now ({report.yardstick.rate:,} a second), "
+        f"{then:,} then ({then_yardstick.rate:,}): {change:+.0f} %"
     )
-    return not is_slower
+    return change > -SLOWER_PERCENT
 
 
 def compiler(report: Mapping[str, Any]) -> str:
@@ -271,7 +267,7 @@ def read(path: Path) -> list[dict[str, Any]]:
             reports.append(msgspec.json.decode(line, type=dict[str, Any]))
         except msgspec.DecodeError as error:
             raise CliError(f"{path}:{number}: not a report ({error})") from None
-        if kept.rate_per_cpu_second <= 0 or kept.calibration_ns <= 0:
+        if kept.rate_per_cpu_second <= 0 or kept.ratio_to_yardstick <= 0:
             raise CliError(f"{path}:{number}: not a report (rates must be above 0)")
     return reports
 
@@ -281,7 +277,8 @@ class _Kept(msgspec.Struct):
 
     bench: str
     rate_per_cpu_second: float
-    calibration_ns: float
+    yardstick: Yardstick
+    ratio_to_yardstick: float
 
 
 def _can_be_compared(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:

@@ -26,6 +26,7 @@ from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_lab.bench.big_cluster import node, pod
 from allotment_lab.bench.report import Report, publish, reporting
+from allotment_lab.bench.yardstick import records
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import Services, nats_server, peak_rss_mib, run, services
 
@@ -110,6 +111,7 @@ async def _measure(
     kubeconfig = directory / "kubeconfig"
     await anyio.Path(kubeconfig).write_bytes(_kubeconfig(url))
     arguments = ("allotment_watcher", "--nats-url", server.url, "--kubeconfig", str(kubeconfig))
+    looks = records()
     wanted = nodes + pods + 2  # and the policy, and the device configuration
     start_s, start_ns = anyio.current_time(), time.time_ns()
     async with (
@@ -143,6 +145,7 @@ async def _measure(
         raise CliError(f"{told.until_seq[before.seq]} events were appended, not {wanted}")
     if told.events != wanted:
         raise CliError(f"{beats} heartbeats made {told.events - wanted} events, not none")
+    yardstick = looks.taken()
     per_object_us = round(folded.cpu_s * 1e6 / (nodes + pods), 1)
     return WatchReport(
         bench="watch",
@@ -154,6 +157,8 @@ async def _measure(
         p99_us=percentile(told.landed_us[:wanted], 99),
         cpu_us={WATCHER: per_object_us},
         rss_mib={WATCHER: rss_mib},
+        yardstick=yardstick,
+        ratio_to_yardstick=round((nodes + pods) / folded.cpu_s / yardstick.rate, 4),
         ready_seconds_wall=round(ready_s, 2),
         folded_seconds_wall=round(folded_s, 2),
         watcher_cpu_seconds=round(folded.cpu_s, 2),
@@ -275,5 +280,4 @@ def _rows(report: WatchReport) -> list[tuple[str, str]]:
         ("appended", f"{report.events_appended:,} events, {report.records_appended:,} records"),
         ("heartbeats", f"{report.heartbeats:,}, {report.heartbeat_cpu_us} µs of CPU each"),
         ("events appended for them", f"{report.events_appended_for_heartbeats}"),
-        ("one turn of an empty loop", f"{report.calibration_ns} ns"),
     ]
