@@ -1,7 +1,7 @@
 """One card as it is drawn: a bar with its holders, a lane with their compute, what is free.
 
-The bar is the card's memory; of cards that are handed out by AI cores it is those. Holders stand in
-the order in which they came, so that nobody moves when another one leaves behind him.
+The bar is the card's memory; of cards that are handed out by AI cores alone it is those. Holders
+stand in the order in which they came, so that nobody moves when another one leaves behind him.
 """
 
 from typing import Literal
@@ -73,7 +73,7 @@ def card_cell(
     """A card of a node. `since` has the time of each decision that is asked for."""
     fact = card.fact
     is_percent = fact.cores_pct in PERCENT
-    by_memory = fact.memory_mib > 0 and is_percent
+    by_memory = fact.memory_mib > 0
     whole = fact.memory_mib if by_memory else fact.cores_pct
     is_cut = card.partitioner is not None and bool(card.table)
     segments = []
@@ -116,7 +116,7 @@ def card_cell(
         state=_state(node, card),
         free=free_text(node, card),
         about=about_text(fact, len({s.uid for s in pieces}), card),
-        ticks=MIG_PARTS if is_cut else fact.cores_pct if not is_percent else 0,
+        ticks=MIG_PARTS if is_cut else 0 if by_memory else fact.cores_pct,
         segments=pieces,
         is_cut=is_cut,
     )
@@ -159,17 +159,22 @@ def free_text(node: Node, card: Card) -> str:
         return "takes nothing"
     if not card.holders:
         return "empty"
-    is_percent = fact.cores_pct in PERCENT
-    if (
+    if is_full(card):
+        return "full"
+    if fact.memory_mib:
+        return f"{bytes_text(card.free_memory_mib * MIB)} free"
+    unit = "%" if fact.cores_pct in PERCENT else "AI cores"
+    return f"{card.free_cores_pct} {unit} free"
+
+
+def is_full(card: Card) -> bool:
+    """Whether a card takes nothing more: a slot, memory or compute of it is used up."""
+    fact = card.fact
+    return (
         card.free_slots < 1
         or (fact.memory_mib > 0 and card.free_memory_mib < 1)
         or (fact.cores_pct > 0 and card.free_cores_pct < 1)
-    ):
-        return "full"
-    if fact.memory_mib and is_percent:
-        return f"{bytes_text(card.free_memory_mib * MIB)} free"
-    unit = "%" if is_percent else "AI cores"
-    return f"{card.free_cores_pct} of {fact.cores_pct} {unit} free"
+    )
 
 
 def over_text(card: Card) -> str:

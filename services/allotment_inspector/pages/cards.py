@@ -4,15 +4,17 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment.core.explain.pod_views import asks_text, pod_status
+from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import (
     MIB,
     NodeProblem,
+    asked_whole,
     card_name,
     counted_of,
     model_text,
     node_problems,
     node_status,
+    plain,
 )
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
@@ -20,8 +22,9 @@ from allotment.core.ledger.partitions.mig import largest_left_mib
 from allotment.core.units import bytes_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
-from allotment_inspector.pages.card import CardCell, card_cell
+from allotment_inspector.pages.card import CardCell, amount_text, card_cell, is_full
 from allotment_inspector.rendering import path
+from allotment_proto.facts import PodRequest
 
 NODES_DRAWN_MAX = 100
 """Of a larger cluster the map has one cell a card."""
@@ -408,11 +411,7 @@ def level_of(card: Card) -> str:
         return ILL
     if not card.holders:
         return EMPTY
-    if (
-        card.free_slots < 1
-        or (fact.memory_mib > 0 and card.free_memory_mib < 1)
-        or (fact.cores_pct > 0 and card.free_cores_pct < 1)
-    ):
+    if is_full(card):
         return "5"
     shares = [
         100 * used // whole
@@ -444,7 +443,7 @@ def _waiting(state: ClusterState) -> list[Waits]:
         pod = state.pods[uid]
         fact = pod.fact
         _, cause = pod_status(state, pod)
-        asks = asks_text(fact.request.devices, fact.request.extended) or "no device"
+        asks = asks_text(fact.request)
         key = fact.namespace, asks, cause
         before = found.get(key)
         order = fact.created_ms, fact.name
@@ -461,6 +460,21 @@ def _waiting(state: ClusterState) -> list[Waits]:
         else:
             found[key] = msgspec.structs.replace(before, count=before.count + 1)
     return sorted(found.values(), key=lambda w: (w.since_ms, w.namespace, w.name))
+
+
+def asks_text(request: PodRequest) -> str:
+    """What a pod asks for, in short: ``2 cards: 24.0 GiB, 40 %``; ``nvidia.com/gpu: 4``."""
+    words = []
+    for wanted in request.devices:
+        cards = "1 card" if wanted.count == 1 else f"{wanted.count} cards"
+        is_percent = asked_whole(wanted.family) == 100
+        amount = amount_text(wanted.memory_mib * MIB, wanted.cores_pct, is_percent=is_percent)
+        if wanted.memory_pct:
+            compute = f", {wanted.cores_pct} %" if wanted.cores_pct else ""
+            amount = f"{wanted.memory_pct} % of its memory{compute}"
+        words.append(f"{cards}: {amount}")
+    words += [f"{name}: {amount}" for name, amount in plain(request.extended).items()]
+    return "; ".join(words) or "no device"
 
 
 def _look(moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone]) -> list[Look]:
