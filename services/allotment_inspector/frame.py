@@ -16,6 +16,10 @@ SIGNS = {REFUSED: "▽", EVICTED: "✕", ILL: "!", GONE: "◇"}
 WORDS = {REFUSED: "refused", EVICTED: "evicted", ILL: "card unhealthy", GONE: "node gone"}
 
 
+WINDOWS = {"5m": 300_000, "1h": 3_600_000, "1d": 86_400_000}
+"""How much of the log the slider may show, by name; without one all of it."""
+
+
 class MarkShown(msgspec.Struct, frozen=True):
     """A mark on the slider, `x` percent from its left end."""
 
@@ -44,16 +48,15 @@ class Frame(msgspec.Struct, frozen=True):
     x: str
     """Where the moment is, in percent."""
     marks: tuple[MarkShown, ...]
+    window: str
     density: str
     """The path of an SVG that is `BINS` wide and `HEIGHT` high."""
 
 
-def frame_of(moment: Moment) -> Frame:
-    """Everything around a page of that moment."""
+def frame_of(moment: Moment, window: str = "") -> Frame:
+    """Everything around a page of that moment; `window` is one of `WINDOWS`."""
     index = moment.index
-    times = index.times_ms
-    first_ms = times[0] if times else moment.time_ms
-    last_ms = max(times[-1] if times else 0, first_ms + 1)
+    first_ms, last_ms = _stretch(moment, WINDOWS.get(window))
     entry = moment.entry(moment.seq)
     return Frame(
         seq=moment.seq,
@@ -79,8 +82,21 @@ def frame_of(moment: Moment) -> Frame:
             )
             for mark in index.marks_shown(first_ms, last_ms)
         ),
+        window=window if window in WINDOWS else "",
         density=density_path(index.density(first_ms, last_ms)),
     )
+
+
+def _stretch(moment: Moment, length_ms: int | None) -> tuple[int, int]:
+    """From when to when the slider goes: all the log, or so much of it with the moment inside."""
+    times = moment.index.times_ms
+    first_ms = times[0] if times else moment.time_ms
+    last_ms = max(times[-1] if times else 0, first_ms + 1)
+    if length_ms is None or last_ms - first_ms <= length_ms:
+        return first_ms, last_ms
+    if moment.time_ms < last_ms - length_ms:
+        last_ms = max(moment.time_ms + length_ms // 2, first_ms + length_ms)
+    return last_ms - length_ms, last_ms
 
 
 def sentence(entry: Entry) -> str:

@@ -85,6 +85,8 @@ def _link(context: Context, to: str, /, **query: object) -> str:
     asked = {name: str(value) for name, value in query.items() if value not in (None, "")}
     if frame is not None and not frame.is_now:
         asked.setdefault("at", str(frame.seq))
+    if frame is not None and frame.window:
+        asked["window"] = frame.window
     return f"{to}?{urlencode(asked)}" if asked else to
 
 
@@ -94,6 +96,8 @@ def _here(context: Context, **changes: object) -> str:
     frame, asked = context["frame"], dict(context["query"])
     if not frame.is_now:
         asked["at"] = str(frame.seq)
+    if frame.window:
+        asked["window"] = frame.window
     asked.update((name, str(value)) for name, value in changes.items())
     return f"{context['path_now']}?{urlencode(asked)}" if asked else str(context["path_now"])
 

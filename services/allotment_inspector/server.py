@@ -32,7 +32,7 @@ QUERY_CHARS_MAX = 2_000
 STEPS = {"-1": -1, "1": 1, "-mark": -1, "mark": 1}
 """What `go` may say: the record before or after the one of `at`, or the marked one."""
 
-_OWN = frozenset(("at", "go", "parts", "format", "theme"))
+_OWN = frozenset(("at", "go", "parts", "format", "theme", "window"))
 """What a query says to the server rather than to a view."""
 _encoder = msgspec.json.Encoder()
 
@@ -49,6 +49,8 @@ class Asked(NamedTuple):
     query: Mapping[str, str]
     form: str
     path: str
+    window: str
+    """How much of the log the slider is to show."""
 
 
 class Pages:
@@ -103,6 +105,7 @@ class Pages:
                 {name: value for name, value in request.query.items() if name not in _OWN},
                 _form(request),
                 request.rel_url.raw_path,
+                request.query.get("window", ""),
             )
             async with self._history.moment(self._wanted(request.query)) as moment:
                 response = await anyio.to_thread.run_sync(
@@ -122,7 +125,7 @@ class Pages:
         if asked.form == "json":
             said = {"seq": moment.seq, "timeMs": moment.time_ms, page.name: found}
             return _json(_encoder.encode(said), status)
-        frame = frame_of(moment)
+        frame = frame_of(moment, asked.window)
         at = "" if moment.is_now else f"--at {moment.seq}"
         command = page.command(asked.match, asked.query).replace("{at}", at)
         drawn = draw(

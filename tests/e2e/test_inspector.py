@@ -7,18 +7,24 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from random import Random
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
+from allotment.adapters.log.exported import encode
 from allotment.core.logport import Record
+from allotment.testing.long_log import LongLog
+from allotment_proto.subjects import DECISION
 from tests.e2e.browser import chromium, looking, markup, seq_of, until_seq
-from tests.e2e.stack import ROLES, Stack, vgpu
+from tests.e2e.stack import ROLES, Process, Stack, vgpu
 from tests.waiting import PATIENCE_S, until_so
 
 pytestmark = pytest.mark.slow
 
+START_NS = 1_795_000_000_000_000_000
 NODES = """
 - name: gpu-a
   gpus: {model: Tesla T4, count: 4, memory_mib: 15360, slots: 10}
@@ -278,3 +284,82 @@ def test_the_page_stays_when_the_inspector_is_gone(address: str, browser: Browse
         assert page.locator(".seg").count() >= 3
         page.context.set_offline(False)
         eyes.complaints.clear()
+
+
+def test_the_slider_shows_as_much_of_the_log_as_is_wanted(address: str, browser: Browser) -> None:
+    with looking(browser, address) as eyes:
+        page = eyes.open("/?at=1")
+        page.select_option("#window", "5m")
+        until_so(lambda: "window=5m" in str(page.locator("a[data-go]").first.get_attribute("href")))
+        low, high = (int(page.locator("#at").get_attribute(name) or 0) for name in ("min", "max"))
+        assert 0 < high - low <= 300_000
+        assert seq_of(page) == 1
+
+
+def test_a_large_cluster_stays_light(tmp_path: Path, browser: Browser) -> None:
+    """1,000 nodes with 8,000 cards and 10,000 pods: one cell a card, and few elements."""
+    path = tmp_path / "large.jsonl"
+    log, decision = LongLog(1000, 10_000, Random(1)), 0
+    with path.open("w") as lines:
+        for seq, made in enumerate(log.entries(45_000), 1):
+            time_ns = START_NS + seq * 10**9
+            decision = seq if made.subject == DECISION else decision
+            lines.write(encode(Record(seq, made.subject, made.payload, time_ns, str(seq))) + "\n")
+    process = Process("inspector", ["allotment_inspector", "--file", str(path)], tmp_path)
+    try:
+        http = process.announce()["http"]
+
+        def pages() -> str:
+            said = json.loads(get(f"http://{http}/readyz")[1])
+            return str(said["holds"].get("pages", "")) if said["ready"] else ""
+
+        until_so(pages)
+        address = pages()
+        _, body, _ = get(f"{address}/")
+        assert len(body) < 60_000
+        with looking(browser, address) as eyes:
+            page = eyes.open()
+            assert page.locator(".strip path").count() >= 3
+            assert int(page.evaluate("document.querySelectorAll('*').length")) < 400
+            shown = markup(page)
+            page = eyes.open(f"/?at={decision}")
+            page.keyboard.press("[")
+            until_seq(page, decision - 1)
+            assert page.locator(".strip rect.step").count() > 0, "what the decision changed"
+            page.focus(".strip")
+            page.keyboard.press("ArrowRight")
+            assert page.locator("#picked h2").inner_text() == "gpu-000000"
+            page.keyboard.press("l")
+            page.wait_for_selector("body.live-now")
+            assert markup(page).count("data-levels") == shown.count("data-levels") == 1
+            page.keyboard.press("Enter")
+            page.wait_for_selector("h1")
+    finally:
+        process.kill()
+
+
+def test_the_token_is_asked_for_once(tmp_path: Path, browser: Browser) -> None:
+    token, log = tmp_path / "token", tmp_path / "log.jsonl"
+    token.write_text("a-token-that-is-long-enough\n")
+    log.write_text("")
+    arguments = ["allotment_inspector", "--file", str(log), "--page-token-file", str(token)]
+    process = Process("inspector", arguments, tmp_path)
+    try:
+        http = process.announce()["http"]
+        until_so(lambda: get(f"http://{http}/readyz")[0] == 200)
+        address = str(json.loads(get(f"http://{http}/readyz")[1])["holds"]["pages"])
+        with looking(browser, address) as eyes:
+            page = eyes.open("/?card=x")
+            page.fill("#shown", "not-the-token-at-all")
+            page.click("form button")
+            until_so(lambda: "not the token" in page.locator("#answer").inner_text())
+            page.fill("#shown", "a-token-that-is-long-enough")
+            page.click("form button")
+            page.wait_for_selector(".stats")
+            assert "token" not in page.url
+            page.reload()
+            assert page.locator("#map").count() == 1
+            assert not any("long-enough" in url for url in eyes.asked)
+            eyes.complaints = [said for said in eyes.complaints if "401" not in said]
+    finally:
+        process.kill()

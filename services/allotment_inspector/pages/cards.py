@@ -10,6 +10,7 @@ from allotment.core.explain.views import (
     NodeProblem,
     asked_whole,
     card_name,
+    card_word,
     counted_of,
     model_text,
     node_problems,
@@ -325,19 +326,19 @@ def _free_text(node: Node, counted: tuple[Counted, ...]) -> str:
 def _gone_row(gone: Gone) -> NodeRow:
     """A node that went: its cards as they were."""
     fact = gone.node
-    cards = [card for inventory in fact.inventories for card in inventory.cards]
+    cards = [(each.family, card) for each in fact.inventories for card in each.cards]
     return NodeRow(
         name=fact.name,
         path=path("nodes", fact.name),
-        about=_kinds_text((card.model, card.memory_mib) for card in cards) or "whole cards",
+        about=_kinds_text((card.model, card.memory_mib) for _, card in cards) or "whole cards",
         free="",
         words=("gone",),
         is_gone=True,
         gone_ms=gone.ms,
         cards=tuple(
             CardCell(
-                key=f"{fact.name}/{card.index}",
-                name=f"{card.index}",
+                key=f"{fact.name}/{card_word(family)}-{card.index}",
+                name=f"{card_word(family)}-{card.index}",
                 id=card.id,
                 model=model_text(card.model),
                 mode=card.mode,
@@ -347,7 +348,7 @@ def _gone_row(gone: Gone) -> NodeRow:
                 ticks=0,
                 segments=(),
             )
-            for card in cards
+            for family, card in cards
         ),
     )
 

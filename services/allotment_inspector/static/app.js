@@ -60,6 +60,7 @@ function mode() {
   $$('a[data-go]').forEach(a => {                                  // the moment goes along
     const [path, q] = a.getAttribute('href').split('?'), s = new URLSearchParams(q);
     live ? s.delete('at') : s.set('at', here);
+    query.get('window') ? s.set('window', query.get('window')) : s.delete('window');
     const to = path + (s.size ? '?' + s : '');
     if (to !== a.getAttribute('href')) a.setAttribute('href', to);
   });
@@ -93,6 +94,12 @@ range.oninput = () => seek({ at: new Date(+range.value).toISOString() });
 range.onkeydown = e => {
   const by = { ArrowLeft: back, ArrowDown: back, ArrowRight: next, ArrowUp: next }[e.key];
   if (by) { e.preventDefault(); by(); }
+};
+$('#window').onchange = e => {
+  const query = new URLSearchParams(location.search);
+  e.target.value ? query.set('window', e.target.value) : query.delete('window');
+  history.replaceState(null, '', location.pathname + (query.size ? '?' + query : '') + location.hash);
+  seek({ at: live ? null : here });
 };
 $('#back').onclick = back; $('#next').onclick = next; $('#live').onclick = goLive;
 document.addEventListener('click', e => {
