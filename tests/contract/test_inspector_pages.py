@@ -34,7 +34,7 @@ def paths_of(records: Sequence[Record], names: Iterable[str], fold: RecordedFold
 
     state = fold.state
     decisions = [record.seq for record in records if record.subject == subjects.DECISION]
-    found = ["/pods", "/pods?state=waiting", "/queues", "/log", "/compare", "/search?q=e"]
+    found = ["/pods", "/pods?state=waiting", "/queues", "/log", "/compare", "/usage", "/search?q=e"]
     found += [f"/search?q={quote(name)}" for name in list(names)[:2]]
     for name in list(names)[:THINGS]:
         namespace, _, bare = name.partition("/")
@@ -182,6 +182,7 @@ async def test_every_page_has_its_command_and_its_json() -> None:
         "whatif": f"/decisions/{decision}/otherwise",
         "compare": "/compare",
         "search": "/search?q=a",
+        "usage": "/usage?by=node",
     }
     assert {page.name for page in PAGES} - {"cards", "node"} == set(match)
     async with served(history) as address, aiohttp.ClientSession() as session:

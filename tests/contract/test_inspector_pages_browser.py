@@ -177,7 +177,7 @@ def every_page(records: Sequence[Record], fold: RecordedFold, pods: Sequence[str
     """An address of each kind."""
     decision = next(r.seq for r in reversed(records) if r.subject == subjects.DECISION)
     found = [
-        *("/pods", "/queues", "/log", "/compare", "/search?q=e", "/log/4"),
+        *("/pods", "/queues", "/log", "/compare", "/search?q=e", "/usage", "/log/4"),
         *(f"/decisions/{decision}", f"/decisions/{decision}/otherwise"),
         *(f"/pods/{pod}" for pod in pods),
     ]

@@ -7,6 +7,10 @@ import anyio
 import msgspec
 import pytest
 
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_all
+from allotment.core.replay.journal import Journal, Writer, usage
+from allotment_inspector import books
 from allotment_inspector.pages.compare import ComparePage
 from allotment_inspector.pages.decision import DecisionPage
 from allotment_inspector.pages.found import NotFound
@@ -18,6 +22,7 @@ from allotment_inspector.pages.pods import PodsPage
 from allotment_inspector.pages.queue import QueuePage
 from allotment_inspector.pages.queues import QueuesPage
 from allotment_inspector.pages.search import SearchPage
+from allotment_inspector.pages.usage import UsagePage
 from allotment_inspector.pages.whatif import WhatIfPage
 from allotment_inspector.said import Bit
 from allotment_proto.codec import decode_envelope
@@ -368,6 +373,38 @@ def test_what_changed_between_two_moments() -> None:
     assert pods["default/half"].how == "removed"
     nothing = page(busy_cluster(), "compare", query={"from": "31"})
     assert nothing.total == 0
+
+
+def test_usage_is_what_the_command_adds_up() -> None:
+    """At the end and at a moment before it, though the books were made for the end first."""
+    log = busy_cluster()
+    history, _ = history_of(log.records)
+    state, journal = ClusterState(), Journal()
+    writer = Writer(state)
+    for record in log.records:
+        events = decode_envelope(record.payload, record.subject).events
+        apply_all(state, events, record.seq)
+        writer.take(record.seq, record.time_ns // 1_000_000, record.payload, events)
+    journal.add(writer.cut())
+    first_ms = log.records[0].time_ns // 1_000_000
+    for seq in (None, 20):
+        found = anyio.run(partial(view_of, history, "usage", {}, {}, seq))
+        assert isinstance(found, UsagePage)
+        assert found.is_whole
+        to_ms = log.records[-1 if seq is None else seq - 1].time_ns // 1_000_000
+        wanted = usage(journal, first_ms, to_ms)
+        assert sorted((row.usage for row in found.rows), key=lambda u: u.name) == wanted
+    assert sum(row.share for row in found.rows) in range(9_990, 10_001)
+
+
+def test_usage_of_a_long_log_is_counted_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books, "EVENTS_AT_ONCE", 1)
+    monkeypatch.setattr(books, "_CHUNK", 10)
+    history, _ = history_of(busy_cluster().records)
+    counted = [
+        anyio.run(partial(view_of, history, "usage", {}, {}, None)).counted_seq for _ in range(4)
+    ]
+    assert counted == [10, 20, 30, 31]
 
 
 def test_every_page_is_json() -> None:

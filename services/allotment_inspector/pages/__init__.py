@@ -24,6 +24,7 @@ from allotment_inspector.pages import (
     queues,
     record,
     search,
+    usage,
     whatif,
 )
 from allotment_inspector.pages.found import NotFound
@@ -69,5 +70,6 @@ PAGES = (
     Page("decision", "/decisions/{seq}", decision.view, "decision.html", decision.command),
     Page("whatif", "/decisions/{seq}/otherwise", whatif.view, "whatif.html", whatif.command),
     Page("compare", "/compare", compare.view, "compare.html", compare.command, "Changes"),
+    Page("usage", "/usage", usage.view, "usage.html", usage.command, "Usage"),
     Page("search", "/search", search.view, "search.html", search.command),
 )

@@ -1,0 +1,124 @@
+"""Who held how much, and for how long, up to the moment: by namespace or by node."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from allotment.core.explain.views import plain
+from allotment.core.replay.journal import JournalError, Usage
+from allotment.core.units import hours_column
+from allotment_inspector.books import books_of
+from allotment_inspector.history import Moment
+from allotment_inspector.said import Bit, address, node_link, typed
+
+_MICRO = 1_000_000
+_HOUR_MS = 3_600_000
+SPANS = {"1h": 1, "24h": 24, "7d": 168}
+"""Words for how far back is counted, in hours; anything else counts from the log's beginning."""
+
+
+class UsedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One namespace or node. The texts are hours; `share` is its part of all GPU-hours, in
+    ten-thousandths.
+    """
+
+    who: Bit
+    pods: int
+    gpu_hours: str
+    device_hours: str
+    memory_gib_hours: str
+    cpu_hours: str
+    counted: dict[str, str]
+    share: int
+    usage: Usage
+
+
+class UsagePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Reservations between `from_ms` and `to_ms`. `is_whole`: all records up to the moment are
+    counted; if not, `counted_seq` says how far it is.
+    """
+
+    by: str
+    span: str
+    from_ms: int
+    to_ms: int
+    counted_seq: int
+    is_whole: bool
+    rows: tuple[UsedRow, ...]
+    problem: str = ""
+
+
+def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> UsagePage:
+    """What was held up to the moment."""
+    by = "node" if query.get("by") == "node" else "namespace"
+    span = query.get("span", "") if query.get("span", "") in SPANS else ""
+    first_ms = moment.ms_of(1) or 0
+    from_ms = max(moment.now_ms - SPANS[span] * _HOUR_MS, first_ms) if span else first_ms
+    problem, seq = "", moment.seq
+    found: list[Usage] = []
+    try:
+        found, seq = books_of(moment).used(moment, from_ms, moment.now_ms, by_node=by == "node")
+    except JournalError as error:
+        problem = f"the usage in this log cannot be computed: {error}"
+    return UsagePage(
+        by=by,
+        span=span,
+        from_ms=from_ms,
+        to_ms=moment.now_ms,
+        counted_seq=min(seq, moment.seq),
+        is_whole=seq >= moment.seq,
+        rows=_rows(found, by),
+        problem=problem,
+    )
+
+
+def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer."""
+    words = ["allot", "usage"]
+    if query.get("by") == "node":
+        words += ["--by", "node"]
+    if query.get("span") in SPANS:
+        words += ["--from", f"-{query['span']}"]
+    return typed(*words, "{at}")
+
+
+def _rows(found: Iterable[Usage], by: str) -> tuple[UsedRow, ...]:
+    """The largest first."""
+    used = sorted(found, key=lambda each: (-each.card_micro_ms, each.name))
+    whole = sum(each.card_micro_ms for each in used)
+    columns = (
+        hours_column((each.card_micro_ms for each in used), _MICRO),
+        hours_column(each.device_ms + _whole_cards_ms(each) for each in used),
+        hours_column((each.memory_mib_ms for each in used), 1024),
+        hours_column((each.cpu_milli_ms for each in used), 1000),
+    )
+    return tuple(
+        UsedRow(
+            who=node_link(each.name) if by == "node" else _namespace_link(each.name),
+            pods=each.pods,
+            gpu_hours=gpu,
+            device_hours=device,
+            memory_gib_hours=memory,
+            cpu_hours=cpu,
+            counted=_counted(each),
+            share=each.card_micro_ms * 10_000 // whole if whole else 0,
+            usage=each,
+        )
+        for each, gpu, device, memory, cpu in zip(used, *columns, strict=True)
+    )
+
+
+def _namespace_link(name: str) -> Bit:
+    return Bit(text=name, path=address("pods"), query={"namespace": name})
+
+
+def _whole_cards_ms(used: Usage) -> int:
+    return sum(ms for resource, ms in used.counted_ms.items() if resource.endswith("/gpu"))
+
+
+def _counted(used: Usage) -> dict[str, str]:
+    """Counted resources that are no cards: those of device families are the devices."""
+    amounts = plain(tuple(used.counted_ms.items()))
+    return {
+        name: hours_column([ms])[0] for name, ms in amounts.items() if not name.endswith("/gpu")
+    }
