@@ -9,6 +9,8 @@ from allotment.adapters.telemetry.pod_export import PodTraces, sampling_of
 from allotment.adapters.telemetry.traces import TelemetryError
 from allotment_inspector.settings import InspectorSettings
 
+DOOR = "log"
+
 
 class TraceExport:
     """Nothing at all unless somebody is to read the traces."""
@@ -19,8 +21,13 @@ class TraceExport:
             sampling = sampling_of(os.environ)
         except TelemetryError as error:
             raise SettingsError([str(error)]) from error
-        is_wanted = ctx.tracer.is_on and sampling is not None
-        self._traces = PodTraces(ctx.tracer, sampling) if is_wanted and sampling else None
+
+        def failed(error: Exception) -> None:
+            ctx.refusals.refuse(DOOR, "Trace", error)
+
+        self._traces: PodTraces | None = None
+        if ctx.tracer.is_on and sampling is not None:
+            self._traces = PodTraces(ctx.tracer, sampling, on_failed=failed)
         ctx.metrics.expose(
             "allot_trace_pods_followed",
             "pods whose traces are being made, or will be",

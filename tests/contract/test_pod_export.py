@@ -22,6 +22,8 @@ from allotment.adapters.telemetry.pod_export import (
     sampling_of,
 )
 from allotment.adapters.telemetry.traces import TelemetryError, Tracer, start_tracing
+from allotment.core.explain.life import Life
+from allotment.core.explain.spans import SpanView, final_spans
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.trace_ids import cycle_ids, root_id, trace_id
@@ -203,6 +205,35 @@ async def test_a_bad_receiver_costs_spans_which_are_counted_and_no_time(
     assert tracer.counts.exported == 0
     assert tracer.counts.dropped == following.traces.spans
     assert len(following.traces.lives) == 0
+
+
+async def test_a_pod_of_whom_no_spans_can_be_made_harms_only_itself(
+    otel: pytest.MonkeyPatch,
+) -> None:
+    def fails_for_one(found: Life, since_seq: int) -> list[SpanView]:
+        if found.subject.name == "bad":
+            raise ValueError("a defect")
+        return final_spans(found, since_seq)
+
+    otel.setattr("allotment.core.explain.lives.final_spans", fails_for_one)
+    errors: list[Exception] = []
+    with receiving() as receiver:
+        tracer = tracing(otel, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)
+        log = Recorder()
+        log.node("n1")
+        traces = PodTraces(tracer, Sampling(1.0), on_failed=errors.append)
+        following = Following(traces, log)
+        async with anyio.create_task_group() as group:
+            group.start_soon(following.run)
+            await anyio.lowlevel.checkpoint()
+            uids = [whole_life(log, name) for name in ("before", "bad", "after")]
+            following.read()
+            await until(lambda: not traces.lives.waiting)
+            group.cancel_scope.cancel()
+        assert tracer.close(5)
+        found = {span.trace_id.hex() for span in receiver.spans()}
+    assert found == {trace_id(uids[0]), trace_id(uids[2])}
+    assert {str(error) for error in errors} == {"a defect"}
 
 
 async def test_stopping_flushes_what_is_queued(otel: pytest.MonkeyPatch) -> None:

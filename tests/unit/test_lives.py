@@ -14,10 +14,11 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Record
 from allotment.core.trace_ids import root_id, trace_id
+from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
-from allotment_proto.events import PodObserved
+from allotment_proto.events import NodeGone, PodObserved
 from tests.golden.record import read_log
-from tests.recording import Recorder, busy_cluster, vgpu
+from tests.recording import Recorder, busy_cluster, uid_of, vgpu
 from tests.recording_batch import busy_queues, preempted
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
@@ -195,3 +196,18 @@ def test_a_part_at_a_turn_gives_the_same() -> None:
         few += [s for part in lives.parts(state, log.now_ms, 1) for s in part.spans]
     at_once = exported(log.records, Lives(everybody))
     assert {s.span_id: s for s in few} == {s.span_id: s for s in at_once}
+
+
+def test_nodes_that_went_leave_nothing_behind() -> None:
+    log = Recorder()
+    log.node("n1")
+    uid = log.pod("p", vgpu())
+    log.decide(uid)
+    log.bind(uid)
+    log.append(subjects.node("n1"), "watcher/0", NodeGone(name="n1", uid=uid_of("n1"), rv=99))
+    log.gone(uid)
+    lives = Lives(everybody)
+    (root,) = [span for span in exported(log.records, lives) if not span.parent_id]
+    assert root.attributes["allot.outcome"] == "NodeGone"
+    kept = (lives._on_node, lives._in_group, lives._stranded, lives._victims, lives._displacers)
+    assert not any(kept)

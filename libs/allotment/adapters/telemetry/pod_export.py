@@ -111,6 +111,7 @@ class PodTraces:
         sampling: Sampling,
         limit: int = LIVES_MAX,
         delayed_max: int = _DELAYED_PODS_MAX,
+        on_failed: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """While the tracer's queue fills, the parts of `delayed_max` pods wait; others are handed
         over all the same, and lost if there is no room.
@@ -119,6 +120,7 @@ class PodTraces:
         self.spans = 0
         self._is_begun = False
         self._delayed_max = delayed_max
+        self._on_failed = on_failed
         self._tracer = tracer
         self._sampling = sampling
         self._time_ms = 0
@@ -135,9 +137,13 @@ class PodTraces:
 
     def hand_over(self, state: ClusterState, most: int = _PODS_A_TURN) -> None:
         """Hand over what is due of so many pods."""
-        for part in self.lives.parts(state, self._time_ms, most):
-            self._tracer.hand_over(readable(part.spans))
-            self.spans += len(part.spans)
+        for _ in range(min(most, self.lives.waiting)):
+            try:
+                for part in self.lives.parts(state, self._time_ms, 1):
+                    self._tracer.hand_over(readable(part.spans))
+                    self.spans += len(part.spans)
+            except Exception as error:  # whatever it is: of this pod, and not of the next
+                self._on_failed(error)
 
     async def run(
         self, state: Callable[[], ClusterState], changed: Callable[[], Awaitable[None]]

@@ -83,7 +83,7 @@ class Lives:
         self._kept: dict[str, _Kept] = {}
         self._on_node: dict[str, dict[str, None]] = {}
         self._in_group: dict[str, dict[str, None]] = {}
-        self._stranded: dict[str, list[str]] = {}
+        self._stranded: dict[str, dict[str, None]] = {}
         """By node that is gone, the lives that were there."""
         self._displacers: dict[str, dict[str, None]] = {}
         """By victim, the pods that it was evicted for."""
@@ -206,8 +206,10 @@ class Lives:
             case Evicted() | PodGone():
                 return (event.uid, *self._displacers.get(event.uid, ()))
             case NodeGone():
-                self._stranded[event.name] = [*self._on_node.get(event.name, ())]
-                return self._stranded[event.name]
+                there = self._on_node.get(event.name, {})
+                if there:
+                    self._stranded[event.name] = dict(there)
+                return (*there,)
             case NodeObserved():
                 return self._stranded.pop(event.name, ())
             case GroupObserved() | GroupGone():
@@ -254,6 +256,7 @@ class Lives:
 
     def _forget(self, uid: str, kept: _Kept) -> None:
         _move(self._on_node, uid, kept.node, "")
+        _move(self._stranded, uid, kept.node, "")
         _move(self._in_group, uid, kept.group, "")
         self._due.pop(uid, None)
         self._lingering.pop(uid, None)
